@@ -1,0 +1,56 @@
+# make demo: train PPO on CartPole, plot it and record it.  make test: the test suite.  make help: the rest.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEMO   := demo
+CASES  ?=
+
+.PHONY: help demo test lint format types bench images clean
+help:
+	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
+	@echo 'make test    runs the test suite'
+	@echo 'make lint    ruff (lint and format) and mypy'
+	@echo 'make format  lets ruff mend what it can'
+	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md'
+	@echo 'make images  makes the pictures of the README again'
+	@echo 'make clean   removes the virtual environment and what the demo made'
+
+# one environment for everything, made anew when the pins change
+$(VENV)/.installed: requirements.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xagents needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+demo: $(VENV)/.installed
+	mkdir -p $(DEMO)
+	$(BIN)/xagents train ppo --env CartPole-v1 --target-reward 250 --n-envs 16 --n-steps 1024 --seed 123 \
+		--checkpoints $(DEMO)/ppo-cartpole.tf --history-checkpoint $(DEMO)/ppo-cartpole.parquet
+	$(BIN)/xagents plot $(DEMO)/ppo-cartpole.parquet --labels PPO --title CartPole-v1 --out $(DEMO)/ppo-cartpole.png
+	$(BIN)/xagents play ppo --env CartPole-v1 --weights $(DEMO)/ppo-cartpole.tf --video-dir $(DEMO)
+	@echo; echo 'The trained agent is in:'; ls $(DEMO)/ppo-cartpole.tf.* | sed 's/^/  /'
+	@echo 'its history:'; echo '  $(DEMO)/ppo-cartpole.parquet'
+	@echo 'the learning curve:'; echo '  $(DEMO)/ppo-cartpole.png'
+	@echo 'the video:'; ls -t $(DEMO)/*.mp4 | head -n 1 | sed 's/^/  /'
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(CASES)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/run.py $(CASES)
+
+images: $(VENV)/.installed
+	$(BIN)/python docs/make_images.py
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info

@@ -1,0 +1,1 @@
+"""Speed benchmarks: xagents beside other libraries, measured in one run by `make bench`."""

@@ -1,0 +1,214 @@
+"""What is measured: the cases, the settings that every library gets alike, and the floors that xagents promises.
+
+Loads the standard library only: the workers read the settings inside their libraries' own environments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from typing import Literal
+
+BASELINE = 'Stable-Baselines3'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The hyper-parameters of a case, in the field's names; each worker translates them to its library's.
+
+    `threads` 0 means all cores. `shared_network`, `precision` and `seed` aside, every library gets equal values.
+    """
+
+    algorithm: Literal['ppo', 'a2c'] = 'ppo'
+    env: str = 'CartPole-v1'
+    n_envs: int = 16
+    n_steps: int = 128
+    epochs: int = 4
+    minibatches: int = 4
+    gamma: float = 0.99
+    lam: float = 0.95
+    lr: float = 7e-4
+    clip: float = 0.1
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    grad_norm: float = 0.5
+    optimizer: Literal['adam', 'rmsprop'] = 'adam'
+    optimizer_epsilon: float = 1e-5
+    normalize_advantage: bool = True
+    units: tuple[int, ...] = (64, 64)
+    activation: str = 'tanh'
+    atari: bool = False
+    threads: int = 1
+    shared_network: bool = False
+    precision: Literal['float32', 'bfloat16'] = 'float32'
+    seed: int = 1
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions collected between two updates."""
+        return self.n_envs * self.n_steps
+
+    @property
+    def minibatch_size(self) -> int:
+        """Transitions in one gradient step."""
+        return self.batch_size // self.minibatches
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of a table: a library, and what is set differently for it.
+
+    Args:
+        label: the row's name.
+        peer: its virtual environment, `peers/<peer>.txt`.
+        worker: its module in `workers/`.
+        settings: fields of `Settings` that differ from the case's.
+        floor: least ratio to the baseline that is promised; seconds for the task `target`.
+        goal: the ratio that is aimed at.
+        repeats: at most so many repeats, for a slow library.
+    """
+
+    label: str
+    peer: str
+    worker: str
+    settings: dict = dataclasses.field(default_factory=dict)
+    floor: float | None = None
+    goal: float | None = None
+    repeats: int | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table.
+
+    Args:
+        name: what `--only` takes, and the marker in the docs.
+        title: its heading.
+        task: `speed` (steps/s), `target` (seconds from the command to a mean of 250) or `memory` (resident MB on the
+            way).
+        settings: what every library gets.
+        runs: its rows; they are measured in turn, repeat after repeat.
+        warmup: steps before the clock starts: tracing, compiling, first allocations.
+        steps: steps that are timed.
+        quick: `warmup` and `steps` of a smoke run.
+        seed_step: added to the seed with each repeat; 0 repeats the same run.
+    """
+
+    name: str
+    title: str
+    task: Literal['speed', 'target', 'memory']
+    settings: Settings
+    runs: tuple[Run, ...]
+    warmup: int = 0
+    steps: int = 0
+    quick: tuple[int, int] = (0, 0)
+    seed_step: int = 0
+
+
+SB3 = Run(BASELINE, 'sb3', 'sb3_worker')
+SBX = Run('SBX', 'sbx', 'sbx_worker')
+CLEANRL = Run('CleanRL', 'cleanrl', 'cleanrl_worker')
+XAGENTS = Run('xagents', 'xagents', 'xagents_worker')
+SHARED = replace(XAGENTS, label='xagents, shared network', settings={'shared_network': True})
+BFLOAT16 = replace(XAGENTS, label='xagents, bfloat16', settings={'precision': 'bfloat16'})
+
+PPO = Settings()
+A2C = replace(
+    PPO, algorithm='a2c', n_steps=5, epochs=1, minibatches=1, lam=1.0, optimizer='rmsprop', normalize_advantage=False
+)
+PONG = replace(
+    PPO, env='PongNoFrameskip-v4', n_envs=8, lr=2.5e-4, units=(512,), activation='relu', atari=True, threads=0
+)
+
+CASES = (
+    Case(
+        'ppo-cartpole',
+        'PPO, CartPole-v1, 16 environments x 128 steps',
+        'speed',
+        PPO,
+        (SB3, SBX, CLEANRL, replace(XAGENTS, floor=4, goal=10), replace(SHARED, floor=5, goal=10)),
+        warmup=40_960,
+        steps=204_800,
+        quick=(4_096, 8_192),
+    ),
+    Case(
+        'ppo-cartpole-long',
+        'PPO, CartPole-v1, 16 environments x 1024 steps',
+        'speed',
+        replace(PPO, n_steps=1024),
+        (SB3, SBX, CLEANRL, XAGENTS, SHARED),
+        warmup=65_536,
+        steps=262_144,
+        quick=(16_384, 16_384),
+    ),
+    Case(
+        'a2c-cartpole',
+        'A2C, CartPole-v1, 16 environments x 5 steps',
+        'speed',
+        A2C,
+        (SB3, replace(XAGENTS, floor=3, goal=4), SHARED),
+        warmup=16_000,
+        steps=160_000,
+        quick=(800, 1_600),
+    ),
+    Case(
+        'ppo-pong',
+        'PPO, PongNoFrameskip-v4, 8 environments x 128 steps, Nature CNN',
+        'speed',
+        PONG,
+        (
+            SB3,
+            replace(SBX, repeats=1),
+            replace(CLEANRL, label='CleanRL with EnvPool', peer='cleanrl-atari'),
+            replace(XAGENTS, floor=1),
+            BFLOAT16,
+        ),
+        warmup=2_048,
+        steps=8_192,
+        quick=(1_024, 1_024),
+    ),
+    Case(
+        'seed-command',
+        'From the command to a mean of 250, everything included: PPO, CartPole-v1, 16 x 1024, seed 123',
+        'target',
+        replace(PPO, n_steps=1024, seed=123),
+        (SB3, SBX, replace(XAGENTS, floor=15)),
+    ),
+    Case(
+        'seed-command-seeds',
+        'The same with another seed each time: 124, 125, …',
+        'target',
+        replace(PPO, n_steps=1024, seed=124),
+        (SB3, SBX, XAGENTS, SHARED),
+        seed_step=1,
+    ),
+    Case(
+        'memory',
+        'Resident memory over 10 million steps: PPO, CartPole-v1, 16 x 128',
+        'memory',
+        PPO,
+        (replace(XAGENTS, floor=900),),
+        warmup=1_000_000,
+        steps=10_000_000,
+        quick=(20_000, 100_000),
+    ),
+)
+
+
+def find_cases(names: list[str] | None, memory: bool = False) -> list[Case]:
+    """Return the cases of these names; all but the long `memory` one when there are none.
+
+    A name also stands for the cases that begin with it: `ppo` for all of PPO's.
+
+    Raises:
+        ValueError: naming what was not found, and what there is.
+    """
+    if not names:
+        return [case for case in CASES if (case.task == 'memory') == memory]
+    found = []
+    for name in names:
+        matches = [case for case in CASES if case.name == name] or [c for c in CASES if c.name.startswith(name)]
+        if not matches:
+            raise ValueError(f'--only: got {name}, admits {", ".join(case.name for case in CASES)}')
+        found += [case for case in matches if case not in found]
+    return found

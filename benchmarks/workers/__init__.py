@@ -1,0 +1,1 @@
+"""The processes that a benchmark measures, one script a library; each runs in its library's own virtual environment."""

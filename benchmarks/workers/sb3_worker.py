@@ -1,0 +1,144 @@
+"""Measures Stable-Baselines3, and serves SBX, which has the same interface."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from benchmarks.cases import Settings
+from benchmarks.workers.measure import Job, matmul_peak, report, update_share
+
+PACKAGES = ('stable-baselines3', 'torch', 'gymnasium', 'numpy', 'ale-py')
+
+
+def arguments(settings: Settings) -> dict[str, Any]:
+    """The model's keywords, `policy_kwargs` aside."""
+    common = {
+        'policy': 'CnnPolicy' if settings.atari else 'MlpPolicy',
+        'n_steps': settings.n_steps,
+        'gamma': settings.gamma,
+        'gae_lambda': settings.lam,
+        'learning_rate': settings.lr,
+        'ent_coef': settings.entropy_coef,
+        'vf_coef': settings.value_coef,
+        'max_grad_norm': settings.grad_norm,
+        'normalize_advantage': settings.normalize_advantage,
+        'seed': settings.seed,
+        'device': 'cpu',
+    }
+    if settings.algorithm == 'a2c':
+        return common | {'use_rms_prop': settings.optimizer == 'rmsprop', 'rms_prop_eps': settings.optimizer_epsilon}
+    return common | {
+        'batch_size': settings.minibatch_size,
+        'n_epochs': settings.epochs,
+        'clip_range': settings.clip,
+        'clip_range_vf': None,
+    }
+
+
+def policy_arguments(settings: Settings) -> dict[str, Any]:
+    """The policy's keywords: separate networks for vectors, one Nature CNN (its last layer included) for images."""
+    units = [] if settings.atari else list(settings.units)
+    keywords: dict[str, Any] = {'net_arch': {'pi': units, 'vf': units}}
+    if settings.algorithm == 'ppo':
+        keywords['optimizer_kwargs'] = {'eps': settings.optimizer_epsilon}
+    return keywords
+
+
+def make_envs(settings: Settings) -> Any:
+    """Its own vector of environments in this process; Atari with its own preprocessing and a stack of four frames."""
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    if not settings.atari:
+        return make_vec_env(settings.env, n_envs=settings.n_envs, seed=settings.seed)
+    import ale_py  # noqa: F401  # registers the environments
+
+    return VecFrameStack(make_atari_env(settings.env, n_envs=settings.n_envs, seed=settings.seed), n_stack=4)
+
+
+def make_model(settings: Settings) -> Any:
+    """The model as Stable-Baselines3 makes it."""
+    import stable_baselines3
+    import torch
+
+    torch.set_num_threads(settings.threads or os.cpu_count() or 1)
+    activation = {'tanh': torch.nn.Tanh, 'relu': torch.nn.ReLU}[settings.activation]
+    policy = policy_arguments(settings) | {'activation_fn': activation}
+    kind = {'ppo': stable_baselines3.PPO, 'a2c': stable_baselines3.A2C}[settings.algorithm]
+    return kind(env=make_envs(settings), policy_kwargs=policy, **arguments(settings))
+
+
+def make_callback(target: float | None = None) -> Any:
+    """A callback that times the updates (`.learning`, seconds) and stops at a mean of 100 episodes (`.mean`)."""
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Observe(BaseCallback):
+        learning, mean, update_start = 0.0, float('nan'), 0.0
+
+        def _on_rollout_start(self) -> None:
+            if self.update_start:
+                self.learning += time.perf_counter() - self.update_start
+
+        def _on_rollout_end(self) -> None:
+            self.update_start = time.perf_counter()
+            episodes = self.model.ep_info_buffer
+            if episodes and len(episodes) == episodes.maxlen:
+                self.mean = sum(episode['r'] for episode in episodes) / len(episodes)
+
+        def _on_training_end(self) -> None:
+            self._on_rollout_start()
+
+        def _on_step(self) -> bool:
+            # the mean is that of the rollouts before this one, as a check between updates has it
+            return target is None or not self.mean >= target
+
+    return Observe()
+
+
+def measure_speed(job: Job, model: Any, peak: float | None = None, packages: tuple[str, ...] = PACKAGES) -> None:
+    """Train `warmup` steps, then time `steps` more, and report."""
+    model.learn(job.warmup)
+    first, callback = model.num_timesteps, make_callback()
+    start = time.perf_counter()
+    model.learn(job.steps, callback=callback, reset_num_timesteps=False)
+    seconds = time.perf_counter() - start
+    steps = model.num_timesteps - first
+    result: dict[str, Any] = {'steps': steps, 'seconds': seconds}
+    result['parts'] = {'learn': callback.learning, 'collect': seconds - callback.learning}
+    if peak is not None:
+        updates = steps // job.settings.batch_size
+        n_actions = int(model.action_space.n)
+        result['peak_gflops'] = peak / 1e9
+        result['peak_share'] = update_share(job.settings, n_actions, updates, callback.learning, peak)
+    report(result, packages)
+
+
+def measure_target(job: Job, model: Any, packages: tuple[str, ...] = PACKAGES) -> None:
+    """Train to the target and save the weights; the harness times the whole process."""
+    callback = make_callback(job.target)
+    model.learn(10_000_000, callback=callback)
+    model.save('model')
+    # the step that noticed belongs to the next rollout
+    steps = model.num_timesteps // job.settings.batch_size * job.settings.batch_size
+    report({'steps': steps, 'reached': callback.mean >= job.target}, packages)
+
+
+def main() -> None:
+    """Do the job."""
+    job = Job.from_command_line()
+    model = make_model(job.settings)
+    if job.task == 'target':
+        return measure_target(job, model)
+    peak = None
+    if job.settings.atari:
+        import torch
+
+        matrix = torch.rand(2048, 2048)
+        peak = matmul_peak(lambda: matrix @ matrix, 2048)
+    measure_speed(job, model, peak)
+
+
+if __name__ == '__main__':
+    main()

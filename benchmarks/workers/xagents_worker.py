@@ -1,0 +1,135 @@
+"""Measures xagents, from this checkout, through its public interface."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.cases import Settings
+from benchmarks.workers.measure import Job, matmul_peak, report, resident_mb, update_share
+
+PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
+
+
+def arguments(settings: Settings) -> dict[str, Any]:
+    """The keywords of `xagents.make`; the shipped network is 64-64 tanh for vectors and the Nature CNN for images."""
+    keywords: dict[str, Any] = {
+        'n_envs': settings.n_envs,
+        'n_steps': settings.n_steps,
+        'gamma': settings.gamma,
+        'lam': settings.lam,
+        'lr': settings.lr,
+        'entropy_coef': settings.entropy_coef,
+        'value_loss_coef': settings.value_coef,
+        'grad_norm': settings.grad_norm,
+        'optimizer': settings.optimizer,
+        'opt_epsilon': settings.optimizer_epsilon,
+        'normalize_advantage': settings.normalize_advantage,
+        'shared_network': settings.shared_network,
+        'precision': settings.precision,
+        'seed': settings.seed,
+        'quiet': True,
+    }
+    if settings.algorithm == 'ppo':
+        keywords |= {
+            'ppo_epochs': settings.epochs,
+            'mini_batches': settings.minibatches,
+            'clip_norm': settings.clip,
+        }
+    if not settings.atari and (settings.units, settings.activation) != ((64, 64), 'tanh'):
+        keywords |= {'net': list(settings.units), 'activation': settings.activation}
+    return keywords
+
+
+def check_threads(settings: Settings) -> None:
+    """Make sure that xagents chose the threads that the settings say: its default is what is measured."""
+    import tensorflow as tf
+
+    chosen = tf.config.threading.get_intra_op_parallelism_threads()
+    if chosen != settings.threads:
+        raise SystemExit(f'xagents: {chosen} threads, and {settings.threads} (0: all cores) were to be measured')
+
+
+def command(settings: Settings, target: float = 250) -> list[str]:
+    """The arguments of `xagents` that train to a mean, with every other option at its default."""
+    text = (
+        f'train {settings.algorithm} --env {settings.env} --target-reward {target:g} --n-envs {settings.n_envs} '
+        f'--n-steps {settings.n_steps} --checkpoints ppo-cartpole.tf --history-checkpoint ppo-cartpole.parquet '
+        f'--seed {settings.seed}'
+    )
+    return text.split() + ['--shared-network'] * settings.shared_network
+
+
+def traces(agent: Any) -> dict[str, int]:
+    """How often each compiled function was traced that the agent, or what it holds, carries as an attribute."""
+    counts = {}
+    held = dict(vars(agent))
+    deeper = {
+        f'{name}.{inner}': v for name, value in held.items() for inner, v in getattr(value, '__dict__', {}).items()
+    }
+    for name, value in {**held, **deeper}.items():
+        count = getattr(value, 'traces', None)
+        if isinstance(count, int):
+            counts[name.lstrip('_')] = count
+    return counts
+
+
+def matrix_peak(precision: str) -> float:
+    """The matrix-multiply peak of this machine in TensorFlow, operations a second."""
+    import tensorflow as tf
+
+    matrix = tf.cast(tf.random.uniform((2048, 2048)), precision)
+    return matmul_peak(lambda: (matrix @ matrix)[0, 0].numpy(), 2048)
+
+
+def measure_speed(job: Job, agent: Any) -> dict[str, Any]:
+    """Train `warmup` steps, then time `steps` more."""
+    start, first, last, iterations = 0.0, 0, 0, 0
+    seconds = 0.0
+    parts: dict[str, float] = {}
+    for log in agent.train_iter(max_steps=job.warmup + job.steps):
+        last = int(log['steps'])
+        if start:
+            # the clock is read before the run's closing work, which is not training
+            seconds = time.perf_counter() - start
+            iterations += 1
+            for name, value in log.items():
+                if name.startswith('seconds/'):
+                    parts[name.removeprefix('seconds/')] = parts.get(name.removeprefix('seconds/'), 0.0) + value
+        elif last >= job.warmup:
+            start, first = time.perf_counter(), last
+    result: dict[str, Any] = {'steps': last - first, 'seconds': seconds, 'parts': parts, 'traces': traces(agent)}
+    if job.settings.atari and parts.get('learn'):
+        peak = matrix_peak('float32')
+        n_actions = int(agent.n_actions)
+        result['peak_gflops'] = peak / 1e9
+        result['peak_share'] = update_share(job.settings, n_actions, iterations, parts['learn'], peak)
+        if job.settings.precision == 'bfloat16':
+            result['peak_gflops_bfloat16'] = matrix_peak('bfloat16') / 1e9
+    return result
+
+
+def measure_memory(job: Job, agent: Any) -> dict[str, Any]:
+    """Resident MB at every `warmup` steps."""
+    start, steps = time.perf_counter(), 0
+    samples: list[tuple[int, float]] = []
+    for log in agent.train_iter(max_steps=job.steps):
+        steps = int(log['steps'])
+        if steps >= job.warmup * (len(samples) + 1):
+            samples.append((steps, resident_mb()))
+    return {'steps': steps, 'seconds': time.perf_counter() - start, 'samples': samples, 'traces': traces(agent)}
+
+
+def main() -> None:
+    """Do the job."""
+    job = Job.from_command_line()
+    import xagents
+
+    agent = xagents.make(job.settings.algorithm, job.settings.env, **arguments(job.settings))
+    check_threads(job.settings)
+    measure = {'speed': measure_speed, 'memory': measure_memory}[job.task]
+    report(measure(job, agent), PACKAGES)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,89 @@
+"""Environments whose best policy, or whose value, is known."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Identity(gymnasium.Env):
+    """The best action repeats what is shown; the best episode of 10 steps earns 10 (Box: nearly 0).
+
+    Args:
+        kind: Discrete, MultiDiscrete, MultiBinary or Box.
+        image: show it as a column of an image.
+    """
+
+    def __init__(self, kind='Discrete', image=False):
+        self.kind, self.image = kind, image
+        self.action_space = {
+            'Discrete': spaces.Discrete(3, start=1),
+            'MultiDiscrete': spaces.MultiDiscrete([3, 2]),
+            'MultiBinary': spaces.MultiBinary(3),
+            'Box': spaces.Box(np.float32([-2.0]), np.float32([6.0])),
+        }[kind]
+        self.observation_space = spaces.Box(-2, 6, (3,), np.float32)
+        if image:
+            self.observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return self._show(), {}
+
+    def step(self, action):
+        self.age += 1
+        if self.kind == 'Box':
+            reward = -float(np.abs(action - self.target).sum()) / 4
+        else:
+            reward = float(np.all(action == self.target))
+        return self._show(), reward, False, self.age == 10, {}
+
+    def _show(self):
+        rng = self.np_random
+        shown = np.zeros(3, np.float32)
+        if self.kind == 'Discrete':
+            self.target = 1 + rng.integers(3)
+            shown[self.target - 1] = 1
+        elif self.kind == 'MultiDiscrete':
+            self.target = rng.integers([3, 2])
+            shown[:2] = self.target - 1
+        elif self.kind == 'MultiBinary':
+            self.target = rng.integers(0, 2, 3).astype(np.int8)
+            shown[:] = self.target
+        else:
+            self.target = rng.uniform(-1, 5, 1).astype(np.float32)
+            shown[:1] = (self.target - 2) / 3
+        if not self.image:
+            return shown
+        picture = np.zeros((36, 36, 1), np.uint8)
+        picture[:, 12 * int(self.target - 1) : 12 * int(self.target)] = 255
+        return picture
+
+
+class Constant(gymnasium.Env):
+    """Reward 1 a step, and one observation for ever.
+
+    Truncated after `length` steps, its value is 1 / (1 − γ); terminated with probability `p`, 1 / (1 − γ (1 − p)).
+    """
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length=5, p=0.0):
+        self.length, self.p = length, p
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        self.age += 1
+        terminated = self.p > 0 and self.np_random.random() < self.p
+        return np.ones(1, np.float32), 1.0, terminated, self.age == self.length and not terminated, {}
+
+
+gymnasium.register('Identity-v0', entry_point='tests.problems:Identity')
+gymnasium.register('Constant-v0', entry_point='tests.problems:Constant')

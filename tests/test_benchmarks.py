@@ -1,0 +1,237 @@
+"""The benchmarks' own arithmetic, tables and settings; no other library is needed, and nothing is measured."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+
+from benchmarks import environments, harness, tables
+from benchmarks.cases import A2C, BASELINE, CASES, PONG, PPO, SB3, XAGENTS, Case, Settings, find_cases
+from benchmarks.workers import cleanrl_worker, measure, sb3_worker, xagents_worker
+from xagents.a2c.cli import A2COptions
+from xagents.options import EnvironmentOptions, NetworkOptions, RunOptions, describe
+from xagents.ppo.cli import PPOOptions
+
+MACHINE = {'date': '2026-01-02', 'cpu': 'a CPU', 'cores': '2', 'system': 'Linux x86_64', 'load': '0.1'}
+# another value for each setting that reaches every library
+OTHER = {
+    'n_envs': 32,
+    'n_steps': 64,
+    'epochs': 3,
+    'minibatches': 8,
+    'gamma': 0.9,
+    'lam': 0.8,
+    'lr': 1e-3,
+    'clip': 0.3,
+    'entropy_coef': 0.02,
+    'value_coef': 0.25,
+    'grad_norm': 1.5,
+    'normalize_advantage': False,
+    'seed': 7,
+}
+# how each library names them; the value is found under that name as it stands
+NAMES = {
+    'sb3': {
+        'n_steps': 'n_steps', 'epochs': 'n_epochs', 'gamma': 'gamma', 'lam': 'gae_lambda', 'lr': 'learning_rate',
+        'clip': 'clip_range', 'entropy_coef': 'ent_coef', 'value_coef': 'vf_coef', 'grad_norm': 'max_grad_norm',
+        'normalize_advantage': 'normalize_advantage', 'seed': 'seed', 'minibatch_size': 'batch_size',
+    },
+    'xagents': {
+        'n_envs': 'n_envs', 'n_steps': 'n_steps', 'epochs': 'ppo_epochs', 'minibatches': 'mini_batches',
+        'gamma': 'gamma', 'lam': 'lam', 'lr': 'lr', 'clip': 'clip_norm', 'entropy_coef': 'entropy_coef',
+        'value_coef': 'value_loss_coef', 'grad_norm': 'grad_norm', 'normalize_advantage': 'normalize_advantage',
+        'seed': 'seed', 'optimizer_epsilon': 'opt_epsilon', 'optimizer': 'optimizer',
+    },
+    'cleanrl': {
+        'n_envs': '--num-envs', 'n_steps': '--num-steps', 'epochs': '--update-epochs',
+        'minibatches': '--num-minibatches', 'gamma': '--gamma', 'lam': '--gae-lambda', 'lr': '--learning-rate',
+        'clip': '--clip-coef', 'entropy_coef': '--ent-coef', 'value_coef': '--vf-coef',
+        'grad_norm': '--max-grad-norm', 'seed': '--seed',
+    },
+}  # fmt: skip
+
+
+def cleanrl_flags(settings: Settings) -> dict[str, str]:
+    words = cleanrl_worker.arguments(settings)
+    return {word: following for word, following in zip(words, [*words[1:], ''], strict=True) if word.startswith('--')}
+
+
+def result(steps: float = 1000.0, seconds: float = 1.0, **more: object) -> dict:
+    return {'steps': steps, 'seconds': seconds, 'rss_mb': 100.0, **more}
+
+
+def outcome(**results: list) -> dict:
+    return {label.replace('_', '-'): {'results': r, 'problem': None} for label, r in results.items()}
+
+
+@pytest.mark.parametrize('settings', [PPO, dataclasses.replace(PPO, **OTHER)], ids=['ppo', 'other values'])
+def test_every_library_gets_the_same_settings(settings):
+    translated = {
+        'sb3': sb3_worker.arguments(settings),
+        'xagents': xagents_worker.arguments(settings),
+        'cleanrl': cleanrl_flags(settings),
+    }
+    for library, names in NAMES.items():
+        for ours, theirs in names.items():
+            value = getattr(settings, ours)
+            assert translated[library][theirs] == (str(value) if library == 'cleanrl' else value), (library, ours)
+    normalise = '--norm-adv' if settings.normalize_advantage else '--no-norm-adv'
+    assert normalise in translated['cleanrl']
+
+
+@pytest.mark.parametrize('name', OTHER)
+def test_no_worker_drops_a_setting(name):
+    other = dataclasses.replace(PPO, **{name: OTHER[name]})
+    assert xagents_worker.arguments(other) != xagents_worker.arguments(PPO)
+    assert cleanrl_worker.arguments(other) != cleanrl_worker.arguments(PPO)
+    assert sb3_worker.arguments(other) != sb3_worker.arguments(PPO)  # its environments' number shows in batch_size
+
+
+def test_rows_of_a_case_differ_only_where_the_table_says_so():
+    for case in CASES:
+        for run in case.runs:
+            assert set(run.settings) <= {'shared_network', 'precision'}
+            assert not run.settings or (run.peer == 'xagents' and run.label != XAGENTS.label)
+
+
+@pytest.mark.parametrize(('settings', 'agent'), [(PPO, PPOOptions), (A2C, A2COptions), (PONG, PPOOptions)])
+def test_xagents_has_the_options_that_its_worker_sets_and_admits_their_values(settings, agent):
+    known = {}
+    for declaration in (EnvironmentOptions, NetworkOptions, RunOptions, agent):
+        known |= describe(declaration)
+    for name, value in xagents_worker.arguments(settings).items():
+        assert known[name].check(value) == value
+
+
+def test_the_seed_command_is_the_one_that_people_type():
+    case = next(case for case in CASES if case.name == 'seed-command')
+    assert ' '.join(xagents_worker.command(case.settings)) == (
+        'train ppo --env CartPole-v1 --target-reward 250 --n-envs 16 --n-steps 1024 --checkpoints ppo-cartpole.tf '
+        '--history-checkpoint ppo-cartpole.parquet --seed 123'
+    )
+
+
+def test_a_job_survives_its_way_to_the_worker(monkeypatch):
+    text = json.dumps({'task': 'speed', 'settings': dataclasses.asdict(PONG), 'warmup': 10, 'steps': 20})
+    monkeypatch.setattr(sys, 'argv', ['worker', text])
+    assert measure.Job.from_command_line() == measure.Job('speed', PONG, 10, 20)
+
+
+def test_ratios_are_taken_pair_by_pair_and_leave_out_what_is_missing():
+    # the machine is three times slower in the second repeat: the ratio does not see it
+    ours = tables.rates([result(4000), result(4000, 3.0), None, result(9000)])
+    theirs = tables.rates([result(1000), result(1000, 3.0), result(1), None])
+    assert tables.ratios(ours, theirs) == pytest.approx([4, 4])
+
+
+def test_a_speed_table():
+    case = Case('c', 'A case', 'speed', PPO, (SB3, dataclasses.replace(XAGENTS, floor=4)))
+    measured = outcome(xagents=[result(r, parts={'learn': 0.25, 'env': 0.5}) for r in (5000, 8000, 6000)])
+    measured[BASELINE] = {'results': [result(r) for r in (1000, 1000, 2000)], 'problem': None}
+    text = tables.render(case, measured, MACHINE, 'the command')
+    row = next(line for line in text.splitlines() if line.startswith('| xagents'))
+    # the ratios are 5, 8 and 3; the ratio of the medians would be 6
+    assert [cell.strip() for cell in row.split('|')[1:-1]] == [
+        'xagents', '6 000 (5 000 to 8 000)', '5.00 (3.00 to 8.00)', '4', 'learn 25 %, env 50 %', '100 (100 to 100)'
+    ]  # fmt: skip
+    assert '2026-01-02, a CPU, 2 cores' in text
+    assert '`the command`' in text
+
+
+def test_a_target_table_says_how_many_times_sooner():
+    case = Case('c', 'A case', 'target', PPO, (SB3, XAGENTS))
+    measured = {
+        BASELINE: {'results': [result(seconds=40.0), result(seconds=90.0)], 'problem': None},
+        'xagents': {'results': [result(seconds=10.0), result(seconds=10.0)], 'problem': None},
+    }
+    assert '6.50 (4.00 to 9.00)' in tables.render(case, measured, MACHINE, '')
+
+
+def test_a_library_that_does_not_install_is_named_and_is_no_error():
+    case = Case('c', 'A case', 'speed', PPO, (SB3, XAGENTS))
+    measured = {
+        BASELINE: {'results': [], 'problem': 'not installed: no wheel\nfor this machine'},
+        'xagents': {'results': [result(5000)], 'problem': None},
+    }
+    text = tables.render(case, measured, MACHINE, '')
+    assert f'- {BASELINE}: not installed: no wheel for this machine' in text
+    assert '| xagents | 5 000 |' in text
+
+
+def test_measuring_goes_in_turn_and_a_failure_stops_only_its_own_row(monkeypatch):
+    order = []
+
+    def measure_one(case, run, settings, python, options):
+        order.append((run.label, settings.seed))
+        if run.label == 'SBX':
+            raise harness.Failed('broken')
+        return result()
+
+    monkeypatch.setattr(harness, 'measure', measure_one)
+    sbx = dataclasses.replace(SB3, label='SBX', peer='sbx')
+    case = Case('c', 'A case', 'speed', PPO, (SB3, sbx, XAGENTS), seed_step=1)
+    options = harness.make_parser().parse_args(['--repeats', '2'])
+    pythons = {'sb3': measure.Path('a'), 'sbx': measure.Path('b'), 'xagents': measure.Path('c')}
+    measured = harness.measure_case(case, pythons, options)
+    assert order == [(BASELINE, 1), ('SBX', 1), ('xagents', 1), (BASELINE, 2), ('xagents', 2)]
+    assert measured['SBX'] == {'results': [None, None], 'problem': 'broken'}
+    assert len(measured['xagents']['results']) == 2
+
+
+def test_sections_are_replaced_between_their_markers_only(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('# Mine\n<!-- benchmark a -->\nold\n<!-- end of benchmark a -->\nbetween\n')
+    tables.write_section(page, 'a', 'new')
+    tables.write_section(page, 'a', 'newer')
+    tables.write_section(page, 'not there', 'lost')
+    assert page.read_text() == '# Mine\n<!-- benchmark a -->\nnewer\n<!-- end of benchmark a -->\nbetween\n'
+    assert [path.name for path in tmp_path.iterdir()] == ['page.md']
+
+
+def test_the_page_has_a_place_for_every_case():
+    page = (environments.REPOSITORY / 'docs' / 'benchmarks.md').read_text()
+    for case in CASES:
+        before, found, _ = page.partition(f'<!-- end of benchmark {case.name} -->')
+        assert found and f'<!-- benchmark {case.name} -->' in before
+
+
+def test_a_process_that_fails_or_hangs_is_reported_and_ended():
+    with pytest.raises(harness.Failed, match='exit code 1: ValueError: the reason'):
+        harness.launch([sys.executable, '-c', 'raise ValueError("the reason")'], timeout=30)
+    with pytest.raises(harness.Failed, match='no result in'):
+        harness.launch([sys.executable, '-c', 'import time; time.sleep(60)'], timeout=0.5)
+
+
+def test_time_after_the_warmup_comes_from_two_mean_speeds():
+    # three updates of 100 steps, the first in 4 s, the others in 1 s each
+    assert cleanrl_worker.seconds_after_warmup([25, 40, 50], 100, 1) == pytest.approx(2)
+
+
+def test_operations_of_the_nature_cnn_by_hand():
+    first = 2 * 20 * 20 * 32 * 8 * 8 * 4
+    rest = 2 * (9 * 9 * 64 * 4 * 4 * 32 + 7 * 7 * 64 * 3 * 3 * 64 + 3136 * 512 + 512 * 7)
+    forward, training = measure.nature_cnn_flops(n_actions=6)
+    assert forward == first + rest
+    assert training == 2 * first + 3 * rest
+    # one update in a second on a machine that could do twice as much
+    peak = 2 * PONG.epochs * PONG.batch_size * training
+    assert measure.update_share(PONG, 6, updates=1, seconds=1.0, peak=peak) == pytest.approx(0.5)
+
+
+def test_a_changed_pin_makes_the_environment_anew(tmp_path):
+    pins = tmp_path / 'pins.txt'
+    pins.write_text('a==1\n')
+    requirements = tmp_path / 'peer.txt'
+    requirements.write_text('-r pins.txt\nb==1\n')
+    first = environments.fingerprint(requirements)
+    assert environments.fingerprint(requirements) == first
+    pins.write_text('a==2\n')
+    assert environments.fingerprint(requirements) != first
+
+
+def test_cases_are_found_by_name_or_its_beginning():
+    assert [case.name for case in find_cases(['a2c', 'ppo-cartpole'])] == ['a2c-cartpole', 'ppo-cartpole']
+    assert 'memory' not in [case.name for case in find_cases(None)]
+    with pytest.raises(ValueError, match='got dqn, admits ppo-cartpole'):
+        find_cases(['dqn'])

@@ -1,0 +1,349 @@
+"""A run: equal seeds, going on, targets, evaluation, history, interruption, the whole state."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import xagents
+from xagents.base import BaseAgent
+from xagents.history import read_history
+from xagents.options import OptionError
+
+
+def make(**options):
+    return xagents.make('ppo', 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})
+
+
+def weights(agent):
+    return [v.numpy() for v in agent.model.weights]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def clockless(log):
+    return {k: v for k, v in log.items() if not k.startswith('seconds/') and k != 'steps_per_second'}
+
+
+def test_equal_seeds_give_equal_runs():
+    logs, models = [], []
+    for seed in (1, 1, 2):
+        agent = make(seed=seed)
+        logs.append([clockless(log) for log in agent.train_iter(max_steps=1_000)])
+        models.append(weights(agent))
+    np.testing.assert_equal(logs[0], logs[1])
+    assert same(models[0], models[1]) and not same(models[0], models[2])
+
+
+def test_a_seed_that_was_not_given_is_drawn_shown_and_recorded(capsys):
+    agent = xagents.make('ppo', 'CartPole-v1', n_steps=8)
+    agent.fit(max_steps=8)
+    assert f'Seed: {agent.options.seed}' in capsys.readouterr().out
+    assert agent.state().record['options']['seed'] == agent.options.seed
+
+
+def test_the_budget_counts_whole_iterations_and_steps_leave_reset_rows_out():
+    agent = make()
+    logs = list(agent.train_iter(max_steps=300))
+    assert agent.steps >= 300 > logs[-2]['steps']
+    rows = len(logs) * 4 * 32
+    # each ended episode cost one reset row, but those that ended in the very last rows
+    assert rows - agent.games <= agent.steps <= rows - agent.games + 4
+
+
+def test_training_in_two_parts_equals_training_in_one():
+    whole, parts = make(), make()
+    whole.fit(max_steps=2_000)
+    for log in parts.train_iter(max_steps=2_000):
+        if log['steps'] > 700:
+            break
+    parts.fit(max_steps=2_000)
+    assert same(weights(whole), weights(parts)) and whole.games == parts.games
+
+
+def test_how_often_one_evaluates_changes_nothing_else():
+    plain, often = make(), make()
+    plain.fit(max_steps=1_000)
+    often.fit(max_steps=1_000, eval_frequency=200, eval_episodes=3)
+    assert same(weights(plain), weights(often))
+    assert not math.isnan(often.mean_reward)
+
+
+def test_logs_are_flat_floats_with_the_fixed_names():
+    (log,) = make().train_iter(max_steps=1)
+    assert {
+        'steps', 'games', 'updates', 'mean_reward', 'best_reward', 'steps_per_second', 'learning_rate', 'seconds/env',
+        'seconds/act', 'seconds/learn', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/kl', 'stats/clip_fraction',
+        'stats/explained_variance', 'stats/grad_norm', 'stats/refused', 'episode_length',
+    } <= log.keys()  # fmt: skip
+    assert all(isinstance(value, (int, float)) for value in log.values())
+    assert math.isnan(make(n_steps=2).train_iter(max_steps=1).__next__()['mean_reward'])
+
+
+def test_the_target_ends_a_run_and_its_weights_are_on_disk(tmp_path):
+    """The weights that earned the mean play; those of the next update are not saved."""
+    path = str(tmp_path / 'a.tf')
+    agent = make(n_envs=8, n_steps=64, checkpoints=[path])
+    before = {}
+
+    def remember(ctx):
+        before['now'] = weights(agent)
+
+    agent.fit(target_reward=60, max_steps=100_000, recipe=agent.recipe().before('collect', remember))
+    assert agent.stopped == 'target'
+    other = xagents.make('ppo', 'CartPole-v1', weights=[path])
+    assert same(weights(other), before['now']) and not same(weights(agent), before['now'])
+
+
+def test_without_any_end_fit_refuses():
+    with pytest.raises(OptionError, match='target_reward, max_steps, max_time'):
+        make().fit()
+
+
+def test_a_finished_run_collects_nothing():
+    agent = make()
+    agent.fit(max_steps=200)
+    steps = agent.steps
+    agent.fit(max_steps=200)
+    assert agent.steps == steps
+
+
+def test_fit_again_goes_on_with_a_larger_budget_and_iterators_close_each_other():
+    agent = make()
+    first = agent.train_iter(max_steps=10_000)
+    next(first)
+    second = agent.train_iter(max_steps=10_000)
+    next(second)
+    assert list(first) == [] and agent.context.iteration == 2
+
+
+def test_own_stages_see_and_change_the_run():
+    agent = make()
+    seen = []
+
+    def double(ctx):
+        ctx.batch['rewards'] = ctx.batch['rewards'] * 2
+        yield
+        seen.append(ctx.logs['loss/value'])
+
+    agent.fit(max_steps=400, recipe=agent.recipe().after('collect', double))
+    plain = make()
+    losses = [log['loss/value'] for log in plain.train_iter(max_steps=400)]
+    assert len(seen) == len(losses) and seen[0] > losses[0]
+
+
+def test_history_has_one_row_an_episode_and_goes_on(tmp_path):
+    path = tmp_path / 'h.parquet'
+    agent = make(history_checkpoint=str(path))
+    rewards = []
+
+    def remember(ctx):
+        rewards.extend(e.reward for e in ctx.episodes)
+
+    agent.fit(max_steps=1_500, recipe=agent.recipe().after('collect', remember))
+    agent.fit(max_steps=3_000, recipe=agent.recipe().after('collect', remember))
+    rows = pd.read_parquet(path)
+    assert list(rows.columns) == ['mean_reward', 'best_reward', 'episode_reward', 'step', 'time']
+    assert rows['episode_reward'].tolist() == rewards and len(rows) == agent.games
+    expected = [np.mean(rewards[max(0, i - 99) : i + 1]) for i in range(len(rewards))]
+    np.testing.assert_allclose(rows['mean_reward'], expected)
+    assert rows['step'].is_monotonic_increasing and rows['time'].is_monotonic_increasing
+    assert rows['step'].iloc[-1] <= agent.steps
+    # CartPole earns 1 a step: with one environment the step of a row is the sum of rewards until then
+    alone = make(n_envs=1, history_checkpoint=str(tmp_path / 'one.parquet'))
+    alone.fit(max_steps=500)
+    rows = read_history(tmp_path / 'one.parquet')
+    assert rows['step'].tolist() == rows['episode_reward'].cumsum().tolist()
+
+
+def test_a_history_that_exists_is_renamed_aside(tmp_path, capsys):
+    path = tmp_path / 'h.parquet'
+    for _ in range(2):
+        make(history_checkpoint=str(path), quiet=False).fit(max_steps=500)
+    assert (tmp_path / 'h.1.parquet').exists() and 'h.1.parquet' in capsys.readouterr().out
+    pd.testing.assert_series_equal(
+        read_history(path)['episode_reward'], read_history(tmp_path / 'h.1.parquet')['episode_reward']
+    )
+
+
+def test_plateau_and_early_stop(capsys):
+    agent = make(
+        n_envs=2, divergence_monitoring_steps=0, plateau_reduce_patience=2, plateau_reduce_factor=0.5,
+        early_stop_patience=2, log_frequency=1, quiet=False, lr=1e-8,
+    )  # fmt: skip
+    rates = [log['learning_rate'] for log in agent.train_iter(max_steps=100_000)]
+    out = capsys.readouterr().out
+    assert agent.stopped == 'early' and agent.early_stop_count == 2
+    assert 'Learning rate reduced 1e-08 -> 5e-09' in out and out.strip().endswith('Early stopping')
+    assert set(rates) <= {1e-8, 5e-9, 2.5e-9} and len(set(rates)) >= 2
+    assert 'inf' not in out
+
+
+def test_schedules():
+    agent = make(lr=1e-3, lr_schedule='linear', clip_schedule='cosine')
+    seen = []
+    recipe = agent.recipe().after('schedule', lambda ctx: seen.append(dict(ctx.schedule, steps=ctx.steps)), 'look')
+    agent.fit(max_steps=1_000, recipe=recipe)
+    for values in seen:
+        progress = values['steps'] / 1_000
+        assert values['learning_rate'] == pytest.approx(1e-3 * (1 - progress))
+        assert values['clip_norm'] == pytest.approx(0.1 * 0.5 * (1 + math.cos(math.pi * progress)))
+    with pytest.raises(OptionError, match='lr_schedule: got linear, which needs'):
+        make(lr_schedule='linear').fit(target_reward=10)
+
+
+def test_quiet_prints_only_the_closing_line(capsys):
+    make().fit(max_steps=500)
+    assert capsys.readouterr().out == 'Maximum steps exceeded\n'
+
+
+def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys):
+    path = str(tmp_path / 'a.tf')
+    agent = make(checkpoints=[path], quiet=False, n_envs=8, n_steps=64)
+    agent.fit(max_steps=20_000)
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith('Greedy mean of 10'))
+    means = [
+        float(word.rstrip(',;'))
+        for word in line.replace('best', 'last').split('last ')[1:3]
+        for word in [word_of(word)]
+    ]
+    kept = xagents.make('ppo', 'CartPole-v1', weights=[path])
+    assert ('the last weights' in line) == (means[1] >= means[0])
+    assert same(weights(kept), weights(agent)) == ('the last weights' in line)
+
+
+def word_of(text):
+    return text.split()[0]
+
+
+def test_the_whole_state_goes_over(tmp_path):
+    """A second agent with the first one's state and environments goes on like the first."""
+    first = make(normalize_obs=True, normalize_reward=True)
+    first.fit(max_steps=1_000)
+    second = make(seed=9, normalize_obs=True, normalize_reward=True)
+    state = first.state()
+    json.dumps(state.record)  # JSON holds it
+    second.load_state(state)
+    second.envs, second.observations = first.envs, first.observations
+    batch = {k: v.copy() for k, v in first.state().arrays.items()}
+    assert batch['observation_statistics/count'] > 0
+    second.options.seed = first.options.seed
+    log = next(iter(second.train_iter(max_steps=10**6)))
+    reference = make(normalize_obs=True, normalize_reward=True)
+    logs = list(reference.train_iter(max_steps=log['steps']))
+    np.testing.assert_equal(clockless(logs[-1]), clockless(log))
+    assert same(weights(reference), weights(second))
+
+
+def test_evaluate_plays_equal_quotas_and_uses_the_present_weights():
+    agent = make()
+    result = agent.evaluate(episodes=7)
+    assert set(result) == {'mean', 'std', 'min', 'max', 'length'}
+    assert result == agent.evaluate(episodes=7), 'the same weights and step give the same episodes'
+    assert result['min'] <= result['mean'] <= result['max'] and result['length'] == result['mean']
+    agent.model.set_weights([np.zeros_like(w) for w in agent.model.get_weights()])
+    changed = agent.evaluate(episodes=7)
+    assert changed['mean'] < 12, 'always the same action'
+    with pytest.raises(ValueError, match='episodes'):
+        agent.evaluate(episodes=0)
+
+
+def test_act_takes_raw_observations_of_any_number():
+    agent = make(normalize_obs=True)
+    agent.fit(max_steps=300)
+    observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    greedy = agent.act(observations)
+    logits = agent.model(agent.prepare(observations))[0].numpy()
+    np.testing.assert_array_equal(greedy, logits.argmax(-1))
+    assert agent.act(observations[:1], greedy=False).shape == (1,)
+    box = xagents.make('ppo', 'Pendulum-v1', n_steps=8)
+    actions = box.act(np.zeros((3, 3), np.float32), greedy=False)
+    assert actions.shape == (3, 1) and (np.abs(actions) <= 2).all()
+
+
+class Random(BaseAgent):
+    """1.0's way: one method that does it all."""
+
+    def train_step(self):
+        self.at += 1
+        for _ in range(10):
+            self.step_envs(np.random.default_rng(self.at).integers(0, self.n_actions, self.n_envs))
+
+    at = 0
+
+
+def test_an_agent_with_only_train_step_runs():
+    agent = Random(xagents.create_envs('CartPole-v1', 4), seed=1)
+    agent.fit(max_steps=2_000, quiet=True)
+    assert agent.steps >= 2_000 and agent.games > 20 and 10 < agent.mean_reward < 40
+    with pytest.raises(TypeError, match='implements neither'):
+        BaseAgent(xagents.create_envs('CartPole-v1', 1)).fit(max_steps=10)
+
+
+def test_wrong_options_are_named_with_the_nearest():
+    with pytest.raises(OptionError, match=r'gama.*did you mean gamma'):
+        make(gama=0.9)
+    with pytest.raises(OptionError, match='gamma: got 2'):
+        make(gamma=2)
+    with pytest.raises(OptionError, match='mini_batches: got 1000'):
+        make(mini_batches=1000)
+    with pytest.raises(ValueError, match='takes 1'):
+        make(checkpoints=['a.tf', 'b.tf'])
+    agent = make()
+    with pytest.raises(OptionError, match=r'max_step.*did you mean max_steps'):
+        agent.fit(max_step=10)
+
+
+@pytest.mark.parametrize('number, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_after_the_iteration_with_everything_saved(tmp_path, number, code):
+    command = [
+        sys.executable, '-m', 'xagents', 'train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '100000000',
+        '--n-envs', '4', '--checkpoints', 'a.tf', '--history-checkpoint', 'a.parquet', '--seed', '3',
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env={**os.environ, 'PYTHONPATH': os.getcwd()}
+    )
+    for line in process.stdout:
+        if line.startswith('Best reward updated'):
+            break
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    last = out.strip().splitlines()[-1]
+    assert process.returncode == code, out
+    assert (
+        last.startswith('Interrupted after')
+        and 'To go on: xagents train ppo' in last
+        and last.endswith('--weights a.tf')
+    )
+    assert len(pd.read_parquet(tmp_path / 'a.parquet')) > 10
+    restored = xagents.make('ppo', weights=[str(tmp_path / 'a.tf')])
+    assert restored.steps > 0 and not math.isnan(restored.best_reward)
+
+
+def test_a_second_ctrl_c_quits_without_saving(tmp_path):
+    script = textwrap.dedent("""
+        import os, signal, xagents
+        agent = xagents.make('ppo', 'CartPole-v1', n_steps=8, seed=1, checkpoints=['a.tf'])
+        def twice(ctx):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        try:
+            agent.fit(max_steps=1000, recipe=agent.recipe().use(twice))
+        except KeyboardInterrupt:
+            print('quit', agent.steps)
+    """)
+    out = subprocess.run(
+        [sys.executable, '-c', script], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, 'PYTHONPATH': os.getcwd()},
+    )  # fmt: skip
+    assert out.stdout.endswith('quit 0\n'), out.stdout + out.stderr
+    assert not list(tmp_path.iterdir())

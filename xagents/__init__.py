@@ -1,0 +1,41 @@
+"""xagents: deep reinforcement learning for TensorFlow and Keras.
+
+Names are resolved when they are used: `import xagents` loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xagents.a2c.agent import A2C as A2C
+    from xagents.envs import create_envs as create_envs
+    from xagents.factory import make as make
+    from xagents.history import plot_history as plot_history
+    from xagents.ppo.agent import PPO as PPO
+    from xagents.registry import agents as agents
+
+__version__ = '2.0.0.dev0'
+
+_HOMES = {
+    'A2C': 'xagents.a2c.agent',
+    'PPO': 'xagents.ppo.agent',
+    'agents': 'xagents.registry',
+    'create_envs': 'xagents.envs',
+    'make': 'xagents.factory',
+    'plot_history': 'xagents.history',
+}
+__all__ = sorted([*_HOMES, '__version__'])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,192 @@
+"""Loose checkpoints: one path a model, written as a set that is old or new, never mixed.
+
+A set is written into `.<first>.new/`, committed by one rename to `.<first>.whole/`, hard-linked onto its plain names,
+and the folder is removed. A reader prefers `.whole`; a writer first finishes one that a killed process left.
+Beside the first path stands `<first>.state.npz`: arrays, and a JSON record of counters and options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MANIFEST = 'files.json'
+
+
+def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
+    """Check the paths of a set before anything is written.
+
+    Raises:
+        ValueError: for a wrong number of paths, an ending nobody can write, or a folder that does not exist.
+    """
+    flag = '--' + name
+    if len(paths) != len(models):
+        raise ValueError(f'{flag}: got {len(paths)} paths, takes {len(models)}: one for each of {", ".join(models)}')
+    if len(set(paths)) != len(paths):
+        raise ValueError(f'{flag}: got the same path twice: {" ".join(paths)}')
+    for path in paths:
+        if path.endswith('.h5') and not path.endswith('.weights.h5'):
+            raise ValueError(
+                f'{flag}: got {path}, admits .tf, .weights.h5 or .keras (did you mean {path[:-3]}.weights.h5?)'
+            )
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            raise ValueError(f'{flag}: the folder of {path} does not exist: mkdir -p {folder}')
+        if name == 'checkpoints' and not os.access(folder, os.W_OK):
+            raise ValueError(f'{flag}: the folder of {path} is not writable: {folder}')
+
+
+def check_exist(paths: Sequence[str]) -> None:
+    """Check that checkpoints to be read are there.
+
+    Raises:
+        ValueError: naming the path, and the nearest one in its folder.
+    """
+    from xagents.options import nearest
+
+    for path in paths:
+        found = _located(paths[0], path)
+        if not (found.is_file() or Path(f'{found}.index').is_file()):
+            folder = Path(path).parent
+            names = {p.name.removesuffix('.index') for p in folder.glob('*')} if folder.is_dir() else set()
+            raise ValueError(f'--weights: there is no checkpoint {path}{nearest(Path(path).name, names)}')
+
+
+def write_set(
+    paths: Sequence[str], models: Sequence[Any], arrays: dict[str, np.ndarray], record: dict[str, Any]
+) -> None:
+    """Write models with their optimisers, and the state beside the first one.
+
+    Args:
+        paths: one for each model: a TensorFlow checkpoint's prefix, .weights.h5 or .keras.
+        models: Keras models, compiled with a built optimizer.
+        arrays: of the state.
+        record: the rest of the state, as JSON.
+    """
+    finish(paths[0])
+    first = Path(paths[0]).absolute()
+    new, whole = (first.parent / f'.{first.name}.{kind}' for kind in ('new', 'whole'))
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    targets: dict[str, str] = {}
+    for i, (path, model) in enumerate(zip(paths, models, strict=True)):
+        name = f'{i}.{Path(path).name}'
+        _write_model(new / name, model)
+        for file in sorted(new.glob(f'{name}*')):
+            targets[file.name] = str(Path(path).absolute().parent / file.name.removeprefix(f'{i}.'))
+    np.savez(new / 'state.npz', record=np.array(json.dumps(record)), **arrays)  # type: ignore[arg-type]
+    targets['state.npz'] = f'{first}.state.npz'
+    (new / MANIFEST).write_text(json.dumps(targets))
+    for file in (*new.iterdir(), new):
+        _sync(file)
+    os.rename(new, whole)
+    _sync(first.parent)
+    finish(paths[0])
+
+
+def finish(first: str | Path) -> None:
+    """Put a committed set onto its plain names, where a process was killed before it could."""
+    first = Path(first).absolute()
+    whole = first.parent / f'.{first.name}.whole'
+    if not whole.is_dir():
+        return
+    for name, target in json.loads((whole / MANIFEST).read_text()).items():
+        temporary = f'{target}.new'
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        try:
+            os.link(whole / name, temporary)
+        except OSError:  # another file system, or one without links
+            shutil.copy(whole / name, temporary)
+        os.replace(temporary, target)
+    shutil.rmtree(whole)
+
+
+def read_models(paths: Sequence[str], models: Sequence[Any]) -> None:
+    """Read weights and optimisers into models that are built.
+
+    Raises:
+        ValueError: in one line, for a file that is missing, torn, or of another network.
+    """
+    check_exist(paths)
+    for path, model in zip(paths, models, strict=True):
+        _read_model(_located(paths[0], path), model, path)
+
+
+def read_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and the record beside a checkpoint; both empty where there are none.
+
+    Raises:
+        ValueError: in one line, for a file that is torn or foreign.
+    """
+    path = _located(first, f'{first}.state.npz')
+    if not path.is_file():
+        return {}, {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        return arrays, json.loads(str(arrays.pop('record')))
+    except Exception as error:
+        raise ValueError(
+            f'--weights: {path} is not readable ({error}); remove it to read the weights alone'.replace('\n', ' ')
+        ) from error
+
+
+def _located(first: str, path: str) -> Path:
+    """Return where a file of a set is: in a committed folder that was not finished, or under its plain name."""
+    whole = Path(first).absolute().parent / f'.{Path(first).name}.whole'
+    manifest = whole / MANIFEST
+    if manifest.is_file():
+        for name, target in json.loads(manifest.read_text()).items():
+            plain = target.removesuffix('.index')
+            if plain == str(Path(path).absolute()):
+                return whole / name.removesuffix('.index')
+    return Path(path)
+
+
+def _write_model(path: Path, model: Any) -> None:
+    if path.name.endswith('.keras'):
+        model.save(path)
+    elif path.name.endswith('.weights.h5'):
+        model.save_weights(path)
+    else:
+        import tensorflow as tf
+
+        tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(path))
+
+
+def _read_model(path: Path, model: Any, shown: str) -> None:
+    import tensorflow as tf
+
+    try:
+        if path.name.endswith('.keras'):
+            import keras
+
+            other = keras.models.load_model(path)
+            model.set_weights(other.get_weights())
+            if getattr(other, 'optimizer', None) is not None and other.optimizer.built:
+                for mine, saved in zip(model.optimizer.variables, other.optimizer.variables, strict=True):
+                    mine.assign(saved)
+        elif path.name.endswith('.weights.h5'):
+            model.load_weights(path)
+        else:
+            tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(str(path)).assert_consumed()
+    # a torn index raises OpError, torn data IndexError, an index beside other data DataLossError, another network the rest
+    except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
+        reason = str(error).strip().split('\n')[0][:160]
+        raise ValueError(f'--weights: {shown} is damaged or of another network or optimizer ({reason})') from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,211 @@
+"""From names and numbers to an agent that is ready to train: environments, networks, optimisers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xagents import checkpoints
+from xagents.options import (
+    EnvironmentOptions,
+    NetworkOptions,
+    OptionError,
+    RunOptions,
+    describe,
+    nearest,
+)
+from xagents.registry import Entry, find_agent
+
+
+def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Any) -> Any:
+    """Make an agent with its environments, networks and optimisers.
+
+    Args:
+        agent_id: as `xagents.agents` names it.
+        env: an environment's id, a function that makes one, or ready-made environments as `as_envs` takes them; when
+            not given, the one that was saved beside `weights`.
+        weights: checkpoints to restore, one path a model; the options saved beside them stand in for defaults.
+        options: of the environments, the network, the agent and the run, by their names; values are checked before
+            anything is built.
+
+    Returns:
+        The agent.
+
+    Raises:
+        OptionError: for an unknown option, or a value that is not admitted.
+        ValueError: in one line, for anything else that is wrong with the input.
+    """
+    entry = find_agent(agent_id)
+    paths = [weights] if isinstance(weights, str) else weights
+    record: dict[str, Any] = {}
+    if paths is not None:
+        checkpoints.check_paths('weights', paths, entry.models)
+        checkpoints.check_exist(paths)
+        record = checkpoints.read_state(paths[0])[1]
+        if record.get('agent', agent_id) != agent_id:
+            raise ValueError(f'--weights: {paths[0]} is of {record["agent"]}, not of {agent_id}')
+    given = options if env is None else {'env': env, **options}
+    groups = _split(entry, {**_saved(entry, record, given), **given})
+    _check_files(groups, entry)
+    envs = _environments(groups['environment'])
+    try:
+        agent = _build(entry, envs, groups, {k for k in given if k in groups['agent']})
+        agent.creation = {**_plain(groups['environment']), **_plain(groups['network']), **_plain(groups['models'])}
+        if paths is not None:
+            agent.load_weights(paths)
+        return agent
+    except BaseException:
+        envs.close()
+        raise
+
+
+def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the saved options that stand in for defaults: those that still exist, and that no given one overrules."""
+    known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
+    saved = {k: v for k, v in record.get('options', {}).items() if k in known and v is not None and k != 'seed'}
+    if {'net', *entry.models} & given.keys():
+        for name in ('net', 'activation', 'shared_network', *entry.models):
+            saved.pop(name, None)
+    return saved
+
+
+def _split(entry: Entry, options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sort options into their groups and check every value."""
+    declarations = {
+        'environment': describe(EnvironmentOptions),
+        'network': describe(NetworkOptions),
+        'models': {name: o for name, o in describe(entry.options).items() if name in entry.models},
+        'agent': {name: o for name, o in describe(entry.options).items() if name not in entry.models},
+        'run': describe(RunOptions),
+    }
+    known = {name for declaration in declarations.values() for name in declaration}
+    for name in options:
+        if name not in known:
+            raise OptionError(name, f'is no option of {entry.id}{nearest(name, known)}')
+    groups = {
+        group: {name: _checked(o, options[name]) for name, o in declaration.items() if name in options}
+        for group, declaration in declarations.items()
+    }
+    if groups['environment'].get('env') is None:
+        raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
+    return groups
+
+
+def _checked(option: Any, value: Any) -> Any:
+    # ready-made environments are no text
+    return value if option.name == 'env' and not isinstance(value, str) else option.check(value)
+
+
+def _check_files(groups: dict[str, dict[str, Any]], entry: Entry) -> None:
+    """Check paths and networks before environments and TensorFlow are loaded."""
+    run, network, models = groups['run'], groups['network'], groups['models']
+    if run.get('checkpoints'):
+        checkpoints.check_paths('checkpoints', run['checkpoints'], entry.models)
+    if run.get('history_checkpoint'):
+        from xagents.history import check_history_path
+
+        check_history_path(run['history_checkpoint'])
+    given = [name for name in models if models[name] is not None]
+    for name in given:
+        if network.get('net'):
+            raise OptionError('net', f'got {network["net"]} beside {name} {models[name]}, admits one of them')
+        from xagents.cfg import parse_network
+
+        parse_network(models[name])
+    if given and network.get('shared_network'):
+        raise OptionError('shared_network', f'the file {models[given[0]]} says itself what is shared')
+    if network.get('activation') and not network.get('net'):
+        raise OptionError('activation', f'got {network["activation"]} without net, whose layers it is for')
+
+
+def _environments(options: dict[str, Any]) -> Any:
+    from xagents.envs import as_envs, create_envs
+
+    if isinstance(options['env'], str) or callable(options['env']):
+        return create_envs(
+            **EnvironmentOptions.resolve({k: v for k, v in options.items() if k != 'env'}).creation()
+            | {'env': options['env']}
+        )
+    return as_envs(options['env'])
+
+
+def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], given: set[str]) -> Any:
+    options = entry.options.resolve(groups['agent'])
+    if options.seed is None:
+        options.seed = int.from_bytes(os.urandom(4), 'little')
+    descriptions = _descriptions(entry, envs, groups)
+    _set_threads(convolutional=any(_convolves(network) for network in descriptions))
+    from xagents.distributions import distribution_for
+    from xagents.networks import ModelReader, make_optimizer
+
+    distribution = distribution_for(envs.action_space)
+    models = []
+    with _precision(options.precision):
+        for i, description in enumerate(descriptions):
+            reader = ModelReader(
+                description,
+                output_units=[distribution.n_units, 1],
+                input_shape=envs.observation_space.shape,
+                optimizer=make_optimizer(
+                    options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon
+                ),
+                seed=options.seed + i,
+                log_std=getattr(options, 'log_std_init', 0.0) if distribution.has_log_std else None,
+            )
+            models.append(reader.build_model())
+    agent = entry.agent(envs, *models, **{**groups['agent'], 'seed': options.seed}, **groups['run'])
+    agent.seed_given = 'seed' in given
+    return agent
+
+
+def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]]) -> list[Any]:
+    """Return the description of each network: a file of the user's, `--net`, or the default for these observations."""
+    from xagents.cfg import dense_network, parse_network
+
+    network, shared = groups['network'], groups['network'].get('shared_network', False)
+    descriptions = []
+    for name in entry.models:
+        if groups['models'].get(name):
+            descriptions.append(parse_network(groups['models'][name]))
+        elif network.get('net'):
+            if envs.is_image:
+                raise OptionError('net', f'{envs.id} shows images, which need convolutions: give a .cfg by model')
+            descriptions.append(dense_network(network['net'], network.get('activation') or 'tanh', shared))
+        else:
+            files = entry[name]['cnn' if envs.is_image else 'ann']
+            # what convolves shares its trunk by default
+            descriptions.append(parse_network(files[-1] if shared else files[0]))
+    return descriptions
+
+
+def _convolves(network: Any) -> bool:
+    return any(layer.kind == 'convolutional' for layer in network.layers)
+
+
+def _set_threads(convolutional: bool) -> None:
+    """One thread is best for dense networks on a CPU, all cores for convolutions; a started runtime stays as it is."""
+    import tensorflow as tf
+
+    from xagents.base import set_threads
+
+    if tf.config.threading.get_intra_op_parallelism_threads() == 0 and not convolutional:
+        set_threads(1)
+
+
+@contextlib.contextmanager
+def _precision(precision: str) -> Iterator[None]:
+    import keras
+
+    kept = keras.config.dtype_policy()
+    keras.config.set_dtype_policy('mixed_bfloat16' if precision == 'bfloat16' else 'float32')
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(kept)
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what JSON can hold of the given options."""
+    return {k: v for k, v in options.items() if isinstance(v, (bool, int, float, str, list, dict, type(None)))}

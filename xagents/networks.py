@@ -1,0 +1,182 @@
+"""Keras models of the networks that `.cfg` files describe, and their optimizers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from xagents.cfg import dense_network as dense_network
+from xagents.cfg import parse_network as parse_network
+from xagents.layers import INPUT, Layer, wrong
+from xagents.layers import Network as Network
+
+OPTIMIZERS = ('adam', 'rmsprop')
+
+
+@keras.saving.register_keras_serializable('xagents')
+class LogStd(keras.layers.Layer):
+    """The log standard deviation of a diagonal Gaussian, learned and the same in every state.
+
+    Called on the mean [B, A] it returns its one variable [A] for each row, [B, A]; no gradient reaches the mean.
+
+    Args:
+        init: First value of each of the A log standard deviations.
+    """
+
+    def __init__(self, init: float = 0.0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.init = float(init)
+
+    def build(self, input_shape: Sequence[int | None]) -> None:
+        """Make the variable [A]."""
+        initializer = keras.initializers.Constant(self.init)
+        self.log_std = self.add_weight(shape=(input_shape[-1],), initializer=initializer, name='log_std')
+
+    def call(self, mean: Any) -> Any:
+        """Return the log standard deviations [B, A] of means [B, A]."""
+        return keras.ops.zeros_like(mean) + self.log_std
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes an equal layer."""
+        return {**super().get_config(), 'init': self.init}
+
+
+class ModelReader:
+    """Builds the Keras model of a network description.
+
+    Args:
+        cfg: Path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
+        output_units: Sizes of the outputs without `units`, in the order of the file; or of all outputs.
+        input_shape: Shape of one observation, D or (height, width, channels). Images are scaled before the model.
+        optimizer: `adam` or `rmsprop` (with Keras' defaults; see `make_optimizer`), a Keras optimizer, or None.
+        seed: Makes the initial weights a function of it and of each layer's place; None draws them at random.
+        log_std: First value of a LogStd layer on the first output, which is added as the last output when the network
+            has none; None adds none.
+
+    Raises:
+        ValueError: If the network is wrong, or does not fit `input_shape` or `output_units`; nothing is built then.
+    """
+
+    def __init__(
+        self,
+        cfg: str | Path | Network,
+        output_units: Sequence[int],
+        input_shape: Sequence[int],
+        optimizer: str | keras.optimizers.Optimizer | None = None,
+        seed: int | None = None,
+        log_std: float | None = None,
+    ):
+        self.network = cfg if isinstance(cfg, Network) else parse_network(cfg)
+        self.output_units = list(output_units)
+        self.input_shape = tuple(input_shape)
+        self.optimizer = optimizer
+        self.seed = seed
+        self.log_std = log_std
+        self.network.shapes(self.input_shape, self.output_units)
+        if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
+            raise wrong('optimizer', optimizer, ', '.join(OPTIMIZERS), OPTIMIZERS)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+            raise wrong('seed', seed, 'a whole number from 0')
+        if log_std is not None and not math.isfinite(log_std):
+            raise wrong('log_std', log_std, 'a finite number')
+
+    def build_model(self) -> keras.Model:
+        """Build the model; each call makes a new one.
+
+        Returns:
+            A functional model of float32 observations [B, *input_shape], its outputs in the order of the file and the
+            log standard deviations, if any, last, each [B, units] in float32 under any precision policy. With an
+            optimizer, it is compiled and the optimizer's slots exist.
+        """
+        shapes = self.network.shapes(self.input_shape, self.output_units)
+        observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
+        tensors = {INPUT: observations}
+        for index, layer in enumerate(self.network.layers):
+            tensors[layer.name] = self._build(layer, index, shapes[layer.name])(tensors[layer.source])
+        outputs = [tensors[layer.name] for layer in self.network.outputs]
+        if self.network.log_std is not None:
+            outputs.append(tensors[self.network.log_std.name])
+        elif self.log_std is not None:
+            outputs.append(LogStd(self.log_std, name='log-std', dtype='float32')(outputs[0]))
+        model = keras.Model(observations, outputs)
+        if self.optimizer is not None:
+            model.compile(_fresh(self.optimizer))
+            model.optimizer.build(model.trainable_variables)
+        return model
+
+    def _build(self, layer: Layer, index: int, shape: tuple[int, ...]) -> keras.layers.Layer:
+        if layer.kind == 'flatten':
+            return keras.layers.Flatten(name=layer.name)
+        if layer.kind == 'log-std':
+            return LogStd(layer.init, name=layer.name, dtype='float32')
+        options = {
+            'name': layer.name,
+            'activation': layer.activation,
+            'kernel_initializer': self._initializer(layer, index),
+            'dtype': 'float32' if layer.output else None,
+        }
+        if layer.kind == 'dense':
+            return keras.layers.Dense(shape[-1], **options)
+        return keras.layers.Conv2D(layer.filters, layer.size, layer.stride, data_format='channels_last', **options)
+
+    def _initializer(self, layer: Layer, index: int) -> keras.initializers.Initializer:
+        seed = None
+        if self.seed is not None:
+            # Layers of equal shapes must not get equal weights: each place has a seed of its own.
+            seed = int(np.random.SeedSequence([int(self.seed), index]).generate_state(1)[0] >> 1)
+        if layer.initializer == 'orthogonal':
+            return keras.initializers.Orthogonal(layer.gain, seed)
+        return keras.initializers.GlorotUniform(seed)
+
+
+def with_log_std(model: keras.Model, init: float) -> keras.Model:
+    """Return a model that ends in a LogStd layer on its first output: itself, or a new one of the same layers.
+
+    A compiled model's optimizer is made anew: one that was built does not take another variable.
+    """
+    if any(isinstance(layer, LogStd) for layer in model.layers):
+        return model
+    log_std = LogStd(init, name='log-std', dtype='float32')(model.outputs[0])
+    extended = keras.Model(model.input, [*model.outputs, log_std])
+    if getattr(model, 'optimizer', None) is not None:
+        extended.compile(_fresh(model.optimizer))
+        extended.optimizer.build(extended.trainable_variables)
+    return extended
+
+
+def make_optimizer(
+    name: str = 'adam', lr: float = 7e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7
+) -> keras.optimizers.Optimizer:
+    """Make an optimizer of the options.
+
+    Args:
+        name: `adam` or `rmsprop`.
+        lr: Learning rate.
+        beta1: Decay of Adam's mean of gradients; rmsprop has none.
+        beta2: Decay of Adam's mean of squared gradients; rmsprop's is 0.99 (Mnih et al. 2016, section 8 of the
+            supplement).
+        epsilon: What is added to the denominator.
+
+    Returns:
+        An optimizer that is not built yet.
+
+    Raises:
+        ValueError: If there is no such optimizer.
+    """
+    if name == 'adam':
+        return keras.optimizers.Adam(lr, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
+    if name == 'rmsprop':
+        return keras.optimizers.RMSprop(lr, rho=0.99, epsilon=epsilon)
+    raise wrong('optimizer', name, ', '.join(OPTIMIZERS), OPTIMIZERS)
+
+
+def _fresh(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Return an optimizer without slots: one that was built for a model cannot be built for a second one."""
+    if isinstance(optimizer, str):
+        return keras.optimizers.get(optimizer)
+    return type(optimizer).from_config(optimizer.get_config()) if optimizer.built else optimizer

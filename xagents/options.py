@@ -1,0 +1,467 @@
+"""One declaration for an option.
+
+A dataclass field made by `option` is the only place where an option is described. From it derive the constructor's
+keyword, the command-line flag, the help table, the search type of `tune`, the saved configuration and the docs.
+Loads nothing heavy: the command line is built from this module alone.
+"""
+
+# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+Tune = Literal['int', 'log_uniform', 'categorical']
+
+
+class OptionError(ValueError):
+    """A value that an option does not admit.
+
+    Args:
+        name: the option's Python name, or what else stands in its place.
+        problem: what it got and what it admits, without the name.
+    """
+
+    def __init__(self, name: str, problem: str):
+        super().__init__(f'{name}: {problem}')
+        self.name = name
+        self.problem = problem
+
+
+def shown(value: Any) -> str:
+    """Return a value as it stands in a message: on one line, and not longer than a line."""
+    if isinstance(value, str):
+        text = value if value.isprintable() and value.strip() else repr(value)
+    else:
+        text = ' '.join(repr(value).split())
+    return text if len(text) <= 120 else f'{text[:119]}…'
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return ` (did you mean …?)` with the most similar of `names`, or an empty string."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f' (did you mean {matches[0]}?)' if matches else ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """What is known of one option; `type` is the type of a single value."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    tune: Tune | None = None
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    choices: tuple | None = None
+    many: bool = False
+    optional: bool = False
+    aliases: tuple[str, ...] = ()
+    metavar: str = ''
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag, with its dashes."""
+        return '--' + self.name.replace('_', '-')
+
+    @property
+    def flags(self) -> list[str]:
+        """Every flag that sets the option, its own first and those that turn a switch off last."""
+        names = [self.flag, *('--' + alias.replace('_', '-') for alias in self.aliases)]
+        return names + [f'--no-{name[2:]}' for name in names if self.type is bool]
+
+    @property
+    def admits(self) -> str:
+        """What the option admits, in words."""
+        if self.choices is not None:
+            return 'one of ' + ', '.join(map(str, self.choices))
+        if self.type is dict:
+            return 'key=value pairs'
+        kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'text'}[self.type]
+        low = f'at least {self.at_least:.12g}' if self.at_least is not None else ''
+        low = low or (f'above {self.above:.12g}' if self.above is not None else '')
+        high = f'at most {self.at_most:.12g}' if self.at_most is not None else ''
+        high = high or (f'below {self.below:.12g}' if self.below is not None else '')
+        return ' '.join(filter(None, [kind, ' and '.join(filter(None, [low, high]))]))
+
+    def check(self, value: Any) -> Any:
+        """Return `value` in the option's own type.
+
+        Raises:
+            OptionError: naming the option, what it got and what it admits.
+        """
+        if value is None:
+            if self.optional:
+                return None
+            raise OptionError(self.name, f'got nothing, admits {self.admits}')
+        if self.type is dict:
+            if not isinstance(value, Mapping):
+                raise self._refused(value)
+            return dict(value)
+        if not self.many:
+            return self._check_one(value)
+        # an array without dimensions says that it is iterable, and is not
+        if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, 'ndim', 1) == 0:
+            value = [value]
+        return [self._check_one(v) for v in value]
+
+    def parse(self, text: str | list[str]) -> Any:
+        """Return the value of what was typed on a command line, checked; a list where several values are taken.
+
+        Raises:
+            OptionError: naming the option, what was typed and what is admitted.
+        """
+        if self.type is dict:
+            return dict(self._parse_pair(pair) for pair in text)
+        if self.many:
+            return [self._parse_one(t) for t in text]
+        return self._parse_one(typing.cast(str, text))
+
+    def _parse_pair(self, text: str) -> tuple[str, Any]:
+        key, equals, value = text.partition('=')
+        if not (equals and key.isidentifier()):
+            raise self._refused(text, typed=True)
+        try:
+            return key, json.loads(value)
+        # not JSON, or JSON that is nested too deep or has too long a number: then it is a text
+        except (ValueError, RecursionError):
+            return key, {'True': True, 'False': False, 'None': None}.get(value, value)
+
+    def _parse_one(self, text: str) -> Any:
+        try:
+            # what was typed, not what became of it, stands in the message
+            return self._check_one(self._convert(text))
+        except ValueError:
+            raise self._refused(text, typed=True) from None
+
+    def _convert(self, text: str) -> Any:
+        if self.type is bool:
+            return {'true': True, 'false': False}.get(text.lower(), text)
+        if self.type is str:
+            return text
+        # a seed keeps all its digits; 1e6 is a whole number to whoever types it
+        return int(text) if self.type is int and text.strip().lstrip('+-').isdecimal() else float(text)
+
+    def _check_one(self, value: Any) -> Any:
+        # NumPy's scalars are welcome wherever Python's are
+        value = value.item() if hasattr(value, 'item') and getattr(value, 'ndim', 0) == 0 else value
+        if self.type is str:
+            value = value.__fspath__() if hasattr(value, '__fspath__') else value
+            if not callable(value) and not (isinstance(value, str) and value):
+                raise self._refused(value)
+        elif self.type is bool and not isinstance(value, bool):
+            raise self._refused(value)
+        elif self.type in (int, float):
+            value = self._check_number(value)
+        self._check_range(value)
+        return value
+
+    def _check_number(self, value: Any) -> int | float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self._refused(value)
+        try:
+            number = self.type(value)
+        except (ValueError, OverflowError):  # NaN and infinities as whole numbers, whole numbers beyond the floats
+            raise self._refused(value) from None
+        if (self.type is int and number != value) or (self.type is float and not math.isfinite(number)):
+            raise self._refused(value)
+        return number
+
+    def _check_range(self, value: Any) -> None:
+        if (
+            (self.choices is not None and value not in self.choices)
+            or (self.at_least is not None and value < self.at_least)
+            or (self.above is not None and value <= self.above)
+            or (self.at_most is not None and value > self.at_most)
+            or (self.below is not None and value >= self.below)
+        ):
+            raise self._refused(value)
+
+    def _refused(self, value: Any, typed: bool = False) -> OptionError:
+        # a text where a number belongs is told from the number by its quotes, but not on a command line
+        text = shown(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
+        hint = nearest(str(value), map(str, self.choices)) if self.choices else ''
+        return OptionError(self.name, f'got {text}, admits {self.admits}{hint}')
+
+
+def option(default: Any, help: str, **declaration: Any) -> Any:
+    """Declare an option as a dataclass field.
+
+    Args:
+        default: its default; None where it is not given.
+        help: one line; for a number, what a larger value does.
+        declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar.
+    """
+    metadata = {'help': help, **declaration}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
+    """Declare a parent's option anew with another default; what else `declaration` does not say stays as it was."""
+    field = parent.__dataclass_fields__[name]  # type: ignore[attr-defined]
+    return option(default, **{**field.metadata, **declaration})
+
+
+def describe(declaration: type) -> dict[str, Option]:
+    """Return the options of a dataclass by name, parents first."""
+    return dict(_describe_all(declaration))
+
+
+@functools.cache
+def _describe_all(declaration: type) -> dict[str, Option]:
+    hints = typing.get_type_hints(declaration)
+    return {f.name: _describe(f, hints[f.name]) for f in dataclasses.fields(declaration) if 'help' in f.metadata}
+
+
+def _describe(field: dataclasses.Field, hint: Any) -> Option:
+    arguments = [hint]
+    optional = False
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        arguments = [a for a in typing.get_args(hint) if a is not type(None)]
+        optional = type(None) in typing.get_args(hint)
+    many = typing.get_origin(arguments[0]) is list
+    single = typing.get_args(arguments[0])[0] if many else typing.get_origin(arguments[0]) or arguments[0]
+    missing = field.default is dataclasses.MISSING
+    default = field.default_factory() if missing else field.default  # type: ignore[operator,misc]
+    return Option(field.name, single, default, many=many, optional=optional, **field.metadata)
+
+
+class Options:
+    """What the option dataclasses share: making one from keywords, and back."""
+
+    @classmethod
+    def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
+        """Return the options with defaults filled in and every value checked.
+
+        Raises:
+            OptionError: for an unknown name or a value that is not admitted.
+        """
+        known = describe(cls)
+        other_names = {alias: option.name for option in known.values() for alias in option.aliases}
+        checked: dict[str, Any] = {}
+        for given_name, value in (given or {}).items():
+            name = other_names.get(given_name, given_name)
+            if name not in known:
+                raise OptionError(given_name, f'is no option here{nearest(given_name, [*known, *other_names])}')
+            if name in checked:
+                raise OptionError(given_name, f'is another name of {name}, admits one of the two')
+            checked[name] = known[name].check(value)
+        return cls(**checked)
+
+    def asdict(self) -> dict[str, Any]:
+        """Return the options as a flat dict."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def signature(positional: Iterable[str], *declarations: type) -> inspect.Signature:
+    """Return the signature of a callable that takes `positional` and the options of `declarations` as keywords."""
+    names = list(positional)
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    options = {name: o for declaration in declarations for name, o in describe(declaration).items()}
+    parameters += [
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default)
+        for o in options.values()
+        if o.name not in names
+    ]
+    return inspect.Signature(parameters)
+
+
+@dataclasses.dataclass
+class EnvironmentOptions(Options):
+    """Which environments, and how they are prepared."""
+
+    env: str | None = option(
+        None, "the environment: an id of Gymnasium's, module:Id, or gym:Id for the old gym", metavar='ID'
+    )
+    n_envs: int = option(
+        1, 'environments side by side; more give more varied data an update', at_least=1, tune='categorical'
+    )
+    preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
+    max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
+    max_episode_steps: int | None = option(
+        None, "time limit of an episode, instead of the environment's own", at_least=1
+    )
+    env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
+    vector: str = option(
+        'auto', 'how environments run side by side', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
+    )
+    frame_stack: int = option(4, 'Atari frames in one observation', at_least=1, tune='categorical')
+    clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
+    episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
+    fire_reset: bool = option(True, 'Atari: press FIRE after a reset, where the game has it')
+    sticky_actions: bool = option(False, 'Atari: repeat the last action with probability 0.25')
+    wrapper: list[str] | None = option(
+        None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
+    )
+
+    def creation(self) -> dict[str, Any]:
+        """Return the keywords of `create_envs`."""
+        keywords = self.asdict()
+        return {**keywords, 'wrapper': keywords['wrapper'] or ()}
+
+
+@dataclasses.dataclass
+class NetworkOptions(Options):
+    """A network without a file."""
+
+    net: list[int] | None = option(None, 'widths of a dense network, instead of a .cfg', at_least=1, metavar='UNITS')
+    activation: str | None = option(
+        None,
+        'activation of --net',
+        choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'),
+        tune='categorical',
+    )
+    shared_network: bool = option(False, 'one trunk for actor and critic')
+
+
+@dataclasses.dataclass
+class AgentOptions(Options):
+    """The mathematics that every agent shares."""
+
+    gamma: float = option(
+        0.99,
+        'discount factor; larger looks further ahead, with more variance',
+        at_least=0,
+        at_most=1,
+        tune='log_uniform',
+    )
+    lr: float = option(7e-4, 'learning rate; larger learns faster and less stably', above=0, tune='log_uniform')
+    opt_epsilon: float = option(
+        1e-7, "the optimizer's epsilon; larger damps small gradients", above=0, tune='log_uniform'
+    )
+    beta1: float = option(0.9, 'Adam: decay of the mean gradient', at_least=0, below=1, tune='log_uniform')
+    beta2: float = option(0.999, 'Adam: decay of the mean squared gradient', at_least=0, below=1, tune='log_uniform')
+    optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
+    lr_schedule: str = option(
+        'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
+    )
+    schedule_steps: int | None = option(
+        None, 'length of the schedules in steps; --max-steps when not given', at_least=1
+    )
+    normalize_obs: bool = option(
+        False, 'normalise observations by their running mean and deviation', tune='categorical'
+    )
+    normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
+    reward_scale: float = option(1.0, 'factor on the reward that is learned from', above=0, tune='log_uniform')
+    precision: str = option('float32', 'arithmetic of convolutional networks', choices=('float32', 'bfloat16'))
+    reward_buffer_size: int = option(100, 'episodes in the mean reward', at_least=1)
+    seed: int | None = option(
+        None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
+    )
+
+
+@dataclasses.dataclass
+class RunOptions(Options):
+    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took."""
+
+    target_reward: float | None = option(None, 'stop when the mean reward reaches it', metavar='REWARD')
+    max_steps: int | None = option(None, 'stop after that many environment steps in total', at_least=1, metavar='STEPS')
+    max_time: float | None = option(None, 'stop after that many seconds', above=0, metavar='SECONDS')
+    checkpoints: list[str] | None = option(
+        None, 'where the best weights are kept, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
+    )
+    history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
+    save_seconds: float = option(10.0, 'seconds between writings of checkpoints at most', at_least=0)
+    plateau_reduce_factor: float = option(0.9, 'factor on the learning rate on a plateau', above=0, below=1)
+    plateau_reduce_patience: int = option(10, 'checks without a new best before a reduction', at_least=1)
+    early_stop_patience: int = option(3, 'reductions before the run stops early', at_least=1)
+    divergence_monitoring_steps: int | None = option(
+        None, 'steps after which plateaus are looked for; off when not given', at_least=0, metavar='STEPS'
+    )
+    eval_frequency: int | None = option(
+        None, 'steps between evaluations, which then decide target, best and plateau', at_least=1, metavar='STEPS'
+    )
+    eval_episodes: int = option(10, 'greedy episodes of an evaluation', at_least=1)
+    final_episodes: int = option(
+        10, 'greedy episodes that best and last play at the end of a run; 0 for none', at_least=0
+    )
+    log_frequency: int | None = option(
+        None, 'episodes between two checks of the mean; the number of environments when not given', at_least=1
+    )
+    display_precision: int = option(2, 'decimals in the console', at_least=0, at_most=12)
+    quiet: bool = option(False, 'only the closing line')
+    tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
+    monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
+
+
+# the flags of RunOptions that belong to `train` alone; 1.0 took the others in every command
+TRAIN_ONLY = frozenset(
+    [
+        *('target_reward', 'max_steps', 'max_time', 'save_seconds', 'tensorboard', 'monitor_session'),
+        *('eval_frequency', 'eval_episodes', 'final_episodes'),
+    ]
+)
+
+
+@dataclasses.dataclass
+class SessionOptions(Options):
+    """The machine and the console."""
+
+    threads: int | None = option(None, "TensorFlow's threads; chosen by the network when not given", at_least=1)
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class TrainOptions(Options):
+    """What only `xagents train` takes, besides the run's own options."""
+
+    weights: list[str] | None = option(None, 'checkpoints to start from, one path a model', metavar='PATH')
+
+
+@dataclasses.dataclass
+class ActOptions(Options):
+    """What `play` and `evaluate` share."""
+
+    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    stochastic: bool = option(False, 'sample actions instead of taking the best')
+
+
+@dataclasses.dataclass
+class PlayOptions(ActOptions):
+    """`xagents play`."""
+
+    video_dir: str | None = option(None, 'folder for an .mp4 of the episode', metavar='DIR')
+    render: bool = option(False, 'show the episode in a window')
+    frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
+    frame_delay: float = option(0.0, 'seconds between frames', at_least=0)
+    frame_frequency: int = option(1, 'save every so many frames', at_least=1)
+    action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
+    max_steps: int | None = option(None, 'end the episode after that many steps', at_least=1)
+
+
+@dataclasses.dataclass
+class EvaluateOptions(ActOptions):
+    """`xagents evaluate`."""
+
+    episodes: int = option(20, 'episodes to play; more give a surer mean', at_least=1)
+    json: bool = option(False, 'print one JSON object')
+
+
+@dataclasses.dataclass
+class PlotOptions(Options):
+    """`xagents plot`."""
+
+    labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
+    by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
+    column: str = option('mean_reward', 'what is drawn', choices=('mean_reward', 'best_reward', 'episode_reward'))
+    time_unit: str = option(
+        'auto', 'unit of --by time; auto suits the longest', choices=('auto', 'second', 'minute', 'hour', 'day')
+    )
+    shade: str = option('se', 'the interval around a mean of several', choices=('se', 'std', 'range', 'none'))
+    title: str | None = option(None, 'title of the picture; usually the environment')
+    smooth: int = option(1, 'episodes that are averaged; larger draws a smoother curve', at_least=1)
+    out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
+    debug: bool = option(False, 'show the traceback of an error')

@@ -1,0 +1,281 @@
+"""The stream that a run is: contexts that pass through stages.
+
+A stage takes an iterator of contexts and gives one. When the consumer of a chain of generators asks for the next item,
+the last generator resumes first; so what stands after a stage's `yield` runs in reverse order, a dependency is a
+position in a list, `finally` is teardown, and an exception travels the natural way. Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, TypeVar
+
+from xagents.options import nearest
+
+Stream = Iterator['Context']
+Stage = Callable[..., Any]
+S = TypeVar('S', bound=Callable[..., Any])
+
+
+def kept(default: Any) -> Any:
+    """Declare a field of a context that the next iteration's context takes over."""
+    return dataclasses.field(default=default, metadata={'kept': True})
+
+
+@dataclasses.dataclass(slots=True)
+class Context:
+    """What one iteration carries: counters that are kept, and data that is fresh each time.
+
+    An own one is a `@dataclass(slots=True)` subclass, given to `Recipe(..., context=Own)`.
+
+    Attributes:
+        iteration: number of this iteration, from 1.
+        steps: environment steps since the run began, all environments together, without reset rows.
+        games: episodes that ended.
+        updates: optimiser steps.
+        seconds: time spent training, in seconds, earlier sessions included.
+        mean_reward: mean of the last episodes, or of the last evaluation where there are any; NaN before the first.
+        best_reward: the best `mean_reward` so far that counted; NaN before the first.
+        checked_games: `games` at the last check of the mean.
+        plateau_count: checks without a new best.
+        early_stop_count: reductions of the learning rate.
+        plateau_factor: product of those reductions.
+        evaluated_steps: `steps` at the last evaluation.
+        batch: the data that was collected, arrays by name.
+        episodes: the episodes that ended in this iteration.
+        checked: whether the mean is looked at in this iteration.
+        new_best: the best before this one, where this iteration set a new one.
+        schedule: the values that `schedule` set for this iteration.
+        messages: lines for the console.
+        logs: what the user's loop and the monitors get, floats by name.
+        stop: why the run ends after this iteration; empty where it goes on.
+    """
+
+    iteration: int = kept(0)
+    steps: int = kept(0)
+    games: int = kept(0)
+    updates: int = kept(0)
+    seconds: float = kept(0.0)
+    mean_reward: float = kept(math.nan)
+    best_reward: float = kept(math.nan)
+    checked_games: int = kept(0)
+    plateau_count: int = kept(0)
+    early_stop_count: int = kept(0)
+    plateau_factor: float = kept(1.0)
+    evaluated_steps: int = kept(0)
+    batch: dict[str, Any] = dataclasses.field(default_factory=dict)
+    episodes: list[Any] = dataclasses.field(default_factory=list)
+    checked: bool = False
+    new_best: float | None = None
+    schedule: dict[str, float] = dataclasses.field(default_factory=dict)
+    messages: list[str] = dataclasses.field(default_factory=list)
+    logs: dict[str, float] = dataclasses.field(default_factory=dict)
+    stop: str = ''
+    kept_names: frozenset[str] = dataclasses.field(default=frozenset(), metadata={'kept': True}, repr=False)
+
+    def keep(self, *names: str) -> None:
+        """Let the fields `names` live on in the contexts of later iterations.
+
+        Raises:
+            AttributeError: for a field that does not exist.
+            TypeError: for a value that is not a number, a string, a bool or None.
+        """
+        for name in names:
+            _check_scalar(name, getattr(self, name))
+        self.kept_names = self.kept_names | frozenset(names)
+
+    def kept(self) -> dict[str, Any]:
+        """Return what the next iteration takes over, as scalars by name (`kept_names` apart).
+
+        Raises:
+            TypeError: for a value that is not a number, a string, a bool or None.
+        """
+        names = _kept_fields(type(self))
+        values = {name: getattr(self, name) for name in (names | self.kept_names if self.kept_names else names)}
+        for name, value in values.items():
+            if value.__class__ not in _SCALARS:
+                _check_scalar(name, value)
+        return values
+
+    def renew(self) -> Context:
+        """Return the next iteration's context."""
+        new = type(self)(**self.kept())
+        new.kept_names = self.kept_names
+        new.iteration += 1
+        return new
+
+
+_SCALARS = frozenset((bool, int, float, str, type(None)))
+
+
+def _check_scalar(name: str, value: Any) -> None:
+    if not isinstance(value, (bool, int, float, str, type(None))):
+        raise TypeError(f'{name}: only numbers, strings and bools outlive an iteration, got {type(value).__name__}')
+
+
+@functools.cache
+def _kept_fields(context: Any) -> frozenset[str]:
+    fields = dataclasses.fields(context)
+    return frozenset(f.name for f in fields if f.metadata.get('kept') and f.name != 'kept_names')
+
+
+def check_context(context: type) -> type[Context]:
+    """Return `context` if it can be a run's context.
+
+    Raises:
+        TypeError: where it is no dataclass with slots that extends Context; a misspelt field would go unnoticed.
+    """
+    if not (isinstance(context, type) and issubclass(context, Context)):
+        raise TypeError(f'context: got {context!r}, takes a subclass of Context')
+    if any('__dict__' in vars(c) for c in context.__mro__) or not dataclasses.is_dataclass(context):
+        raise TypeError(f'context: {context.__name__} needs @dataclass(slots=True)')
+    return context
+
+
+def stage(function: S) -> S:
+    """Mark a function that takes a stream of contexts and returns one; others are lifted from a single context."""
+    function.is_stage = True  # type: ignore[attr-defined]
+    return function
+
+
+def lift(middleware: Callable[[Context], Any]) -> Stage:
+    """Make a stage of `f(ctx)`, or of `f(ctx)` with one `yield`: what follows it runs after every later stage.
+
+    A `finally` around the yield runs on any exit. A generator that returns before its yield passes the context on.
+    """
+    if not inspect.isgeneratorfunction(getattr(middleware, '__func__', middleware)):
+
+        @functools.wraps(middleware, updated=())
+        def simple(stream: Stream) -> Iterator[Context]:
+            for ctx in stream:
+                result = middleware(ctx)
+                if isinstance(result, types.GeneratorType):  # a callable object or a partial that hid its generator
+                    yield from _around(ctx, result)
+                else:
+                    yield ctx
+
+        return stage(simple)
+
+    @functools.wraps(middleware, updated=())
+    def lifted(stream: Stream) -> Iterator[Context]:
+        for ctx in stream:
+            yield from _around(ctx, middleware(ctx))
+
+    return stage(lifted)
+
+
+def _around(ctx: Context, generator: Generator) -> Iterator[Context]:
+    with contextlib.closing(generator):
+        if next(generator, generator) is generator:  # it returned before its yield
+            yield ctx
+            return
+        yield ctx
+        for _ in generator:
+            raise RuntimeError('a stage made of f(ctx) yields at most once')
+
+
+def compose(source: Iterator[Context], stages: Iterable[Stage]) -> Generator[Context, None, None]:
+    """Chain `stages` behind `source`; closing the result closes every stage, the last one first."""
+    streams: list[Any] = [source]
+    for s in stages:
+        streams.append((s if getattr(s, 'is_stage', False) else lift(s))(streams[-1]))
+    try:
+        yield from streams[-1]
+    finally:
+        with contextlib.ExitStack() as closings:
+            for s in streams:  # an ExitStack runs backwards, and goes on after an error
+                if hasattr(s, 'close'):
+                    closings.callback(s.close)
+
+
+class Recipe:
+    """A list of named stages; every method returns a new recipe and leaves this one as it is.
+
+    Args:
+        stages: `(name, stage)` pairs in order.
+        context: the class of the run's contexts.
+    """
+
+    def __init__(self, stages: Iterable[tuple[str, Stage]] = (), context: type[Context] = Context):
+        self._stages = tuple(stages)
+        self.context = check_context(context)
+        names = self.names
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f'stage: there is already one named {name!r}; give the new one a name of its own')
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stages' names in order."""
+        return tuple(name for name, _ in self._stages)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages in order."""
+        return tuple(s for _, s in self._stages)
+
+    def use(self, stage: Stage, name: str | None = None) -> Recipe:
+        """Put a stage at the end."""
+        return self._insert(len(self._stages), stage, name)
+
+    def before(self, existing: str, stage: Stage, name: str | None = None) -> Recipe:
+        """Put a stage directly before the one named `existing`."""
+        return self._insert(self._index(existing), stage, name)
+
+    def after(self, existing: str, stage: Stage, name: str | None = None) -> Recipe:
+        """Put a stage directly after the one named `existing`."""
+        return self._insert(self._index(existing) + 1, stage, name)
+
+    def replace(self, existing: str, stage: Stage) -> Recipe:
+        """Put a stage in the place, and under the name, of the one named `existing`."""
+        index = self._index(existing)
+        return Recipe((*self._stages[:index], (existing, stage), *self._stages[index + 1 :]), self.context)
+
+    def without(self, *names: str) -> Recipe:
+        """Leave out the stages with these names."""
+        for name in names:
+            self._index(name)
+        return Recipe((pair for pair in self._stages if pair[0] not in names), self.context)
+
+    def with_context(self, context: type[Context]) -> Recipe:
+        """Use another class of contexts."""
+        return Recipe(self._stages, context)
+
+    def stream(self, source: Iterator[Context]) -> Generator[Context, None, None]:
+        """Return the stream of `source` through all stages."""
+        return compose(source, self.stages)
+
+    def _insert(self, index: int, stage: Stage, name: str | None) -> Recipe:
+        name = name or str(getattr(stage, '__name__', type(stage).__name__))
+        return Recipe((*self._stages[:index], (name, stage), *self._stages[index:]), self.context)
+
+    def _index(self, name: str) -> int:
+        if name not in self.names:
+            raise ValueError(
+                f'stage: got {name!r}, the recipe has {", ".join(self.names) or "none"}{nearest(name, self.names)}'
+            )
+        return self.names.index(name)
+
+    def __repr__(self) -> str:
+        return f'Recipe({", ".join(self.names)})'
+
+
+def source(first: Context, finished: Callable[[Context], str]) -> Iterator[Context]:
+    """Give contexts until one's `stop` is set, or until `finished` gives a reason to make none.
+
+    Args:
+        first: the context that the last iteration left; its counters are looked at before anything is made.
+        finished: gives a reason not to begin, or an empty string.
+    """
+    if finished(first):
+        return
+    ctx = first
+    while not ctx.stop:
+        ctx = ctx.renew()
+        yield ctx

@@ -1,0 +1,179 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.a2c.agent import A2C, flatten
+from xagents.optimisation import apply_if_finite
+from xagents.options import OptionError
+from xagents.ppo.cli import PPOOptions
+from xagents.returns import explained_variance, masked_mean, masked_normalise
+
+
+class PPO(A2C):
+    """PPO: A2C whose rollout is used for several epochs of minibatches, by a surrogate loss that is clipped.
+
+    Args:
+        envs: as for A2C.
+        model: as for A2C.
+        options: those of `PPOOptions` and `RunOptions`.
+    """
+
+    Options = PPOOptions
+    options: PPOOptions
+    METRICS = (*A2C.METRICS, 'stats/kl', 'stats/clip_fraction')
+
+    def __init__(self, envs: Any, model: keras.Model, **options: Any):
+        super().__init__(envs, model, **options)
+        transitions = self.envs.n_envs * self.options.n_steps
+        size = self.options.minibatch_size or transitions // self.options.mini_batches
+        if not 1 <= size <= transitions:
+            name = 'minibatch_size' if self.options.minibatch_size else 'mini_batches'
+            raise OptionError(
+                name, f'got {getattr(self.options, name)}, admits at most the {transitions} transitions of a rollout'
+            )
+        self._minibatch_size = size
+        self._n_minibatches = transitions // size if self.options.minibatch_size else self.options.mini_batches
+
+    def columns(self) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Shape and dtype of what `policy` returns for one environment."""
+        outputs = {name: ((self.distribution.n_units,), np.float32) for name in self._output_names()}
+        return {**super().columns(), **outputs}
+
+    def _output_names(self) -> tuple[str, ...]:
+        return ('mean', 'log_std') if self.distribution.has_log_std else ('logits',)
+
+    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return `actions` [N, …] and the outputs they come from, `logits` or `mean` and `log_std`, [N, units] each.
+
+        The log-probabilities of a whole rollout are made of them in the update, which is cheaper than one at a time.
+        """
+        outputs = self.actor(observations)
+        actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
+        return {'actions': actions, **dict(zip(self._output_names(), outputs, strict=True))}
+
+    def learn(  # type: ignore[override]
+        self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float
+    ) -> dict[str, float]:
+        """Make `ppo_epochs` passes of minibatches over a rollout.
+
+        Args:
+            batch: as for A2C, and the outputs [T, N, units] of the policy that took the actions, as `policy` names them.
+            learning_rate: of this update.
+            clip_norm: ε, the clip range of the policy ratio, of this update.
+
+        Returns:
+            The metrics by name: means over the minibatches.
+        """
+        arrays = [*self.transitions(batch), *(batch[name] for name in self._output_names()), self._permutations()]
+        return self.run_update(arrays, np.float32(learning_rate), np.float32(clip_norm))
+
+    def schedules(self) -> dict[str, tuple[float, str]]:
+        """Base value and kind of what changes during a run."""
+        return {**super().schedules(), 'clip_norm': (self.options.clip_norm, self.options.clip_schedule)}
+
+    def _permutations(self) -> np.ndarray:
+        """Return the rows of each minibatch [epochs * minibatches, size]; what does not divide is left out."""
+        rng, used = self.rng('learn'), self._n_minibatches * self._minibatch_size
+        transitions = self.envs.n_envs * self.options.n_steps
+        epochs = [rng.permutation(transitions)[:used] for _ in range(self.options.ppo_epochs)]
+        return np.concatenate(epochs).reshape(-1, self._minibatch_size).astype(np.int32)
+
+    def update(  # type: ignore[override]
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        rewards: tf.Tensor,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+        valid: tf.Tensor,
+        *others: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The whole update, compiled: returns the acting weights and the metrics.
+
+        Args:
+            observations: [T + 1, N, *D]
+            actions: [T, N, …]
+            rewards: [T, N]
+            terminated: bool [T, N]
+            truncated: bool [T, N]
+            valid: bool [T, N]
+            others: the outputs of the policy that acted [T, N, units], permutations [minibatches, B], learning rate,
+                clip range.
+        """
+        *old_outputs, permutations, learning_rate, clip_norm = others
+        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (terminated, truncated, valid))
+        values, advantages = self.advantages(observations, rewards, terminated, truncated)
+        old_values = flatten(values[:-1])
+        old_log_probs = self.distribution.log_prob([flatten(x) for x in old_outputs], flatten(actions))
+        rollout = [
+            *map(flatten, (observations[:-1], actions)),
+            old_log_probs,
+            flatten(advantages),
+            old_values,
+            flatten(advantages) + old_values,
+            flatten(valid),
+        ]
+        self.optimizer.learning_rate.assign(learning_rate)
+
+        minibatches = permutations.shape[0]
+        totals = tf.zeros(len(self.METRICS) - 1)
+        k, kl = tf.constant(0), tf.constant(0.0)
+        # a `for` over a range whose end is a tensor would compile anew for each value
+        while tf.less(k, minibatches) and self._within_target(kl):
+            metrics = self.minibatch_step(*[tf.gather(x, permutations[k]) for x in rollout], clip_norm)
+            totals += metrics
+            kl = metrics[self.METRICS.index('stats/kl') - 1]
+            k += 1
+        counts, means = totals[:2], totals[2:] / tf.maximum(tf.cast(k, tf.float32), 1.0)
+        explained = explained_variance(old_values, rollout[5], rollout[6])
+        index = self.METRICS.index('stats/explained_variance') - 2
+        return self.actor.published(), tf.concat([counts, means[:index], [explained], means[index:]], 0)
+
+    def _within_target(self, kl: tf.Tensor) -> tf.Tensor:
+        return tf.constant(True) if self.options.target_kl is None else kl <= self.options.target_kl
+
+    def minibatch_step(
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        old_log_probs: tf.Tensor,
+        advantages: tf.Tensor,
+        old_values: tf.Tensor,
+        returns: tf.Tensor,
+        valid: tf.Tensor,
+        clip_norm: tf.Tensor,
+    ) -> tf.Tensor:
+        """Make one gradient step on a minibatch of B transitions; returns its metrics."""
+        options = self.options
+        if options.normalize_advantage:
+            advantages = masked_normalise(advantages, valid, options.advantage_epsilon)
+        with tf.GradientTape() as tape:
+            outputs, value = self.evaluate_actions(observations)
+            log_ratio = self.distribution.log_prob(outputs, actions) - old_log_probs
+            ratio = tf.exp(log_ratio)
+            # L^CLIP, equation 7
+            clipped_ratio = tf.clip_by_value(ratio, 1.0 - clip_norm, 1.0 + clip_norm)
+            policy_loss = -masked_mean(tf.minimum(ratio * advantages, clipped_ratio * advantages), valid)
+            value_loss = masked_mean(self._value_error(value, old_values, returns), valid)
+            entropy = masked_mean(self.distribution.entropy(outputs), valid)
+            loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
+        norm, applied, refused = apply_if_finite(
+            self.optimizer, self.model.trainable_variables, tape, loss, options.grad_norm, tf.reduce_any(valid > 0)
+        )
+        # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
+        kl = masked_mean(ratio - 1.0 - log_ratio, valid)
+        clipped = masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), valid)
+        return tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, kl, clipped])
+
+    def _value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
+        error = (returns - value) ** 2
+        if self.options.value_clip is None:
+            return error
+        clip = self.options.value_clip
+        return tf.maximum(error, (returns - old_value - tf.clip_by_value(value - old_value, -clip, clip)) ** 2)

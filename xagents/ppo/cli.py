@@ -1,0 +1,35 @@
+"""The options of PPO; loads no TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xagents.a2c.cli import A2COptions
+from xagents.options import changed, option
+
+
+@dataclass
+class PPOOptions(A2COptions):
+    """Proximal policy optimisation."""
+
+    n_steps: int = changed(A2COptions, 'n_steps', 128)
+    lam: float = changed(A2COptions, 'lam', 0.95)
+    normalize_advantage: bool = changed(A2COptions, 'normalize_advantage', True)
+    ppo_epochs: int = option(4, 'passes over a rollout; more reuse it more', at_least=1, tune='categorical')
+    mini_batches: int = option(
+        4, 'minibatches of a pass; more give smaller, noisier steps', at_least=1, tune='categorical'
+    )
+    minibatch_size: int | None = option(
+        None, 'transitions in a minibatch, instead of --mini-batches', at_least=1, tune='categorical'
+    )
+    advantage_epsilon: float = option(
+        1e-8, 'added to the deviation that advantages are divided by', above=0, tune='log_uniform'
+    )
+    clip_norm: float = option(
+        0.1, 'clip range of the policy ratio; larger allows larger policy steps', above=0, tune='log_uniform'
+    )
+    clip_schedule: str = option('constant', 'how the clip range goes to 0', choices=('constant', 'linear', 'cosine'))
+    target_kl: float | None = option(
+        None, 'end an update once the approximate KL passes it; off when not given', above=0
+    )
+    value_clip: float | None = option(None, "clip range of the critic's change; off when not given", above=0)

@@ -1,0 +1,284 @@
+"""From an environment's spaces to arrays a network understands, and back.
+
+Observations: `Encoder` turns a batch of whatever the environment shows into one float32 vector or one image each.
+Actions: `ActionDecoder` turns what a policy draws into what the environment takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+# How many channels an image may have, so that its channel axis can be told from height and width.
+CHANNELS = (1, 3, 4)
+
+
+class Encoder:
+    """Encodes batches of raw observations.
+
+    A space that is already a float32 or uint8 vector, or an image with its channels last, passes through untouched.
+
+    - Box: floats (and integers other than uint8) become float32, uint8 stays uint8. Three axes are an image
+      [H, W, C]; a uint8 greyscale image [H, W] gets a channel axis; an image is transposed if it is clearly
+      channel-first, that is, if its first axis is 1, 3 or 4, its last is not, and height and width are greater than 4.
+      A uint8 stack [S, H, W, C] becomes [H, W, S x C], oldest frame first. Everything else is flattened to a vector.
+    - Discrete becomes one-hot; MultiDiscrete one one-hot each; MultiBinary a vector of zeros and ones.
+    - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`.
+
+    Attributes:
+        raw_space: the environment's observation space.
+        space: the encoded space of one environment, of shape D: a vector or an image [H, W, C].
+        identity: whether encoding changes nothing.
+
+    Args:
+        space: the observation space of one environment.
+
+    Raises:
+        ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …), naming it.
+    """
+
+    def __init__(self, space: spaces.Space) -> None:
+        self.raw_space = space
+        self._order: tuple[int, ...] | None = None
+        if isinstance(space, spaces.Box):
+            self.space = self._image_or_vector(space)
+        else:
+            self.space = spaces.Box(*_flat_bounds(space), dtype=np.float32)
+        self._shape = self.space.shape
+        self._dtype = self.space.dtype
+        self._raw_shape = space.shape if not isinstance(space, spaces.Dict | spaces.Tuple) else None
+        self.identity = isinstance(space, spaces.Box) and space.shape == self._shape and space.dtype == self._dtype
+
+    def _image_or_vector(self, space: spaces.Box) -> spaces.Box:
+        """Returns the encoded space of a Box and remembers how its axes move."""
+        dtype: Any = np.uint8 if space.dtype == np.uint8 else np.float32
+        shape = space.shape
+        low: np.ndarray = space.low.astype(dtype)
+        high: np.ndarray = space.high.astype(dtype)
+        if len(shape) == 3:
+            if _channel_first(shape):
+                self._order = (0, 2, 3, 1)
+                low, high = (np.moveaxis(bound, 0, -1) for bound in (low, high))
+        elif len(shape) == 2 and dtype is np.uint8:
+            low, high = low[..., None], high[..., None]
+        elif len(shape) == 4 and dtype is np.uint8 and shape[-1] in CHANNELS:
+            self._order = (0, 2, 3, 1, 4)
+            low, high = (np.moveaxis(b, 0, 2).reshape(*shape[1:3], -1) for b in (low, high))
+        else:
+            low, high = low.reshape(-1), high.reshape(-1)
+        return spaces.Box(low, high, dtype=dtype)
+
+    def __call__(self, observations: Any) -> np.ndarray:
+        """Encodes a batch.
+
+        Args:
+            observations: raw observations [N, …] of any N, as Gymnasium's vector environments batch them (a Dict
+                space: a dict of arrays [N, …]; a Tuple space: a tuple of them) or a list of N observations; or
+                observations that are encoded already: [N, *D] where D is not the raw shape.
+
+        Returns:
+            float32 or uint8 [N, *D]; the very same array where nothing has to be done.
+
+        Raises:
+            ValueError: if the shape is neither that of raw nor of encoded observations.
+        """
+        if self.identity and type(observations) is np.ndarray and observations.dtype == self._dtype:
+            if observations.shape[1:] != self._shape or not observations.ndim:
+                raise self._wrong_shape(observations.shape)
+            return observations
+        if self._raw_shape is None:
+            return self._composite(observations)
+        array = np.asarray(observations)
+        shape = array.shape[1:] if array.ndim else None
+        if shape == self._raw_shape:
+            return self._encode(array)
+        if shape == self._shape:
+            return np.ascontiguousarray(array, self._dtype)
+        raise self._wrong_shape(array.shape)
+
+    def _encode(self, array: np.ndarray) -> np.ndarray:
+        """Encodes an array [N, *raw shape] of a space that is not composite."""
+        if isinstance(self.raw_space, spaces.Box):
+            if self._order is not None:
+                array = array.transpose(self._order)
+            return np.ascontiguousarray(array, self._dtype).reshape(len(array), *self._shape)
+        out = np.zeros((len(array), *self._shape), np.float32)
+        _write(self.raw_space, array, out)
+        return out
+
+    def _composite(self, observations: Any) -> np.ndarray:
+        """Encodes a batch of Dict or Tuple observations, or passes on what is encoded."""
+        if isinstance(observations, np.ndarray) and observations.dtype != object:
+            if observations.shape[1:] == self._shape and observations.ndim:
+                return np.ascontiguousarray(observations, np.float32)
+            raise self._wrong_shape(observations.shape)
+        batched = Mapping if isinstance(self.raw_space, spaces.Dict) else tuple
+        if not isinstance(observations, batched):
+            empty: Any = create_empty_array(self.raw_space, n=len(observations))
+            observations = concatenate(self.raw_space, list(observations), empty)
+        out = np.zeros((_batch_size(self.raw_space, observations), *self._shape), np.float32)
+        _write(self.raw_space, observations, out)
+        return out
+
+    def _wrong_shape(self, shape: tuple[int, ...]) -> ValueError:
+        raw = '' if self._raw_shape in (None, self._shape) else f' or {_batch_shape(self._raw_shape)}'
+        return ValueError(f'observations have the shape {shape}; expected {_batch_shape(self._shape)}{raw}')
+
+
+def _batch_shape(shape: tuple[int, ...] | None) -> str:
+    return f'[{", ".join(["N", *map(str, shape or ())])}]'
+
+
+def _channel_first(shape: tuple[int, ...]) -> bool:
+    return shape[0] in CHANNELS and shape[-1] not in CHANNELS and min(shape[1:]) > max(CHANNELS)
+
+
+def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bounds float32 [d] of a space flattened, or raises ValueError naming the part that cannot be."""
+    if isinstance(space, spaces.Box):
+        return space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in parts]
+        if not bounds:
+            raise ValueError(f'the observation space{name} {space} is empty')
+        low, high = zip(*bounds, strict=True)
+        return np.concatenate(low), np.concatenate(high)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        size = spaces.flatdim(space)
+        return np.zeros(size, np.float32), np.ones(size, np.float32)
+    raise ValueError(
+        f'the observation space{name} is {_one_line(space)}; '
+        'admitted are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them'
+    )
+
+
+def _write(space: spaces.Space, batch: Any, out: np.ndarray) -> int:
+    """Writes a batch of a space into the first columns of zeros `out` [N, …]; returns how many columns it took."""
+    if isinstance(space, spaces.Dict):
+        at = 0
+        for key, part in space.spaces.items():
+            at += _write(part, batch[key], out[:, at:])
+        return at
+    if isinstance(space, spaces.Tuple):
+        at = 0
+        for part, values in zip(space.spaces, batch, strict=True):
+            at += _write(part, values, out[:, at:])
+        return at
+    values = np.asarray(batch).reshape(len(out), -1)
+    if isinstance(space, spaces.Discrete):
+        sizes, start = np.array([space.n]), np.array([space.start])
+    elif isinstance(space, spaces.MultiDiscrete):
+        sizes, start = space.nvec.reshape(-1), space.start.reshape(-1)
+    else:
+        out[:, : values.shape[1]] = values
+        return values.shape[1]
+    columns = values - start
+    if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
+        raise ValueError(f'an observation is outside its space {_one_line(space)}')
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    out[np.arange(len(out))[:, None], columns + offsets] = 1
+    return int(sizes.sum())
+
+
+def _batch_size(space: spaces.Space, batch: Any) -> int:
+    """Returns N of a batch of a Dict or Tuple space."""
+    if isinstance(space, spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return _batch_size(part, batch[key])
+    if isinstance(space, spaces.Tuple):
+        return _batch_size(space.spaces[0], batch[0])
+    return len(batch)
+
+
+def _one_line(space: spaces.Space) -> str:
+    return ' '.join(str(space).split())
+
+
+class ActionDecoder:
+    """Turns a policy's actions into an environment's.
+
+    - Discrete: the policy's index [N], plus the space's start.
+    - MultiDiscrete: indices [N, k], reshaped, plus the starts. MultiBinary: zeros and ones [N, k], reshaped.
+    - Box: elements with finite bounds take [-1, 1], clipped, to [low, high] affinely; elements with an infinite bound
+      stay as they are and are clipped to the bound that is finite, if one is. Nothing leaves the bounds by rounding.
+
+    Attributes:
+        space: the environment's action space.
+
+    Args:
+        space: the action space of one environment.
+
+    Raises:
+        ValueError: for any other space, naming it.
+    """
+
+    def __init__(self, space: spaces.Space) -> None:
+        self.space = space
+        if isinstance(space, spaces.Discrete):
+            self._n_actions, self._start = int(space.n), space.start
+            self._decode = self._index
+        elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+            self._n_actions = int(np.prod(space.shape))
+            self._start = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(space.shape, space.dtype)
+            self._decode = self._indices
+        elif isinstance(space, spaces.Box):
+            self._n_actions = int(np.prod(space.shape))
+            self._decode = self._box
+            self._prepare_box(space)
+        else:
+            raise ValueError(
+                f'the action space is {_one_line(space)}; admitted are Discrete, MultiDiscrete, MultiBinary and Box'
+            )
+        self._dtype = space.dtype
+        self._shape: tuple[int, ...] = space.shape or ()
+
+    @property
+    def n_actions(self) -> int:
+        """The number of actions of a Discrete space, the length of the flat action of any other."""
+        return self._n_actions
+
+    def __call__(self, policy_actions: Any) -> np.ndarray:
+        """Decodes a batch.
+
+        Args:
+            policy_actions: int [N] for Discrete, otherwise [N, k].
+
+        Returns:
+            [N, *shape] in the space's dtype, for Discrete the very array given where its dtype fits and start is 0.
+        """
+        return self._decode(policy_actions)
+
+    def _index(self, actions: Any) -> np.ndarray:
+        if type(actions) is not np.ndarray or actions.dtype != self._dtype:
+            actions = np.asarray(actions, self._dtype)
+        return actions + self._start if self._start else actions
+
+    def _indices(self, actions: Any) -> np.ndarray:
+        actions = np.asarray(actions)
+        return actions.reshape(len(actions), *self._shape).astype(self._dtype, copy=False) + self._start
+
+    def _prepare_box(self, space: spaces.Box) -> None:
+        # Halves are taken before the difference: high - low would overflow for bounds near the largest float.
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self._finite = np.isfinite(low) & np.isfinite(high)
+        low, high = np.where(self._finite, low, -1.0), np.where(self._finite, high, 1.0)
+        self._half, self._middle = high / 2 - low / 2, high / 2 + low / 2
+        self._policy_low = np.where(self._finite, -1.0, -np.inf)
+        self._policy_high = np.where(self._finite, 1.0, np.inf)
+        self._integer = np.issubdtype(space.dtype, np.integer)
+        self._low, self._high = space.low, space.high
+
+    def _box(self, actions: Any) -> np.ndarray:
+        actions = np.asarray(actions, np.float64)
+        scaled = actions.reshape(len(actions), *self._shape).clip(self._policy_low, self._policy_high)
+        scaled *= self._half
+        scaled += self._middle
+        if self._integer:
+            np.rint(scaled, out=scaled)
+        decoded = scaled.astype(self._dtype)
+        return decoded.clip(self._low, self._high, out=decoded)

@@ -1,0 +1,95 @@
+"""What a command does to its own process before the heavy libraries are loaded; loads none of them itself."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+
+
+def prepare_process() -> None:
+    """Set what NumPy, MuJoCo and TensorFlow read once, when they are loaded. What the user has set stays.
+
+    TensorFlow's log lines are held back while it is imported, whoever imports it; they are shown if that fails.
+    """
+    # The products of small networks take less time than waking a second thread for them. TensorFlow has threads of
+    # its own, which these variables do not touch: see --threads.
+    os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+    os.environ.setdefault('OMP_NUM_THREADS', '1')
+    if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
+        os.environ.setdefault('MUJOCO_GL', 'egl')
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+    if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _QuietImport('tensorflow'))
+
+
+def admit_any_character() -> None:
+    """Let a console that lacks a character, such as ±, show a question mark instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors='replace')
+
+
+@contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Hold back what is written to file descriptor 2, by C++ code too; show it after all if the body raises."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    try:
+        stderr = os.dup(2)
+    except OSError:  # a process without a stderr has nothing to hold back
+        yield
+        return
+    import tempfile  # slow to load, and many commands end before they get here
+
+    with tempfile.TemporaryFile() as held_back:
+        os.dup2(held_back.fileno(), 2)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            if sys.stderr is not None:
+                sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            if failed:
+                held_back.seek(0)
+                with open(2, 'wb', closefd=False) as shown:
+                    shown.write(held_back.read())
+
+
+class _QuietImport(MetaPathFinder):
+    """Silences the first import of one module, wherever in the program it happens, and is gone after that.
+
+    So the slow import needs not be done early, before the input is checked, only to be done quietly.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = _quietly(spec.loader)  # type: ignore[method-assign, assignment]
+        return spec
+
+
+def _quietly(loader: Loader) -> Callable[[types.ModuleType], None]:
+    execute = loader.exec_module
+
+    def exec_module(module: types.ModuleType) -> None:
+        with quiet_stderr():
+            execute(module)
+
+    return exec_module

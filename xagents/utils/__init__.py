@@ -1,0 +1,1 @@
+"""The import paths that notebooks of 1.0 use."""

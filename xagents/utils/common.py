@@ -1,0 +1,36 @@
+"""1.0's import paths; each name lives elsewhere and is loaded when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+_HOMES = {
+    'ModelReader': 'xagents.networks',
+    'create_envs': 'xagents.envs',
+    'plot_history': 'xagents.history',
+    'write_from_dict': 'xagents.history',
+}
+
+
+def create_agent(agent_id: str, agent_kwargs: Mapping[str, Any], non_agent_kwargs: Mapping[str, Any]) -> Any:
+    """Make an agent as 1.0 did; `xagents.make` is the shorter way.
+
+    Args:
+        agent_id: as `xagents.agents` names it.
+        agent_kwargs: options of the agent and the run.
+        non_agent_kwargs: options of environments, networks and optimisers, and `weights`.
+
+    Returns:
+        The agent.
+    """
+    from xagents.factory import make
+
+    return make(agent_id, **{**non_agent_kwargs, **agent_kwargs})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(_HOMES[name]), name)
