@@ -60,7 +60,7 @@ def test_closing_runs_finally_last_stage_first_and_reaches_the_source():
     @stage
     def second(stream):
         try:
-            for ctx in stream:
+            for ctx in stream:  # noqa: UP028, because `yield from` would close the stages before this one first
                 yield ctx
         finally:
             log.append('second')

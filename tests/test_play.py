@@ -7,8 +7,10 @@ from PIL import Image
 import xagents
 from xagents.options import OptionError
 
+pytestmark = pytest.mark.usefixtures('without_xla')
 
-@pytest.fixture(scope='module')
+
+@pytest.fixture
 def agent():
     return xagents.make('ppo', 'CartPole-v1', seed=1, n_steps=8)
 

@@ -17,6 +17,8 @@ from xagents.base import BaseAgent
 from xagents.history import read_history
 from xagents.options import OptionError
 
+pytestmark = pytest.mark.usefixtures('without_xla')
+
 
 def make(**options):
     return xagents.make('ppo', 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})

@@ -20,7 +20,7 @@ import tensorflow as tf
 from xagents import checkpoints, evaluation, stages
 from xagents.classic import Classic
 from xagents.console import Console
-from xagents.envs import Envs, Episode, as_envs
+from xagents.envs import Envs, as_envs
 from xagents.interruption import Interruption
 from xagents.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.options import AgentOptions, OptionError, RunOptions, describe, nearest, signature
@@ -158,7 +158,7 @@ class BaseAgent(Classic):
         return None
 
     def schedules(self) -> dict[str, tuple[float, str]]:
-        """Return base value and kind (constant, linear, cosine) of what changes during a run; `learn` gets the values."""
+        """Return base value and kind (constant, linear, cosine) of what changes during a run and goes to `learn`."""
         return {'learning_rate': (self.options.lr, self.options.lr_schedule)}
 
     # helpers of the algorithms
@@ -420,10 +420,10 @@ class BaseAgent(Classic):
         self.refresh()
 
     def write_checkpoints(self, state: State) -> None:
-        """Write `--checkpoints` from a state."""
+        """Write `--checkpoints`: a state's weights and normalisers, and the counters of the whole run."""
         assert self.run.checkpoints is not None
         with self.with_weights(state):
-            record = {k: v for k, v in state.record.items() if k in ('agent', 'options', 'counters')}
+            record = {k: state.record[k] for k in ('agent', 'options')} | {'counters': self.context.kept()}
             arrays = {k: v for k, v in state.arrays.items() if not k.startswith('envs/')}
             checkpoints.write_set(self.run.checkpoints, self.output_models, arrays, record)
 

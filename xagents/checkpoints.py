@@ -106,7 +106,11 @@ def finish(first: str | Path) -> None:
         except OSError:  # another file system, or one without links
             shutil.copy(whole / name, temporary)
         os.replace(temporary, target)
-    shutil.rmtree(whole)
+    # renamed first: a folder that is removed file by file would look whole to a reader
+    new = whole.with_suffix('.new')
+    shutil.rmtree(new, ignore_errors=True)
+    os.rename(whole, new)
+    shutil.rmtree(new)
 
 
 def read_models(paths: Sequence[str], models: Sequence[Any]) -> None:
@@ -178,7 +182,8 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
             model.load_weights(path)
         else:
             tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(str(path)).assert_consumed()
-    # a torn index raises OpError, torn data IndexError, an index beside other data DataLossError, another network the rest
+    # a torn index raises OpError, torn data IndexError, an index beside other data DataLossError,
+    # another network the rest
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
         reason = str(error).strip().split('\n')[0][:160]
         raise ValueError(f'--weights: {shown} is damaged or of another network or optimizer ({reason})') from error

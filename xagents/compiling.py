@@ -90,7 +90,7 @@ class Actor:
         return [output.numpy() for output in self._graph(observations)]
 
     def published(self) -> tf.Tensor:
-        """Return what an update gives to `refresh`: the flat weights, or nothing where a graph reads the model itself."""
+        """Return what an update gives to `refresh`: flat weights, or nothing where a graph reads the model."""
         return flat_parameters(self.model) if self._mirror is not None else tf.zeros(0)
 
     @property

@@ -13,7 +13,7 @@ from xagents.options import AgentOptions
 
 
 def prepare_optimizer(model: keras.Model, options: AgentOptions) -> keras.optimizers.Optimizer:
-    """Return the optimizer that a model was compiled with, or a new one made of the options, built for its variables."""
+    """Return the optimizer that a model was compiled with, or a new one made of the options; it is built."""
     optimizer = getattr(model, 'optimizer', None)
     if optimizer is None:
         optimizer = make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)

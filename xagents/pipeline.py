@@ -96,7 +96,7 @@ class Context:
         Raises:
             TypeError: for a value that is not a number, a string, a bool or None.
         """
-        names = _kept_fields(type(self))
+        names = _kept_fields(type(self))  # type: ignore[arg-type]
         values = {name: getattr(self, name) for name in (names | self.kept_names if self.kept_names else names)}
         for name, value in values.items():
             if value.__class__ not in _SCALARS:

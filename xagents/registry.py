@@ -13,7 +13,7 @@ from xagents.options import AgentOptions, OptionError, nearest
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Mapping):
-    """One agent, also readable as 1.0's dict: `agent`, `module`, and `model`, each `{'ann': [cfg, …], 'cnn': [cfg, …]}`.
+    """One agent; also a mapping, as in 1.0: `agent`, `module`, and `model`, `{'ann': [cfg, …], 'cnn': [cfg, …]}`.
 
     Args:
         id: what is typed.

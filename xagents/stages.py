@@ -136,7 +136,7 @@ def checkpoint(agent: BaseAgent) -> Stage:
             whole = agent.context is ctx
             raise
         finally:
-            if whole and not Interruption.abandoned() and (agent.best is None or agent.best is not written):
+            if whole and not Interruption.abandoned():
                 agent.write_checkpoints(agent.best or agent.state())
 
     return checkpoint
@@ -210,14 +210,9 @@ def best(agent: BaseAgent) -> Stage:
         if improved:
             ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
         if agent.run.checkpoints and (improved or _target_reached(agent, ctx)):
-            agent.best = _with_counters(agent.state(), ctx)
+            agent.best = agent.state()
 
     return best
-
-
-def _with_counters(state: Any, ctx: Context) -> Any:
-    state.record['counters'] = ctx.kept()
-    return state
 
 
 def learn(agent: BaseAgent) -> Stage:
@@ -267,12 +262,16 @@ def history(agent: BaseAgent) -> Stage:
         if writer.renamed:
             agent.console.say(f'The history that was there is now {writer.renamed}')
         means = _RunningMean(agent.options.reward_buffer_size, list(agent.total_rewards))
+        # best weights may be older than the history they are continued with
+        steps = max((writer.last_step or 0) - agent.context.steps, 0)
+        seconds = max((writer.last_time or 0.0) - agent.context.seconds, 0.0)
         try:
             for ctx in stream:
                 # the best of the checks so far; this iteration's episodes came before its own check
                 known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
                 if ctx.episodes:
-                    writer.append([(means(e.reward), known, e.reward, e.step, e.time) for e in ctx.episodes])
+                    rows = [(means(e.reward), known, e.reward, e.step + steps, e.time + seconds) for e in ctx.episodes]
+                    writer.append(rows)
                 yield ctx
         finally:
             writer.close()

@@ -49,13 +49,13 @@ class A2C(OnPolicy):
         self.optimizer = prepare_optimizer(model, self.options)
         self.output_models = [model]
         self.actor = self.make_actor(0)
-        self.critic = keras.Model(model.inputs, model.outputs[1])
+        self.critic = keras.Model(model.input, model.outputs[1])
         self._update = Program(self.update, jit=not has_convolutions(model))
 
     def make_actor(self, index: int) -> Actor:
         """Return the policy alone; `index` is its place among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
-        return Actor(keras.Model(self.model.inputs, outputs), self.envs.observation_space.dtype)
+        return Actor(keras.Model(self.model.input, outputs), self.envs.observation_space.dtype)
 
     def columns(self) -> dict[str, tuple[tuple[int, ...], Any]]:
         """Shape and dtype of what `policy` returns for one environment."""

@@ -26,7 +26,7 @@ class PPO(A2C):
 
     Options = PPOOptions
     options: PPOOptions
-    METRICS = (*A2C.METRICS, 'stats/kl', 'stats/clip_fraction')
+    METRICS = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction', 'stats/explained_variance')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
@@ -63,7 +63,7 @@ class PPO(A2C):
         """Make `ppo_epochs` passes of minibatches over a rollout.
 
         Args:
-            batch: as for A2C, and the outputs [T, N, units] of the policy that took the actions, as `policy` names them.
+            batch: as for A2C, and the outputs [T, N, units] of the policy that took the actions, by name.
             learning_rate: of this update.
             clip_norm: ε, the clip range of the policy ratio, of this update.
 
@@ -111,14 +111,9 @@ class PPO(A2C):
         values, advantages = self.advantages(observations, rewards, terminated, truncated)
         old_values = flatten(values[:-1])
         old_log_probs = self.distribution.log_prob([flatten(x) for x in old_outputs], flatten(actions))
-        rollout = [
-            *map(flatten, (observations[:-1], actions)),
-            old_log_probs,
-            flatten(advantages),
-            old_values,
-            flatten(advantages) + old_values,
-            flatten(valid),
-        ]
+        observations, actions, advantages, valid = map(flatten, (observations[:-1], actions, advantages, valid))
+        returns = advantages + old_values
+        rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
         self.optimizer.learning_rate.assign(learning_rate)
 
         minibatches = permutations.shape[0]
@@ -126,31 +121,20 @@ class PPO(A2C):
         k, kl = tf.constant(0), tf.constant(0.0)
         # a `for` over a range whose end is a tensor would compile anew for each value
         while tf.less(k, minibatches) and self._within_target(kl):
-            metrics = self.minibatch_step(*[tf.gather(x, permutations[k]) for x in rollout], clip_norm)
+            metrics, kl = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
             totals += metrics
-            kl = metrics[self.METRICS.index('stats/kl') - 1]
             k += 1
-        counts, means = totals[:2], totals[2:] / tf.maximum(tf.cast(k, tf.float32), 1.0)
-        explained = explained_variance(old_values, rollout[5], rollout[6])
-        index = self.METRICS.index('stats/explained_variance') - 2
-        return self.actor.published(), tf.concat([counts, means[:index], [explained], means[index:]], 0)
+        counts, means = totals[:2], totals[2:] / tf.cast(k, tf.float32)
+        explained = explained_variance(old_values, returns, valid)
+        return self.actor.published(), tf.concat([counts, means, [explained]], 0)
 
     def _within_target(self, kl: tf.Tensor) -> tf.Tensor:
         return tf.constant(True) if self.options.target_kl is None else kl <= self.options.target_kl
 
-    def minibatch_step(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        old_log_probs: tf.Tensor,
-        advantages: tf.Tensor,
-        old_values: tf.Tensor,
-        returns: tf.Tensor,
-        valid: tf.Tensor,
-        clip_norm: tf.Tensor,
-    ) -> tf.Tensor:
-        """Make one gradient step on a minibatch of B transitions; returns its metrics."""
+    def minibatch_step(self, minibatch: list[tf.Tensor], clip_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Make one gradient step on a minibatch of B transitions; returns its metrics and its approximate KL."""
         options = self.options
+        observations, actions, old_log_probs, advantages, old_values, returns, valid = minibatch
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, valid, options.advantage_epsilon)
         with tf.GradientTape() as tape:
@@ -169,7 +153,7 @@ class PPO(A2C):
         # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
         kl = masked_mean(ratio - 1.0 - log_ratio, valid)
         clipped = masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), valid)
-        return tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, kl, clipped])
+        return tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, kl, clipped]), kl
 
     def _value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
         error = (returns - value) ** 2

@@ -1,0 +1,20 @@
+"""Tests of the process around an agent run without XLA, whose compilation takes seconds an agent."""
+
+import os
+
+import pytest
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
+# the command line is tested in processes of its own, wherever they run
+os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get('PYTHONPATH')]))
+
+
+@pytest.fixture
+def without_xla(monkeypatch):
+    """Compile updates as plain graphs."""
+    from xagents.compiling import Program
+
+    real = Program.__init__
+    monkeypatch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
