@@ -10,8 +10,9 @@ from benchmarks import environments, harness, tables
 from benchmarks.cases import A2C, BASELINE, CASES, PONG, PPO, SB3, XAGENTS, Case, Settings, find_cases
 from benchmarks.workers import cleanrl_worker, measure, sb3_worker, xagents_worker
 from xagents.a2c.cli import A2COptions
-from xagents.options import EnvironmentOptions, NetworkOptions, RunOptions, describe
+from xagents.options import describe
 from xagents.ppo.cli import PPOOptions
+from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
 MACHINE = {'date': '2026-01-02', 'cpu': 'a CPU', 'cores': '2', 'system': 'Linux x86_64', 'load': '0.1'}
 # another value for each setting that reaches every library

@@ -14,28 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xagents.options import (
+from xagents.options import Option, OptionError, Options, changed, describe, nearest, option, shown, signature
+from xagents.registry import agents
+from xagents.settings import (
     TRAIN_ONLY,
     AgentOptions,
     EnvironmentOptions,
     EvaluateOptions,
     NetworkOptions,
-    Option,
-    OptionError,
-    Options,
     PlayOptions,
     PlotOptions,
     RunOptions,
     SessionOptions,
     TrainOptions,
-    changed,
-    describe,
-    nearest,
-    option,
-    shown,
-    signature,
 )
-from xagents.registry import agents
 
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, AgentOptions, RunOptions, SessionOptions, TrainOptions),

@@ -181,7 +181,12 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
         elif path.name.endswith('.weights.h5'):
             model.load_weights(path)
         else:
-            tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(str(path)).assert_consumed()
+            status = tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(str(path))
+            try:
+                status.assert_consumed()
+            except AssertionError:
+                status.expect_partial()  # else TensorFlow says it again in fifty lines at exit
+                raise
     # a torn index raises OpError, torn data IndexError, an index beside other data DataLossError,
     # another network the rest
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:

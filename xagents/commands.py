@@ -13,24 +13,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from xagents.options import (
+from xagents.options import Option, OptionError, describe, nearest, shown
+from xagents.registry import find_agent
+from xagents.settings import (
     TRAIN_ONLY,
     AgentOptions,
     EnvironmentOptions,
     EvaluateOptions,
     NetworkOptions,
-    Option,
-    OptionError,
     PlayOptions,
     PlotOptions,
     RunOptions,
     SessionOptions,
     TrainOptions,
-    describe,
-    nearest,
-    shown,
 )
-from xagents.registry import find_agent
 
 Given = dict[str, Any]
 

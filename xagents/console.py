@@ -117,7 +117,7 @@ def bottleneck(seconds: dict[str, float]) -> str:
     total = sum(seconds.values())
     if total <= 0:
         return ''
-    names = {'env': 'environment', 'act': 'acting', 'learn': 'learning', 'rest': 'the rest'}
+    names = {'env': 'environments', 'act': 'acting', 'learn': 'learning', 'rest': 'the rest'}
     hints = {
         'env': 'more --n-envs, or --vector envpool or async for slow environments',
         'act': 'more --n-envs make each call act for more environments',

@@ -8,15 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xagents import checkpoints
-from xagents.options import (
-    EnvironmentOptions,
-    NetworkOptions,
-    OptionError,
-    RunOptions,
-    describe,
-    nearest,
-)
+from xagents.options import OptionError, describe, nearest
 from xagents.registry import Entry, find_agent
+from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
 
 def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Any) -> Any:
@@ -55,6 +49,9 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
         agent.creation = {**_plain(groups['environment']), **_plain(groups['network']), **_plain(groups['models'])}
         if paths is not None:
             agent.load_weights(paths)
+            agent.context.plateau_count = agent.context.early_stop_count = 0
+            if 'lr' in given:
+                agent.context.plateau_factor = 1.0
         return agent
     except BaseException:
         envs.close()
@@ -136,7 +133,10 @@ def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], given: se
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), 'little')
     descriptions = _descriptions(entry, envs, groups)
-    _set_threads(convolutional=any(_convolves(network) for network in descriptions))
+    convolutional = any(_convolves(network) for network in descriptions)
+    if options.precision != 'float32' and not convolutional:
+        raise OptionError('precision', f'got {options.precision}, admits float32 for a network without convolutions')
+    _set_threads(convolutional)
     from xagents.distributions import distribution_for
     from xagents.networks import ModelReader, make_optimizer
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from xagents.networks import make_optimizer
-from xagents.options import AgentOptions
+from xagents.settings import AgentOptions
 
 
 def prepare_optimizer(model: keras.Model, options: AgentOptions) -> keras.optimizers.Optimizer:

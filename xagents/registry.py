@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from xagents.options import AgentOptions, OptionError, nearest
+from xagents.options import OptionError, nearest
+from xagents.settings import AgentOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xagents import checkpoints
-from xagents.console import bottleneck, number, status_line
+from xagents.console import number
 from xagents.interruption import Interruption
 from xagents.optimisation import scheduled
 from xagents.options import OptionError
 from xagents.pipeline import Context, Recipe, Stage, Stream, stage
+from xagents.reporting import console, history, metrics, tensorboard, wandb
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
 
 # a mean over fewer episodes is no best and no plateau
 EPISODES_FOR_BEST = 10
-MONITOR_SECONDS = 0.2
 
 
 def head(agent: BaseAgent) -> Recipe:
@@ -248,163 +247,6 @@ def plateau(agent: BaseAgent) -> Stage:
     return plateau
 
 
-def history(agent: BaseAgent) -> Stage:
-    """Write one row an episode to `history_checkpoint`."""
-
-    @stage
-    def history(stream: Stream) -> Iterator[Context]:
-        if not agent.run.history_checkpoint:
-            yield from stream
-            return
-        from xagents.history import HistoryWriter
-
-        writer = HistoryWriter(agent.run.history_checkpoint, resume=agent.context.iteration > 0)
-        if writer.renamed:
-            agent.console.say(f'The history that was there is now {writer.renamed}')
-        means = _RunningMean(agent.options.reward_buffer_size, list(agent.total_rewards))
-        # best weights may be older than the history they are continued with
-        steps = max((writer.last_step or 0) - agent.context.steps, 0)
-        seconds = max((writer.last_time or 0.0) - agent.context.seconds, 0.0)
-        try:
-            for ctx in stream:
-                # the best of the checks so far; this iteration's episodes came before its own check
-                known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
-                if ctx.episodes:
-                    rows = [(means(e.reward), known, e.reward, e.step + steps, e.time + seconds) for e in ctx.episodes]
-                    writer.append(rows)
-                yield ctx
-        finally:
-            writer.close()
-
-    return history
-
-
-class _RunningMean:
-    """The mean of the last rewards, in constant time; summed anew now and then against rounding."""
-
-    def __init__(self, size: int, rewards: list[float]):
-        self.size = size
-        self.rewards = list(rewards)[-size:]
-        self._sum = math.fsum(self.rewards)
-        self._next = 0
-
-    def __call__(self, reward: float) -> float:
-        if len(self.rewards) < self.size:
-            self.rewards.append(reward)
-        else:
-            self._sum -= self.rewards[self._next]
-            self.rewards[self._next] = reward
-            self._next = (self._next + 1) % self.size
-        self._sum += reward
-        if self._next == 0:
-            self._sum = math.fsum(self.rewards)
-        return self._sum / len(self.rewards)
-
-
-def metrics(agent: BaseAgent) -> Stage:
-    """Complete the log with the counters and the speed."""
-
-    @stage
-    def metrics(stream: Stream) -> Iterator[Context]:
-        previous, start = agent.context.steps, time.perf_counter()
-        speed = math.nan
-        for ctx in stream:
-            now = time.perf_counter()
-            instant = (ctx.steps - previous) / max(now - start, 1e-9)
-            # a mean over about the last ten iterations, without the first one, which compiles
-            speed = instant if math.isnan(speed) or ctx.iteration <= 3 else 0.9 * speed + 0.1 * instant
-            previous, start = ctx.steps, now
-            ctx.logs.update(
-                steps=ctx.steps, games=ctx.games, updates=ctx.updates, mean_reward=ctx.mean_reward,
-                best_reward=ctx.best_reward, steps_per_second=speed,
-            )  # fmt: skip
-            yield ctx
-
-    return metrics
-
-
-def console(agent: BaseAgent) -> Stage:
-    """Show how the run stands, at most twice a second, and where the time went at the end."""
-
-    @stage
-    def console(stream: Stream) -> Iterator[Context]:
-        run, screen = agent.run, agent.console
-        spent = {'env': 0.0, 'act': 0.0, 'learn': 0.0, 'rest': 0.0}
-        before, first = agent.context.seconds, True
-        old_best: float | None = None
-        told = False
-        try:
-            for ctx in stream:
-                if not first:  # the first iteration compiles
-                    spent['rest'] += ctx.seconds - before
-                    for name in ('env', 'act', 'learn'):
-                        spent[name] += ctx.logs.get(f'seconds/{name}', 0.0)
-                before, first = ctx.seconds, False
-                if ctx.new_best is not None and old_best is None:
-                    old_best = ctx.new_best
-                for message in ctx.messages:
-                    screen.say(message)
-                if old_best is not None and not told and screen.due():
-                    p = run.display_precision
-                    screen.event(f'Best reward updated: {number(old_best, p)} -> {number(ctx.best_reward, p)}')
-                    old_best, told = None, True  # the next line says how the run stands
-                elif (ctx.checked or screen.bar) and screen.due():
-                    screen.status(status_line(ctx, run.display_precision), ctx.steps)
-                    told = False
-                yield ctx
-        finally:
-            screen.stop()
-            spent['rest'] = max(spent['rest'] - spent['env'] - spent['act'] - spent['learn'], 0.0)
-            screen.say(bottleneck(spent))
-
-    return console
-
-
-def tensorboard(agent: BaseAgent) -> Stage:
-    """Write the log to `--tensorboard`."""
-
-    def make() -> Any:
-        from xagents.monitors import TensorBoardMonitor
-
-        return TensorBoardMonitor(agent.run.tensorboard or '')
-
-    return _monitor(lambda: agent.run.tensorboard, make)
-
-
-def wandb(agent: BaseAgent) -> Stage:
-    """Send the log to the Weights & Biases run `--monitor-session`."""
-
-    def make() -> Any:
-        from xagents.monitors import WandbMonitor
-
-        return WandbMonitor(agent.run.monitor_session or '', agent.state().record['options'])
-
-    return _monitor(lambda: agent.run.monitor_session, make)
-
-
-def _monitor(wanted: Callable[[], Any], make: Callable[[], Any]) -> Stage:
-    @stage
-    def monitor(stream: Stream) -> Iterator[Context]:
-        if not wanted():
-            yield from stream
-            return
-        monitor, last, ctx = make(), -math.inf, None
-        written = -1
-        try:
-            for ctx in stream:
-                # a thousand iterations a second would make files that no one can open
-                if 'evaluate/mean' in ctx.logs or time.monotonic() - last >= MONITOR_SECONDS:
-                    monitor.write(ctx.steps, ctx.logs)
-                    written, last = ctx.steps, time.monotonic()
-                yield ctx
-        finally:
-            if ctx is not None and ctx.steps != written:
-                monitor.write(ctx.steps, ctx.logs)
-            monitor.close()
-
-    return monitor
-
-
 def until(agent: BaseAgent) -> Stage:
     """Write why the run ends, if it does."""
 
@@ -435,15 +277,3 @@ def _target_reached(agent: BaseAgent, ctx: Context) -> bool:
     if agent.run.eval_frequency:
         return True
     return ctx.checked_games == ctx.games and len(agent.total_rewards) == agent.total_rewards.maxlen
-
-
-def closing_line(agent: BaseAgent) -> str:
-    """Return the line that says why the run ended."""
-    ctx = agent.context
-    return {
-        'target': f'Reward achieved in {ctx.steps} steps',
-        'steps': 'Maximum steps exceeded',
-        'time': 'Maximum time exceeded',
-        'early': 'Early stopping',
-        'interrupted': agent.interrupted_line(),
-    }.get(agent.stopped, '')

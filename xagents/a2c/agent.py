@@ -122,8 +122,8 @@ class A2C(OnPolicy):
         )
         with tf.GradientTape() as tape:
             outputs, value = self.evaluate_actions(observations)
-            weight = masked_normalise(advantages, valid, 1e-8) if options.normalize_advantage else advantages
-            policy_loss = -masked_mean(self.distribution.log_prob(outputs, actions) * weight, valid)
+            weights = masked_normalise(advantages, valid, 1e-8) if options.normalize_advantage else advantages
+            policy_loss = self.policy_loss(outputs, actions, weights, valid)
             value_loss = masked_mean((returns - value) ** 2, valid)
             entropy = masked_mean(self.distribution.entropy(outputs), valid)
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
@@ -133,6 +133,12 @@ class A2C(OnPolicy):
         )
         explained = explained_variance(flatten(values[:-1]), returns, valid)
         return self.actor.published(), tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, explained])
+
+    def policy_loss(
+        self, outputs: list[tf.Tensor], actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor
+    ) -> tf.Tensor:
+        """Return −mean(log π(a|s) A): its gradient is the policy gradient (section 4 of the paper)."""
+        return -masked_mean(self.distribution.log_prob(outputs, actions) * advantages, valid)
 
     def evaluate_actions(self, observations: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return the policy's outputs and the values [B] for observations [B, *D]."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xagents.options import AgentOptions, option
+from xagents.options import option
+from xagents.settings import AgentOptions
 
 
 @dataclass

@@ -1,0 +1,197 @@
+# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+"""The options that are not one agent's own, each declared once; loads nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from xagents.options import Options, option
+
+
+@dataclasses.dataclass
+class EnvironmentOptions(Options):
+    """Which environments, and how they are prepared."""
+
+    env: str | None = option(
+        None, "the environment: an id of Gymnasium's, module:Id, or gym:Id for the old gym", metavar='ID'
+    )
+    n_envs: int = option(
+        1, 'environments side by side; more give more varied data an update', at_least=1, tune='categorical'
+    )
+    preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
+    max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
+    max_episode_steps: int | None = option(
+        None, "time limit of an episode, instead of the environment's own", at_least=1
+    )
+    env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
+    vector: str = option(
+        'auto', 'how environments run side by side', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
+    )
+    frame_stack: int = option(4, 'Atari frames in one observation', at_least=1, tune='categorical')
+    clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
+    episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
+    fire_reset: bool = option(True, 'Atari: press FIRE after a reset, where the game has it')
+    sticky_actions: bool = option(False, 'Atari: repeat the last action with probability 0.25')
+    wrapper: list[str] | None = option(
+        None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
+    )
+
+    def creation(self) -> dict[str, Any]:
+        """Return the keywords of `create_envs`."""
+        keywords = self.asdict()
+        return {**keywords, 'wrapper': keywords['wrapper'] or ()}
+
+
+@dataclasses.dataclass
+class NetworkOptions(Options):
+    """A network without a file."""
+
+    net: list[int] | None = option(None, 'widths of a dense network, instead of a .cfg', at_least=1, metavar='UNITS')
+    activation: str | None = option(
+        None,
+        'activation of --net',
+        choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'),
+        tune='categorical',
+    )
+    shared_network: bool = option(False, 'one trunk for actor and critic')
+
+
+@dataclasses.dataclass
+class AgentOptions(Options):
+    """The mathematics that every agent shares."""
+
+    gamma: float = option(
+        0.99,
+        'discount factor; larger looks further ahead, with more variance',
+        at_least=0,
+        at_most=1,
+        tune='log_uniform',
+    )
+    lr: float = option(7e-4, 'learning rate; larger learns faster and less stably', above=0, tune='log_uniform')
+    opt_epsilon: float = option(
+        1e-7, "the optimizer's epsilon; larger damps small gradients", above=0, tune='log_uniform'
+    )
+    beta1: float = option(0.9, 'Adam: decay of the mean gradient', at_least=0, below=1, tune='log_uniform')
+    beta2: float = option(0.999, 'Adam: decay of the mean squared gradient', at_least=0, below=1, tune='log_uniform')
+    optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
+    lr_schedule: str = option(
+        'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
+    )
+    schedule_steps: int | None = option(
+        None, 'length of the schedules in steps; --max-steps when not given', at_least=1
+    )
+    normalize_obs: bool = option(
+        False, 'normalise observations by their running mean and deviation', tune='categorical'
+    )
+    normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
+    reward_scale: float = option(1.0, 'factor on the reward that is learned from', above=0, tune='log_uniform')
+    precision: str = option('float32', 'arithmetic of convolutional networks', choices=('float32', 'bfloat16'))
+    reward_buffer_size: int = option(100, 'episodes in the mean reward', at_least=1)
+    seed: int | None = option(
+        None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
+    )
+
+
+@dataclasses.dataclass
+class RunOptions(Options):
+    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took."""
+
+    target_reward: float | None = option(None, 'stop when the mean reward reaches it', metavar='REWARD')
+    max_steps: int | None = option(None, 'stop after that many environment steps in total', at_least=1, metavar='STEPS')
+    max_time: float | None = option(None, 'stop after that many seconds', above=0, metavar='SECONDS')
+    checkpoints: list[str] | None = option(
+        None, 'where the best weights are kept, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
+    )
+    history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
+    save_seconds: float = option(10.0, 'seconds between writings of checkpoints at most', at_least=0)
+    plateau_reduce_factor: float = option(0.9, 'factor on the learning rate on a plateau', above=0, below=1)
+    plateau_reduce_patience: int = option(10, 'checks without a new best before a reduction', at_least=1)
+    early_stop_patience: int = option(3, 'reductions before the run stops early', at_least=1)
+    divergence_monitoring_steps: int | None = option(
+        None, 'steps after which plateaus are looked for; off when not given', at_least=0, metavar='STEPS'
+    )
+    eval_frequency: int | None = option(
+        None, 'steps between evaluations, which then decide target, best and plateau', at_least=1, metavar='STEPS'
+    )
+    eval_episodes: int = option(10, 'greedy episodes of an evaluation', at_least=1)
+    final_episodes: int = option(
+        10, 'greedy episodes that best and last play at the end of a run; 0 for none', at_least=0
+    )
+    log_frequency: int | None = option(
+        None, 'episodes between two checks of the mean; the number of environments when not given', at_least=1
+    )
+    display_precision: int = option(2, 'decimals in the console', at_least=0, at_most=12)
+    quiet: bool = option(False, 'only the closing line')
+    tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
+    monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
+
+
+# the flags of RunOptions that belong to `train` alone; 1.0 took the others in every command
+TRAIN_ONLY = frozenset(
+    [
+        *('target_reward', 'max_steps', 'max_time', 'save_seconds', 'tensorboard', 'monitor_session'),
+        *('eval_frequency', 'eval_episodes', 'final_episodes'),
+    ]
+)
+
+
+@dataclasses.dataclass
+class SessionOptions(Options):
+    """The machine and the console."""
+
+    threads: int | None = option(None, "TensorFlow's threads; chosen by the network when not given", at_least=1)
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class TrainOptions(Options):
+    """What only `xagents train` takes, besides the run's own options."""
+
+    weights: list[str] | None = option(None, 'checkpoints to start from, one path a model', metavar='PATH')
+
+
+@dataclasses.dataclass
+class ActOptions(Options):
+    """What `play` and `evaluate` share."""
+
+    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    stochastic: bool = option(False, 'sample actions instead of taking the best')
+
+
+@dataclasses.dataclass
+class PlayOptions(ActOptions):
+    """`xagents play`."""
+
+    video_dir: str | None = option(None, 'folder for an .mp4 of the episode', metavar='DIR')
+    render: bool = option(False, 'show the episode in a window')
+    frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
+    frame_delay: float = option(0.0, 'seconds between frames', at_least=0)
+    frame_frequency: int = option(1, 'save every so many frames', at_least=1)
+    action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
+    max_steps: int | None = option(None, 'end the episode after that many steps', at_least=1)
+
+
+@dataclasses.dataclass
+class EvaluateOptions(ActOptions):
+    """`xagents evaluate`."""
+
+    episodes: int = option(20, 'episodes to play; more give a surer mean', at_least=1)
+    json: bool = option(False, 'print one JSON object')
+
+
+@dataclasses.dataclass
+class PlotOptions(Options):
+    """`xagents plot`."""
+
+    labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
+    by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
+    column: str = option('mean_reward', 'what is drawn', choices=('mean_reward', 'best_reward', 'episode_reward'))
+    time_unit: str = option(
+        'auto', 'unit of --by time; auto suits the longest', choices=('auto', 'second', 'minute', 'hour', 'day')
+    )
+    shade: str = option('se', 'the interval around a mean of several', choices=('se', 'std', 'range', 'none'))
+    title: str | None = option(None, 'title of the picture; usually the environment')
+    smooth: int = option(1, 'episodes that are averaged; larger draws a smoother curve', at_least=1)
+    out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
+    debug: bool = option(False, 'show the traceback of an error')

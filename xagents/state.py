@@ -1,0 +1,162 @@
+"""An agent's whole state, gathered in one place: what a checkpoint must hold, and how it is taken over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from xagents import checkpoints
+from xagents.pipeline import Context
+
+if TYPE_CHECKING:
+    from xagents.envs import Envs
+    from xagents.normalisation import ObservationNormalizer, RewardNormalizer
+    from xagents.settings import AgentOptions, RunOptions
+
+
+@dataclass
+class State:
+    """Everything a checkpoint must hold: with it a run goes on as if it had never stopped, environments apart.
+
+    Attributes:
+        weights: for each model, its weights and then its optimiser's variables.
+        arrays: normalisers and the observations that the environments stand at.
+        record: counters, recent episodes, options and random streams, as JSON holds them.
+    """
+
+    weights: list[list[np.ndarray]] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+class Stateful:
+    """What an agent's state is made of, and how it is read and written."""
+
+    options: AgentOptions
+    run: RunOptions
+    envs: Envs
+    output_models: list[keras.Model]
+    actor: Any
+    context: Context
+    observations: np.ndarray | None
+    creation: dict[str, Any]
+    total_rewards: deque[float]
+    normalize_observations: ObservationNormalizer | None
+    normalize_rewards: RewardNormalizer | None
+    _rngs: dict[str, np.random.Generator]
+
+    if TYPE_CHECKING:
+
+        def rng(self, purpose: str) -> np.random.Generator:
+            """Return the generator of one purpose."""
+
+    def refresh(self) -> None:
+        """Let acting use the models' present weights."""
+        if self.actor is not None:
+            self.actor.refresh()
+
+    def state(self) -> State:
+        """Return a copy of everything a checkpoint must hold."""
+        arrays = {
+            f'{name}/{key}': np.array(value)
+            for name, normalizer in self._normalizers().items()
+            for key, value in normalizer.state().items()
+        }
+        if self.observations is not None:
+            arrays |= {'envs/observations': np.array(self.observations), 'envs/valid': np.array(self.envs.valid)}
+        record = {
+            'agent': type(self).__name__.lower(),
+            'options': {**self.creation, **self.options.asdict()},
+            'counters': self.context.kept(),
+            'rewards': list(self.total_rewards),
+            'rngs': {purpose: _plain(rng.bit_generator.state) for purpose, rng in self._rngs.items()},
+        }
+        return State([[v.numpy() for v in self._variables(m)] for m in self.output_models], arrays, record)
+
+    def load_state(self, state: State) -> None:
+        """Take over a whole state; the environments stand where they are.
+
+        Raises:
+            ValueError: where it is of another network.
+        """
+        for model, weights in zip(self.output_models, state.weights, strict=True):
+            for variable, value in zip(self._variables(model), weights, strict=True):
+                variable.assign(value)
+        self.load_record(state.arrays, state.record)
+        self.total_rewards.extend(state.record['rewards'])
+        self.context.mean_reward = state.record['counters']['mean_reward']
+        for purpose, saved in state.record['rngs'].items():
+            self.rng(purpose).bit_generator.state = _arrays(saved)
+        self.refresh()
+
+    def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
+        """Take over normalisers and counters; the mean starts anew."""
+        for name, normalizer in self._normalizers().items():
+            saved = {key.removeprefix(f'{name}/'): v for key, v in arrays.items() if key.startswith(f'{name}/')}
+            if saved:
+                normalizer.load(saved)
+        fields = Context.__dataclass_fields__
+        counters = {name: value for name, value in record.get('counters', {}).items() if name in fields}
+        self.context = Context(**{**counters, 'mean_reward': float('nan')})
+
+    def load_weights(self, paths: list[str]) -> None:
+        """Read weights and optimisers, and the state beside the first one where it is there.
+
+        Raises:
+            ValueError: in one line, naming the file.
+        """
+        checkpoints.read_models(paths, self.output_models)
+        self.load_record(*checkpoints.read_state(paths[0]))
+        self.refresh()
+
+    def write_checkpoints(self, state: State) -> None:
+        """Write `--checkpoints`: a state's weights and normalisers, and the counters of the whole run."""
+        assert self.run.checkpoints is not None
+        with self.with_weights(state):
+            record = {k: state.record[k] for k in ('agent', 'options')} | {'counters': self.context.kept()}
+            arrays = {k: v for k, v in state.arrays.items() if not k.startswith('envs/')}
+            checkpoints.write_set(self.run.checkpoints, self.output_models, arrays, record)
+
+    @contextlib.contextmanager
+    def with_weights(self, state: State) -> Iterator[None]:
+        """Let the models, and acting, have the weights of a state for a while."""
+        present = [[v.numpy() for v in self._variables(model)] for model in self.output_models]
+        try:
+            self._assign(state.weights)
+            yield
+        finally:
+            self._assign(present)
+
+    def _assign(self, weights: list[list[np.ndarray]]) -> None:
+        for model, values in zip(self.output_models, weights, strict=True):
+            for variable, value in zip(self._variables(model), values, strict=True):
+                variable.assign(value)
+        self.refresh()
+
+    def _normalizers(self) -> dict[str, Any]:
+        pairs = {'observation_statistics': self.normalize_observations, 'reward_statistics': self.normalize_rewards}
+        return {name: normalizer for name, normalizer in pairs.items() if normalizer is not None}
+
+    @staticmethod
+    def _variables(model: keras.Model) -> list[Any]:
+        return [*model.weights, *(model.optimizer.variables if getattr(model, 'optimizer', None) else ())]
+
+
+def _plain(state: Any) -> Any:
+    """Return a generator's state as JSON holds it."""
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    return {'uint64': [int(x) for x in state]} if isinstance(state, np.ndarray) else state
+
+
+def _arrays(state: Any) -> Any:
+    """Undo `_plain`."""
+    if isinstance(state, dict) and set(state) == {'uint64'}:
+        return np.array(state['uint64'], np.uint64)
+    return {key: _arrays(value) for key, value in state.items()} if isinstance(state, dict) else state
