@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +25,8 @@ class Program:
     """
 
     def __init__(self, function: Callable, jit: bool):
-        self._function = tf.function(function, jit_compile=jit)
+        # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
+        self._function = tf.function(function, jit_compile=jit, autograph=False)
         self._compiled: dict[tuple, Any] = {}
 
     def __call__(self, *arrays: Any) -> Any:
@@ -33,12 +36,21 @@ class Program:
         if key not in self._compiled:
             specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
             self._compiled[key] = self._function.get_concrete_function(*specs)
+            result = self._compiled[key](*tensors)  # XLA compiles in the first call
+            _return_memory()
+            return result
         return self._compiled[key](*tensors)
 
     @property
     def traces(self) -> int:
         """How often it was traced."""
         return self._function.experimental_get_tracing_count()
+
+
+def _return_memory() -> None:
+    """Give back what the compiler freed: glibc would keep some 140 MB of it for ever."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
 
 
 def has_convolutions(model: keras.Model) -> bool:
@@ -69,7 +81,7 @@ class Actor:
         self._mirror = DenseMirror(model) if DenseMirror.supports(model) else None
         self._flat = Program(self.published, jit=False)
         specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)
-        self._graph = tf.function(self._outputs, input_signature=[specification])
+        self._graph = tf.function(self._outputs, input_signature=[specification], autograph=False)
         self.refresh()
 
     def refresh(self, vector: np.ndarray | None = None) -> None:

@@ -24,15 +24,9 @@ def gae(
     Returns:
         [T, N] float32.
     """
-    steps = rewards.shape[0]
     deltas = rewards + gamma * (1.0 - terminated) * values[1:] - values[:-1]
     decays = gamma * lam * (1.0 - ended)
-    advantages = tf.TensorArray(tf.float32, steps, element_shape=rewards.shape[1:])
-    advantage = tf.zeros_like(deltas[0])
-    for t in tf.range(steps - 1, -1, -1):
-        advantage = deltas[t] + decays[t] * advantage
-        advantages = advantages.write(t, advantage)
-    return advantages.stack()
+    return tf.scan(lambda later, now: now[0] + now[1] * later, (deltas, decays), tf.zeros_like(deltas[0]), reverse=True)
 
 
 def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:

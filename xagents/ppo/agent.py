@@ -116,20 +116,18 @@ class PPO(A2C):
         rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
         self.optimizer.learning_rate.assign(learning_rate)
 
-        minibatches = permutations.shape[0]
-        totals = tf.zeros(len(self.METRICS) - 1)
-        k, kl = tf.constant(0), tf.constant(0.0)
-        # a `for` over a range whose end is a tensor would compile anew for each value
-        while tf.less(k, minibatches) and self._within_target(kl):
+        def step(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             metrics, kl = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
-            totals += metrics
-            k += 1
+            return k + 1, kl, totals + metrics
+
+        def wanted(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tf.Tensor:
+            more = k < permutations.shape[0]
+            return more if self.options.target_kl is None else more & (kl <= self.options.target_kl)
+
+        k, _, totals = tf.while_loop(wanted, step, (0, 0.0, tf.zeros(len(self.METRICS) - 1)))
         counts, means = totals[:2], totals[2:] / tf.cast(k, tf.float32)
         explained = explained_variance(old_values, returns, valid)
         return self.actor.published(), tf.concat([counts, means, [explained]], 0)
-
-    def _within_target(self, kl: tf.Tensor) -> tf.Tensor:
-        return tf.constant(True) if self.options.target_kl is None else kl <= self.options.target_kl
 
     def minibatch_step(self, minibatch: list[tf.Tensor], clip_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Make one gradient step on a minibatch of B transitions; returns its metrics and its approximate KL."""
