@@ -71,7 +71,7 @@ def test_gae_of_whole_episodes_with_lambda_1_is_return_minus_value():
     np.testing.assert_allclose(advantages[:, 0] + 0.5, [1 + 0.9 * 2 + 0.81 * 3, 2 + 0.9 * 3, 3], rtol=1e-6)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize('jit', [False, True])
 def test_gae_compiles(jit):
     arguments = [np.ones((5, 2), np.float32), np.ones((6, 2), np.float32), *np.zeros((2, 5, 2), np.float32)]
     eager = gae(*map(tf.constant, arguments), 0.99, 0.95)
