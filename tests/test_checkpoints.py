@@ -52,7 +52,7 @@ def test_flags_win_over_what_was_saved(tmp_path):
     changed = xagents.make('ppo', weights=[path], lr=2e-3, quiet=True, n_steps=8)
     (log,) = changed.train_iter(max_steps=changed.steps + 1)
     assert log['learning_rate'] == 2e-3
-    np.testing.assert_allclose(changed.optimizer.learning_rate.numpy(), 2e-3)
+    np.testing.assert_allclose(changed.step.optimizer.learning_rate.numpy(), 2e-3)
 
 
 def test_the_history_goes_on_with_weights(tmp_path):

@@ -170,15 +170,7 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
     import tensorflow as tf
 
     try:
-        if path.name.endswith('.keras'):
-            import keras
-
-            other = keras.models.load_model(path)
-            model.set_weights(other.get_weights())
-            if getattr(other, 'optimizer', None) is not None and other.optimizer.built:
-                for mine, saved in zip(model.optimizer.variables, other.optimizer.variables, strict=True):
-                    mine.assign(saved)
-        elif path.name.endswith('.weights.h5'):
+        if path.name.endswith(('.keras', '.weights.h5')):
             model.load_weights(path)
         else:
             status = tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(str(path))

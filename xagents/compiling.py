@@ -30,8 +30,8 @@ class Program:
         self._compiled: dict[tuple, Any] = {}
 
     def __call__(self, *arrays: Any) -> Any:
-        """Run it; whatever converts to a tensor is an argument."""
-        tensors = [tf.convert_to_tensor(a) for a in arrays]
+        """Run it with arrays and float numbers, which become float32."""
+        tensors = [tf.constant(a) for a in arrays]
         key = tuple((t.dtype, *t.shape) for t in tensors)
         if key not in self._compiled:
             specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,51 +11,64 @@ from xagents.networks import make_optimizer
 from xagents.settings import AgentOptions
 
 
-def prepare_optimizer(model: keras.Model, options: AgentOptions) -> keras.optimizers.Optimizer:
-    """Return the optimizer that a model was compiled with, or a new one made of the options; it is built."""
-    optimizer = getattr(model, 'optimizer', None)
-    if optimizer is None:
-        optimizer = make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)
-        model.compile(optimizer)
-        optimizer = model.optimizer
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    return optimizer
+class GradientStep:
+    """A model's optimiser, which sees all parameters as one vector.
 
-
-def apply_if_finite(
-    optimizer: keras.optimizers.Optimizer,
-    variables: list[Any],
-    tape: tf.GradientTape,
-    loss: tf.Tensor,
-    max_norm: float,
-    wanted: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Make one step with gradients whose global norm is clipped, unless the loss or a gradient is not finite.
+    Adam's arithmetic is the same element by element, and a program that holds one slot of each kind instead of one a
+    layer is compiled and called in half the time.
 
     Args:
-        optimizer: whose learning rate is set.
-        variables: what `loss` is minimised over.
-        tape: that recorded `loss`.
-        loss: scalar.
-        max_norm: largest global norm of the gradients.
-        wanted: whether there is anything to learn from; a minibatch without a valid row is left out, because the
-            optimizer's momentum would move the weights all the same.
-
-    Returns:
-        The norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
+        model: compiled with an optimizer, or not: then one is made of the options.
+        options: of the agent.
+        max_norm: largest global norm of the gradients; larger ones are scaled down to it.
     """
-    gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    norm = tf.linalg.global_norm(gradients)
-    finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
-    factor = max_norm / tf.maximum(norm, max_norm)
 
-    def step() -> tf.Tensor:
-        optimizer.apply([gradient * tf.cast(factor, gradient.dtype) for gradient in gradients], variables)
-        return tf.ones(())
+    def __init__(self, model: keras.Model, options: AgentOptions, max_norm: float):
+        given = getattr(model, 'optimizer', None)
+        model.compile(
+            make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)
+            if given is None
+            else type(given).from_config(given.get_config())
+        )
+        self.optimizer = model.optimizer
+        self.variables = model.trainable_variables
+        self.max_norm = max_norm
+        self._sizes = [math.prod(v.shape) for v in self.variables]
+        self._vector = keras.Variable(tf.zeros(sum(self._sizes)), name='parameters')
+        self.optimizer.build([self._vector])
 
-    applied = tf.cond(finite & wanted, step, lambda: tf.zeros(()))
-    return norm, applied, tf.cast(wanted & ~finite, tf.float32)
+    def __call__(
+        self, tape: tf.GradientTape, loss: tf.Tensor, wanted: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Make one step, unless the loss or a gradient is not finite.
+
+        Args:
+            tape: that recorded `loss`.
+            loss: scalar.
+            wanted: whether there is anything to learn from; a minibatch without a valid row is left out, because the
+                optimizer's momentum would move the weights all the same.
+
+        Returns:
+            The gradients' norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
+        """
+        unconnected = tf.UnconnectedGradients.ZERO
+        gradient = _flat(tape.gradient(loss, self.variables, unconnected_gradients=unconnected))
+        norm = tf.norm(gradient)
+        finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
+
+        def step() -> tf.Tensor:
+            self._vector.assign(_flat([v.value for v in self.variables]))
+            self.optimizer.apply([gradient * (self.max_norm / tf.maximum(norm, self.max_norm))], [self._vector])
+            for variable, part in zip(self.variables, tf.split(self._vector.value, self._sizes), strict=True):
+                variable.assign(tf.reshape(part, variable.shape))
+            return tf.ones(())
+
+        applied = tf.cond(finite & wanted, step, lambda: tf.zeros(()))
+        return norm, applied, tf.cast(wanted & ~finite, tf.float32)
+
+
+def _flat(tensors: list[tf.Tensor]) -> tf.Tensor:
+    return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
 
 
 def scheduled(kind: str, progress: float) -> float:

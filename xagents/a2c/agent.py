@@ -13,7 +13,7 @@ from xagents.base import OnPolicy
 from xagents.compiling import Actor, Program, has_convolutions, network_input
 from xagents.distributions import distribution_for
 from xagents.networks import with_log_std
-from xagents.optimisation import apply_if_finite, prepare_optimizer
+from xagents.optimisation import GradientStep
 from xagents.returns import explained_variance, gae, masked_mean, masked_normalise
 
 
@@ -46,7 +46,7 @@ class A2C(OnPolicy):
             model = with_log_std(model, self.options.log_std_init)
         self.check_model(model, [self.distribution.n_units, 1, *[self.distribution.n_units] * (len(model.outputs) - 2)])
         self.model = model
-        self.optimizer = prepare_optimizer(model, self.options)
+        self.step = GradientStep(model, self.options, self.options.grad_norm)
         self.output_models = [model]
         self.actor = self.make_actor(0)
         self.critic = keras.Model(model.input, model.outputs[1])
@@ -81,7 +81,7 @@ class A2C(OnPolicy):
         Returns:
             The metrics by name.
         """
-        return self.run_update(self.transitions(batch), np.float32(learning_rate))
+        return self.run_update(self.transitions(batch), learning_rate)
 
     def transitions(self, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the arguments of `update` that come from the rollout."""
@@ -127,10 +127,8 @@ class A2C(OnPolicy):
             value_loss = masked_mean((returns - value) ** 2, valid)
             entropy = masked_mean(self.distribution.entropy(outputs), valid)
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
-        self.optimizer.learning_rate.assign(learning_rate)
-        norm, applied, refused = apply_if_finite(
-            self.optimizer, self.model.trainable_variables, tape, loss, options.grad_norm, tf.reduce_any(valid > 0)
-        )
+        self.step.optimizer.learning_rate.assign(learning_rate)
+        norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
         explained = explained_variance(flatten(values[:-1]), returns, valid)
         return self.actor.published(), tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, explained])
 

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.agent import A2C, flatten
-from xagents.optimisation import apply_if_finite
 from xagents.options import OptionError
 from xagents.ppo.cli import PPOOptions
 from xagents.returns import explained_variance, masked_mean, masked_normalise
@@ -71,7 +70,7 @@ class PPO(A2C):
             The metrics by name: means over the minibatches.
         """
         arrays = [*self.transitions(batch), *(batch[name] for name in self._output_names()), self._permutations()]
-        return self.run_update(arrays, np.float32(learning_rate), np.float32(clip_norm))
+        return self.run_update(arrays, learning_rate, clip_norm)
 
     def schedules(self) -> dict[str, tuple[float, str]]:
         """Base value and kind of what changes during a run."""
@@ -114,7 +113,7 @@ class PPO(A2C):
         observations, actions, advantages, valid = map(flatten, (observations[:-1], actions, advantages, valid))
         returns = advantages + old_values
         rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
-        self.optimizer.learning_rate.assign(learning_rate)
+        self.step.optimizer.learning_rate.assign(learning_rate)
 
         def step(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             metrics, kl = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
@@ -145,9 +144,7 @@ class PPO(A2C):
             value_loss = masked_mean(self._value_error(value, old_values, returns), valid)
             entropy = masked_mean(self.distribution.entropy(outputs), valid)
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
-        norm, applied, refused = apply_if_finite(
-            self.optimizer, self.model.trainable_variables, tape, loss, options.grad_norm, tf.reduce_any(valid > 0)
-        )
+        norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
         # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
         kl = masked_mean(ratio - 1.0 - log_ratio, valid)
         clipped = masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), valid)
