@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from xagents import reporting, stages
-from xagents.base import EndedEpisode
 from xagents.console import Console
-from xagents.pipeline import Context, compose
+from xagents.pipeline import Context, EndedEpisode, compose
 from xagents.settings import AgentOptions, RunOptions
 
 

@@ -10,7 +10,6 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import keras
@@ -37,25 +36,6 @@ def set_threads(threads: int) -> bool:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
     return tf.config.threading.get_intra_op_parallelism_threads() == threads
-
-
-@dataclass(slots=True)
-class EndedEpisode:
-    """An episode that ended while collecting.
-
-    Attributes:
-        reward: sum of its raw rewards.
-        length: its steps.
-        success: what the environment said of it, or None.
-        step: steps of the collection until then, later of the whole run.
-        time: seconds, as `step`.
-    """
-
-    reward: float
-    length: int
-    success: bool | None
-    step: int
-    time: float
 
 
 class BaseAgent(Classic, Stateful):

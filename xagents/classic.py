@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from xagents.pipeline import EndedEpisode
+
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent, EndedEpisode
+    from xagents.base import BaseAgent
     from xagents.envs import Episode
 
 
@@ -127,8 +129,6 @@ class Classic:
     def note_episodes(self, episodes: list[Episode], seconds: float) -> None:
         """Remember episodes that ended, at `collected_steps` and `seconds` of this iteration."""
         if episodes:
-            from xagents.base import EndedEpisode
-
             self.collected += [
                 EndedEpisode(e.reward, e.length, e.success, self.collected_steps, seconds) for e in episodes
             ]

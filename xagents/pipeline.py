@@ -29,6 +29,25 @@ def kept(default: Any) -> Any:
 
 
 @dataclasses.dataclass(slots=True)
+class EndedEpisode:
+    """An episode that ended while collecting.
+
+    Attributes:
+        reward: sum of its raw rewards.
+        length: its steps.
+        success: what the environment said of it, or None.
+        step: steps of the collection until then, later of the whole run.
+        time: seconds, as `step`.
+    """
+
+    reward: float
+    length: int
+    success: bool | None
+    step: int
+    time: float
+
+
+@dataclasses.dataclass(slots=True)
 class Context:
     """What one iteration carries: counters that are kept, and data that is fresh each time.
 
@@ -70,7 +89,7 @@ class Context:
     plateau_factor: float = kept(1.0)
     evaluated_steps: int = kept(0)
     batch: dict[str, Any] = dataclasses.field(default_factory=dict)
-    episodes: list[Any] = dataclasses.field(default_factory=list)
+    episodes: list[EndedEpisode] = dataclasses.field(default_factory=list)
     checked: bool = False
     new_best: float | None = None
     schedule: dict[str, float] = dataclasses.field(default_factory=dict)
