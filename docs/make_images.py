@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import xagents
-from xagents.evaluation import acting, choose
+from xagents.evaluation import choose
 from xagents.plotting import save_plot
 from xagents.recording import write_gif
 
@@ -27,11 +27,10 @@ def film(agent: xagents.PPO, path: Path, steps: int) -> None:
     """Draw the agent's first `steps` steps as a gif."""
     envs = agent.envs.another(1, render_mode='rgb_array')
     frames = []
-    with acting(agent, seed=1):
-        observations = envs.reset(1)
-        for _ in range(steps):
-            frames.append(np.asarray(envs.render()[0]))
-            observations, *_ = envs.step(choose(agent, observations, stochastic=False))
+    observations = envs.reset(1)
+    for _ in range(steps):
+        frames.append(np.asarray(envs.render()[0]))
+        observations, *_ = envs.step(choose(agent, observations, rng=None))
     envs.close()
     write_gif(path, frames, envs.frames_per_second)
 

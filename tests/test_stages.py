@@ -21,7 +21,8 @@ class Stub:
         self.n_envs, self.best, self.stopped, self.context = 2, None, '', Context()
         self.console = Console(quiet=False)
         self.collected, self.collected_steps, self.seconds = [], 0, {'env': 0.0, 'act': 0.0}
-        self.written, self.asked = [], []
+        self.written, self.asked, self.paused = [], [], 0.0
+        self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0')
 
     def state(self):
         return SimpleNamespace(record={'options': {}}, at=len(self.asked))
@@ -78,12 +79,15 @@ def test_collect_counts_steps_and_dates_episodes():
 
 def test_episodes_decide_when_the_mean_is_looked_at():
     agent = Stub()
-    ctx = once(stages.episodes(agent), Context(episodes=[episode(4.0)]))
-    assert ctx.games == 1 and ctx.mean_reward == 4.0 and not ctx.checked  # two environments: two episodes a check
-    ctx = Context(games=1, episodes=[episode(8.0, success=True)])
-    assert once(stages.episodes(agent), ctx).checked and ctx.mean_reward == 6.0
-    assert ctx.logs == {'episode_length': 8.0, 'success_rate': 1.0} and ctx.checked_games == 2
-    assert not once(stages.episodes(agent), Context(games=2, checked_games=2)).checked
+    agent.total_rewards.extend([6.0] * 8)
+    ctx = once(stages.episodes(agent), Context(games=8, episodes=[episode(6.0)]))
+    assert ctx.games == 9 and ctx.mean_reward == 6.0 and not ctx.checked, 'a mean needs ten episodes'
+    ctx = Context(games=9, episodes=[episode(16.0, success=True)])
+    assert once(stages.episodes(agent), ctx).checked and ctx.mean_reward == 7.0
+    assert ctx.logs == {'episode_length': 16.0, 'success_rate': 1.0} and ctx.checked_games == 10
+    assert not once(stages.episodes(agent), Context(games=10, checked_games=10)).checked
+    ctx = Context(games=10, checked_games=10, episodes=[episode(4.0)])
+    assert not once(stages.episodes(agent), ctx).checked, 'two environments: two episodes a check'
 
 
 def test_evaluations_decide_instead_of_episodes():
@@ -96,17 +100,15 @@ def test_evaluations_decide_instead_of_episodes():
     assert ctx.logs == {'evaluate/mean': 7.0, 'evaluate/std': 1.0, 'evaluate/length': 9.0}
 
 
-def test_best_needs_ten_episodes_and_copies_the_weights():
+def test_a_new_best_copies_the_weights():
     agent = Stub(checkpoints=['a.tf'])
-    agent.total_rewards.extend([1.0] * 9)
-    assert once(stages.best(agent), Context(checked=True, mean_reward=1.0)).new_best is None and agent.best is None
-    agent.total_rewards.append(1.0)
     ctx = once(stages.best(agent), Context(checked=True, mean_reward=1.0))
     assert math.isnan(ctx.new_best) and ctx.best_reward == 1.0 and agent.best is not None
     agent.best = None
     once(stages.best(agent), Context(checked=True, mean_reward=1.0, best_reward=1.0))
     once(stages.best(agent), Context(checked=False, mean_reward=2.0, best_reward=1.0))
-    assert agent.best is None, 'equal is not better, and what is not checked does not count'
+    once(stages.best(agent), Context(checked=True, mean_reward=math.nan, best_reward=1.0))
+    assert agent.best is None, 'equal and NaN are not better, and what is not checked does not count'
 
 
 def test_the_target_needs_a_full_buffer_and_its_weights_are_copied_even_below_the_best():
@@ -134,16 +136,42 @@ def test_checkpoint_writes_after_later_stages_at_intervals_and_on_the_way_out():
     assert [state.of for state in agent.written] == [0, 2, 2]
 
 
-def test_checkpoint_writes_nothing_after_an_error():
-    agent = Stub(checkpoints=['a.tf'], save_seconds=1e9)
-
-    def fails(ctx):
-        agent.best = SimpleNamespace()
+def before(ctx):
+    if ctx.iteration == 2:
         raise RuntimeError
 
+
+def behind_a_yield(ctx):
+    yield
+    if ctx.iteration == 1:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize('where', ['upstream', 'downstream'])
+@pytest.mark.parametrize('fails', [before, behind_a_yield])
+def test_checkpoint_writes_nothing_after_an_error(where, fails):
+    agent = Stub(checkpoints=['a.tf'], save_seconds=1e9)
+
+    def publish(ctx):
+        agent.context, agent.best = ctx, SimpleNamespace()
+
+    chain = [stages.checkpoint(agent), publish]
+    chain.insert(0 if where == 'upstream' else 1, fails)
     with pytest.raises(RuntimeError):
-        list(compose(iter([Context()]), [stages.checkpoint(agent), fails]))
+        list(compose(iter([Context(iteration=1), Context(iteration=2)]), chain))
     assert agent.written == []
+
+
+def test_checkpoint_writes_when_a_loop_is_left():
+    agent = Stub(checkpoints=['a.tf'], save_seconds=1e9)
+
+    def publish(ctx):
+        agent.context = ctx
+
+    stream = compose(iter([Context(iteration=1), Context(iteration=2)]), [stages.checkpoint(agent), publish])
+    next(stream)
+    stream.close()
+    assert len(agent.written) == 1
 
 
 def test_learn_gets_the_values_that_it_takes():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import time
 import weakref
 import zlib
@@ -56,8 +57,11 @@ class BaseAgent(Classic, Stateful):
     options: AgentOptions
     output_models: list[keras.Model]
 
+    _option_names: ClassVar[frozenset[str]] = frozenset(describe(AgentOptions))
+
     def __init_subclass__(cls, **keywords: Any):
         super().__init_subclass__(**keywords)
+        cls._option_names = frozenset(describe(cls.Options)) - {'model', 'actor_model', 'critic_model'}
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
@@ -83,10 +87,13 @@ class BaseAgent(Classic, Stateful):
         self.actor: Any = None
         self.context = Context()
         self.total_rewards: deque[float] = deque(maxlen=self.options.reward_buffer_size)
-        self.best: State | None = None
+        self.best = None
         self.stopped = ''
+        self.paused = 0.0
+        self._seed_said = self.seed_given
         self.command = ''
-        self.creation: dict[str, Any] = {}
+        self.creation = {}
+        self.networks = []
         self.observations = None
         self.collected = []
         self.collected_steps = 0
@@ -95,6 +102,12 @@ class BaseAgent(Classic, Stateful):
         self._rngs: dict[str, np.random.Generator] = {}
         self._evaluation_envs: dict[tuple, Envs] = {}
         self._open: Callable[[], Any] = lambda: None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Options are part of what was compiled: assigning one would change nothing."""
+        if name in self._option_names and 'options' in self.__dict__:
+            raise AttributeError(f'{name} is fixed when the agent is made: make another one with {name}={value!r}')
+        super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Options read like attributes: `agent.gamma`."""
@@ -121,7 +134,7 @@ class BaseAgent(Classic, Stateful):
         """Return `actions` [N, …] and other columns for observations [N, *D]; greedy ones without noise."""
         raise TypeError(f'{type(self).__name__} has no policy')
 
-    def draw_noise(self, shape: tuple[int, ...]) -> np.ndarray | None:
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
         """Return the randomness that `policy` needs for `shape` actions."""
         return None
 
@@ -151,6 +164,11 @@ class BaseAgent(Classic, Stateful):
                 f'takes input {self.input_shape} and outputs {units} for {self.envs.id}'
             )
 
+    @property
+    def observation_dtype(self) -> Any:
+        """The dtype of what `prepare` returns."""
+        return np.float32 if self.normalize_observations else self.envs.observation_space.dtype
+
     # acting, evaluating, playing
 
     def prepare(self, observations: np.ndarray) -> np.ndarray:
@@ -169,7 +187,7 @@ class BaseAgent(Classic, Stateful):
         """
         self.actor.refresh()
         encoded = self.envs.encoder(observations)
-        noise = None if greedy else self.draw_noise((len(encoded),))
+        noise = None if greedy else self.draw_noise(self.rng('sample'), (len(encoded),))
         return np.array(self.decode(self.policy(self.prepare(encoded), noise)['actions']))
 
     @contextlib.contextmanager
@@ -263,9 +281,8 @@ class BaseAgent(Classic, Stateful):
         """
         if target_reward is not None:
             run['target_reward'] = target_reward
-        self._close_open()
-        self.prepare_run(**run)
-        if self.run.target_reward is None and self.run.max_steps is None and self.run.max_time is None:
+        ends = RunOptions.resolve({**self._run_given, **run})
+        if ends.target_reward is None and ends.max_steps is None and ends.max_time is None:
             raise OptionError('target_reward', 'one of target_reward, max_steps, max_time is required')
         with Interruption.guard() as interruption:
             try:
@@ -287,20 +304,30 @@ class BaseAgent(Classic, Stateful):
 
     def _iterate(self, recipe: Recipe) -> Generator[dict[str, float], None, None]:
         self.console = Console(self.run.quiet, self.run.max_steps)
-        if not (self.seed_given or self.context.iteration):
+        if not self._seed_said:
             self.console.say(f'Seed: {self.options.seed}')
+            self._seed_said = True
         self.refresh()
-        first = recipe.context(**self._carried(recipe.context))
-        stream = recipe.stream(source(first, lambda ctx: stages.why_stop(self, ctx)))
+        first = self._carried(recipe.context)
         self.stopped = stages.why_stop(self, first)
+        if self.stopped:  # a finished run collects nothing, and opens nothing
+            self.console.close(reporting.closing_line(self))
+            return
+        stream = recipe.stream(source(first))
+        interruption = Interruption()
         with contextlib.closing(stream):
             while True:
-                with Interruption.guard() as interruption:
+                with Interruption.guard() as present:
                     ctx = next(stream, None)
+                interruption = present if present.signal else interruption
                 if ctx is None:
                     break
+                if present.signal and not ctx.stop:
+                    ctx.stop = 'interrupted'  # it came after the last stage had looked
                 self.context, self.stopped = ctx, ctx.stop
+                left = time.perf_counter()
                 yield ctx.logs
+                self.paused += time.perf_counter() - left
         self.console.close(reporting.closing_line(self))
         interruption.exit()
 
@@ -316,10 +343,16 @@ class BaseAgent(Classic, Stateful):
         more = '' if '--weights' in self.command else f' --weights {weights}'
         return line + f'the best weights are in {weights}. To go on: {self.command}{more}'
 
-    def _carried(self, context: type[Context]) -> dict[str, Any]:
-        """Return the counters that go over into a context, which may be another class's than the last run's."""
+    def _carried(self, context: type[Context]) -> Context:
+        """Return the context that a run goes on from, which may be of another class than the last run's."""
         fields = set(context.__dataclass_fields__)
-        return {name: value for name, value in self.context.kept().items() if name in fields}
+        first = context(**{name: value for name, value in self.context.kept().items() if name in fields})
+        first.kept_names = self.context.kept_names & fields
+        if first.evaluated != bool(self.run.eval_frequency):
+            # means of training episodes and of evaluations are not compared
+            first.evaluated = bool(self.run.eval_frequency)
+            first.mean_reward = first.best_reward = math.nan
+        return first
 
     def _close_open(self) -> None:
         stream = self._open()
@@ -366,7 +399,7 @@ class OnPolicy(BaseAgent):
             self.reset_envs()
         observations: np.ndarray = self.observations  # type: ignore[assignment]
         names = list(self.columns())
-        noise = self.draw_noise(rollout['valid'].shape)
+        noise = self.draw_noise(self.rng('act'), rollout['valid'].shape)
         clock = time.perf_counter
         acting, start = 0.0, clock()
         for t in range(len(rollout['valid'])):

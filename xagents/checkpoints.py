@@ -80,9 +80,10 @@ def write_set(
         name = f'{i}.{Path(path).name}'
         _write_model(new / name, model)
         for file in sorted(new.glob(f'{name}*')):
-            targets[file.name] = str(Path(path).absolute().parent / file.name.removeprefix(f'{i}.'))
+            target = Path(path).absolute().parent / file.name.removeprefix(f'{i}.')
+            targets[file.name] = os.path.relpath(target, first.parent)
     np.savez(new / 'state.npz', record=np.array(json.dumps(record)), **arrays)  # type: ignore[arg-type]
-    targets['state.npz'] = f'{first}.state.npz'
+    targets['state.npz'] = f'{first.name}.state.npz'
     (new / MANIFEST).write_text(json.dumps(targets))
     for file in (*new.iterdir(), new):
         _sync(file)
@@ -98,6 +99,7 @@ def finish(first: str | Path) -> None:
     if not whole.is_dir():
         return
     for name, target in json.loads((whole / MANIFEST).read_text()).items():
+        target = os.path.join(first.parent, target)  # a folder may have been moved since
         temporary = f'{target}.new'
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
@@ -149,8 +151,8 @@ def _located(first: str, path: str) -> Path:
     manifest = whole / MANIFEST
     if manifest.is_file():
         for name, target in json.loads(manifest.read_text()).items():
-            plain = target.removesuffix('.index')
-            if plain == str(Path(path).absolute()):
+            plain = os.path.normpath(whole.parent / target.removesuffix('.index'))
+            if plain == os.path.abspath(path):
                 return whole / name.removesuffix('.index')
     return Path(path)
 

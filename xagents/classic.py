@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -137,7 +136,9 @@ class Classic:
         """Take the mean of the last episodes, and a new best if it is one."""
         if self.total_rewards:
             self.context.mean_reward = float(np.mean(self.total_rewards))
-        if not self.context.mean_reward <= self.context.best_reward and not math.isnan(self.context.mean_reward):
+        from xagents.stages import is_better
+
+        if is_better(self.context.mean_reward, self.context.best_reward):
             self.context.best_reward = self.context.mean_reward
 
     def check_episodes(self) -> None:

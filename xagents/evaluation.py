@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xagents.envs import Envs, Episode, as_envs
+from xagents.interruption import Interruption
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
 
 ENVIRONMENTS = 10
+# steps after which an episode without a time limit counts as it stands
+LONGEST = 100_000
 
 
 def evaluate(
@@ -32,6 +35,9 @@ def evaluate(
 
     Returns:
         mean, std, min, max of the raw rewards, and the mean length in steps.
+
+    Raises:
+        Interrupted: where the run that asks is to end.
     """
     if episodes < 1:
         raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
@@ -39,40 +45,40 @@ def evaluate(
     seed = agent.evaluation_seed(agent.steps) if seed is None else seed
     quota = np.full(envs.n_envs, episodes // envs.n_envs)
     quota[: episodes % envs.n_envs] += 1
-    rewards, lengths = [], []
+    played: list[Episode] = []
+    so_far, ages = np.zeros(envs.n_envs), np.zeros(envs.n_envs, int)
     envs.pop_episodes()
-    with acting(agent, seed):
-        observations = envs.reset(seed)
-        while quota.any():
-            observations, *_ = envs.step(choose(agent, observations, stochastic))
-            for episode in envs.pop_episodes():
-                if quota[episode.env]:
-                    quota[episode.env] -= 1
-                    rewards.append(episode.reward)
-                    lengths.append(episode.length)
+    agent.refresh()
+    rng = np.random.default_rng(seed) if stochastic else None
+    observations = envs.reset(seed)
+    while quota.any():
+        Interruption.check()
+        ages += envs.valid
+        observations, rewards, *_ = envs.step(choose(agent, observations, rng))
+        so_far += rewards
+        ended = envs.pop_episodes()
+        if ages.max() >= LONGEST:
+            agent.console.say(f'An episode of {envs.id} does not end: it counts as it stands after {LONGEST} steps')
+            ended = [Episode(float(so_far[i]), int(ages[i]), i, None) for i in np.flatnonzero(quota).tolist()]
+            quota[:] = quota > 0
+        for episode in ended:
+            so_far[episode.env] = ages[episode.env] = 0
+            if quota[episode.env]:
+                quota[episode.env] -= 1
+                played.append(episode)
+    earned, lengths = [e.reward for e in played], [e.length for e in played]
     return {
-        'mean': float(np.mean(rewards)),
-        'std': float(np.std(rewards)),
-        'min': float(np.min(rewards)),
-        'max': float(np.max(rewards)),
+        'mean': float(np.mean(earned)),
+        'std': float(np.std(earned)),
+        'min': float(np.min(earned)),
+        'max': float(np.max(earned)),
         'length': float(np.mean(lengths)),
     }
 
 
-@contextlib.contextmanager
-def acting(agent: BaseAgent, seed: int) -> Any:
-    """Let sampled actions come from a stream of their own, so that the run's own is left as it was."""
-    agent.refresh()
-    kept, agent._rngs = agent._rngs, {'act': np.random.Generator(np.random.SFC64(seed))}
-    try:
-        yield
-    finally:
-        agent._rngs = kept
-
-
-def choose(agent: BaseAgent, observations: np.ndarray, stochastic: bool) -> np.ndarray:
-    """Return environment actions [N, …] for encoded observations [N, *D]."""
-    noise = agent.draw_noise((len(observations),)) if stochastic else None
+def choose(agent: BaseAgent, observations: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+    """Return environment actions [N, …] for encoded observations [N, *D]: sampled with `rng`, greedy without."""
+    noise = None if rng is None else agent.draw_noise(rng, (len(observations),))
     return agent.decode(agent.policy(agent.prepare(observations), noise)['actions'])
 
 
@@ -151,16 +157,17 @@ def _episode(
     """Play one episode and give each frame to every sink; returns its raw reward and its steps."""
     steps, reward = 0, 0.0
     ended: list[Episode] = []
-    with acting(agent, seed):
-        observations = envs.reset(seed)
+    agent.refresh()
+    rng = np.random.default_rng(seed) if stochastic else None
+    observations = envs.reset(seed)
+    _show(envs, sinks)
+    while not ended and (max_steps is None or steps < max_steps):
+        observations, rewards, *_ = envs.step(choose(agent, observations, rng))
+        steps, reward = steps + 1, reward + float(rewards[0])
+        ended = envs.pop_episodes()
         _show(envs, sinks)
-        while not ended and (max_steps is None or steps < max_steps):
-            observations, rewards, *_ = envs.step(choose(agent, observations, stochastic))
-            steps, reward = steps + 1, reward + float(rewards[0])
-            ended = envs.pop_episodes()
-            _show(envs, sinks)
-            if delay:
-                time.sleep(delay)
+        if delay:
+            time.sleep(delay)
     return (ended[0].reward, ended[0].length) if ended else (reward, steps)
 
 

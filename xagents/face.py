@@ -116,6 +116,11 @@ class Envs:
         return len(self.observation_space.shape) == 3
 
     @property
+    def can_be_made_again(self) -> bool:
+        """Whether `another` can make the same environments afresh."""
+        return self._again is not None
+
+    @property
     def frames_per_second(self) -> float:
         """How fast a video of it looks natural; 30 where the environment does not say."""
         return float(self._vector.metadata.get('render_fps') or 30)

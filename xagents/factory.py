@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xagents import checkpoints
+from xagents.cfg import to_text
 from xagents.options import OptionError, describe, nearest
 from xagents.registry import Entry, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
@@ -42,11 +44,17 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
             raise ValueError(f'--weights: {paths[0]} is of {record["agent"]}, not of {agent_id}')
     given = options if env is None else {'env': env, **options}
     groups = _split(entry, {**_saved(entry, record, given), **given})
+    entry.options.resolve({k: v for k, v in given.items() if k in groups['agent']})  # two that exclude each other
     _check_files(groups, entry)
     envs = _environments(groups['environment'])
     try:
-        agent = _build(entry, envs, groups, {k for k in given if k in groups['agent']})
-        agent.creation = {**_plain(groups['environment']), **_plain(groups['network']), **_plain(groups['models'])}
+        network_given = {'net', 'activation', 'shared_network', *entry.models} & given.keys()
+        saved = [] if network_given else record.get('networks', [])
+        descriptions = _descriptions(entry, envs, groups, saved)
+        agent = _build(entry, envs, groups, descriptions)
+        agent.seed_given = agent._seed_said = given.get('seed') is not None
+        agent.creation = _plain({**groups['environment'], **groups['network']})
+        agent.networks = [to_text(description) for description in descriptions]
         if paths is not None:
             agent.load_weights(paths)
             agent.context.plateau_count = agent.context.early_stop_count = 0
@@ -61,11 +69,13 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
 def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the saved options that stand in for defaults: those that still exist, and that no given one overrules."""
     known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
-    saved = {k: v for k, v in record.get('options', {}).items() if k in known and v is not None and k != 'seed'}
-    if {'net', *entry.models} & given.keys():
-        for name in ('net', 'activation', 'shared_network', *entry.models):
-            saved.pop(name, None)
-    return saved
+    # networks are saved as what they are, not as where they came from
+    left_out = {'seed', 'net', 'activation', 'shared_network', *entry.models}
+    instead = {o.instead_of: o.name for o in known.values() if o.instead_of}
+    left_out |= {instead[name] for name in given if name in instead}
+    left_out |= {o.instead_of for name, o in known.items() if name in given}
+    saved = record.get('options', {}).items()
+    return {k: v for k, v in saved if k in known and v is not None and k not in left_out}
 
 
 def _split(entry: Entry, options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -128,17 +138,16 @@ def _environments(options: dict[str, Any]) -> Any:
     return as_envs(options['env'])
 
 
-def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], given: set[str]) -> Any:
+def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], descriptions: list[Any]) -> Any:
     options = entry.options.resolve(groups['agent'])
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), 'little')
-    descriptions = _descriptions(entry, envs, groups)
     convolutional = any(_convolves(network) for network in descriptions)
     if options.precision != 'float32' and not convolutional:
         raise OptionError('precision', f'got {options.precision}, admits float32 for a network without convolutions')
     _set_threads(convolutional)
     from xagents.distributions import distribution_for
-    from xagents.networks import ModelReader, make_optimizer
+    from xagents.networks import ModelReader
 
     distribution = distribution_for(envs.action_space)
     models = []
@@ -148,22 +157,19 @@ def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], given: se
                 description,
                 output_units=[distribution.n_units, 1],
                 input_shape=envs.observation_space.shape,
-                optimizer=make_optimizer(
-                    options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon
-                ),
                 seed=options.seed + i,
                 log_std=getattr(options, 'log_std_init', 0.0) if distribution.has_log_std else None,
             )
             models.append(reader.build_model())
-    agent = entry.agent(envs, *models, **{**groups['agent'], 'seed': options.seed}, **groups['run'])
-    agent.seed_given = 'seed' in given
-    return agent
+    return entry.agent(envs, *models, **{**groups['agent'], 'seed': options.seed}, **groups['run'])
 
 
-def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]]) -> list[Any]:
-    """Return the description of each network: a file of the user's, `--net`, or the default for these observations."""
-    from xagents.cfg import dense_network, parse_network
+def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], saved: list[str]) -> list[Any]:
+    """Return each network's description: what was saved, a file, `--net`, or the default for these observations."""
+    from xagents.cfg import dense_network, parse_network, parse_text
 
+    if saved:
+        return [parse_text(text, 'the saved network') for text in saved]
     network, shared = groups['network'], groups['network'].get('shared_network', False)
     descriptions = []
     for name in entry.models:
@@ -207,5 +213,14 @@ def _precision(precision: str) -> Iterator[None]:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what JSON can hold of the given options."""
-    return {k: v for k, v in options.items() if isinstance(v, (bool, int, float, str, list, dict, type(None)))}
+    """Return what JSON can hold of the given options; functions and ready-made environments are left out."""
+    plain = {}
+    for name, value in options.items():
+        with contextlib.suppress(TypeError):
+            # NumPy's scalars have an item()
+            plain[name] = json.loads(json.dumps(value, default=lambda x: getattr(x, 'item', _no_json)()))
+    return plain
+
+
+def _no_json() -> None:
+    raise TypeError

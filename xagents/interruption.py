@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 
+class Interrupted(Exception):
+    """What was going on is given up, because the run is to end."""
+
+
 class Interruption:
     """What was asked for by a signal; the handlers stand only inside `guard`."""
 
@@ -38,6 +42,16 @@ class Interruption:
     def requested(cls) -> bool:
         """Return whether the run should end after this iteration."""
         return cls._present is not None and cls._present.signal is not None
+
+    @classmethod
+    def check(cls) -> None:
+        """Give up what takes long.
+
+        Raises:
+            Interrupted: where the run should end.
+        """
+        if cls.requested():
+            raise Interrupted
 
     @classmethod
     def abandoned(cls) -> bool:

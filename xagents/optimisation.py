@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from xagents.networks import make_optimizer
+from xagents.options import OptionError
 from xagents.settings import AgentOptions
+
+
+def take_compiled(model: keras.Model, options: AgentOptions, given: Mapping[str, Any]) -> None:
+    """Let the optimizer and the precision that a model was made with stand in the options.
+
+    Raises:
+        OptionError: where an option was given that says otherwise.
+    """
+    bfloat16 = any(layer.compute_dtype == 'bfloat16' for layer in model.layers)
+    if (options.precision == 'bfloat16') != bfloat16 and 'precision' in given:
+        raise OptionError('precision', f'got {options.precision}, which the model was not built with')
+    options.precision = 'bfloat16' if bfloat16 else 'float32'
+    if getattr(model, 'optimizer', None) is None:
+        return
+    for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
+        if name in given:
+            raise OptionError(name, f'got {given[name]} beside a model that is compiled with an optimizer of its own')
+    if 'lr' not in given:
+        options.lr = float(model.optimizer.learning_rate)
 
 
 class GradientStep:

@@ -68,6 +68,7 @@ class Option:
     optional: bool = False
     aliases: tuple[str, ...] = ()
     metavar: str = ''
+    instead_of: str = ''
 
     @property
     def flag(self) -> str:
@@ -258,6 +259,9 @@ class Options:
             if name in checked:
                 raise OptionError(given_name, f'is another name of {name}, admits one of the two')
             checked[name] = known[name].check(value)
+        for name in checked:
+            if known[name].instead_of in checked and checked[name] is not None:
+                raise OptionError(name, f'stands instead of {known[name].instead_of}, admits one of the two')
         return cls(**checked)
 
     def asdict(self) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class Context:
         early_stop_count: reductions of the learning rate.
         plateau_factor: product of those reductions.
         evaluated_steps: `steps` at the last evaluation.
+        evaluated: whether means are those of evaluations.
         batch: the data that was collected, arrays by name.
         episodes: the episodes that ended in this iteration.
         checked: whether the mean is looked at in this iteration.
@@ -88,6 +89,7 @@ class Context:
     early_stop_count: int = kept(0)
     plateau_factor: float = kept(1.0)
     evaluated_steps: int = kept(0)
+    evaluated: bool = kept(False)
     batch: dict[str, Any] = dataclasses.field(default_factory=dict)
     episodes: list[EndedEpisode] = dataclasses.field(default_factory=list)
     checked: bool = False
@@ -213,6 +215,14 @@ def compose(source: Iterator[Context], stages: Iterable[Stage]) -> Generator[Con
                     closings.callback(s.close)
 
 
+def left_by_choice(exit: GeneratorExit) -> bool:
+    """Return whether a stream was closed by its consumer, and not on the way out of an error."""
+    cause = exit.__context__
+    while isinstance(cause, GeneratorExit):
+        cause = cause.__context__
+    return cause is None
+
+
 class Recipe:
     """A list of named stages; every method returns a new recipe and leaves this one as it is.
 
@@ -285,16 +295,14 @@ class Recipe:
         return f'Recipe({", ".join(self.names)})'
 
 
-def source(first: Context, finished: Callable[[Context], str]) -> Iterator[Context]:
-    """Give contexts until one's `stop` is set, or until `finished` gives a reason to make none.
+def source(first: Context) -> Iterator[Context]:
+    """Give contexts until one's `stop` is set.
 
     Args:
-        first: the context that the last iteration left; its counters are looked at before anything is made.
-        finished: gives a reason not to begin, or an empty string.
+        first: the context that the last iteration left, or a new one.
     """
-    if finished(first):
-        return
-    ctx = first
+    ctx = first.renew()
+    yield ctx
     while not ctx.stop:
         ctx = ctx.renew()
         yield ctx

@@ -74,13 +74,13 @@ def metrics(agent: BaseAgent) -> Stage:
 
     @stage
     def metrics(stream: Stream) -> Iterator[Context]:
-        previous, start = agent.context.steps, time.perf_counter()
+        previous, start = agent.context.steps, time.perf_counter() - agent.paused
         speed = math.nan
-        for ctx in stream:
-            now = time.perf_counter()
+        for n, ctx in enumerate(stream):
+            now = time.perf_counter() - agent.paused
             instant = (ctx.steps - previous) / max(now - start, 1e-9)
             # a mean over about the last ten iterations, without the first one, which compiles
-            speed = instant if math.isnan(speed) or ctx.iteration <= 3 else 0.9 * speed + 0.1 * instant
+            speed = instant if n <= 3 else 0.9 * speed + 0.1 * instant
             previous, start = ctx.steps, now
             ctx.logs.update(
                 steps=ctx.steps, games=ctx.games, updates=ctx.updates, mean_reward=ctx.mean_reward,
@@ -146,7 +146,7 @@ def wandb(agent: BaseAgent) -> Stage:
     def make() -> Any:
         from xagents.monitors import WandbMonitor
 
-        return WandbMonitor(agent.run.monitor_session or '', agent.state().record['options'])
+        return WandbMonitor(agent.run.monitor_session or '', agent.options_record())
 
     return _monitor(lambda: agent.run.monitor_session, make)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,16 +13,15 @@ import numpy as np
 
 from xagents import checkpoints
 from xagents.console import number
-from xagents.interruption import Interruption
+from xagents.interruption import Interrupted, Interruption
 from xagents.optimisation import scheduled
 from xagents.options import OptionError
-from xagents.pipeline import Context, Recipe, Stage, Stream, stage
+from xagents.pipeline import Context, Recipe, Stage, Stream, left_by_choice, stage
 from xagents.reporting import console, history, metrics, tensorboard, wandb
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
 
-# a mean over fewer episodes is no best and no plateau
 EPISODES_FOR_BEST = 10
 
 
@@ -55,6 +55,8 @@ def check_run(agent: BaseAgent) -> None:
         from xagents.monitors import check_wandb
 
         check_wandb()
+    if run.eval_frequency and not agent.envs.can_be_made_again:
+        raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
     for name, (_, kind) in agent.schedules().items():
         if kind != 'constant' and agent.schedule_steps is None:
             option = 'lr_schedule' if name == 'learning_rate' else name.replace('norm', 'schedule')
@@ -93,7 +95,8 @@ def train_step(agent: BaseAgent) -> Stage:
 
 def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
     def collect(ctx: Context) -> Iterator[None]:
-        start, before = time.perf_counter(), ctx.seconds
+        # what a user's own loop does between two iterations is no training time
+        start, before = time.perf_counter() - agent.paused, ctx.seconds
         agent.collected, agent.collected_steps = [], 0
         agent.seconds = dict.fromkeys(agent.seconds, 0.0)
         step(ctx)
@@ -102,10 +105,10 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
         ctx.steps += agent.collected_steps
         for name, seconds in agent.seconds.items():
             ctx.logs[f'seconds/{name}'] = seconds
-        ctx.seconds = before + time.perf_counter() - start
+        ctx.seconds = before + time.perf_counter() - agent.paused - start
         yield
         # what came after, also a user's own stages, is training time, too
-        ctx.seconds = before + time.perf_counter() - start
+        ctx.seconds = before + time.perf_counter() - agent.paused - start
 
     return collect
 
@@ -122,21 +125,20 @@ def checkpoint(agent: BaseAgent) -> Stage:
         whole = False
         try:
             for ctx in stream:
-                whole = False
                 yield ctx
-                whole = True
                 if agent.best is not written and time.monotonic() - last >= agent.run.save_seconds:
                     agent.write_checkpoints(agent.best)  # type: ignore[arg-type]
                     written, last = agent.best, time.monotonic()
-            if ctx is not None and ctx.stop in ('steps', 'time', 'early'):
-                _contest(agent)
-        except GeneratorExit:
-            # a loop was left after an iteration that had passed every stage, or a later stage failed
-            whole = agent.context is ctx
+            whole = ctx is not None
+        except GeneratorExit as exit:
+            # a loop was left: after an iteration that had passed every stage
+            whole = left_by_choice(exit) and ctx is not None and agent.context is ctx
             raise
         finally:
             if whole and not Interruption.abandoned():
                 agent.write_checkpoints(agent.best or agent.state())
+        if ctx is not None and ctx.stop in ('steps', 'time', 'early'):
+            _contest(agent)
 
     return checkpoint
 
@@ -146,13 +148,19 @@ def _contest(agent: BaseAgent) -> None:
     run = agent.run
     if run.eval_frequency or not run.final_episodes or agent.best is None:
         return
-    agent.refresh()
-    last = agent.evaluate(run.final_episodes)['mean']
-    with agent.with_weights(agent.best):
-        first = agent.evaluate(run.final_episodes)['mean']
+    if not agent.envs.can_be_made_again:
+        agent.console.say(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
+        return
+    try:
+        last = agent.evaluate(run.final_episodes)['mean']
+        with agent.with_weights(agent.best):
+            first = agent.evaluate(run.final_episodes)['mean']
+    except Interrupted:
+        return
     kept = 'last' if last >= first else 'best'
     if kept == 'last':
         agent.best = agent.state()
+        agent.write_checkpoints(agent.best)
     p = run.display_precision
     agent.console.say(
         f'Greedy mean of {run.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
@@ -176,7 +184,9 @@ def episodes(agent: BaseAgent) -> Stage:
             return
         if ended:
             ctx.mean_reward = float(np.mean(agent.total_rewards))
-        if ended and ctx.games - ctx.checked_games >= (agent.run.log_frequency or agent.n_envs):
+        # a mean over fewer episodes is no best and no plateau
+        enough = len(agent.total_rewards) >= min(EPISODES_FOR_BEST, agent.options.reward_buffer_size)
+        if ended and enough and ctx.games - ctx.checked_games >= (agent.run.log_frequency or agent.n_envs):
             ctx.checked, ctx.checked_games = True, ctx.games
 
     return episodes
@@ -190,7 +200,10 @@ def evaluate(agent: BaseAgent) -> Stage:
         if not frequency or ctx.steps - ctx.evaluated_steps < frequency:
             return
         ctx.evaluated_steps = ctx.steps
-        result = agent.evaluate(agent.run.eval_episodes, seed=agent.evaluation_seed(ctx.steps))
+        try:
+            result = agent.evaluate(agent.run.eval_episodes, seed=agent.evaluation_seed(ctx.steps))
+        except Interrupted:
+            return
         for name in ('mean', 'std', 'length'):
             ctx.logs[f'evaluate/{name}'] = result[name]
         ctx.mean_reward, ctx.checked = result['mean'], True
@@ -202,16 +215,18 @@ def best(agent: BaseAgent) -> Stage:
     """Copy the weights of a new best mean, and those that reached the target."""
 
     def best(ctx: Context) -> None:
-        enough = agent.run.eval_frequency or len(agent.total_rewards) >= min(
-            EPISODES_FOR_BEST, agent.options.reward_buffer_size
-        )
-        improved = ctx.checked and enough and not ctx.mean_reward <= ctx.best_reward
+        improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
         if improved:
             ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
         if agent.run.checkpoints and (improved or _target_reached(agent, ctx)):
             agent.best = agent.state()
 
     return best
+
+
+def is_better(mean: float, best: float) -> bool:
+    """Return whether a mean is a new best; NaN never is, and anything is better than none."""
+    return math.isfinite(mean) and not mean <= best
 
 
 def learn(agent: BaseAgent) -> Stage:
@@ -224,6 +239,8 @@ def learn(agent: BaseAgent) -> Stage:
         ctx.logs.update(agent.learn(ctx.batch, **arguments) or {})
         ctx.updates += int(ctx.logs.pop('updates', 1))
         ctx.logs['seconds/learn'] = time.perf_counter() - start
+        if ctx.logs.get('stats/refused'):
+            ctx.messages.append(f'Refused {ctx.logs["stats/refused"]:.0f} updates that were not finite')
 
     return learn
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """Everything a checkpoint must hold: with it a run goes on as if it had never stopped, environments apart.
+    """Everything of an agent that a checkpoint must hold; its environments are not part of it.
 
     Attributes:
         weights: for each model, its weights and then its optimiser's variables.
@@ -43,9 +44,11 @@ class Stateful:
     envs: Envs
     output_models: list[keras.Model]
     actor: Any
+    best: State | None
     context: Context
     observations: np.ndarray | None
     creation: dict[str, Any]
+    networks: list[str]
     total_rewards: deque[float]
     normalize_observations: ObservationNormalizer | None
     normalize_rewards: RewardNormalizer | None
@@ -72,12 +75,17 @@ class Stateful:
             arrays |= {'envs/observations': np.array(self.observations), 'envs/valid': np.array(self.envs.valid)}
         record = {
             'agent': type(self).__name__.lower(),
-            'options': {**self.creation, **self.options.asdict()},
+            'options': self.options_record(),
+            'networks': self.networks,
             'counters': self.context.kept(),
             'rewards': list(self.total_rewards),
             'rngs': {purpose: _plain(rng.bit_generator.state) for purpose, rng in self._rngs.items()},
         }
         return State([[v.numpy() for v in self._variables(m)] for m in self.output_models], arrays, record)
+
+    def options_record(self) -> dict[str, Any]:
+        """Return every option as JSON holds it: what makes an equal agent."""
+        return {**self.options.asdict(), **self.creation}
 
     def load_state(self, state: State) -> None:
         """Take over a whole state; the environments stand where they are.
@@ -85,9 +93,7 @@ class Stateful:
         Raises:
             ValueError: where it is of another network.
         """
-        for model, weights in zip(self.output_models, state.weights, strict=True):
-            for variable, value in zip(self._variables(model), weights, strict=True):
-                variable.assign(value)
+        self._assign(state.weights)
         self.load_record(state.arrays, state.record)
         self.total_rewards.extend(state.record['rewards'])
         self.context.mean_reward = state.record['counters']['mean_reward']
@@ -114,12 +120,15 @@ class Stateful:
         checkpoints.read_models(paths, self.output_models)
         self.load_record(*checkpoints.read_state(paths[0]))
         self.refresh()
+        if math.isfinite(self.context.best_reward):
+            self.best = self.state()  # nothing worse takes their place
 
     def write_checkpoints(self, state: State) -> None:
         """Write `--checkpoints`: a state's weights and normalisers, and the counters of the whole run."""
         assert self.run.checkpoints is not None
         with self.with_weights(state):
-            record = {k: state.record[k] for k in ('agent', 'options')} | {'counters': self.context.kept()}
+            record = {k: state.record[k] for k in ('agent', 'options', 'networks')}
+            record['counters'] = self.context.kept()
             arrays = {k: v for k, v in state.arrays.items() if not k.startswith('envs/')}
             checkpoints.write_set(self.run.checkpoints, self.output_models, arrays, record)
 

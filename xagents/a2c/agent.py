@@ -13,7 +13,7 @@ from xagents.base import OnPolicy
 from xagents.compiling import Actor, Program, has_convolutions, network_input
 from xagents.distributions import distribution_for
 from xagents.networks import with_log_std
-from xagents.optimisation import GradientStep
+from xagents.optimisation import GradientStep, take_compiled
 from xagents.returns import explained_variance, gae, masked_mean, masked_normalise
 
 
@@ -42,9 +42,12 @@ class A2C(OnPolicy):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
         self.distribution = distribution_for(self.envs.action_space)
+        units = [self.distribution.n_units, 1]
         if self.distribution.has_log_std:
             model = with_log_std(model, self.options.log_std_init)
-        self.check_model(model, [self.distribution.n_units, 1, *[self.distribution.n_units] * (len(model.outputs) - 2)])
+            units.append(self.distribution.n_units)
+        self.check_model(model, units)
+        take_compiled(model, self.options, options)
         self.model = model
         self.step = GradientStep(model, self.options, self.options.grad_norm)
         self.output_models = [model]
@@ -55,15 +58,15 @@ class A2C(OnPolicy):
     def make_actor(self, index: int) -> Actor:
         """Return the policy alone; `index` is its place among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
-        return Actor(keras.Model(self.model.input, outputs), self.envs.observation_space.dtype)
+        return Actor(keras.Model(self.model.input, outputs), self.observation_dtype)
 
     def columns(self) -> dict[str, tuple[tuple[int, ...], Any]]:
         """Shape and dtype of what `policy` returns for one environment."""
         return {'actions': (self.distribution.action_shape, self.distribution.action_dtype)}
 
-    def draw_noise(self, shape: tuple[int, ...]) -> np.ndarray:
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return the randomness of `shape` actions, for `policy`."""
-        return self.distribution.draw_noise(self.rng('act'), shape)
+        return self.distribution.draw_noise(rng, shape)
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
         """Return a column of the rollout by name: `actions` [N, …]. Without noise, the greedy ones."""
@@ -85,8 +88,9 @@ class A2C(OnPolicy):
 
     def transitions(self, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the arguments of `update` that come from the rollout."""
-        names = ('observations', 'actions', 'rewards', 'terminated', 'truncated', 'valid')
-        return [batch[name] for name in names]
+        names = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
+        # a stage may have made float64 of what was float32
+        return [batch['observations'], *(np.asarray(batch[name], self.rollout[name].dtype) for name in names)]
 
     def run_update(self, arrays: list[np.ndarray], *arguments: Any) -> dict[str, float]:
         """Call the compiled update, let acting use the new weights, and return the metrics by name."""
@@ -129,8 +133,16 @@ class A2C(OnPolicy):
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
         self.step.optimizer.learning_rate.assign(learning_rate)
         norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
-        explained = explained_variance(flatten(values[:-1]), returns, valid)
-        return self.actor.published(), tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, explained])
+        metrics = {
+            'updates': applied,
+            'stats/refused': refused,
+            'loss/policy': policy_loss,
+            'loss/value': value_loss,
+            'loss/entropy': entropy,
+            'stats/grad_norm': norm,
+            'stats/explained_variance': explained_variance(flatten(values[:-1]), returns, valid),
+        }
+        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
 
     def policy_loss(
         self, outputs: list[tf.Tensor], actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor
@@ -148,7 +160,7 @@ class A2C(OnPolicy):
     def values(self, observations: tf.Tensor) -> tf.Tensor:
         """Return the values [T + 1, N] of observations [T + 1, N, *D]."""
         if not has_convolutions(self.model):
-            return tf.reshape(self.critic(flatten(observations)), observations.shape[:2])
+            return tf.reshape(self.critic(network_input(flatten(observations))), observations.shape[:2])
         # row by row: the activations of a whole rollout of images would not fit
         rows = tf.map_fn(
             lambda row: tf.cast(self.critic(network_input(row)), tf.float32)[:, 0],

@@ -115,21 +115,28 @@ class PPO(A2C):
         rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
         self.step.optimizer.learning_rate.assign(learning_rate)
 
+        names = [name for name in self.METRICS if name != 'stats/explained_variance']
+
         def step(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            metrics, kl = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
-            return k + 1, kl, totals + metrics
+            metrics = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
+            # of a step that was not made, only its refusal counts
+            made = [metrics[n] if n == 'stats/refused' else metrics['updates'] * finite(metrics[n]) for n in names]
+            return k + 1, metrics['stats/kl'], totals + tf.stack(made)
 
         def wanted(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tf.Tensor:
             more = k < permutations.shape[0]
-            return more if self.options.target_kl is None else more & (kl <= self.options.target_kl)
+            # a refused step's KL may be NaN, which is not above anything
+            return more if self.options.target_kl is None else more & ~(kl > self.options.target_kl)
 
-        k, _, totals = tf.while_loop(wanted, step, (0, 0.0, tf.zeros(len(self.METRICS) - 1)))
-        counts, means = totals[:2], totals[2:] / tf.cast(k, tf.float32)
-        explained = explained_variance(old_values, returns, valid)
-        return self.actor.published(), tf.concat([counts, means, [explained]], 0)
+        _, _, totals = tf.while_loop(wanted, step, (0, 0.0, tf.zeros(len(names))))
+        sums = dict(zip(names, tf.unstack(totals), strict=True))
+        steps = tf.maximum(sums['updates'], 1.0)
+        metrics = {name: x if name in ('updates', 'stats/refused') else x / steps for name, x in sums.items()}
+        metrics['stats/explained_variance'] = explained_variance(old_values, returns, valid)
+        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
 
-    def minibatch_step(self, minibatch: list[tf.Tensor], clip_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Make one gradient step on a minibatch of B transitions; returns its metrics and its approximate KL."""
+    def minibatch_step(self, minibatch: list[tf.Tensor], clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Make one gradient step on a minibatch of B transitions; returns its metrics."""
         options = self.options
         observations, actions, old_log_probs, advantages, old_values, returns, valid = minibatch
         if options.normalize_advantage:
@@ -148,7 +155,16 @@ class PPO(A2C):
         # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
         kl = masked_mean(ratio - 1.0 - log_ratio, valid)
         clipped = masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), valid)
-        return tf.stack([applied, refused, policy_loss, value_loss, entropy, norm, kl, clipped]), kl
+        return {
+            'updates': applied,
+            'stats/refused': refused,
+            'loss/policy': policy_loss,
+            'loss/value': value_loss,
+            'loss/entropy': entropy,
+            'stats/grad_norm': norm,
+            'stats/kl': kl,
+            'stats/clip_fraction': clipped,
+        }
 
     def _value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
         error = (returns - value) ** 2
@@ -156,3 +172,8 @@ class PPO(A2C):
             return error
         clip = self.options.value_clip
         return tf.maximum(error, (returns - old_value - tf.clip_by_value(value - old_value, -clip, clip)) ** 2)
+
+
+def finite(x: tf.Tensor) -> tf.Tensor:
+    """Return `x`, or 0 where it is not finite."""
+    return tf.where(tf.math.is_finite(x), x, 0.0)

@@ -20,7 +20,11 @@ class PPOOptions(A2COptions):
         4, 'minibatches of a pass; more give smaller, noisier steps', at_least=1, tune='categorical'
     )
     minibatch_size: int | None = option(
-        None, 'transitions in a minibatch, instead of --mini-batches', at_least=1, tune='categorical'
+        None,
+        'transitions in a minibatch, instead of --mini-batches',
+        instead_of='mini_batches',
+        at_least=1,
+        tune='categorical',
     )
     advantage_epsilon: float = option(
         1e-8, 'added to the deviation that advantages are divided by', above=0, tune='log_uniform'
