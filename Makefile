@@ -18,6 +18,7 @@ help:
 # one environment for everything, made anew when the pins change
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xagents needs Python 3.11 or newer")'
+	@echo 'Installing the pinned requirements into $(VENV): some minutes, the first time.'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .

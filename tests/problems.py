@@ -85,5 +85,28 @@ class Constant(gymnasium.Env):
         return np.ones(1, np.float32), 1.0, terminated, self.age == self.length and not terminated, {}
 
 
+class ConstantVector(gymnasium.vector.VectorEnv):
+    """Constant as a vector environment of its own, in NEXT_STEP mode."""
+
+    metadata = {'autoreset_mode': gymnasium.vector.AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs, length=5):
+        self.num_envs, self.length = num_envs, length
+        self.single_observation_space, self.single_action_space = Constant.observation_space, Constant.action_space
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        self.ages = np.zeros(self.num_envs, int)
+        return np.ones((self.num_envs, 1), np.float32), {}
+
+    def step(self, actions):
+        over = self.ages == self.length  # this step only resets
+        self.ages = np.where(over, 0, self.ages + 1)
+        truncated = self.ages == self.length
+        none = np.zeros(self.num_envs, bool)
+        return np.ones((self.num_envs, 1), np.float32), np.where(over, 0.0, 1.0), none, truncated, {}
+
+
 gymnasium.register('Identity-v0', entry_point='tests.problems:Identity')
 gymnasium.register('Constant-v0', entry_point='tests.problems:Constant')

@@ -22,7 +22,7 @@ def variables(agent):
     return [v.numpy() for v in agent._variables(agent.model)]
 
 
-@pytest.mark.parametrize('ending', ['.tf', '', '.weights.h5', '.keras'])
+@pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
 def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
     path = str(tmp_path / f'agent{ending}')
     agent = make(normalize_obs=True, net=[16, 8], activation='relu')
@@ -164,6 +164,69 @@ def test_after_an_error_the_last_whole_checkpoint_stays(tmp_path):
     with pytest.raises(RuntimeError, match='broken'):
         agent.fit(max_steps=10_000, recipe=agent.recipe().after('learn', fails))
     assert (tmp_path / 'a.tf.index').stat().st_mtime_ns == before
+
+
+def test_a_continued_run_never_puts_worse_weights_in_the_place_of_better_ones(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    agent = make(checkpoints=[path], n_envs=8, n_steps=64)
+    agent.fit(target_reward=60, max_steps=100_000)
+    best = variables(xagents.make('ppo', weights=[path]))
+    ruined = xagents.make('ppo', weights=[path], lr=0.5, checkpoints=[path], quiet=True)
+    ruined.fit(max_steps=ruined.steps + 3_000)
+    kept = xagents.make('ppo', weights=[path])
+    for mine, saved in zip(kept.model.get_weights(), best, strict=False):
+        np.testing.assert_array_equal(mine, saved)
+
+
+def test_an_own_network_needs_no_file_afterwards(tmp_path, monkeypatch):
+    (tmp_path / 'there').mkdir()
+    monkeypatch.chdir(tmp_path / 'there')
+    (tmp_path / 'there' / 'own.cfg').write_text(
+        '[dense-a]\nunits=5\nactivation=relu\n[dense-actor]\noutput=1\n[dense-critic]\nfrom=dense-a\noutput=1\n'
+    )
+    agent = make(model='own.cfg', checkpoints=['a.tf'])
+    agent.fit(max_steps=200)
+    (tmp_path / 'there' / 'own.cfg').unlink()
+    monkeypatch.chdir(tmp_path)
+    other = xagents.make('ppo', weights=['there/a.tf'])
+    agent.load_weights(['there/a.tf'])
+    assert [v.shape for v in other.model.weights] == [v.shape for v in agent.model.weights]
+    assert other.evaluate(3, seed=1) == agent.evaluate(3, seed=1)
+
+
+def test_a_set_that_was_not_finished_may_be_moved(tmp_path, monkeypatch):
+    old, new = tmp_path / 'old', tmp_path / 'new'
+    old.mkdir()
+    agent = make(net=[4])
+    checkpoints.write_set([str(old / 'a.tf')], [agent.model], {}, {'save': 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, 'finish', lambda first: None)
+        checkpoints.write_set([str(old / 'a.tf')], [agent.model], {}, {'save': 2})
+    old.rename(new)
+    assert checkpoints.read_state(str(new / 'a.tf'))[1]['save'] == 2
+    checkpoints.finish(new / 'a.tf')
+    assert checkpoints.read_state(str(new / 'a.tf'))[1]['save'] == 2 and not old.exists()
+
+
+def test_what_json_cannot_hold_does_not_prevent_saving(tmp_path):
+    import gymnasium
+
+    agent = make(
+        checkpoints=[str(tmp_path / 'a.tf')],
+        wrapper=[gymnasium.wrappers.TimeAwareObservation],
+        env_kwargs={'sutton_barto_reward': np.bool_(False)},
+    )
+    agent.fit(max_steps=200)
+    options = checkpoints.read_state(str(tmp_path / 'a.tf'))[1]['options']
+    assert options['env_kwargs'] == {'sutton_barto_reward': False} and 'wrapper' not in options
+
+
+@pytest.mark.parametrize('name', ['folder.keras', 'missing/a.tf', 'a.txt', '.tf', 'file/a.tf'])
+def test_where_nothing_can_be_written_is_found_before_anything_is_built(tmp_path, name):
+    (tmp_path / 'folder.keras').mkdir()
+    (tmp_path / 'file').touch()
+    with pytest.raises(ValueError, match='checkpoints'):
+        make(checkpoints=[str(tmp_path / name)])
 
 
 def test_leaving_a_loop_saves(tmp_path):

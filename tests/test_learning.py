@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 
 import xagents
-from tests import problems  # noqa: F401
-
-
-def value_of_constant(agent, **options):
-    agent.fit(max_steps=40_000, quiet=True)
-    return float(agent.critic(np.ones((1, 1), np.float32))[0, 0])
+from tests import problems
 
 
 def constant_envs(kind, **kwargs):
@@ -18,12 +13,14 @@ def constant_envs(kind, **kwargs):
     name = 'tests.problems:Constant-v0'
     if kind == 'list':
         return [gymnasium.make(name, **kwargs) for _ in range(8)]
+    if kind == 'native':
+        return problems.ConstantVector(8, **kwargs)
     if kind == 'gymnasium':
         return gymnasium.make_vec(name, 8, 'sync', **kwargs)
     return xagents.create_envs(name, 8, vector=kind, env_kwargs=kwargs)
 
 
-@pytest.mark.parametrize('kind', ['sync', 'async', 'list', 'gymnasium'])
+@pytest.mark.parametrize('kind', ['sync', 'async', 'list', 'gymnasium', 'native'])
 def test_a_truncated_episode_is_worth_what_would_have_come(kind):
     """Reward 1 for ever, cut every 5 steps: the value is 1 / (1 − γ) = 10; taken for ends it would be below 5."""
     steps = 6_000 if kind == 'async' else 20_000

@@ -1,5 +1,6 @@
 """A run: equal seeds, going on, targets, evaluation, history, interruption, the whole state."""
 
+import dataclasses
 import json
 import math
 import os
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ import xagents
 from xagents.base import BaseAgent
 from xagents.history import read_history
 from xagents.options import OptionError
+from xagents.pipeline import Context, kept
 
 pytestmark = pytest.mark.usefixtures('without_xla')
 
@@ -208,23 +211,23 @@ def test_quiet_prints_only_the_closing_line(capsys):
     assert capsys.readouterr().out == 'Maximum steps exceeded\n'
 
 
-def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys):
+@pytest.mark.parametrize('winner', ['best', 'last'])
+def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys, monkeypatch, winner):
     path = str(tmp_path / 'a.tf')
     agent = make(checkpoints=[path], quiet=False, n_envs=8, n_steps=64)
-    agent.fit(max_steps=20_000)
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith('Greedy mean of 10'))
-    means = [
-        float(word.rstrip(',;'))
-        for word in line.replace('best', 'last').split('last ')[1:3]
-        for word in [word_of(word)]
-    ]
-    kept = xagents.make('ppo', 'CartPole-v1', weights=[path])
-    assert ('the last weights' in line) == (means[1] >= means[0])
-    assert same(weights(kept), weights(agent)) == ('the last weights' in line)
+    asked = []
 
+    def evaluate(episodes):
+        asked.append((episodes, weights(agent)))
+        return {'mean': float(len(asked) if winner == 'best' else -len(asked))}  # the last ones play first
 
-def word_of(text):
-    return text.split()[0]
+    monkeypatch.setattr(agent, 'evaluate', evaluate)
+    agent.fit(max_steps=10_000)
+    means = {'best': 'best 2, last 1', 'last': 'best -2, last -1'}[winner]
+    assert f'Greedy mean of 10 episodes: {means}; the {winner} weights are in' in capsys.readouterr().out
+    assert [episodes for episodes, _ in asked] == [10, 10]
+    assert same(asked[0][1], weights(agent)) and not same(asked[1][1], weights(agent))
+    assert same(weights(xagents.make('ppo', weights=[path])), asked[1 if winner == 'best' else 0][1])
 
 
 def test_the_whole_state_goes_over(tmp_path):
@@ -270,6 +273,175 @@ def test_act_takes_raw_observations_of_any_number():
     box = xagents.make('ppo', 'Pendulum-v1', n_steps=8)
     actions = box.act(np.zeros((3, 3), np.float32), greedy=False)
     assert actions.shape == (3, 1) and (np.abs(actions) <= 2).all()
+
+
+def test_acting_on_the_side_changes_nothing():
+    plain, busy = make(), make()
+    plain.fit(max_steps=600)
+    for _ in busy.train_iter(max_steps=600):
+        busy.act(np.zeros((3, 4), np.float32), greedy=False)
+    assert same(weights(plain), weights(busy))
+
+
+def test_kept_fields_go_over_to_the_next_call():
+    @dataclasses.dataclass(slots=True)
+    class Own(Context):
+        count: int = kept(0)
+        note: str = ''
+
+    agent = make()
+    seen = []
+
+    def count(ctx):
+        seen.append((ctx.count, ctx.note))
+        ctx.count, ctx.note = ctx.count + 1, 'noted'
+        ctx.keep('note')
+
+    for steps in (300, 600):
+        agent.fit(max_steps=steps, recipe=agent.recipe().use(count).with_context(Own))
+    assert seen == [(0, '')] + [(i, 'noted') for i in range(1, len(seen))]
+
+
+def test_a_reward_that_is_not_finite_is_no_best(capsys):
+    agent = make(quiet=False)
+
+    def spoil(ctx):
+        if ctx.iteration == 3 and ctx.episodes:
+            ctx.episodes[0].reward = float('nan')
+
+    agent.fit(max_steps=3_000, recipe=agent.recipe().after('collect', spoil))
+    assert math.isfinite(agent.best_reward) and 'nan' not in capsys.readouterr().out
+
+
+def test_refused_updates_are_told(capsys):
+    agent = make(quiet=False)
+
+    def spoil(ctx):
+        ctx.batch['rewards'] = np.full(ctx.batch['rewards'].shape, np.nan)
+
+    agent.fit(max_steps=100, recipe=agent.recipe().after('collect', spoil))
+    assert 'Refused 16 updates that were not finite' in capsys.readouterr().out
+
+
+def test_a_stage_may_make_float64_of_the_rewards():
+    agent = make()
+
+    def sign(ctx):
+        ctx.batch['rewards'] = np.where(ctx.batch['rewards'] > 0, 1.0, -1.0)
+
+    agent.fit(max_steps=100, recipe=agent.recipe().after('collect', sign))
+    assert agent.context.updates > 0
+
+
+def test_the_means_of_episodes_and_of_evaluations_are_not_compared():
+    agent = make()
+    agent.fit(max_steps=2_000)
+    assert agent.mean_reward > 5
+    agent.fit(target_reward=1.0, max_steps=100_000, eval_frequency=500, eval_episodes=2)
+    assert agent.steps > 2_000, 'the old mean reached nothing'
+
+
+def test_time_spent_in_the_loop_of_a_user_is_not_training_time():
+    agent = make()
+    start = time.perf_counter()
+    for _ in agent.train_iter(max_steps=600):
+        time.sleep(0.3)
+    assert agent.context.seconds < time.perf_counter() - start - 0.3
+
+
+def test_options_are_fixed_once_the_agent_is_made():
+    with pytest.raises(AttributeError, match='gamma is fixed'):
+        make().gamma = 0.5
+
+
+def test_a_compiled_model_brings_its_optimizer():
+    import keras
+
+    model = make().model
+    model.compile(keras.optimizers.Adam(1e-5))
+    envs = xagents.create_envs('CartPole-v1', 2)
+    assert xagents.PPO(envs, model, seed=1).options.lr == pytest.approx(1e-5)
+    assert xagents.PPO(envs, model, seed=1, lr=0.1).options.lr == 0.1
+    with pytest.raises(OptionError, match='optimizer: got rmsprop beside'):
+        xagents.PPO(envs, model, optimizer='rmsprop')
+    with pytest.raises(OptionError, match='precision: got bfloat16'):
+        xagents.PPO(envs, model, precision='bfloat16')
+
+
+def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    make(minibatch_size=16, checkpoints=[path]).fit(max_steps=100)
+    agent = xagents.make('ppo', weights=[path], mini_batches=2)
+    assert agent.options.minibatch_size is None and agent._permutations().shape[0] == 4 * 2
+    with pytest.raises(OptionError, match='stands instead of mini_batches'):
+        make(minibatch_size=16, mini_batches=2)
+
+
+def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):
+    from tests.problems import Identity
+
+    path = str(tmp_path / 'a.tf')
+    agent = xagents.make('ppo', [Identity() for _ in range(2)], n_steps=32, seed=1, net=[8], checkpoints=[path])
+    agent.fit(max_steps=500)
+    assert 'cannot be made afresh' in capsys.readouterr().out and (tmp_path / 'a.tf.index').exists()
+    with pytest.raises(OptionError, match='eval_frequency'):
+        agent.fit(max_steps=1_000, eval_frequency=10)
+    assert agent.evaluate(4, envs=[Identity()])['length'] == 10
+
+
+def test_an_episode_that_does_not_end_counts_as_it_stands(monkeypatch):
+    from tests.problems import Constant
+    from xagents import evaluation
+
+    monkeypatch.setattr(evaluation, 'LONGEST', 50)
+    agent = xagents.make('ppo', lambda: Constant(length=10**9), n_steps=8, seed=1, net=[4])
+    result = agent.evaluate(12)
+    assert (result['mean'], result['length'], result['std']) == (50, 50, 0)
+
+
+@pytest.mark.parametrize('number, name', [(signal.SIGINT, 'KeyboardInterrupt'), (signal.SIGTERM, 'SystemExit: 143')])
+def test_a_signal_in_a_loop_of_ones_own_is_not_swallowed(tmp_path, number, name):
+    script = textwrap.dedent(f"""
+        import os, xagents
+        agent = xagents.make('ppo', 'CartPole-v1', n_steps=8, seed=1, checkpoints=['a.tf'])
+        def signalled(ctx):
+            if ctx.iteration == 2:
+                os.kill(os.getpid(), {int(number)})
+        try:
+            for log in agent.train_iter(max_steps=10**6, recipe=agent.recipe().before('learn', signalled)):
+                pass
+            print('swallowed')
+        except BaseException as error:
+            code = f': {{error}}' if isinstance(error, SystemExit) else ''
+            print(type(error).__name__ + code, agent.context.iteration)
+    """)
+    out = subprocess.run([sys.executable, '-c', script], cwd=tmp_path, capture_output=True, text=True)
+    assert out.stdout.splitlines()[-1] == f'{name} 2', out.stdout + out.stderr
+    assert (tmp_path / 'a.tf.index').exists()
+
+
+def test_methods_of_the_first_version(tmp_path):
+    history, path = str(tmp_path / 'h.parquet'), str(tmp_path / 'a.tf')
+    agent = make(history_checkpoint=history, checkpoints=[path])
+    assert agent.get_states().shape == (4, 4) and (agent.n_envs, agent.n_actions, agent.input_shape) == (4, 2, (4,))
+    agent.fit(max_steps=300)
+    assert agent.training_done() and agent.output_models == [agent.model]
+    agent.total_rewards.extend([1000.0] * 100)
+    agent.update_metrics()
+    assert agent.mean_reward == agent.best_reward == 1000.0
+    rows = len(read_history(history))
+    agent.update_history(12.0)
+    assert read_history(history)['episode_reward'].tolist()[rows:] == [12.0]
+    agent.checkpoint()
+    fresh = make(history_checkpoint=history)
+    fresh.init_from_checkpoint()
+    assert (fresh.steps, fresh.games, fresh.best_reward) == (agent.steps, rows + 1, 1000.0)
+    fresh.context.games += 4
+    fresh.total_rewards.append(2000.0)
+    fresh.check_episodes()
+    assert fresh.best_reward == 2000.0
+    fresh.set_seeds(7)
+    assert fresh.options.seed == 7 and fresh.observations is None
 
 
 class Random(BaseAgent):

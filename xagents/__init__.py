@@ -32,6 +32,9 @@ __all__ = sorted([*_HOMES, '__version__'])
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    from xagents.startup import hush_tensorflow
+
+    hush_tensorflow()
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

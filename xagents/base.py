@@ -197,9 +197,10 @@ class BaseAgent(Classic, Stateful):
         Raises:
             ValueError: where there is no such output.
         """
-        count = len(self.output_models[0].outputs)
-        if not 0 <= index < count:
-            raise OptionError('action_idx', f'got {index}, the model has outputs 0 to {count - 1}')
+        outputs = self.output_models[0].outputs
+        admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
+        if index not in admitted:
+            raise OptionError('action_idx', f'got {index}, admits {", ".join(map(str, admitted))}: outputs of its size')
         kept = self.actor
         try:
             if index:
@@ -289,7 +290,7 @@ class BaseAgent(Classic, Stateful):
                 for _ in self.train_iter(recipe, **run):
                     pass
             except KeyboardInterrupt:
-                interruption.exit()
+                interruption.exit()  # a SIGTERM that came before
                 raise
 
     def prepare_run(self, **run: Any) -> None:

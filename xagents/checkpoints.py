@@ -17,7 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from xagents.paths import check_parent
+
 MANIFEST = 'files.json'
+ENDINGS = ('.tf', '.weights.h5', '.keras')
 
 
 def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
@@ -31,16 +34,14 @@ def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
         raise ValueError(f'{flag}: got {len(paths)} paths, takes {len(models)}: one for each of {", ".join(models)}')
     if len(set(paths)) != len(paths):
         raise ValueError(f'{flag}: got the same path twice: {" ".join(paths)}')
+    if name == 'weights':
+        return
     for path in paths:
-        if path.endswith('.h5') and not path.endswith('.weights.h5'):
-            raise ValueError(
-                f'{flag}: got {path}, admits .tf, .weights.h5 or .keras (did you mean {path[:-3]}.weights.h5?)'
-            )
-        folder = Path(path).absolute().parent
-        if not folder.is_dir():
-            raise ValueError(f'{flag}: the folder of {path} does not exist: mkdir -p {folder}')
-        if name == 'checkpoints' and not os.access(folder, os.W_OK):
-            raise ValueError(f'{flag}: the folder of {path} is not writable: {folder}')
+        stem = next((path.removesuffix(end) for end in ENDINGS if path.endswith(end)), None)
+        if not (stem and os.path.basename(stem)):
+            near = f'{os.path.splitext(path)[0] or path}{".weights.h5" if path.endswith(".h5") else ".tf"}'
+            raise ValueError(f'{flag}: got {path}, admits {", ".join(ENDINGS)} as its ending (did you mean {near}?)')
+        check_parent(name, path)
 
 
 def check_exist(paths: Sequence[str]) -> None:
@@ -52,6 +53,9 @@ def check_exist(paths: Sequence[str]) -> None:
     from xagents.options import nearest
 
     for path in paths:
+        if Path(path).suffix == '.index' or '.data-' in Path(path).name:
+            prefix = path.split('.index')[0].split('.data-')[0]
+            raise ValueError(f'--weights: got {path}, a part of a checkpoint (did you mean {prefix}?)')
         found = _located(paths[0], path)
         if not (found.is_file() or Path(f'{found}.index').is_file()):
             folder = Path(path).parent

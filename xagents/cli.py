@@ -48,7 +48,9 @@ def execute(argv: Sequence[str] | None = None) -> None:
     command = commands.get(arguments[0]) if arguments else None
     try:
         _dispatch(arguments)
-    except KeyboardInterrupt:  # the run has said its closing line
+    except KeyboardInterrupt as stop:
+        if not stop.args:  # else the run has said its closing line
+            print(f'xagents {command.name if command else ""}: interrupted', file=sys.stderr)
         raise SystemExit(130) from None
     except (OptionError, InputError) as error:
         raise SystemExit(_fail(error, command, arguments, 2)) from None

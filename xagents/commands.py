@@ -87,7 +87,8 @@ class Command:
             known = describe(find_agent(agent_id).options)
             own = {name: option for name, option in known.items() if name not in shared}
             shared = {name: known[name] for name in shared}
-            sections = {f'Only {agent_id}': own, **sections}
+            first = {} if self.hidden is None else {self.groups[0][0]: sections.pop(self.groups[0][0])}
+            sections = {**first, f'Only {agent_id}': own, **sections}
         sections['Every agent'] = shared
         sections['Session'] = describe(SessionOptions)
         return sections
@@ -132,6 +133,8 @@ def _made(agent_id: str, given: Given, *own: type) -> contextlib.closing:
 def _train(agent_id: str, given: Given, line: str) -> None:
     with _made(agent_id, given) as agent:
         agent.command = line  # an interrupted run says how to go on
+        with wrong_input():
+            agent.prepare_run()
         agent.fit()
 
 

@@ -88,14 +88,11 @@ class Console:
 
 
 def number(value: float, precision: int) -> str:
-    """Return a number for people; '-' where there is none yet."""
-    return (
-        '-'
-        if not math.isfinite(value)
-        else f'{value:.{precision}f}'.rstrip('0').rstrip('.')
-        if precision
-        else f'{value:.0f}'
-    )
+    """Return a number for people; 'none' where there is none yet."""
+    if not math.isfinite(value):
+        return 'none'
+    text = f'{value:.{precision}f}'
+    return text.rstrip('0').rstrip('.') if '.' in text else text
 
 
 def status_line(ctx: Any, precision: int) -> str:
@@ -119,11 +116,11 @@ def bottleneck(seconds: dict[str, float]) -> str:
         return ''
     names = {'env': 'environments', 'act': 'acting', 'learn': 'learning', 'rest': 'the rest'}
     hints = {
-        'env': 'more --n-envs, or --vector envpool or async for slow environments',
-        'act': 'more --n-envs make each call act for more environments',
-        'learn': 'fewer epochs or a smaller network, more --n-steps for each update',
-        'rest': 'a larger --eval-frequency or fewer monitors',
+        'env': 'try more --n-envs; for slow environments --vector envpool or async',
+        'act': 'try more --n-envs: each call acts for all of them',
+        'learn': 'try fewer epochs, a smaller network, or more --n-steps for each update',
+        'rest': 'that is evaluating, saving and own stages',
     }
     worst = max(seconds, key=seconds.__getitem__)
     shares = ', '.join(f'{names[k]} {100 * v / total:.0f} %' for k, v in seconds.items())
-    return f'Time: {shares}. Most goes into {names[worst]}: try {hints[worst]}.'
+    return f'Time: {shares}. Most goes into {names[worst]}: {hints[worst]}.'

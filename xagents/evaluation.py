@@ -12,6 +12,7 @@ import numpy as np
 
 from xagents.envs import Envs, Episode, as_envs
 from xagents.interruption import Interruption
+from xagents.paths import check_folder
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
@@ -190,8 +191,6 @@ def _every(n: int, write: Any) -> Any:
 
 
 def _folder(name: str, folder: str) -> Path:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f'--{name.replace("_", "-")}: {folder} cannot be made ({error.strerror})') from error
+    check_folder(name, folder)
+    Path(folder).mkdir(parents=True, exist_ok=True)
     return Path(folder)

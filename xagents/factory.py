@@ -11,6 +11,7 @@ from typing import Any
 from xagents import checkpoints
 from xagents.cfg import to_text
 from xagents.options import OptionError, describe, nearest
+from xagents.paths import check_folder
 from xagents.registry import Entry, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
@@ -45,7 +46,7 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
     given = options if env is None else {'env': env, **options}
     groups = _split(entry, {**_saved(entry, record, given), **given})
     entry.options.resolve({k: v for k, v in given.items() if k in groups['agent']})  # two that exclude each other
-    _check_files(groups, entry)
+    _check_files(groups, entry, continued=paths is not None)
     envs = _environments(groups['environment'])
     try:
         network_given = {'net', 'activation', 'shared_network', *entry.models} & given.keys()
@@ -56,7 +57,11 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
         agent.creation = _plain({**groups['environment'], **groups['network']})
         agent.networks = [to_text(description) for description in descriptions]
         if paths is not None:
-            agent.load_weights(paths)
+            try:
+                agent.load_weights(paths)
+            except ValueError as error:
+                trained = record.get('options', {}).get('env')
+                raise ValueError(f'{error}' + (f'; it was trained on {trained}' if trained else '')) from error
             agent.context.plateau_count = agent.context.early_stop_count = 0
             if 'lr' in given:
                 agent.context.plateau_factor = 1.0
@@ -105,7 +110,7 @@ def _checked(option: Any, value: Any) -> Any:
     return value if option.name == 'env' and not isinstance(value, str) else option.check(value)
 
 
-def _check_files(groups: dict[str, dict[str, Any]], entry: Entry) -> None:
+def _check_files(groups: dict[str, dict[str, Any]], entry: Entry, continued: bool) -> None:
     """Check paths and networks before environments and TensorFlow are loaded."""
     run, network, models = groups['run'], groups['network'], groups['models']
     if run.get('checkpoints'):
@@ -113,14 +118,25 @@ def _check_files(groups: dict[str, dict[str, Any]], entry: Entry) -> None:
     if run.get('history_checkpoint'):
         from xagents.history import check_history_path
 
-        check_history_path(run['history_checkpoint'])
+        check_history_path(run['history_checkpoint'], resume=continued)
+    if run.get('tensorboard'):
+        check_folder('tensorboard', run['tensorboard'])
+    if run.get('monitor_session'):
+        from xagents.monitors import check_wandb
+
+        check_wandb()
+    if 'render_mode' in (groups['environment'].get('env_kwargs') or {}):
+        raise OptionError('env_kwargs', 'got render_mode, which play chooses: see --render and --video-dir')
     given = [name for name in models if models[name] is not None]
     for name in given:
         if network.get('net'):
             raise OptionError('net', f'got {network["net"]} beside {name} {models[name]}, admits one of them')
         from xagents.cfg import parse_network
 
-        parse_network(models[name])
+        try:
+            parse_network(models[name])
+        except ValueError as error:
+            raise OptionError(name, str(error)) from error
     if given and network.get('shared_network'):
         raise OptionError('shared_network', f'the file {models[given[0]]} says itself what is shared')
     if network.get('activation') and not network.get('net'):

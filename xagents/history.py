@@ -30,6 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xagents.options import OptionError
+from xagents.paths import check_parent
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -112,13 +115,13 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False) -> Pa
     """
     path = Path(path)
     if path.suffix != '.parquet' or path.stem == '':
-        raise ValueError(f"--history-checkpoint must be a path that ends in '.parquet', got '{path}'")
-    if not path.parent.is_dir():
-        raise ValueError(f"--history-checkpoint '{path}': the folder '{path.parent}' does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"--history-checkpoint '{path}': the folder '{path.parent}' is not writable")
+        raise OptionError('history_checkpoint', f'got {path}, admits a path that ends in .parquet')
+    check_parent('history_checkpoint', path)
     if resume and path.exists():
-        _check_columns(_read_table(path)[0], path)
+        try:
+            _check_columns(_read_table(path)[0], path)
+        except ValueError as error:
+            raise OptionError('history_checkpoint', f'got {path}, which cannot be continued: {error}') from error
     return path
 
 
@@ -382,8 +385,8 @@ def _check_columns(table: pa.Table, path: Path) -> None:
     missing = [name for name in COLUMNS if name not in table.column_names]
     if missing:
         raise ValueError(
-            f"--history-checkpoint '{path}' cannot be continued: it has no column {', '.join(missing)}, "
-            f'but {", ".join(table.column_names)}'
+            f"'{path}' is no history: it has no column {', '.join(missing)}; "
+            f'its columns are {", ".join(table.column_names) or "none"}'
         )
 
 

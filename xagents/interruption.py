@@ -74,4 +74,4 @@ class Interruption:
         if self.signal == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
         if self.signal is not None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt('the run has said so')

@@ -76,6 +76,8 @@ class EnvMaker:
             OptionError: if it cannot be made; one line, naming what is missing.
         """
         kwargs = dict(self.kwargs)
+        if self.atari:
+            quiet_ale()  # also in a worker process
         if self.atari and self.spec is not None:
             frame_skip = kwargs.pop('frameskip', 4)
             kwargs = {'repeat_action_probability': 0.25 if self.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
@@ -170,7 +172,7 @@ def _spec(name: str) -> EnvSpec:
     if name not in registry:
         # ale_py registers its games when it is imported; whatever is in the registry already needs no such look.
         try:
-            import ale_py  # noqa: F401
+            quiet_ale()
         except ImportError:
             if ATARI_ID.match(name):
                 raise OptionError('env', f"{name} needs an extra: pip install 'xagents[atari]'") from None
@@ -178,6 +180,13 @@ def _spec(name: str) -> EnvSpec:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
         raise OptionError('env', f'no environment {name!r}{_nearest_id(name)}') from error
+
+
+def quiet_ale() -> None:
+    """Load the Arcade Learning Environment, which registers its games, and let it print no banner."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def _nearest_id(name: str) -> str:
@@ -284,8 +293,8 @@ def import_module(name: str, option: str) -> ModuleType:
         if os.getcwd() not in sys.path and '' not in sys.path:
             sys.path.append(os.getcwd())
         return importlib.import_module(name)
-    except (ImportError, ValueError, TypeError) as error:
-        raise OptionError(option, f'cannot import {name!r}: {one_line(error)}') from error
+    except Exception as error:  # whatever a module of somebody's raises when it is imported
+        raise OptionError(option, f'cannot import {name!r}: {type(error).__name__}: {one_line(error)}') from error
 
 
 def one_line(error: BaseException) -> str:

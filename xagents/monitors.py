@@ -21,6 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from xagents.paths import check_folder
+
 __all__ = ['Monitor', 'TensorBoardMonitor', 'WandbMonitor', 'check_wandb']
 
 FLUSH_SECONDS = 2.0
@@ -58,8 +60,7 @@ class TensorBoardMonitor:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         folder = Path(folder)
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"--tensorboard must be a folder, got the file '{folder}'")
+        check_folder('tensorboard', folder)
         folder.mkdir(parents=True, exist_ok=True)
         name = f'events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}'
         self.path = folder / name

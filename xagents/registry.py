@@ -83,5 +83,6 @@ def find_agent(agent_id: str) -> Entry:
         OptionError: where there is no such agent; names the nearest one.
     """
     if agent_id not in agents:
-        raise OptionError('agent', f'got {agent_id}, admits one of {", ".join(agents)}{nearest(agent_id, agents)}')
+        hint = nearest(agent_id.lower(), agents)
+        raise OptionError('agent', f'got {agent_id}, admits one of {", ".join(agents)}{hint}')
     return agents[agent_id]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xagents.base import BaseAgent
 
 MONITOR_SECONDS = 0.2
+SECONDS_FOR_A_HINT = 2.0
 
 
 def history(agent: BaseAgent) -> Stage:
@@ -114,8 +115,7 @@ def console(agent: BaseAgent) -> Stage:
                 for message in ctx.messages:
                     screen.say(message)
                 if old_best is not None and not told and screen.due():
-                    p = run.display_precision
-                    screen.event(f'Best reward updated: {number(old_best, p)} -> {number(ctx.best_reward, p)}')
+                    screen.event(best_line(old_best, ctx.best_reward, run.display_precision))
                     old_best, told = None, True  # the next line says how the run stands
                 elif (ctx.checked or screen.bar) and screen.due():
                     screen.status(status_line(ctx, run.display_precision), ctx.steps)
@@ -123,10 +123,18 @@ def console(agent: BaseAgent) -> Stage:
                 yield ctx
         finally:
             screen.stop()
+            if old_best is not None:
+                screen.say(best_line(old_best, agent.context.best_reward, run.display_precision))
             spent['rest'] = max(spent['rest'] - spent['env'] - spent['act'] - spent['learn'], 0.0)
-            screen.say(bottleneck(spent))
+            if sum(spent.values()) > SECONDS_FOR_A_HINT:
+                screen.say(bottleneck(spent))
 
     return console
+
+
+def best_line(old: float, new: float, precision: int) -> str:
+    """Return the line about a new best mean."""
+    return f'Best reward updated: {number(old, precision)} -> {number(new, precision)}'
 
 
 def tensorboard(agent: BaseAgent) -> Stage:

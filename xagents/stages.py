@@ -50,11 +50,7 @@ def check_run(agent: BaseAgent) -> None:
     if run.history_checkpoint:
         from xagents.history import check_history_path
 
-        check_history_path(run.history_checkpoint)
-    if run.monitor_session:
-        from xagents.monitors import check_wandb
-
-        check_wandb()
+        check_history_path(run.history_checkpoint, resume=agent.context.iteration > 0)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
     for name, (_, kind) in agent.schedules().items():
@@ -239,6 +235,7 @@ def learn(agent: BaseAgent) -> Stage:
         ctx.logs.update(agent.learn(ctx.batch, **arguments) or {})
         ctx.updates += int(ctx.logs.pop('updates', 1))
         ctx.logs['seconds/learn'] = time.perf_counter() - start
+        ctx.seconds += ctx.logs['seconds/learn']
         if ctx.logs.get('stats/refused'):
             ctx.messages.append(f'Refused {ctx.logs["stats/refused"]:.0f} updates that were not finite')
 

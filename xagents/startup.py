@@ -27,9 +27,15 @@ def prepare_process() -> None:
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
         os.environ.setdefault('MUJOCO_GL', 'egl')
+        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # else SDL complains that it finds none
+    hush_tensorflow(UNUSED)
+
+
+def hush_tensorflow(left_out: Sequence[str] = ()) -> None:
+    """Let TensorFlow say nothing while it is imported, whoever imports it; `left_out` are packages it goes without."""
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _QuietImport('tensorflow'))
+        sys.meta_path.insert(0, _QuietImport('tensorflow', left_out))
 
 
 def admit_any_character() -> None:
@@ -52,10 +58,12 @@ def quiet_stderr() -> Iterator[None]:
 
     with tempfile.TemporaryFile() as held_back:
         os.dup2(held_back.fileno(), 2)
-        failed = True
+        failed = False
         try:
             yield
-            failed = False
+        except Exception:  # not a Ctrl-C, which explains itself
+            failed = True
+            raise
         finally:
             if sys.stderr is not None:
                 sys.stderr.flush()
@@ -85,8 +93,9 @@ class _QuietImport(MetaPathFinder):
     So the slow import needs not be done early, before the input is checked, only to be done quietly.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, left_out: Sequence[str]):
         self.name = name
+        self.left_out = left_out
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -96,15 +105,15 @@ class _QuietImport(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _quietly(spec.loader)  # type: ignore[method-assign, assignment]
+            spec.loader.exec_module = _quietly(spec.loader, self.left_out)  # type: ignore[method-assign, assignment]
         return spec
 
 
-def _quietly(loader: Loader) -> Callable[[types.ModuleType], None]:
+def _quietly(loader: Loader, left_out: Sequence[str]) -> Callable[[types.ModuleType], None]:
     execute = loader.exec_module
 
     def exec_module(module: types.ModuleType) -> None:
-        with quiet_stderr(), _left_out(*UNUSED):
+        with quiet_stderr(), _left_out(*left_out):
             execute(module)
 
     return exec_module

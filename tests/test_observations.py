@@ -1,0 +1,48 @@
+"""Acting and learning see the same numbers, whatever observations are and however they are normalised."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import xagents
+
+pytestmark = pytest.mark.usefixtures('without_xla')
+
+
+class Shown(gymnasium.Env):
+    """Random observations of one shape and dtype; episodes of 7 steps."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, shape, dtype):
+        high = 255 if dtype == np.uint8 else 1.0
+        self.observation_space = spaces.Box(0, high, shape, dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.age = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.age += 1
+        return self.observation_space.sample(), 1.0, False, self.age == 7, {}
+
+
+@pytest.mark.parametrize('normalised', [False, True])
+@pytest.mark.parametrize('dtype', [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize('shape', [(5,), (36, 36, 1)])
+def test_the_actor_and_the_critic_agree_with_the_model(shape, dtype, normalised):
+    agent = xagents.make('ppo', lambda: Shown(shape, dtype), n_envs=2, n_steps=8, seed=1, normalize_obs=normalised)
+    agent.fit(max_steps=30, quiet=True)
+    raw = np.stack([Shown(shape, dtype).observation_space.sample() for _ in range(6)])
+    prepared = agent.prepare(agent.envs.encoder(raw))
+    outputs, values = agent.evaluate_actions(prepared)
+    np.testing.assert_allclose(agent.actor(prepared)[0], outputs[0], atol=1e-5)
+    critic = agent.values(prepared.reshape(3, 2, *prepared.shape[1:]))
+    np.testing.assert_allclose(critic, np.reshape(values, (3, 2)), atol=1e-4, rtol=1e-4)
+    np.testing.assert_array_equal(agent.act(raw), np.argmax(outputs[0], -1))
+    if dtype == np.uint8 and not normalised:
+        scaled = agent.model(prepared.astype(np.float32) / 255)[0]
+        np.testing.assert_allclose(outputs[0], scaled, atol=1e-5)
