@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -164,8 +164,8 @@ def save_plot(
 def _as_list(paths: History | Iterable[History]) -> list[History]:
     # A DataFrame has `columns`; asking for that spares the import of pandas for the type.
     if isinstance(paths, (str, os.PathLike)) or hasattr(paths, 'columns'):
-        return [paths]
-    histories = list(paths)
+        return [cast('History', paths)]
+    histories = list(cast('Iterable[History]', paths))
     if not histories:
         raise ValueError('paths must name at least one history, got none')
     return histories
@@ -194,7 +194,7 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
     """Column `plot` of a history over `benchmark`, ascending, without what is not finite."""
     frame: pd.DataFrame
     if hasattr(history, 'columns'):
-        frame, name = history, 'the DataFrame'
+        frame, name = cast('pd.DataFrame', history), 'the DataFrame'
     else:
         frame, name = read_history(history), f"the history '{os.fspath(history)}'"
     for argument, column in (('plot', plot), ('benchmark', benchmark)):
