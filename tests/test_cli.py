@@ -316,6 +316,9 @@ class FakeAgent:
         self.end = end
         self.calls = []
 
+    def prepare_run(self):
+        pass
+
     def fit(self):
         self.calls.append('fit')
         if self.end is not None:
@@ -485,7 +488,7 @@ def test_plot_names_its_arguments_as_the_function_does(monkeypatch):
     ('end', 'code', 'message'),
     [
         (None, 0, ''),
-        (KeyboardInterrupt(), 130, ''),
+        (KeyboardInterrupt('said'), 130, ''),
         (SystemExit(143), 143, ''),
         (
             RuntimeError('lost\n  it'),
@@ -511,7 +514,7 @@ def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
         (ValueError('section [dense-1]:\nunits'), 2, 'xagents train: section [dense-1]: units\n'),
         (FileNotFoundError(2, 'No such file', 'a.tf'), 2, "xagents train: [Errno 2] No such file: 'a.tf'\n"),
         (TypeError('a bug'), 1, 'xagents train: TypeError: a bug (--debug shows the traceback)\n'),
-        (KeyboardInterrupt(), 130, ''),
+        (KeyboardInterrupt(), 130, 'xagents train: interrupted\n'),
     ],
 )
 def test_what_cannot_be_made_was_wrong_input(factory, error, code, message):

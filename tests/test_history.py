@@ -455,14 +455,14 @@ def test_a_history_path_must_be_a_parquet_file(tmp_path, name):
         with pytest.raises(ValueError) as error:
             refuse(tmp_path / name)
         message = one_line(error)
-        assert '--history-checkpoint' in message and '.parquet' in message and name in message
+        assert 'history_checkpoint' in message and '.parquet' in message and name in message
     assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(ValueError) as error:
         check_history_path(tmp_path / 'missing' / 'h.parquet')
-    assert '--history-checkpoint' in one_line(error) and 'missing' in one_line(error)
+    assert 'history_checkpoint' in one_line(error) and 'missing' in one_line(error)
 
 
 def test_a_good_path_is_checked_without_being_touched(path):

@@ -93,7 +93,7 @@ def test_a_resumed_run_hides_what_lies_beyond_its_step(tmp_path):
 
 def test_tensorboard_refuses_a_file_as_its_folder(tmp_path):
     (tmp_path / 'log').write_text('')
-    with pytest.raises(ValueError, match=r'--tensorboard .*log'):
+    with pytest.raises(ValueError, match=r'tensorboard: .*log'):
         TensorBoardMonitor(tmp_path / 'log')
 
 

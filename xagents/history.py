@@ -116,7 +116,8 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False) -> Pa
     path = Path(path)
     if path.suffix != '.parquet' or path.stem == '':
         raise OptionError('history_checkpoint', f'got {path}, admits a path that ends in .parquet')
-    check_parent('history_checkpoint', path)
+    if not path.is_dir():  # 1.0's history was a folder
+        check_parent('history_checkpoint', path)
     if resume and path.exists():
         try:
             _check_columns(_read_table(path)[0], path)

@@ -68,14 +68,7 @@ class AgentOptions(Options):
         at_most=1,
         tune='log_uniform',
     )
-    lr: float = option(
-        7e-4,
-        'learning rate; larger learns faster and less stably',
-        above=0,
-        at_most=1000,
-        tune='log_uniform',
-        aliases=('learning_rate',),
-    )
+    lr: float = option(7e-4, 'learning rate; larger learns faster and less stably', above=0, tune='log_uniform')
     opt_epsilon: float = option(
         1e-7, "the optimizer's epsilon; larger damps small gradients", above=0, tune='log_uniform'
     )
