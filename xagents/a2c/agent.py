@@ -16,6 +16,8 @@ from xagents.networks import with_log_std
 from xagents.optimisation import GradientStep, take_compiled
 from xagents.returns import explained_variance, gae, masked_mean, masked_normalise
 
+IMAGES_AT_ONCE = 512
+
 
 class A2C(OnPolicy):
     """A2C: one gradient step on each rollout.
@@ -159,15 +161,12 @@ class A2C(OnPolicy):
 
     def values(self, observations: tf.Tensor) -> tf.Tensor:
         """Return the values [T + 1, N] of observations [T + 1, N, *D]."""
-        if not has_convolutions(self.model):
-            return tf.reshape(self.critic(network_input(flatten(observations))), observations.shape[:2])
-        # row by row: the activations of a whole rollout of images would not fit
-        rows = tf.map_fn(
-            lambda row: tf.cast(self.critic(network_input(row)), tf.float32)[:, 0],
-            observations,
-            fn_output_signature=tf.float32,
-        )
-        return tf.ensure_shape(rows, observations.shape[:2])
+        flat = flatten(observations)
+        # the activations of a long rollout of images would not fit into memory at once
+        size = IMAGES_AT_ONCE if has_convolutions(self.model) else flat.shape[0]
+        parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
+        values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
+        return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
 
 
 def flatten(x: tf.Tensor) -> tf.Tensor:
