@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test lint format types bench images clean
+.PHONY: help demo test lint format types bench bench-learning images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
 	@echo 'make lint    ruff (lint and format) and mypy'
 	@echo 'make format  lets ruff mend what it can'
 	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md'
+	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
 	@echo 'make images  makes the pictures of the README again'
 	@echo 'make clean   removes the virtual environment and what the demo made'
 
@@ -49,6 +50,10 @@ format: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run.py $(CASES)
+
+# what is kept already is not trained again: a run that was stopped goes on
+bench-learning: $(VENV)/.installed
+	$(BIN)/python benchmarks/learning.py $(CASES)
 
 images: $(VENV)/.installed
 	$(BIN)/python docs/make_images.py

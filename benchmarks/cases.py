@@ -1,7 +1,4 @@
-"""What is measured: the cases, the settings that every library gets alike, and the floors that xagents promises.
-
-Loads the standard library only: the workers read the settings inside their libraries' own environments.
-"""
+"""What is measured: the cases, their rows, and the floors that xagents promises."""
 
 from __future__ import annotations
 
@@ -9,49 +6,9 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from benchmarks.settings import AnySettings, OffPolicySettings, Settings
+
 BASELINE = 'Stable-Baselines3'
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The hyper-parameters of a case, in the field's names; each worker translates them to its library's.
-
-    `threads` 0 means all cores. `shared_network`, `precision` and `seed` aside, every library gets equal values.
-    """
-
-    algorithm: Literal['ppo', 'a2c'] = 'ppo'
-    env: str = 'CartPole-v1'
-    n_envs: int = 16
-    n_steps: int = 128
-    epochs: int = 4
-    minibatches: int = 4
-    gamma: float = 0.99
-    lam: float = 0.95
-    lr: float = 7e-4
-    clip: float = 0.1
-    entropy_coef: float = 0.01
-    value_coef: float = 0.5
-    grad_norm: float = 0.5
-    optimizer: Literal['adam', 'rmsprop'] = 'adam'
-    optimizer_epsilon: float = 1e-5
-    normalize_advantage: bool = True
-    units: tuple[int, ...] = (64, 64)
-    activation: str = 'tanh'
-    atari: bool = False
-    threads: int = 1
-    shared_network: bool = False
-    precision: Literal['float32', 'bfloat16'] = 'float32'
-    seed: int = 1
-
-    @property
-    def batch_size(self) -> int:
-        """Transitions collected between two updates."""
-        return self.n_envs * self.n_steps
-
-    @property
-    def minibatch_size(self) -> int:
-        """Transitions in one gradient step."""
-        return self.batch_size // self.minibatches
 
 
 @dataclass(frozen=True)
@@ -62,7 +19,7 @@ class Run:
         label: the row's name.
         peer: its virtual environment, `peers/<peer>.txt`.
         worker: its module in `workers/`.
-        settings: fields of `Settings` that differ from the case's.
+        settings: fields of the settings that differ from the case's.
         floor: least ratio to the baseline that is promised; seconds for the task `target`.
         goal: the ratio that is aimed at.
         repeats: at most so many repeats, for a slow library.
@@ -97,7 +54,7 @@ class Case:
     name: str
     title: str
     task: Literal['speed', 'target', 'memory']
-    settings: Settings
+    settings: AnySettings
     runs: tuple[Run, ...]
     warmup: int = 0
     steps: int = 0
@@ -108,6 +65,7 @@ class Case:
 SB3 = Run(BASELINE, 'sb3', 'sb3_worker')
 SBX = Run('SBX', 'sbx', 'sbx_worker')
 CLEANRL = Run('CleanRL', 'cleanrl', 'cleanrl_worker')
+CLEANRL_JAX = Run('CleanRL in JAX, 120-84', 'cleanrl-jax', 'cleanrl_worker')
 XAGENTS = Run('xagents', 'xagents', 'xagents_worker')
 SHARED = replace(XAGENTS, label='xagents, shared network', settings={'shared_network': True})
 BFLOAT16 = replace(XAGENTS, label='xagents, bfloat16', settings={'precision': 'bfloat16'})
@@ -119,6 +77,9 @@ A2C = replace(
 PONG = replace(
     PPO, env='PongNoFrameskip-v4', n_envs=8, lr=2.5e-4, units=(512,), activation='relu', atari=True, threads=0
 )
+DQN = OffPolicySettings()
+TD3 = replace(DQN, algorithm='td3', env='Pendulum-v1', learning_starts=304, batch_size=256, units=(400, 300))
+DDPG = replace(TD3, algorithm='ddpg')
 
 CASES = (
     Case(
@@ -166,6 +127,58 @@ CASES = (
         warmup=2_048,
         steps=8_192,
         quick=(1_024, 1_024),
+    ),
+    Case(
+        'dqn-cartpole',
+        'DQN, CartPole-v1, one update a step: batch 64, networks 64-64',
+        'speed',
+        DQN,
+        (SB3, SBX, CLEANRL_JAX, replace(XAGENTS, floor=2, goal=2.5)),
+        warmup=2_000,
+        steps=6_000,
+        quick=(1_100, 400),
+    ),
+    Case(
+        'dqn-cartpole-4',
+        'DQN, CartPole-v1, 4 updates every 4 steps',
+        'speed',
+        replace(DQN, train_frequency=4),
+        (
+            SB3,
+            SBX,
+            replace(SBX, label='SBX, 32 updates every 32 steps', settings={'train_frequency': 32}),
+            replace(XAGENTS, floor=4),
+            replace(XAGENTS, label='xagents, 32 updates every 32 steps', settings={'train_frequency': 32}),
+        ),
+        warmup=2_000,
+        steps=6_000,
+        quick=(1_120, 400),
+    ),
+    *(
+        Case(
+            f'{settings.algorithm}-pendulum',
+            f'{settings.algorithm.upper()}, Pendulum-v1, one update a step: batch 256, networks 400-300',
+            'speed',
+            settings,
+            (SB3, SBX, replace(XAGENTS, floor=1.2, goal=1.4)),
+            warmup=400,
+            steps=800,
+            quick=(320, 40),
+        )
+        for settings in (TD3, DDPG)
+    ),
+    *(
+        Case(
+            f'{settings.algorithm}-pendulum-8',
+            f'{settings.algorithm.upper()}, Pendulum-v1, 8 environments, 8 updates every 8 steps',
+            'speed',
+            replace(settings, n_envs=8, train_frequency=8),
+            (SB3, SBX, replace(XAGENTS, floor=2)),
+            warmup=400,
+            steps=800,
+            quick=(320, 40),
+        )
+        for settings in (TD3, DDPG)
     ),
     Case(
         'seed-command',

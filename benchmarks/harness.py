@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.cases import CASES, Case, Run, Settings, find_cases
+from benchmarks.cases import CASES, Case, Run, find_cases
 from benchmarks.environments import REPOSITORY, NotInstalled, prepare
+from benchmarks.settings import AnySettings, Settings
 from benchmarks.workers import xagents_worker
 
 FOLDER = Path(__file__).resolve().parent
@@ -67,14 +68,14 @@ def launch(command: Sequence[str], timeout: float, variables: dict[str, str] | N
     return output, seconds
 
 
-def measure(case: Case, run: Run, settings: Settings, python: Path, options: argparse.Namespace) -> dict[str, Any]:
+def measure(case: Case, run: Run, settings: AnySettings, python: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one library once.
 
     Raises:
         Failed: when there is no result.
     """
     target = 30 if options.quick else 250
-    if case.task == 'target' and run.peer == 'xagents':
+    if case.task == 'target' and run.peer == 'xagents' and isinstance(settings, Settings):
         command = [str(python), '-m', 'xagents', *xagents_worker.command(settings, target)]
         output, seconds = launch(command, options.timeout)
         reached = REACHED.search(output)

@@ -2,16 +2,17 @@
 
 import dataclasses
 import json
+import os
 import sys
 
 import pytest
 
 from benchmarks import environments, harness, tables
-from benchmarks.cases import A2C, BASELINE, CASES, PONG, PPO, SB3, XAGENTS, Case, Settings, find_cases
-from benchmarks.workers import cleanrl_worker, measure, sb3_worker, xagents_worker
-from xagents.a2c.cli import A2COptions
+from benchmarks.cases import A2C, BASELINE, CASES, DDPG, DQN, PONG, PPO, SB3, TD3, XAGENTS, Case, find_cases
+from benchmarks.settings import OffPolicySettings, Settings, from_fields
+from benchmarks.workers import cleanrl_worker, flops, measure, sb3_worker, sbx_worker, xagents_worker
 from xagents.options import describe
-from xagents.ppo.cli import PPOOptions
+from xagents.registry import find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
 MACHINE = {'date': '2026-01-02', 'cpu': 'a CPU', 'cores': '2', 'system': 'Linux x86_64', 'load': '0.1'}
@@ -53,8 +54,39 @@ NAMES = {
 }  # fmt: skip
 
 
-def cleanrl_flags(settings: Settings) -> dict[str, str]:
-    words = cleanrl_worker.arguments(settings)
+# another value for each off-policy setting, and how the libraries name it; they mean the same by it
+OFF_POLICY_OTHER = {
+    'n_envs': 4, 'buffer_size': 5000, 'learning_starts': 700, 'batch_size': 32, 'train_frequency': 8,
+    'gradient_steps': 5, 'gamma': 0.9, 'lr': 2e-4, 'units': (32, 16), 'optimizer_epsilon': 1e-5,
+    'target_sync_steps': 50, 'epsilon': 0.2, 'grad_norm': 2.0, 'tau': 0.01, 'noise': 0.3, 'policy_delay': 3,
+    'policy_noise': 0.4, 'noise_clip': 0.7, 'seed': 7,
+}  # fmt: skip
+EVERY = {
+    'buffer_size': ('buffer_size', 'buffer_max_size'), 'learning_starts': ('learning_starts', 'buffer_initial_size'),
+    'batch_size': ('batch_size', 'buffer_batch_size'), 'gradient_steps': ('gradient_steps', 'gradient_steps'),
+    'gamma': ('gamma', 'gamma'), 'lr': ('learning_rate', 'lr'), 'seed': ('seed', 'seed'),
+}  # fmt: skip
+ACTOR_CRITIC = {**EVERY, 'tau': ('tau', 'tau')}
+OWN = {
+    'dqn': {
+        **EVERY,
+        'target_sync_steps': ('target_update_interval', 'target_sync_steps'),
+        'epsilon': ('exploration_final_eps', 'epsilon_end'),
+        'grad_norm': ('max_grad_norm', 'grad_norm'),
+    },
+    'ddpg': ACTOR_CRITIC,
+    'td3': {
+        **ACTOR_CRITIC,
+        'policy_delay': ('policy_delay', 'policy_delay'),
+        'policy_noise': ('target_policy_noise', 'policy_noise_coef'),
+        'noise_clip': ('target_noise_clip', 'noise_clip'),
+    },
+}
+
+
+def cleanrl_flags(settings: Settings | OffPolicySettings) -> dict[str, str]:
+    dqn = isinstance(settings, OffPolicySettings)
+    words = cleanrl_worker.dqn_arguments(settings) if dqn else cleanrl_worker.arguments(settings)
     return {word: following for word, following in zip(words, [*words[1:], ''], strict=True) if word.startswith('--')}
 
 
@@ -92,17 +124,92 @@ def test_no_worker_drops_a_setting(name):
 def test_rows_of_a_case_differ_only_where_the_table_says_so():
     for case in CASES:
         for run in case.runs:
-            assert set(run.settings) <= {'shared_network', 'precision'}
-            assert not run.settings or (run.peer == 'xagents' and run.label != XAGENTS.label)
+            if 'train_frequency' in run.settings:
+                assert run.settings == {'train_frequency': 32} and '32 updates every 32 steps' in run.label
+            else:
+                assert set(run.settings) <= {'shared_network', 'precision'}
+                assert not run.settings or (run.peer == 'xagents' and run.label != XAGENTS.label)
 
 
-@pytest.mark.parametrize(('settings', 'agent'), [(PPO, PPOOptions), (A2C, A2COptions), (PONG, PPOOptions)])
-def test_xagents_has_the_options_that_its_worker_sets_and_admits_their_values(settings, agent):
+@pytest.mark.parametrize('settings', [PPO, A2C, PONG, DQN, DDPG, TD3], ids=lambda s: f'{s.algorithm} {s.env}')
+def test_xagents_has_the_options_that_its_worker_sets_and_admits_their_values(settings):
     known = {}
-    for declaration in (EnvironmentOptions, NetworkOptions, RunOptions, agent):
+    for declaration in (EnvironmentOptions, NetworkOptions, RunOptions, find_agent(settings.algorithm).options):
         known |= describe(declaration)
     for name, value in xagents_worker.arguments(settings).items():
         assert known[name].check(value) == value
+
+
+@pytest.mark.parametrize('case', [DQN, DDPG, TD3], ids=lambda s: s.algorithm)
+def test_every_library_gets_the_same_off_policy_settings(case):
+    for settings in (case, dataclasses.replace(case, **OFF_POLICY_OTHER)):
+        sb3, sbx, ours = (w.arguments(settings) for w in (sb3_worker, sbx_worker, xagents_worker))
+        for name, (theirs, our) in OWN[case.algorithm].items():
+            assert sb3[theirs] == ours[our] == getattr(settings, name), name
+            # SBX has no setting for the gradient's norm; its worker puts the clipping into the optimiser
+            assert name == 'grad_norm' or sbx[theirs] == sb3[theirs]
+        policy = sb3_worker.policy_arguments(settings)
+        assert policy['net_arch'] == ours['net'] == list(settings.units)
+        assert policy['optimizer_kwargs']['eps'] == ours['opt_epsilon'] == settings.optimizer_epsilon
+    if case is DQN:
+        assert sb3['exploration_initial_eps'] == ours['epsilon_start'] == 0.2
+        assert ours['huber'] and 'max_grad_norm' not in sbx
+    else:
+        assert ours['step_noise_coef'] == 0.3 and sbx['qf_learning_rate'] == 2e-4
+
+
+@pytest.mark.parametrize('case', [DQN, DDPG, TD3], ids=lambda s: s.algorithm)
+def test_no_worker_drops_an_off_policy_setting(case):
+    elsewhere = {'n_envs', 'units', 'optimizer_epsilon', 'noise'}  # of Stable-Baselines3's: environments, policy, noise
+    others = {name for names in OWN.values() for name in names} - set(OWN[case.algorithm])
+    for name in OFF_POLICY_OTHER.keys() - others - ({'noise'} if case is DQN else set()):
+        other = dataclasses.replace(case, **{name: OFF_POLICY_OTHER[name]})
+        assert xagents_worker.arguments(other) != xagents_worker.arguments(case), name
+        if name not in elsewhere:
+            assert sb3_worker.arguments(other) != sb3_worker.arguments(case), name
+
+
+def test_training_frequency_counts_vector_steps_in_stable_baselines3_and_environment_steps_in_xagents():
+    settings = dataclasses.replace(TD3, n_envs=8, train_frequency=8)
+    assert sb3_worker.arguments(settings)['train_freq'] == 1
+    assert xagents_worker.arguments(settings)['train_frequency'] == 8
+    assert settings.updates_per_call == 8
+    assert settings.updates(800) == 800
+    assert dataclasses.replace(DQN, train_frequency=4, gradient_steps=2).updates(402) == 200
+
+
+def test_cleanrl_gets_its_flags_and_prints_a_line_at_the_end_of_the_warmup():
+    flags = cleanrl_flags(DQN)
+    assert flags['--batch-size'] == '64' and flags['--target-network-frequency'] == '500'
+    assert flags['--start-e'] == flags['--end-e'] == '0.05'
+    todo = cleanrl_worker.plan(DQN, warmup=2000, steps=3000)
+    # its script prints after each hundredth step that is larger than the 1000 that learning starts with
+    printed = [step for step in range(todo.total) if step > DQN.learning_starts and step % 100 == 0]
+    assert todo.lines == len(printed)
+    assert todo.first == (2000, printed.index(2000))
+    assert todo.last == printed[-1] == 5000
+    with pytest.raises(SystemExit, match='no script'):
+        cleanrl_worker.plan(TD3, 100, 100)
+    with pytest.raises(SystemExit, match='no script'):
+        cleanrl_worker.plan(dataclasses.replace(DQN, train_frequency=4), 100, 100)
+
+
+def test_a_library_that_makes_too_few_updates_is_not_measured():
+    measure.check_updates(DQN, steps=1000, updates=1000)
+    measure.check_updates(PONG, steps=1000, updates=3)
+    with pytest.raises(SystemExit, match='250 updates in 1000 steps, and 1000 were to be measured'):
+        measure.check_updates(DQN, steps=1000, updates=250)
+
+
+def test_a_process_is_held_to_one_core_in_off_policy_cases_only():
+    code = (
+        'import os; from benchmarks.cases import DQN, PPO; from benchmarks.workers.measure import hold_to_one_core\n'
+        'before = os.sched_getaffinity(0); hold_to_one_core(PPO); assert os.sched_getaffinity(0) == before\n'
+        'hold_to_one_core(DQN); print(len(os.sched_getaffinity(0)))'
+    )
+    if not hasattr(os, 'sched_setaffinity'):
+        pytest.skip('the system cannot')
+    assert harness.launch([sys.executable, '-c', code], timeout=30)[0].strip() == '1'
 
 
 def test_the_seed_command_is_the_one_that_people_type():
@@ -113,10 +220,12 @@ def test_the_seed_command_is_the_one_that_people_type():
     )
 
 
-def test_a_job_survives_its_way_to_the_worker(monkeypatch):
-    text = json.dumps({'task': 'speed', 'settings': dataclasses.asdict(PONG), 'warmup': 10, 'steps': 20})
+@pytest.mark.parametrize('settings', [PONG, TD3], ids=['on-policy', 'off-policy'])
+def test_a_job_survives_its_way_to_the_worker(monkeypatch, settings):
+    text = json.dumps({'task': 'speed', 'settings': dataclasses.asdict(settings), 'warmup': 10, 'steps': 20})
     monkeypatch.setattr(sys, 'argv', ['worker', text])
-    assert measure.Job.from_command_line() == measure.Job('speed', PONG, 10, 20)
+    assert measure.Job.from_command_line() == measure.Job('speed', settings, 10, 20)
+    assert from_fields(dataclasses.asdict(settings)) == settings
 
 
 def test_ratios_are_taken_pair_by_pair_and_leave_out_what_is_missing():
@@ -206,18 +315,38 @@ def test_a_process_that_fails_or_hangs_is_reported_and_ended():
 
 def test_time_after_the_warmup_comes_from_two_mean_speeds():
     # three updates of 100 steps, the first in 4 s, the others in 1 s each
-    assert cleanrl_worker.seconds_after_warmup([25, 40, 50], 100, 1) == pytest.approx(2)
+    assert cleanrl_worker.seconds_between(100, 25, 300, 50) == pytest.approx(2)
+    todo = cleanrl_worker.plan(dataclasses.replace(PPO, n_envs=10, n_steps=10), warmup=90, steps=200)
+    assert (todo.script, todo.lines, todo.first, todo.last) == ('ppo.py', 3, (100, 0), 300)
 
 
 def test_operations_of_the_nature_cnn_by_hand():
     first = 2 * 20 * 20 * 32 * 8 * 8 * 4
     rest = 2 * (9 * 9 * 64 * 4 * 4 * 32 + 7 * 7 * 64 * 3 * 3 * 64 + 3136 * 512 + 512 * 7)
-    forward, training = measure.nature_cnn_flops(n_actions=6)
+    forward, training = flops.nature_cnn_flops(n_actions=6)
     assert forward == first + rest
     assert training == 2 * first + 3 * rest
     # one update in a second on a machine that could do twice as much
     peak = 2 * PONG.epochs * PONG.batch_size * training
-    assert measure.update_share(PONG, 6, updates=1, seconds=1.0, peak=peak) == pytest.approx(0.5)
+    assert flops.update_share(PONG, 84, 6, updates=1, seconds=1.0, peak=peak) == pytest.approx(0.5)
+
+
+def test_operations_of_dense_updates_by_hand():
+    tiny = OffPolicySettings(units=(5,), batch_size=10)
+    # DQN, 3 -> 5 -> 2: a product costs 2 * 10 * in * out, that is 300 and 200
+    target, online = 300 + 200, 300 + 200
+    weights, inputs = 300 + 200, 200  # the observations need no gradient
+    assert flops.update_flops(tiny, 3, 2) == target + online + weights + inputs
+    # actor 3 -> 5 -> 2 as before; critic 5 -> 5 -> 1: 500 and 100
+    critic = (500 + 100) + (500 + 100) + (500 + 100) + 100  # target, forward, weights, inputs
+    actor = 500 + (500 + 200) + (500 + 100) + (500 + 100)  # forward, backward; critic forward and to its inputs
+    ddpg = dataclasses.replace(tiny, algorithm='ddpg')
+    assert flops.update_flops(ddpg, 3, 2) == 500 + critic + actor
+    td3 = dataclasses.replace(tiny, algorithm='td3', policy_delay=4)
+    assert flops.update_flops(td3, 3, 2) == 500 + 2 * critic + actor / 4
+    # 20 updates in half a second, on a machine that could do ten times as much
+    peak = 10 * 20 * (500 + critic + actor) / 0.5
+    assert flops.update_share(ddpg, 3, 2, updates=20, seconds=0.5, peak=peak) == pytest.approx(0.1)
 
 
 def test_a_changed_pin_makes_the_environment_anew(tmp_path):
@@ -234,5 +363,5 @@ def test_a_changed_pin_makes_the_environment_anew(tmp_path):
 def test_cases_are_found_by_name_or_its_beginning():
     assert [case.name for case in find_cases(['a2c', 'ppo-cartpole'])] == ['a2c-cartpole', 'ppo-cartpole']
     assert 'memory' not in [case.name for case in find_cases(None)]
-    with pytest.raises(ValueError, match='got dqn, admits ppo-cartpole'):
-        find_cases(['dqn'])
+    with pytest.raises(ValueError, match='got trpo, admits ppo-cartpole'):
+        find_cases(['trpo'])

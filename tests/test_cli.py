@@ -89,8 +89,9 @@ PAGES = [(command,) for command in commands] + [
 def row_of(page, flag):
     """The line of the table that tells of a flag: where a long flag stands alone, the line after it."""
     lines = page.splitlines()
-    (index,) = (i for i, line in enumerate(lines) if re.match(rf'{flag}(\s|$)', line))
-    return lines[index + (lines[index].removesuffix(' …') == flag)]
+    (index,) = (i for i, line in enumerate(lines) if re.match(rf'{flag}(,|\s|$)', line))
+    alone = all(word.rstrip(',').startswith('--') or word == '…' for word in lines[index].split())
+    return lines[index + alone]
 
 
 @pytest.mark.parametrize('width', [20, 80, 120])
@@ -210,8 +211,11 @@ GOAL = '--env CartPole-v1 --max-steps 100'
     ('line', 'message'),
     [
         ('tran ppo', 'xagents: command: got tran, admits one of train, play, evaluate, plot (did you mean train?)'),
-        ('train poo --env X', 'xagents train: agent: got poo, admits one of a2c, ppo (did you mean ppo?)'),
-        ('train --env X', 'xagents train: agent: got --env in its place, admits one of a2c, ppo'),
+        (
+            'train poo --env X',
+            'xagents train: agent: got poo, admits one of a2c, ddpg, dqn, ppo, td3 (did you mean ppo?)',
+        ),
+        ('train --env X', 'xagents train: agent: got --env in its place, admits one of a2c, ddpg, dqn, ppo, td3'),
         (f'train ppo {GOAL} --gamma 2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
         (f'train ppo {GOAL} --gamma=2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
         (f'train ppo {GOAL} --lr -1', 'xagents train: --lr: got -1, admits a number above 0'),
@@ -415,10 +419,10 @@ def test_train_leaves_the_environment_to_the_weights(factory):
 
 
 def test_session_options_stay_with_the_command(factory, monkeypatch):
-    base = types.ModuleType('xagents.base')
+    compiling = types.ModuleType('xagents.compiling')
     threads = []
-    base.set_threads = threads.append
-    monkeypatch.setitem(sys.modules, 'xagents.base', base)
+    compiling.set_threads = threads.append
+    monkeypatch.setitem(sys.modules, 'xagents.compiling', compiling)
     execute(*SEED_LINE, '--threads', '3', '--debug')
     assert (threads, factory.made[2]) == ([3], {'target_reward': 250.0})
 

@@ -1,5 +1,7 @@
 """The NumPy mirror against the Keras models it mirrors."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -7,9 +9,10 @@ import tensorflow as tf
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from xagents.cfg import dense_network
+import xagents.mirror
+from xagents.cfg import dense_network, parse_network, parse_text
 from xagents.mirror import DenseMirror, flat_parameters
-from xagents.networks import LogStd, ModelReader
+from xagents.networks import LogStd, ModelReader, reinitialised
 
 pytestmark = pytest.mark.filterwarnings(r'error::DeprecationWarning:xagents\..*')
 
@@ -142,6 +145,29 @@ def test_flattened_images():
     assert_mirrors(model, np.random.default_rng(8).normal(size=(5, 3, 4, 2)))
 
 
+SHIPPED = Path(xagents.mirror.__file__).parent
+ACTION = '[dense-0]\nunits=5\n[action-0]\n[dense-1]\noutput=1\n'
+
+
+@pytest.mark.parametrize(
+    ('description', 'units'),
+    [
+        (dense_network([16, 8], 'relu', outputs=('actor',), output_activation='tanh'), [2]),
+        (parse_network(SHIPPED / 'ddpg/models/ann-actor.cfg'), [2]),
+        (parse_network(SHIPPED / 'td3/models/ann-critic.cfg'), [1]),
+        (parse_network(SHIPPED / 'dqn/models/ann.cfg'), [3]),
+        (parse_network(SHIPPED / 'dqn/models/ann-dueling.cfg'), [3, 1]),
+    ],
+)
+def test_networks_of_off_policy_agents(description, units):
+    rng = np.random.default_rng(9)
+    model = ModelReader(description, units, (5,), seed=1).build_model()
+    randomize(model, rng, 0.1)
+    mirror = assert_mirrors(model, rng.normal(size=(16, 5)))
+    assert [output.shape for output in mirror(np.ones((3, 5)))] == [(3, n) for n in units]
+    assert_mirrors(reinitialised(model, 2), rng.normal(size=(16, 5)))
+
+
 def custom(x):
     return x * 2
 
@@ -154,6 +180,7 @@ def unsupported_models():
     yield 'own activation', keras.Model(x, dense(2, custom)(x))
     yield 'normalisation', keras.Model(x, keras.layers.LayerNormalization()(dense(2)(x)))
     yield 'two inputs', keras.Model([x, keras.Input((4,))], dense(2)(x))
+    yield 'a critic with an action section', ModelReader(parse_text(ACTION), [1], (4,), action_units=2).build_model()
     yield 'dense on a sequence', keras.Model(pair, dense(2)(pair))
     yield 'nested', keras.Model(x, keras.Model(x, dense(2)(x))(x))
     yield 'bfloat16', keras.Model(x, dense(2, dtype='mixed_bfloat16')(x))

@@ -14,54 +14,81 @@ from hypothesis import strategies as st
 import xagents.networks
 from xagents.cfg import dense_network, parse_network, parse_text, to_text
 from xagents.layers import ACTIVATIONS
-from xagents.networks import LogStd, ModelReader, make_optimizer, with_log_std
+from xagents.networks import LogStd, ModelReader, make_optimizer, reinitialised, with_log_std
 
 PACKAGE = Path(xagents.networks.__file__).parent
 SHIPPED = sorted(PACKAGE.glob('*/models/*.cfg'))
 SEPARATE = PACKAGE / 'a2c/models/ann-actor-critic.cfg'
 SHARED = PACKAGE / 'a2c/models/ann-shared-actor-critic.cfg'
 CNN = PACKAGE / 'a2c/models/cnn-actor-critic.cfg'
+DQN = PACKAGE / 'dqn/models'
+CNN_CRITIC = PACKAGE / 'td3/models/cnn-critic.cfg'
 
 
 def build(text, units, shape, **options):
     return ModelReader(parse_text(text), units, shape, **options).build_model()
 
 
-def refusal(text, units=None, shape=(4,)):
+def refusal(text, units=None, shape=(4,), action_units=None):
     """Return the message with which a text is refused, alone or for given outputs and observations."""
     with pytest.raises(ValueError) as error:
         network = parse_text(text, 'a.cfg')
         assert units is not None, 'the text itself was to be refused'
-        network.shapes(shape, units)
+        network.shapes(shape, units, action_units)
     message = str(error.value)
     assert message.startswith('a.cfg: ')
     assert len(message.splitlines()) == 1
     return message
 
 
-@pytest.mark.parametrize('path', SHIPPED, ids=str)
+# From the kind of a shipped file to the sizes that its agent gives, and the activations of its outputs.
+KINDS = {
+    'actor-critic': ([3, 1], ['linear', 'linear']),
+    'shared-actor-critic': ([3, 1], ['linear', 'linear']),
+    '': ([3], ['linear']),
+    'dueling': ([3, 1], ['linear', 'linear']),
+    'actor': ([3], ['tanh']),
+    'critic': ([1], ['linear']),
+}
+
+
+@pytest.mark.parametrize('path', SHIPPED, ids=lambda path: '/'.join(path.parts[-3::2]))
 def test_shipped_files_build_and_read_back(path):
-    if 'actor-critic' not in path.stem:
-        pytest.skip('a network of another shape, tested with its agent')
     network = parse_network(path)
     assert parse_text(to_text(network)) == network
-    shape = (84, 84, 4) if path.stem.startswith('cnn') else (4,)
-    model = ModelReader(path, [3, 1], shape).build_model()
-    assert [output.shape for output in model.outputs] == [(None, 3), (None, 1)]
+    observations, _, kind = path.stem.partition('-')
+    units, activations = KINDS[kind]
+    shape, inputs = ((84, 84, 4), [(None, 84, 84, 4)]) if observations == 'cnn' else ((4,), [(None, 4)])
+    action_units = 2 if (observations, kind) == ('cnn', 'critic') else None
+    model = ModelReader(path, units, shape, action_units=action_units).build_model()
+    assert [tensor.shape for tensor in model.inputs] == inputs + [(None, 2)] * (action_units is not None)
+    assert [output.shape for output in model.outputs] == [(None, n) for n in units]
+    assert [layer.activation for layer in network.outputs] == activations
+    assert all(layer.units is None for layer in network.outputs)
 
 
-def test_ppo_has_the_networks_of_a2c():
-    files = sorted((PACKAGE / 'a2c/models').iterdir())
-    assert files
-    assert [path.read_text() for path in files] == [
-        path.read_text() for path in sorted((PACKAGE / 'ppo/models').iterdir())
-    ]
+@pytest.mark.parametrize(('one', 'other'), [('a2c', 'ppo'), ('ddpg', 'td3')])
+def test_agents_of_one_family_have_the_same_networks(one, other):
+    def texts(agent):
+        return {path.name: path.read_text() for path in (PACKAGE / agent / 'models').iterdir()}
+
+    assert texts(one)
+    assert texts(one) == texts(other)
+
+
+def described(network):
+    return [(layer.units, layer.activation, layer.initializer, layer.gain, layer.output) for layer in network.layers]
 
 
 def test_net_options_describe_the_shipped_files():
     assert dense_network([64, 64]) == parse_network(SEPARATE)
     assert dense_network([64, 64], shared=True) == parse_network(SHARED)
     assert dense_network([64, 64], 'relu') != parse_network(SEPARATE)
+    assert described(dense_network([64, 64], 'relu', outputs=('q',))) == described(parse_network(DQN / 'ann.cfg'))
+    actor = dense_network([400, 300], 'relu', outputs=('actor',), output_activation='tanh')
+    shipped = parse_network(PACKAGE / 'td3/models/ann-actor.cfg')
+    assert [layer.activation for layer in actor.layers] == [layer.activation for layer in shipped.layers]
+    assert described(actor)[-1] == described(shipped)[-1]
 
 
 def test_nature_cnn_has_its_known_size():
@@ -71,6 +98,20 @@ def test_nature_cnn_has_its_known_size():
     assert [layer.activation.__name__ for layer in model.layers if hasattr(layer, 'activation')] == 4 * ['relu'] + 2 * [
         'linear'
     ]
+
+
+def test_networks_of_images_have_their_known_sizes():
+    convolutions = 8 * 8 * 4 * 32 + 32 + 4 * 4 * 32 * 64 + 64 + 3 * 3 * 64 * 64 + 64
+    features = 7 * 7 * 64
+
+    def parameters(path, units, **options):
+        return ModelReader(path, units, (84, 84, 4), **options).build_model().count_params()
+
+    stream = (features + 1) * 512
+    assert parameters(DQN / 'cnn.cfg', [6]) == convolutions + stream + 513 * 6
+    assert parameters(DQN / 'cnn-dueling.cfg', [6, 1]) == convolutions + 2 * stream + 513 * 7
+    hidden = (features + 3 + 1) * 256  # the three numbers of an action stand behind the features
+    assert parameters(CNN_CRITIC, [1], action_units=3) == convolutions + hidden + 257
 
 
 @pytest.mark.parametrize('path', [SEPARATE, SHARED])
@@ -96,6 +137,50 @@ def value_gradients(path):
 def test_separate_trunks_share_nothing_and_a_shared_one_is_shared():
     assert value_gradients(SEPARATE) == {'dense-critic-0', 'dense-critic-1', 'dense-critic'}
     assert value_gradients(SHARED) == {'dense-0', 'dense-1', 'dense-critic'}
+
+
+@pytest.mark.parametrize(('name', 'shape', 'common'), [('ann', (4,), 'dense-0'), ('cnn', (84, 84, 4), 'flatten-0')])
+def test_dueling_streams_part_after_their_common_layer(name, shape, common):
+    model = ModelReader(DQN / f'{name}-dueling.cfg', [6, 1], shape, seed=2).build_model()
+    layers = {layer.name: layer for layer in model.layers}
+    x = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+    features = keras.Model(model.input, layers[common].output)(x)
+    advantages, value = model(x)
+    expected = layers['dense-advantage'](layers['dense-advantage-0'](features))
+    np.testing.assert_allclose(advantages, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(value, layers['dense-value'](layers['dense-value-0'](features)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('agent', ['ddpg', 'td3'])
+def test_actors_start_near_the_middle_where_tanh_does_not_saturate(agent):
+    x = np.random.default_rng(0).normal(size=(256, 17)).astype(np.float32)
+    actions = ModelReader(PACKAGE / agent / 'models/ann-actor.cfg', [6], (17,), seed=1).build_model()(x).numpy()
+    assert 0 < np.abs(actions).max() < 0.1
+
+
+def test_an_action_section_joins_a_second_input_to_the_vector_before_it():
+    text = '[dense-0]\nunits=3\n[action-0]\n[dense-1]\nunits=2\n[dense-2]\noutput=1\n'
+    assert [layer.source for layer in parse_text(text).layers] == ['input', 'dense-0', 'action-0', 'dense-1']
+    assert parse_text(text).shapes((4,), [1], 2)['action-0'] == (5,)
+    model = build(text, [1], (4,), seed=1, action_units=np.int64(2))
+    assert [(tensor.name, tensor.shape, tensor.dtype) for tensor in model.inputs] == [
+        ('observations', (None, 4), 'float32'),
+        ('actions', (None, 2), 'float32'),
+    ]
+    rng = np.random.default_rng(0)
+    x, actions = rng.normal(size=(5, 4)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
+    first, second, last = (model.get_layer(f'dense-{i}').get_weights()[0] for i in range(3))
+    expected = np.concatenate([x @ first, actions], 1) @ second @ last
+    np.testing.assert_allclose(model([x, actions]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_action_section_obeys_common_and_from():
+    text = '[flatten-0]\ncommon=1\n[dense-0]\nunits=3\n[action-0]\nfrom=flatten-0\ncommon=1\n[dense-1]\noutput=1\n'
+    text += '[dense-2]\noutput=1\nfrom=dense-0\n'
+    network = parse_text(text)
+    assert [layer.source for layer in network.layers] == ['input', 'flatten-0', 'flatten-0', 'action-0', 'dense-0']
+    assert parse_text(to_text(network)) == network
+    assert network.shapes((2, 3, 1), [1, 1], 5)['action-0'] == (11,)
 
 
 def test_files_of_1_0_mean_what_they_meant():
@@ -163,7 +248,12 @@ WRONG = {
     '[dense-0]\noutput=1\nOUTPUT=1': '[dense-0] output: stands twice (line 3)',
     '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', admits ",
     '[dens-0]\noutput=1': "section: got 'dens-0', admits convolutional-*, flatten-*, "
-    'dense-*, log-std-* (did you mean dense?)',
+    'dense-*, action-*, log-std-* (did you mean dense?)',
+    '[acton-0]\n[dense-0]\noutput=1': '(did you mean action?)',
+    '[action-0]\nunits=2\n[dense-0]\noutput=1': "[action-0] key: got 'units', admits common, from",
+    '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, admits one',
+    '[action-0]\n[dense-0]\noutput=1\nfrom=input': '[action-0]: leads to no output',
+    '[action-0]\nfrom=dense-0\n[dense-0]\noutput=1': "[action-0] from: got 'dense-0', admits input (it stands later)",
     '[Dense-0]\noutput=1': "section: got 'Dense-0'",
     '[dense-a/b]\noutput=1': "section: got 'dense-a/b'",
     '[dense-0]\noutput=1\nunit=4': "[dense-0] key: got 'unit', admits units, activation, initializer, gain, "
@@ -242,6 +332,29 @@ def test_networks_that_do_not_fit_are_refused(text, units, shape, message):
         ModelReader(parse_text(text), units, shape)
 
 
+ACTION = '[action-0]\n[dense-0]\noutput=1\n'
+
+
+@pytest.mark.parametrize(
+    ('text', 'shape', 'action_units', 'message'),
+    [
+        (ACTION, (4,), None, "[action-0]: admits a place in a critic's network only: this model has no actions to"),
+        (ACTION, (8, 8, 3), 2, '[action-0]: got an input of shape (8, 8, 3), admits a vector: put a flatten-* section'),
+        ('[dense-0]\noutput=1\n', (4,), 2, 'has no action-* section, admits no action_units (got 2)'),
+    ],
+)
+def test_actions_and_their_section_need_each_other(text, shape, action_units, message):
+    assert message in refusal(text, [1], shape, action_units)
+    with pytest.raises(ValueError):
+        ModelReader(parse_text(text), [1], shape, action_units=action_units)
+
+
+@pytest.mark.parametrize('action_units', [0, -1, 2.0, (2,)])
+def test_the_length_of_an_action_is_a_whole_number(action_units):
+    with pytest.raises(ValueError, match=r'^action_units: got .*, admits a whole number from 1 to 1000000$'):
+        ModelReader(CNN_CRITIC, [1], (84, 84, 4), action_units=action_units)
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
@@ -266,6 +379,7 @@ def test_wrong_arguments_are_refused_by_name(options, message):
         (([64, 0],), 'net: got [64, 0], admits'),
         (('64',), "net: got '64', admits"),
         (([64], 'rellu'), "activation: got 'rellu', admits"),
+        (([64], 'tanh', False, ('actor',), False, 'tahn'), "output_activation: got 'tahn', admits"),
         (([64], 'tanh', False, ()), 'outputs: got ()'),
         (([64], 'tanh', False, ('a', 'a')), "outputs: got ('a', 'a')"),
     ],
@@ -295,7 +409,7 @@ def test_reading_loads_no_tensorflow():
     subprocess.run([sys.executable, '-c', code], check=True, cwd=PACKAGE.parent)
 
 
-SECTIONS = ['[dense-0]', '[dense-1]', '[flatten-0]', '[convolutional-0]', '[log-std]', '[DEFAULT]']
+SECTIONS = ['[dense-0]', '[dense-1]', '[flatten-0]', '[convolutional-0]', '[action]', '[log-std]', '[DEFAULT]']
 WORDS = ['units', 'from', 'output', 'size', 'stride', 'filters', 'gain', 'input', 'dense-0', '%(units)s']
 SIGNS = ['[', ']', '=', ':', '1', '0', '-1', '1e400', '\n', ' ', '\t', '\x85', ';']
 FRAGMENTS = st.sampled_from([*SECTIONS, *WORDS, *SIGNS])
@@ -319,6 +433,7 @@ def networks(draw):
     activations = st.sampled_from([name for name in ACTIVATIONS if name != 'softmax'])  # it warns where units=1
     sections, shapes = [], {'input': draw(st.sampled_from([(3,), (7, 9, 2)]))}
     outputs, units, leaves = [], [], set()
+    action_units = draw(st.none() | st.integers(1, 3))
     for i in range(draw(st.integers(1, 6))):
         source = draw(st.sampled_from(sorted(shapes)))
         shape = shapes[source]
@@ -340,6 +455,12 @@ def networks(draw):
                 keys += ['initializer=orthogonal', f'gain={draw(st.floats(0.01, 2))}']
             shapes[name] = (width,)
         sections.append((name, draw(st.permutations(keys))))
+    vectors = sorted(name for name, shape in shapes.items() if len(shape) == 1)
+    if action_units and vectors:
+        source = draw(st.sampled_from(vectors))
+        leaves = (leaves - {source}) | {'action-0'}
+        shapes['action-0'] = (shapes[source][0] + action_units,)
+        sections.append(('action-0', [f'from={source}']))
     for leaf in sorted(leaves):  # everything must lead to an output
         source = leaf
         if len(shapes[leaf]) == 3:
@@ -353,19 +474,21 @@ def networks(draw):
     if log_std:
         sections.append(('log-std-0', [f'from={outputs[-1]}', 'init=-0.5']))
     text = '\n'.join('\n'.join([f'[{name}]', *keys]) for name, keys in sections)
-    return text, shapes['input'], units, log_std
+    return text, shapes, units, log_std, action_units if 'action-0' in shapes else None
 
 
 @settings(max_examples=15, deadline=None)
 @given(networks())
 def test_valid_networks_round_trip_and_build(example):
-    text, shape, units, log_std = example
+    text, shapes, units, log_std, action_units = example
     network = parse_text(text)
     assert parse_text(to_text(network)) == network
-    reader = ModelReader(network, np.array(units), shape, seed=1)
-    model = reader.build_model()
+    assert shapes.items() <= network.shapes(shapes['input'], units, action_units).items()
+    model = ModelReader(network, np.array(units), shapes['input'], seed=1, action_units=action_units).build_model()
+    inputs = [np.ones((2, *shapes['input']), np.float32)]
+    inputs += [np.ones((2, action_units), np.float32)] if action_units else []
     expected = [(2, n) for n in units + units[-1:] * log_std]
-    outputs = tf.nest.flatten(model(np.ones((2, *shape), np.float32)))
+    outputs = tf.nest.flatten(model(inputs if action_units else inputs[0]))
     assert [tuple(output.shape) for output in outputs] == expected
     if log_std:
         np.testing.assert_array_equal(outputs[-1], np.full(expected[-1], -0.5, np.float32))
@@ -383,6 +506,86 @@ def test_equal_seeds_give_equal_weights_and_layers_differ():
     everything = square + [kernel for kernel in other if kernel.shape == (64, 64)]
     for i, a in enumerate(everything):
         assert not any(np.allclose(a, b) for b in everything[:i])
+
+
+def kernels(model):
+    return [weight.numpy() for weight in model.weights if len(weight.shape) > 1]
+
+
+def small_critic(seed):
+    text = '[convolutional-0]\nfilters=4\nsize=3\nstride=2\ninitializer=orthogonal\ngain=2\n[flatten-0]\n[action-0]\n'
+    text += '[dense-0]\nunits=8\n[dense-1]\noutput=1\ninitializer=orthogonal\n'
+    return build(text, [1], (9, 9, 2), optimizer='adam', seed=seed, action_units=3)
+
+
+def test_the_seed_rule_holds_with_an_action_section():
+    for a, b, other in zip(*map(kernels, map(small_critic, (5, 5, 6))), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert not np.allclose(a, other)
+
+
+def plain_model():
+    x = keras.Input((5, 3))
+    again = keras.layers.Dense(8, 'relu', kernel_initializer=keras.initializers.HeNormal(seed=3))
+    hidden = again(again(keras.layers.Bidirectional(keras.layers.GRU(4))(x)))  # one layer, called twice
+    inner = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, bias_initializer='ones')])
+    return keras.Model(x, inner(hidden * 2))
+
+
+@pytest.mark.parametrize('make', [lambda: small_critic(5), lambda: small_critic(None), plain_model])
+def test_a_reinitialised_model_has_the_layers_and_no_kernel_of_the_old_one(make):
+    model = make()
+    before = model.get_weights()
+    models = [model, *(reinitialised(model, seed) for seed in (5, np.int64(5), 6))]
+    for old, a, b, other in zip(*(m.weights for m in models), strict=True):
+        assert (a.name, a.shape) == (old.name, old.shape)
+        np.testing.assert_array_equal(a, b)
+        if len(old.shape) > 1 and 'bias' not in old.name:
+            assert not any(np.isclose(x, y).mean() > 0.1 for x, y in [(a, old), (other, old), (a, other)])
+            # drawn by the same initializer: of the same size
+            assert np.linalg.norm(a) == pytest.approx(np.linalg.norm(old), rel=0.5)
+        else:
+            np.testing.assert_array_equal(a, old)
+    inputs = [np.ones((2, *tensor.shape[1:]), np.float32) for tensor in model.inputs]
+    outputs = [np.asarray(m(inputs if len(inputs) > 1 else inputs[0])) for m in models]
+    assert [tensor.name for tensor in models[1].inputs] == [tensor.name for tensor in model.inputs]
+    assert outputs[0].shape == outputs[1].shape
+    assert not np.allclose(outputs[0], outputs[1])
+    models[1].set_weights([np.zeros(weight.shape) for weight in before])
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_reinitialised_kernel_is_orthogonal_with_its_gain():
+    kernel = reinitialised(small_critic(1), 2).get_layer('convolutional-0').get_weights()[0].reshape(-1, 4)
+    np.testing.assert_allclose(kernel.T @ kernel, 4 * np.eye(4), atol=1e-5)
+
+
+def test_a_reinitialised_model_has_an_optimizer_of_its_own():
+    model = build(TWO, [2, 1], (4,), optimizer=make_optimizer('rmsprop', 0.02))
+    model.optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
+    before = model.get_weights()
+    other = reinitialised(model, 1)
+    assert float(other.optimizer.learning_rate) == pytest.approx(0.02)
+    assert other.optimizer.rho == 0.99
+    assert len(other.optimizer.variables) == len(model.optimizer.variables)
+    assert not any(np.any(slot) for slot in other.optimizer.variables[2:])
+    other.optimizer.apply([keras.ops.ones(v.shape) for v in other.trainable_variables])
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_cannot_be_reinitialised_says_so():
+    class Subclassed(keras.Model):
+        def call(self, x):
+            return x
+
+    for model in (Subclassed(), keras.Sequential([keras.layers.Dense(2)])):
+        with pytest.raises(ValueError, match=r'^model: got a (Subclassed|Sequential), admits a functional or a built'):
+            reinitialised(model, 1)
+    for seed in (-1, 1.0, True):
+        with pytest.raises(ValueError, match=r'^seed: got .*, admits a whole number from 0$'):
+            reinitialised(plain_model(), seed)
 
 
 def test_a_model_without_seed_follows_keras():

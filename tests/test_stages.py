@@ -9,6 +9,7 @@ import pytest
 from xagents import reporting, stages
 from xagents.console import Console
 from xagents.pipeline import Context, EndedEpisode, compose
+from xagents.schedules import Schedule
 from xagents.settings import AgentOptions, RunOptions
 
 
@@ -38,7 +39,7 @@ class Stub:
         return {'mean': 7.0, 'std': 1.0, 'length': 9.0, 'min': 1.0, 'max': 8.0}
 
     def schedules(self):
-        return {'learning_rate': (0.1, 'linear'), 'noise': (2.0, 'constant')}
+        return {'learning_rate': Schedule(0.1, 'linear'), 'noise': Schedule(2.0)}
 
     schedule_steps = 100
 

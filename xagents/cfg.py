@@ -7,6 +7,7 @@ A file is a list of INI sections, one layer each, in the order in which they are
 | `convolutional-*` | `filters`, `size`, `stride` | `activation`, `initializer`, `gain`, `common`, `from` |
 | `flatten-*` | | `common`, `from` |
 | `dense-*` | `units`, unless it is an output | `activation`, `initializer`, `gain`, `common`, `output`, `from` |
+| `action-*` | | `common`, `from` |
 | `log-std-*` | | `init`, `from` |
 
 What a layer is called on:
@@ -14,6 +15,8 @@ What a layer is called on:
 - `from=<section>`, an earlier one, or `from=input`, says it.
 - Without `from`, a dense layer is called on the last layer before it that is marked `common=1`; every other layer, and
   a dense one where nothing is common, on the section before it (the first one on the input).
+- `action` joins the actions, a second input of the model, to the vector before it: a critic of images needs it (after
+  its `flatten`), and there is at most one. A critic without it reads one vector, observation and action joined.
 - `log-std` is the learned log standard deviation of a Gaussian's mean: it belongs to an output (the first one when
   `from` is not given), is always the model's last output, and nothing follows it.
 
@@ -89,6 +92,7 @@ _KEYS: dict[str, dict[str, _Key]] = {
     'convolutional': {'filters': _WHOLE, 'size': _WHOLE, 'stride': _WHOLE} | _WEIGHTS | _ORIGIN,
     'flatten': _ORIGIN,
     'dense': {'units': _WHOLE} | _WEIGHTS | {'output': _SWITCH} | _ORIGIN,
+    'action': _ORIGIN,
     'log-std': {'init': _Key('a number', _number), 'from': _Key('an output section', str)},
 }
 _REQUIRED = {'convolutional': ('filters', 'size', 'stride')}
@@ -174,6 +178,8 @@ def network_of(sections: Mapping[str, Mapping[str, str]], where: str = 'network'
             continue
         if source is None:
             source = common if kind == 'dense' and common is not None else previous
+        if kind == 'action':
+            _check_single(name, kind, layers, where)
         _check_source(name, source, layers, sections, where)
         layers[name] = Layer(name, kind, source, **values)
         previous = name
@@ -216,6 +222,7 @@ def dense_network(
     shared: bool = False,
     outputs: Sequence[str] = ('actor', 'critic'),
     flatten: bool = False,
+    output_activation: str = 'linear',
 ) -> Network:
     """Describe a dense network without a file (`--net 256 256 --activation relu`).
 
@@ -224,21 +231,23 @@ def dense_network(
 
     Args:
         net: Widths of the trunk's layers.
-        activation: Of the trunk's layers, one of ACTIVATIONS; the outputs are linear.
+        activation: Of the trunk's layers, one of ACTIVATIONS.
         shared: One trunk for all outputs; else each has one of its own.
         outputs: Names of the outputs, in order; their sizes come from the environment.
         flatten: Flatten the observations first, which an image needs.
+        output_activation: Of the outputs, one of ACTIVATIONS; `tanh` for an actor of actions from -1 to 1.
 
     Returns:
         The network.
 
     Raises:
-        ValueError: If `net`, `activation` or `outputs` admits no network.
+        ValueError: If `net`, `activation`, `output_activation` or `outputs` admits no network.
     """
     admits = f'one or more whole numbers from 1 to {LARGEST}'
     widths = [str(width) for width in whole_numbers('net', net, admits)]
-    if activation not in ACTIVATIONS:
-        raise wrong('activation', activation, ', '.join(ACTIVATIONS), ACTIVATIONS)
+    for name, value in (('activation', activation), ('output_activation', output_activation)):
+        if value not in ACTIVATIONS:
+            raise wrong(name, value, ', '.join(ACTIVATIONS), ACTIVATIONS)
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
         raise wrong('outputs', outputs, 'one or more different names')
     start = 'flatten' if flatten else INPUT
@@ -250,7 +259,8 @@ def dense_network(
             for i, width in enumerate(widths):
                 sections[f'{prefix}-{i}'] = _orthogonal(_ROOT_2, trunk) | {'units': width, 'activation': activation}
                 trunk = f'{prefix}-{i}'
-        sections[f'dense-{output}'] = _orthogonal(_HEAD_GAINS.get(output, '1'), trunk) | {'output': '1'}
+        head = _orthogonal(_HEAD_GAINS.get(output, '1'), trunk)
+        sections[f'dense-{output}'] = head | {'activation': output_activation, 'output': '1'}
     return network_of(sections, f'net {" ".join(widths)}')
 
 
@@ -301,10 +311,14 @@ def _check_source(name: str, source: str, layers: Mapping[str, Layer], sections:
         raise ValueError(f'{where}: [{name}] from: got {source!r}, admits no log-std: it is the last output')
 
 
+def _check_single(name: str, kind: str, layers: Mapping[str, Layer], where: str) -> None:
+    if any(layer.kind == kind for layer in layers.values()):
+        raise ValueError(f'{where}: [{name}]: is a second {kind} section, admits one')
+
+
 def _log_std_source(name: str, source: str | None, layers: Mapping[str, Layer], where: str) -> str:
     outputs = [layer.name for layer in layers.values() if layer.output]
-    if any(layer.kind == 'log-std' for layer in layers.values()):
-        raise ValueError(f'{where}: [{name}]: is a second log-std section, admits one')
+    _check_single(name, 'log-std', layers, where)
     if not outputs:
         raise ValueError(f'{where}: [{name}]: stands before any output, admits a place after the output it belongs to')
     if source is None:

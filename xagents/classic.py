@@ -136,7 +136,7 @@ class Classic:
         """Take the mean of the last episodes, and a new best if it is one."""
         if self.total_rewards:
             self.context.mean_reward = float(np.mean(self.total_rewards))
-        from xagents.stages import is_better
+        from xagents.saving import is_better
 
         if is_better(self.context.mean_reward, self.context.best_reward):
             self.context.best_reward = self.context.mean_reward

@@ -116,7 +116,7 @@ def _make(agent_id: str, given: Given) -> Any:
     given.pop('debug', None)
     with wrong_input():
         if threads is not None:
-            from xagents.base import set_threads
+            from xagents.compiling import set_threads
 
             set_threads(threads)
         from xagents.factory import make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,22 @@ import tensorflow as tf
 from xagents.mirror import DenseMirror, flat_parameters
 
 
+def set_threads(threads: int) -> bool:
+    """Set TensorFlow's threads, which are fixed once it has started; returns whether they are `threads` now."""
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    return tf.config.threading.get_intra_op_parallelism_threads() == threads
+
+
+SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy
+
+
 class Program:
     """A function that is traced and compiled once for each shape of its arguments, and called with NumPy arrays.
 
     Calling the concrete function with tensors leaves out `tf.function`'s look at every argument, half of a small call.
+    Handing an array over costs 10 to 40 µs whatever its size, so the small ones of one dtype travel as one vector.
 
     Args:
         function: takes and returns tensors.
@@ -25,26 +38,58 @@ class Program:
     """
 
     def __init__(self, function: Callable, jit: bool):
+        self._function = function
+        self._jit = jit
+        self._compiled: dict[tuple, tuple[list[list[int]], Any]] = {}
+        self.traces = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it with arrays and numbers; floats become float32, whole ones int32."""
+        arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in arguments]
+        key = tuple((a.dtype, a.shape) for a in arrays)
+        if key in self._compiled:
+            groups, compiled = self._compiled[key]
+            return compiled(*_packed(arrays, groups))
+        groups = _groups(arrays)
+        packed = _packed(arrays, groups)
+        compiled = self._trace(arrays, groups).get_concrete_function(*(tf.TensorSpec(t.shape, t.dtype) for t in packed))
+        result = compiled(*packed)  # XLA compiles in the first call
+        self._compiled[key] = groups, compiled
+        _return_memory()
+        return result
+
+    def _trace(self, arrays: list[np.ndarray], groups: list[list[int]]) -> Any:
+        shapes = [a.shape for a in arrays]
+
+        def unpacked(*packed: tf.Tensor) -> Any:
+            self.traces += 1
+            tensors: list[Any] = [None] * len(shapes)
+            for tensor, members in zip(packed, groups, strict=True):
+                parts = tf.split(tensor, [math.prod(shapes[i]) for i in members]) if len(members) > 1 else [tensor]
+                for i, part in zip(members, parts, strict=True):
+                    tensors[i] = tf.reshape(part, shapes[i])
+            return self._function(*tensors)
+
         # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
-        self._function = tf.function(function, jit_compile=jit, autograph=False)
-        self._compiled: dict[tuple, Any] = {}
+        return tf.function(unpacked, jit_compile=self._jit, autograph=False)
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Run it with arrays and float numbers, which become float32."""
-        tensors = [tf.constant(a) for a in arrays]
-        key = tuple((t.dtype, *t.shape) for t in tensors)
-        if key not in self._compiled:
-            specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-            self._compiled[key] = self._function.get_concrete_function(*specs)
-            result = self._compiled[key](*tensors)  # XLA compiles in the first call
-            _return_memory()
-            return result
-        return self._compiled[key](*tensors)
 
-    @property
-    def traces(self) -> int:
-        """How often it was traced."""
-        return self._function.experimental_get_tracing_count()
+_NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
+
+
+def _groups(arrays: list[np.ndarray]) -> list[list[int]]:
+    """Return the indices of arrays that travel together: small ones by dtype, each large one alone."""
+    small: dict[Any, list[int]] = {}
+    for i, a in enumerate(arrays):
+        small.setdefault(a.dtype if a.nbytes <= SMALL else i, []).append(i)
+    return list(small.values())
+
+
+def _packed(arrays: list[np.ndarray], groups: list[list[int]]) -> list[tf.Tensor]:
+    return [
+        tf.constant(arrays[members[0]] if len(members) == 1 else np.concatenate([arrays[i].ravel() for i in members]))
+        for members in groups
+    ]
 
 
 def _return_memory() -> None:

@@ -96,7 +96,7 @@ def number(value: float, precision: int) -> str:
 
 
 def status_line(ctx: Any, precision: int) -> str:
-    """Return how a run stands: time, steps, games, speed, mean and best reward."""
+    """Return how a run stands: time, steps, games, speed, mean and best reward, and what learning waits for."""
     speed = ctx.logs.get('steps_per_second', math.nan)
     parts = {
         'time': str(timedelta(seconds=int(ctx.seconds))),
@@ -106,7 +106,8 @@ def status_line(ctx: Any, precision: int) -> str:
         'mean reward': number(ctx.mean_reward, precision),
         'best reward': number(ctx.best_reward, precision),
     }
-    return ', '.join(f'{name}: {value}' for name, value in parts.items())
+    line = ', '.join(f'{name}: {value}' for name, value in parts.items())
+    return f'{line}, {ctx.idle}' if ctx.idle else line
 
 
 def bottleneck(seconds: dict[str, float]) -> str:
@@ -114,10 +115,11 @@ def bottleneck(seconds: dict[str, float]) -> str:
     total = sum(seconds.values())
     if total <= 0:
         return ''
-    names = {'env': 'environments', 'act': 'acting', 'learn': 'learning', 'rest': 'the rest'}
+    names = {'env': 'environments', 'act': 'acting', 'replay': 'replaying', 'learn': 'learning', 'rest': 'the rest'}
     hints = {
         'env': 'try more --n-envs; for slow environments --vector envpool or async',
         'act': 'try more --n-envs: each call acts for all of them',
+        'replay': 'try a smaller batch, or more updates at a time: a larger --train-frequency',
         'learn': 'try fewer epochs, a smaller network, or more --n-steps for each update',
         'rest': 'that is evaluating, saving and own stages',
     }

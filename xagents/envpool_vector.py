@@ -82,7 +82,7 @@ class EnvPoolVectorEnv(VectorEnv):
             self._kwargs = {'repeat_action_probability': sticky, **self._kwargs, **switches, 'reward_clip': False}
             spec = self._described(name)
         self._clip = clip_rewards and atari
-        self._atari = atari
+        self.atari = atari
         self.num_envs = n_envs
         self.render_mode = render_mode
         self.metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP, 'render_modes': ['rgb_array']}
@@ -147,7 +147,7 @@ class EnvPoolVectorEnv(VectorEnv):
                     f'the actions {np.asarray(actions).tolist()} are not all in {self.single_action_space}'
                 )
         observations, rewards, terminated, truncated, info = self._pool.step(actions)
-        raw = info['reward'] if self._atari and 'reward' in info else rewards
+        raw = info['reward'] if self.atari and 'reward' in info else rewards
         self._totals += raw
         # Reset rows count for no length; their rewards are 0, except for what the first step of a life may bring.
         self._lengths += ~self._ended
@@ -162,7 +162,7 @@ class EnvPoolVectorEnv(VectorEnv):
     def _report(self, truncated: np.ndarray, info: dict[str, Any], infos: dict[str, Any]) -> None:
         """Reports the episodes that ended; a life lost in a game that goes on is none."""
         over = self._ended
-        if self._atari:
+        if self.atari:
             over = over & (truncated | info['terminated'].astype(bool))
         for i in np.flatnonzero(over).tolist():
             success = info['is_success'][i] if 'is_success' in info else np.nan
@@ -171,7 +171,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._lengths[over] = 0
 
     def _shown(self, observations: Any) -> Any:
-        return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self._atari else observations
+        return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self.atari else observations
 
     def render(self) -> tuple[Any, ...] | None:
         """Returns a frame of each environment."""

@@ -101,7 +101,9 @@ def _made(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
         return _made(other, n_envs, vector)
 
     made, reported = make_vector(maker, int(n_envs), vector)
-    return Envs(made, id=maker.name, reported=reported, again=again, spec=maker.spec)
+    # a wrapper of the user's may do anything to a stack
+    stack = maker.frame_stack if maker.atari and not maker.wrappers else 1
+    return Envs(made, id=maker.name, reported=reported, again=again, spec=maker.spec, frame_stack=stack)
 
 
 def _envpool(name: str, n_envs: int, render_mode: str | None, settings: dict[str, Any]) -> Envs:
@@ -112,7 +114,8 @@ def _envpool(name: str, n_envs: int, render_mode: str | None, settings: dict[str
         return _envpool(name, n_envs, render_mode, {**settings, **atari})
 
     made = EnvPoolVectorEnv(name, int(n_envs), render_mode=render_mode, **settings)
-    return Envs(made, id=name, reported=True, again=again)
+    stack = settings['frame_stack'] if made.atari else 1
+    return Envs(made, id=name, reported=True, again=again, frame_stack=stack)
 
 
 def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) -> Envs:

@@ -64,6 +64,7 @@ class Envs:
         observation_space: the encoded space of one environment, of shape D.
         action_space: the action space of one environment, as the environment has it.
         spec: Gymnasium's spec of one environment, None where there is none.
+        frame_stack: how many frames an image shows, newest last, where it is known to be a stack; otherwise 1.
         valid: bool [N], whether the next step is a real one; False where it only resets. The array is
             updated in place.
 
@@ -73,6 +74,7 @@ class Envs:
         reported: whether infos hold the reports of `EpisodeReport`; otherwise rewards are added up here.
         again: makes the same environments afresh.
         spec: Gymnasium's spec of one environment.
+        frame_stack: frames that an observation stacks.
 
     Raises:
         ValueError: if the observation space has no fixed size, or the vector resets in another mode.
@@ -86,6 +88,7 @@ class Envs:
         reported: bool = False,
         again: Again | None = None,
         spec: EnvSpec | None = None,
+        frame_stack: int = 1,
     ) -> None:
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
@@ -94,6 +97,7 @@ class Envs:
         self.n_envs = vector.num_envs
         self.id = id
         self.spec = spec
+        self.frame_stack = frame_stack
         self.encoder = Encoder(vector.single_observation_space)
         self.observation_space = self.encoder.space
         self.action_space = vector.single_action_space

@@ -12,8 +12,10 @@ from xagents import checkpoints
 from xagents.cfg import to_text
 from xagents.options import OptionError, describe, nearest
 from xagents.paths import check_folder
-from xagents.registry import Entry, find_agent
+from xagents.registry import Entry, Network, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
+
+_NETWORK = ('net', 'activation', 'shared_network')
 
 
 def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Any) -> Any:
@@ -38,7 +40,7 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
     paths = [weights] if isinstance(weights, str) else weights
     record: dict[str, Any] = {}
     if paths is not None:
-        checkpoints.check_paths('weights', paths, entry.models)
+        checkpoints.check_paths('weights', paths, entry.labels)
         checkpoints.check_exist(paths)
         record = checkpoints.read_state(paths[0])[1]
         if record.get('agent', agent_id) != agent_id:
@@ -49,7 +51,9 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
     _check_files(groups, entry, continued=paths is not None)
     envs = _environments(groups['environment'])
     try:
-        network_given = {'net', 'activation', 'shared_network', *entry.models} & given.keys()
+        trained = record.get('options', {})
+        network_given = {*_NETWORK, *entry.models} & given.keys()
+        network_given |= {name for name in _switches(entry) & given.keys() if given[name] != trained.get(name)}
         saved = [] if network_given else record.get('networks', [])
         descriptions = _descriptions(entry, envs, groups, saved)
         agent = _build(entry, envs, groups, descriptions)
@@ -75,7 +79,7 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     """Return the saved options that stand in for defaults: those that still exist, and that no given one overrules."""
     known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
     # networks are saved as what they are, not as where they came from
-    left_out = {'seed', 'net', 'activation', 'shared_network', *entry.models}
+    left_out = {'seed', *_NETWORK, *entry.models}
     instead = {o.instead_of: o.name for o in known.values() if o.instead_of}
     left_out |= {instead[name] for name in given if name in instead}
     left_out |= {o.instead_of for name, o in known.items() if name in given}
@@ -114,7 +118,7 @@ def _check_files(groups: dict[str, dict[str, Any]], entry: Entry, continued: boo
     """Check paths and networks before environments and TensorFlow are loaded."""
     run, network, models = groups['run'], groups['network'], groups['models']
     if run.get('checkpoints'):
-        checkpoints.check_paths('checkpoints', run['checkpoints'], entry.models)
+        checkpoints.check_paths('checkpoints', run['checkpoints'], entry.labels)
     if run.get('history_checkpoint'):
         from xagents.history import check_history_path
 
@@ -137,6 +141,9 @@ def _check_files(groups: dict[str, dict[str, Any]], entry: Entry, continued: boo
             parse_network(models[name])
         except ValueError as error:
             raise OptionError(name, str(error)) from error
+    shares = entry.variant is not None and entry.variant.option == 'shared_network'
+    if network.get('shared_network') and not shares:
+        raise OptionError('shared_network', f'{entry.id} has no network of two heads to share')
     if given and network.get('shared_network'):
         raise OptionError('shared_network', f'the file {models[given[0]]} says itself what is shared')
     if network.get('activation') and not network.get('net'):
@@ -156,25 +163,30 @@ def _environments(options: dict[str, Any]) -> Any:
 
 def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], descriptions: list[Any]) -> Any:
     options = entry.options.resolve(groups['agent'])
+    entry.agent.check_envs(envs, options)
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), 'little')
     convolutional = any(_convolves(network) for network in descriptions)
     if options.precision != 'float32' and not convolutional:
         raise OptionError('precision', f'got {options.precision}, admits float32 for a network without convolutions')
     _set_threads(convolutional)
-    from xagents.distributions import distribution_for
     from xagents.networks import ModelReader
 
-    distribution = distribution_for(envs.action_space)
-    models = []
+    units, models = entry.agent.output_units(envs), []
     with _precision(options.precision):
-        for i, description in enumerate(descriptions):
+        for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
+            shape = envs.observation_space.shape
+            joins = network.takes_actions and description.action is not None
+            if network.takes_actions and not joins:
+                if len(shape) > 1:
+                    raise OptionError(network.option, f'{envs.id} shows images: the file needs an action-* section')
+                shape = (shape[0] + units['actor'],)
             reader = ModelReader(
                 description,
-                output_units=[distribution.n_units, 1],
-                input_shape=envs.observation_space.shape,
+                output_units=[units[name] for name in _outputs(entry, network, options)],
+                input_shape=shape,
                 seed=options.seed + i,
-                log_std=getattr(options, 'log_std_init', 0.0) if distribution.has_log_std else None,
+                action_units=units['actor'] if joins else None,
             )
             models.append(reader.build_model())
     return entry.agent(envs, *models, **{**groups['agent'], 'seed': options.seed}, **groups['run'])
@@ -186,20 +198,40 @@ def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], sa
 
     if saved:
         return [parse_text(text, 'the saved network') for text in saved]
-    network, shared = groups['network'], groups['network'].get('shared_network', False)
+    given = groups['network'] | groups['agent']
+    varied = entry.variant is not None and bool(given.get(entry.variant.option))
     descriptions = []
-    for name in entry.models:
-        if groups['models'].get(name):
-            descriptions.append(parse_network(groups['models'][name]))
-        elif network.get('net'):
+    for network in entry.networks:
+        if groups['models'].get(network.option):
+            descriptions.append(parse_network(groups['models'][network.option]))
+        elif given.get('net'):
             if envs.is_image:
-                raise OptionError('net', f'{envs.id} shows images, which need convolutions: give a .cfg by model')
-            descriptions.append(dense_network(network['net'], network.get('activation') or 'tanh', shared))
+                raise OptionError(
+                    'net', f'{envs.id} shows images, which need convolutions: give a .cfg by {network.option}'
+                )
+            activation = given.get('activation') or entry.activation
+            outputs = _outputs(entry, network, given)
+            descriptions.append(
+                dense_network(given['net'], activation, varied, outputs, output_activation=network.output_activation)
+            )
         else:
-            files = entry[name]['cnn' if envs.is_image else 'ann']
+            files = entry[network.option]['cnn' if envs.is_image else 'ann']
             # what convolves shares its trunk by default
-            descriptions.append(parse_network(files[-1] if shared else files[0]))
+            descriptions.append(parse_network(files[-1] if varied else files[0]))
     return descriptions
+
+
+def _outputs(entry: Entry, network: Network, options: Any) -> tuple[str, ...]:
+    """Return the names of a network's outputs; `options` is an agent's or a mapping."""
+    variant = entry.variant
+    if variant is None or variant.outputs is None:
+        return network.outputs
+    chosen = options.get(variant.option) if isinstance(options, Mapping) else getattr(options, variant.option)
+    return variant.outputs if chosen else network.outputs
+
+
+def _switches(entry: Entry) -> set[str]:
+    return {entry.variant.option} if entry.variant else set()
 
 
 def _convolves(network: Any) -> bool:
@@ -210,7 +242,7 @@ def _set_threads(convolutional: bool) -> None:
     """One thread is best for dense networks on a CPU, all cores for convolutions; a started runtime stays as it is."""
     import tensorflow as tf
 
-    from xagents.base import set_threads
+    from xagents.compiling import set_threads
 
     if tf.config.threading.get_intra_op_parallelism_threads() == 0 and not convolutional:
         set_threads(1)

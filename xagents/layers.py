@@ -40,7 +40,7 @@ class Layer:
 
     Attributes:
         name: The section's name.
-        kind: `convolutional`, `flatten`, `dense` or `log-std`.
+        kind: `convolutional`, `flatten`, `dense`, `action` or `log-std`.
         source: The section that this one is called on, or `input`.
         units: Width of a dense layer; None for an output whose size comes from the environment.
         filters: Number of filters of a convolution.
@@ -89,21 +89,37 @@ class Network:
         """The `log-std` section, if there is one."""
         return next((layer for layer in self.layers if layer.kind == 'log-std'), None)
 
-    def shapes(self, input_shape: Sequence[int], output_units: Sequence[int]) -> dict[str, Shape]:
+    @property
+    def action(self) -> Layer | None:
+        """The `action` section, if there is one: the model then has the actions as a second input."""
+        return next((layer for layer in self.layers if layer.kind == 'action'), None)
+
+    def shapes(
+        self, input_shape: Sequence[int], output_units: Sequence[int], action_units: int | None = None
+    ) -> dict[str, Shape]:
         """Work out the shape of every layer's output, and check the network against input and outputs.
 
         Args:
             input_shape: Shape of one observation, D or (height, width, channels).
             output_units: Sizes of the outputs without `units`, in order; or of all outputs, and then an output with
                 `units` must have the size that is given for it.
+            action_units: A, the length of one action, for a network with an `action` section; else None.
 
         Returns:
             From `input` and each section to its shape, without the batch.
 
         Raises:
-            ValueError: If outputs and sizes do not match, or a layer does not fit its input.
+            ValueError: If outputs and sizes do not match, a layer does not fit its input, or there are actions without
+                a section for them or a section without actions.
         """
         units = _output_sizes(self, output_units)
+        if self.action is not None:
+            units[self.action.name] = _action_size(self, action_units)
+        elif action_units is not None:
+            raise ValueError(
+                f'{self.where}: has no action-* section, admits no action_units (got {action_units}): '
+                'without the section a critic reads one vector, observation and action joined'
+            )
         shapes: dict[str, Shape] = {INPUT: _input_shape(input_shape)}
         for layer in self.layers:
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
@@ -172,6 +188,16 @@ def _output_sizes(network: Network, output_units: Sequence[int]) -> dict[str, in
     return {layer.name: units for layer, units in zip(outputs, sizes, strict=True)}
 
 
+def _action_size(network: Network, action_units: int | None) -> int:
+    """Check that the model has actions to join, and return how many numbers one is."""
+    if action_units is None:
+        name = network.action.name if network.action else ''
+        raise ValueError(
+            f"{network.where}: [{name}]: admits a place in a critic's network only: this model has no actions to join"
+        )
+    return whole_numbers('action_units', [action_units], f'a whole number from 1 to {LARGEST}')[0]
+
+
 def _input_shape(shape: Sequence[int]) -> Shape:
     return whole_numbers('input_shape', shape, 'the shape of a vector or of an image (height, width, channels)')
 
@@ -182,10 +208,10 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
         return (math.prod(shape),)
     if layer.kind == 'log-std':
         return shape
-    if layer.kind == 'dense':
+    if layer.kind in ('dense', 'action'):
         if len(shape) != 1:
             raise ValueError(f'{at}: got an input of shape {shape}, admits a vector: put a flatten-* section before it')
-        return (layer.units or units[layer.name],)
+        return (shape[0] + units[layer.name],) if layer.kind == 'action' else (layer.units or units[layer.name],)
     if len(shape) != 3:
         raise ValueError(f'{at}: got an input of shape {shape}, admits an image (height, width, channels)')
     height, width, _ = shape

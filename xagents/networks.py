@@ -57,9 +57,13 @@ class ModelReader:
         seed: Makes the initial weights a function of it and of each layer's place; None draws them at random.
         log_std: First value of a LogStd layer on the first output, which is added as the last output when the network
             has none; None adds none.
+        action_units: A, the length of one action, for a critic with an `action` section, whose model has two inputs;
+            None for every other network. A critic of vectors without the section needs none: its `input_shape` is
+            (D + A,), the observation and the action behind it.
 
     Raises:
-        ValueError: If the network is wrong, or does not fit `input_shape` or `output_units`; nothing is built then.
+        ValueError: If the network is wrong, or does not fit `input_shape`, `output_units` or `action_units`; nothing is
+            built then.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class ModelReader:
         optimizer: str | keras.optimizers.Optimizer | None = None,
         seed: int | None = None,
         log_std: float | None = None,
+        action_units: int | None = None,
     ):
         self.network = cfg if isinstance(cfg, Network) else parse_network(cfg)
         self.output_units = list(output_units)
@@ -77,11 +82,12 @@ class ModelReader:
         self.optimizer = optimizer
         self.seed = seed
         self.log_std = log_std
-        self.network.shapes(self.input_shape, self.output_units)
+        self.action_units = action_units
+        self.network.shapes(self.input_shape, self.output_units, self.action_units)
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
             raise wrong('optimizer', optimizer, ', '.join(OPTIMIZERS), OPTIMIZERS)
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-            raise wrong('seed', seed, 'a whole number from 0')
+        if seed is not None:
+            _check_seed(seed)
         if log_std is not None and not math.isfinite(log_std):
             raise wrong('log_std', log_std, 'a finite number')
 
@@ -89,21 +95,27 @@ class ModelReader:
         """Build the model; each call makes a new one.
 
         Returns:
-            A functional model of float32 observations [B, *input_shape], its outputs in the order of the file and the
-            log standard deviations, if any, last, each [B, units] in float32 under any precision policy. With an
-            optimizer, it is compiled and the optimizer's slots exist.
+            A functional model of float32 observations [B, *input_shape], with an `action` section of [observations,
+            actions [B, A]], its outputs in the order of the file and the log standard deviations, if any, last, each
+            [B, units] in float32 under any precision policy. With an optimizer, it is compiled and the optimizer's
+            slots exist.
         """
-        shapes = self.network.shapes(self.input_shape, self.output_units)
-        observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
+        shapes = self.network.shapes(self.input_shape, self.output_units, self.action_units)
+        inputs = observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
+        if self.network.action is not None:
+            actions = keras.Input((int(self.action_units or 0),), name='actions', dtype='float32')
+            inputs = [observations, actions]
         tensors = {INPUT: observations}
         for index, layer in enumerate(self.network.layers):
-            tensors[layer.name] = self._build(layer, index, shapes[layer.name])(tensors[layer.source])
+            source = tensors[layer.source]
+            called_on = [source, actions] if layer.kind == 'action' else source
+            tensors[layer.name] = self._build(layer, index, shapes[layer.name])(called_on)
         outputs = [tensors[layer.name] for layer in self.network.outputs]
         if self.network.log_std is not None:
             outputs.append(tensors[self.network.log_std.name])
         elif self.log_std is not None:
             outputs.append(LogStd(self.log_std, name='log-std', dtype='float32')(outputs[0]))
-        model = keras.Model(observations, outputs)
+        model = keras.Model(inputs, outputs)
         if self.optimizer is not None:
             model.compile(_fresh(self.optimizer))
             model.optimizer.build(model.trainable_variables)
@@ -112,6 +124,8 @@ class ModelReader:
     def _build(self, layer: Layer, index: int, shape: tuple[int, ...]) -> keras.layers.Layer:
         if layer.kind == 'flatten':
             return keras.layers.Flatten(name=layer.name)
+        if layer.kind == 'action':
+            return keras.layers.Concatenate(name=layer.name)
         if layer.kind == 'log-std':
             return LogStd(layer.init, name=layer.name, dtype='float32')
         options = {
@@ -147,6 +161,60 @@ def with_log_std(model: keras.Model, init: float) -> keras.Model:
         extended.compile(_fresh(model.optimizer))
         extended.optimizer.build(extended.trainable_variables)
     return extended
+
+
+def reinitialised(model: keras.Model, seed: int) -> keras.Model:
+    """Return a new model of the same layers that starts anew: for example the second critic of TD3.
+
+    Every random initializer of the layers draws again, with a seed of its own that follows from `seed`, so that the new
+    weights differ from the model's whatever its seed was; constant ones (biases) give the same constants. An
+    initializer that a layer of one's own does not name in its config draws by Keras' global seed instead.
+
+    Args:
+        model: A functional or a built sequential model; it is left as it is.
+        seed: A whole number from 0; equal seeds give equal weights.
+
+    Returns:
+        A model of the same kind that shares nothing with `model`. If that is compiled, this one is, too, with an
+        optimizer of its own whose slots are empty.
+
+    Raises:
+        ValueError: If the model is of another kind, or the seed wrong.
+    """
+    _check_seed(seed)
+    if not _is_functional(model):
+        raise ValueError(f'model: got a {type(model).__name__}, admits a functional or a built sequential Keras model')
+    seeds = np.random.default_rng(int(seed))
+
+    def start_anew(layer: keras.layers.Layer) -> keras.layers.Layer:
+        return type(layer).from_config(_reseeded(layer.get_config(), seeds))
+
+    return keras.models.clone_model(model, clone_function=start_anew)
+
+
+def _is_functional(model: keras.Model) -> bool:
+    try:
+        return bool(model.inputs and model.outputs)
+    except (AttributeError, ValueError):  # subclassed; a sequential model without an input
+        return False
+
+
+def _reseeded(config: Any, seeds: np.random.Generator) -> Any:
+    """Copy a layer's config, with another seed in each initializer, those of wrapped layers and cells included."""
+    if isinstance(config, list | tuple):
+        return type(config)([_reseeded(item, seeds) for item in config])
+    if not isinstance(config, dict):
+        return config
+    copy = {key: _reseeded(value, seeds) for key, value in config.items()}
+    for key, value in copy.items():
+        if key.endswith('initializer') and isinstance(value, dict) and 'seed' in value.get('config', {}):
+            value['config']['seed'] = int(seeds.integers(2**31))
+    return copy
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise wrong('seed', seed, 'a whole number from 0')
 
 
 def make_optimizer(

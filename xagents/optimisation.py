@@ -1,9 +1,9 @@
-"""Optimisers and their steps: what is not finite is not applied. Also the schedules of rates and ranges."""
+"""Optimisers and their steps: what is not finite is not applied."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -42,10 +42,10 @@ class GradientStep:
     Args:
         model: compiled with an optimizer, or not: then one is made of the options.
         options: of the agent.
-        max_norm: largest global norm of the gradients; larger ones are scaled down to it.
+        max_norm: largest global norm of the gradients; larger ones are scaled down to it, where it is given.
     """
 
-    def __init__(self, model: keras.Model, options: AgentOptions, max_norm: float):
+    def __init__(self, model: keras.Model, options: AgentOptions, max_norm: float | None = None):
         given = getattr(model, 'optimizer', None)
         model.compile(
             make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)
@@ -60,7 +60,7 @@ class GradientStep:
         self.optimizer.build([self._vector])
 
     def __call__(
-        self, tape: tf.GradientTape, loss: tf.Tensor, wanted: tf.Tensor
+        self, tape: tf.GradientTape, loss: tf.Tensor, wanted: tf.Tensor | bool = True
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Make one step, unless the loss or a gradient is not finite.
 
@@ -80,7 +80,8 @@ class GradientStep:
 
         def step() -> tf.Tensor:
             self._vector.assign(_flat([v.value for v in self.variables]))
-            self.optimizer.apply([gradient * (self.max_norm / tf.maximum(norm, self.max_norm))], [self._vector])
+            factor = 1.0 if self.max_norm is None else self.max_norm / tf.maximum(norm, self.max_norm)
+            self.optimizer.apply([gradient * factor], [self._vector])
             for variable, part in zip(self.variables, tf.split(self._vector.value, self._sizes), strict=True):
                 variable.assign(tf.reshape(part, variable.shape))
             return tf.ones(())
@@ -93,11 +94,52 @@ def _flat(tensors: list[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
 
 
-def scheduled(kind: str, progress: float) -> float:
-    """Return the factor of a schedule, from 1 at progress 0 to 0 at progress 1: constant, linear or cosine."""
-    progress = min(max(progress, 0.0), 1.0)
-    if kind == 'linear':
-        return 1.0 - progress
-    if kind == 'cosine':
-        return 0.5 * (1.0 + math.cos(math.pi * progress))
-    return 1.0
+def repeated(
+    step: Callable[[tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]],
+    n_updates: tf.Tensor,
+    names: Sequence[str],
+    shape: Sequence[int],
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make the updates 0 to `n_updates` − 1 of at most K within one compiled program.
+
+    Args:
+        step: makes the update k; returns its metrics by name and its TD errors [B].
+        n_updates: how many; a tensor, so that no number of them is compiled anew.
+        names: the metrics, 'updates' and 'stats/refused' among them.
+        shape: K, B.
+
+    Returns:
+        The metrics in the order of `names`, means over the updates that were made; and the TD errors [K, B].
+    """
+    if shape[0] == 1:  # a loop costs more than a small update
+        metrics, errors = step(tf.constant(0))
+        return means(counted(metrics, names), names), finite(errors)[None]
+    rows = tf.range(shape[0])[:, None]
+
+    def body(k: tf.Tensor, totals: tf.Tensor, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        metrics, new = step(k)
+        return k + 1, totals + counted(metrics, names), tf.where(rows == k, finite(new)[None], errors)
+
+    start = (0, tf.zeros(len(names)), tf.zeros(shape))
+    _, totals, errors = tf.while_loop(lambda k, *_: k < n_updates, body, start)
+    return means(totals, names), errors
+
+
+_COUNTS = ('updates', 'stats/refused')
+
+
+def counted(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
+    """Return what an update adds to the sums of the metrics: of one that was refused, only that it was."""
+    return tf.stack([metrics[n] if n in _COUNTS else metrics['updates'] * finite(metrics[n]) for n in names])
+
+
+def means(totals: tf.Tensor, names: Sequence[str]) -> tf.Tensor:
+    """Return sums over updates as means over those that were made; counts stay sums."""
+    sums = dict(zip(names, tf.unstack(totals), strict=True))
+    made = tf.maximum(sums['updates'], 1.0)
+    return tf.stack([x if name in _COUNTS else x / made for name, x in sums.items()])
+
+
+def finite(x: tf.Tensor) -> tf.Tensor:
+    """Return `x`, or 0 where it is not finite."""
+    return tf.where(tf.math.is_finite(x), x, 0.0)

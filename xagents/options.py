@@ -262,7 +262,12 @@ class Options:
         for name in checked:
             if known[name].instead_of in checked and checked[name] is not None:
                 raise OptionError(name, f'stands instead of {known[name].instead_of}, admits one of the two')
-        return cls(**checked)
+        options = cls(**checked)
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Check options against each other; raises OptionError."""
 
     def asdict(self) -> dict[str, Any]:
         """Return the options as a flat dict."""

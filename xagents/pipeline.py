@@ -72,6 +72,7 @@ class Context:
         checked: whether the mean is looked at in this iteration.
         new_best: the best before this one, where this iteration set a new one.
         schedule: the values that `schedule` set for this iteration.
+        idle: why there is nothing to learn from in this iteration; empty where there is.
         messages: lines for the console.
         logs: what the user's loop and the monitors get, floats by name.
         stop: why the run ends after this iteration; empty where it goes on.
@@ -95,6 +96,7 @@ class Context:
     checked: bool = False
     new_best: float | None = None
     schedule: dict[str, float] = dataclasses.field(default_factory=dict)
+    idle: str = ''
     messages: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, float] = dataclasses.field(default_factory=dict)
     stop: str = ''
@@ -290,6 +292,10 @@ class Recipe:
                 f'stage: got {name!r}, the recipe has {", ".join(self.names) or "none"}{nearest(name, self.names)}'
             )
         return self.names.index(name)
+
+    def __add__(self, other: Recipe) -> Recipe:
+        """Put the stages of another recipe at the end."""
+        return Recipe((*self._stages, *other._stages), self.context)
 
     def __repr__(self) -> str:
         return f'Recipe({", ".join(self.names)})'

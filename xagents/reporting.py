@@ -98,7 +98,8 @@ def console(agent: BaseAgent) -> Stage:
     @stage
     def console(stream: Stream) -> Iterator[Context]:
         run, screen = agent.run, agent.console
-        spent = {'env': 0.0, 'act': 0.0, 'learn': 0.0, 'rest': 0.0}
+        spent: dict[str, float] = {}
+        total = 0.0
         before: float | None = None
         old_best: float | None = None
         told = False
@@ -106,9 +107,10 @@ def console(agent: BaseAgent) -> Stage:
             for ctx in stream:
                 now = time.perf_counter()
                 if before is not None:  # the first iteration compiles
-                    spent['rest'] += now - before
-                    for name in ('env', 'act', 'learn'):
-                        spent[name] += ctx.logs.get(f'seconds/{name}', 0.0)
+                    total += now - before
+                    for name in ('env', 'act', 'replay', 'learn'):
+                        if f'seconds/{name}' in ctx.logs:
+                            spent[name] = spent.get(name, 0.0) + ctx.logs[f'seconds/{name}']
                 before = now
                 if ctx.new_best is not None and old_best is None:
                     old_best = ctx.new_best
@@ -117,7 +119,7 @@ def console(agent: BaseAgent) -> Stage:
                 if old_best is not None and not told and screen.due():
                     screen.event(best_line(old_best, ctx.best_reward, run.display_precision))
                     old_best, told = None, True  # the next line says how the run stands
-                elif (ctx.checked or screen.bar) and screen.due():
+                elif (ctx.checked or ctx.idle or screen.bar) and screen.due():
                     screen.status(status_line(ctx, run.display_precision), ctx.steps)
                     told = False
                 yield ctx
@@ -125,7 +127,7 @@ def console(agent: BaseAgent) -> Stage:
             screen.stop()
             if old_best is not None:
                 screen.say(best_line(old_best, agent.context.best_reward, run.display_precision))
-            spent['rest'] = max(spent['rest'] - spent['env'] - spent['act'] - spent['learn'], 0.0)
+            spent['rest'] = max(total - sum(spent.values()), 0.0)
             if sum(spent.values()) > SECONDS_FOR_A_HINT:
                 screen.say(bottleneck(spent))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from xagents.options import Options, option
+from xagents.options import OptionError, Options, option
 
 
 @dataclasses.dataclass
@@ -91,6 +91,69 @@ class AgentOptions(Options):
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
     )
+
+
+@dataclasses.dataclass
+class ReplayOptions(AgentOptions):
+    """What agents with a replay buffer share; sizes are totals over all environments."""
+
+    buffer_max_size: int = option(
+        10_000,
+        'transitions the replay buffer holds; a larger one forgets later and takes more memory',
+        at_least=1,
+        tune='int',
+    )
+    buffer_initial_size: int | None = option(
+        None,
+        'transitions that are stored before learning starts; the largest size when not given',
+        at_least=0,
+        tune='int',
+        aliases=('learning_starts',),
+    )
+    buffer_batch_size: int = option(
+        32,
+        'transitions of one update; a larger batch makes updates slower and less noisy',
+        at_least=1,
+        tune='categorical',
+    )
+
+    def check(self) -> None:
+        """Check the sizes against each other."""
+        most = self.buffer_max_size
+        for name in ('buffer_initial_size', 'buffer_batch_size'):
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise OptionError(name, f'got {value}, admits at most the {most} of --buffer-max-size')
+
+
+@dataclasses.dataclass
+class OffPolicyOptions(ReplayOptions):
+    """What DQN, DDPG and TD3 share."""
+
+    train_frequency: int = option(
+        1,
+        'environment steps, over all environments, between trainings; rounded up to whole steps of all of them',
+        at_least=1,
+        tune='categorical',
+    )
+    gradient_steps: int = option(
+        -1,
+        'updates of a training, -1 for as many as steps were taken; more learn more from each step',
+        at_least=-1,
+        tune='int',
+    )
+    n_step: int = option(
+        1,
+        'steps whose rewards a target sums before it bootstraps; more spread rewards faster and less exactly',
+        at_least=1,
+        tune='int',
+    )
+
+    def check(self) -> None:
+        """Check the options against each other."""
+        super().check()
+        if self.gradient_steps == 0:
+            raise OptionError('gradient_steps', 'got 0, admits -1 (as many as steps taken) or a whole number from 1')
 
 
 @dataclasses.dataclass

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xagents import checkpoints
-from xagents.console import number
 from xagents.interruption import Interrupted, Interruption
-from xagents.optimisation import scheduled
 from xagents.options import OptionError
-from xagents.pipeline import Context, Recipe, Stage, Stream, left_by_choice, stage
+from xagents.pipeline import Context, Recipe, Stage
 from xagents.reporting import console, history, metrics, tensorboard, wandb
+from xagents.saving import best, checkpoint, target_reached
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.base import BaseAgent, OffPolicy
 
 EPISODES_FOR_BEST = 10
 
@@ -29,6 +27,16 @@ def head(agent: BaseAgent) -> Recipe:
     """The stages before learning. Best weights are taken there: those that earned a mean are saved for it."""
     makers = (schedule, collect, checkpoint, episodes, evaluate, best)
     return Recipe((make.__name__, make(agent)) for make in makers)
+
+
+def learning(agent: BaseAgent) -> Recipe:
+    """The stage of agents that learn from what they have just collected."""
+    return Recipe([('learn', learn(agent))])
+
+
+def replaying(agent: OffPolicy) -> Recipe:
+    """The stages of agents that learn from a replay buffer."""
+    return Recipe([('remember', remember(agent)), ('replay', replay(agent)), ('learn', learn(agent))])
 
 
 def tail(agent: BaseAgent) -> Recipe:
@@ -53,19 +61,19 @@ def check_run(agent: BaseAgent) -> None:
         check_history_path(run.history_checkpoint, resume=agent.context.iteration > 0)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
-    for name, (_, kind) in agent.schedules().items():
-        if kind != 'constant' and agent.schedule_steps is None:
-            option = 'lr_schedule' if name == 'learning_rate' else name.replace('norm', 'schedule')
-            raise OptionError(option, f'got {kind}, which needs max_steps or schedule_steps for its length')
+    for value in agent.schedules().values():
+        if value.needs_length() and agent.schedule_steps is None:
+            raise OptionError(value.option, f'got {value.kind}, which needs max_steps or schedule_steps for its length')
 
 
 def schedule(agent: BaseAgent) -> Stage:
-    """Set what changes during a run: base value x schedule x plateau factor."""
+    """Set what changes during a run; the learning rate is reduced on plateaus, too."""
 
     def schedule(ctx: Context) -> None:
-        progress = ctx.steps / (agent.schedule_steps or 1)
-        for name, (base, kind) in agent.schedules().items():
-            ctx.schedule[name] = base * scheduled(kind, progress)
+        for name, value in agent.schedules().items():
+            ctx.schedule[name] = value(ctx.steps, agent.schedule_steps)
+            if name != 'learning_rate':
+                ctx.logs[f'stats/{name}'] = ctx.schedule[name]
         ctx.schedule['learning_rate'] *= ctx.plateau_factor
         ctx.logs['learning_rate'] = ctx.schedule['learning_rate']
 
@@ -73,8 +81,13 @@ def schedule(agent: BaseAgent) -> Stage:
 
 
 def collect(agent: BaseAgent) -> Stage:
-    """Let the environments take some steps."""
-    return _stepping(agent, lambda ctx: ctx.batch.update(agent.collect()))
+    """Let the environments take some steps, with those values of the schedule that `collect` takes."""
+    takes = inspect.signature(agent.collect).parameters
+    return _stepping(agent, lambda ctx: ctx.batch.update(agent.collect(**_named(ctx.schedule, takes))))
+
+
+def _named(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
 
 
 def train_step(agent: BaseAgent) -> Stage:
@@ -107,61 +120,6 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
         ctx.seconds = before + time.perf_counter() - agent.paused - start
 
     return collect
-
-
-def checkpoint(agent: BaseAgent) -> Stage:
-    """Write the best weights every `save_seconds` and on the way out; nothing after an error."""
-
-    @stage
-    def checkpoint(stream: Stream) -> Iterator[Context]:
-        if not agent.run.checkpoints:
-            yield from stream
-            return
-        written, last, ctx = agent.best, time.monotonic(), None
-        whole = False
-        try:
-            for ctx in stream:
-                yield ctx
-                if agent.best is not written and time.monotonic() - last >= agent.run.save_seconds:
-                    agent.write_checkpoints(agent.best)  # type: ignore[arg-type]
-                    written, last = agent.best, time.monotonic()
-            whole = ctx is not None
-        except GeneratorExit as exit:
-            # a loop was left: after an iteration that had passed every stage
-            whole = left_by_choice(exit) and ctx is not None and agent.context is ctx
-            raise
-        finally:
-            if whole and not Interruption.abandoned():
-                agent.write_checkpoints(agent.best or agent.state())
-        if ctx is not None and ctx.stop in ('steps', 'time', 'early'):
-            _contest(agent)
-
-    return checkpoint
-
-
-def _contest(agent: BaseAgent) -> None:
-    """Let best and last play for the place in `--checkpoints`: the mean of training episodes lags behind."""
-    run = agent.run
-    if run.eval_frequency or not run.final_episodes or agent.best is None:
-        return
-    if not agent.envs.can_be_made_again:
-        agent.console.say(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
-        return
-    try:
-        last = agent.evaluate(run.final_episodes)['mean']
-        with agent.with_weights(agent.best):
-            first = agent.evaluate(run.final_episodes)['mean']
-    except Interrupted:
-        return
-    kept = 'last' if last >= first else 'best'
-    if kept == 'last':
-        agent.best = agent.state()
-        agent.write_checkpoints(agent.best)
-    p = run.display_precision
-    agent.console.say(
-        f'Greedy mean of {run.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
-        f'the {kept} weights are in {" ".join(run.checkpoints or ())}'
-    )
 
 
 def episodes(agent: BaseAgent) -> Stage:
@@ -207,31 +165,45 @@ def evaluate(agent: BaseAgent) -> Stage:
     return evaluate
 
 
-def best(agent: BaseAgent) -> Stage:
-    """Copy the weights of a new best mean, and those that reached the target."""
+def remember(agent: OffPolicy) -> Stage:
+    """Put what was collected into the replay buffer."""
 
-    def best(ctx: Context) -> None:
-        improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
-        if improved:
-            ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
-        if agent.run.checkpoints and (improved or _target_reached(agent, ctx)):
-            agent.best = agent.state()
+    def remember(ctx: Context) -> None:
+        agent.buffer.add(ctx.batch)
 
-    return best
+    return remember
 
 
-def is_better(mean: float, best: float) -> bool:
-    """Return whether a mean is a new best; NaN never is, and anything is better than none."""
-    return math.isfinite(mean) and not mean <= best
+def replay(agent: OffPolicy) -> Stage:
+    """Draw from the replay buffer the batches of this iteration's updates, all in one go, once it holds enough."""
+
+    def replay(ctx: Context) -> None:
+        start = time.perf_counter()
+        buffer, steps = agent.buffer, int(np.count_nonzero(ctx.batch['valid']))
+        ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
+        ctx.logs['stats/updates_per_step'] = ctx.updates / max(ctx.steps, 1)
+        if not buffer.ready:
+            ctx.idle = f'filling the replay buffer: {buffer.stored} of {max(buffer.initial_size, buffer.batch_size)}'
+            return
+        updates = agent.updates_for(steps)
+        if not updates:
+            ctx.idle = 'environments were reset'
+            return
+        ctx.batch = agent.replay(updates, **_named(ctx.schedule, ('beta',)))
+        ctx.logs['seconds/replay'] = time.perf_counter() - start
+
+    return replay
 
 
 def learn(agent: BaseAgent) -> Stage:
-    """Learn from the batch; what the schedule set goes to those of its values that `learn` takes."""
-    takes = set(inspect.signature(agent.learn).parameters)
+    """Learn from the batch; `learn` gets those values of the schedule that it takes, and `steps` if it takes that."""
+    takes = inspect.signature(agent.learn).parameters
 
     def learn(ctx: Context) -> None:
+        if ctx.idle:
+            return
         start = time.perf_counter()
-        arguments = {name: value for name, value in ctx.schedule.items() if name in takes}
+        arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
         ctx.logs.update(agent.learn(ctx.batch, **arguments) or {})
         ctx.updates += int(ctx.logs.pop('updates', 1))
         ctx.logs['seconds/learn'] = time.perf_counter() - start
@@ -273,7 +245,7 @@ def until(agent: BaseAgent) -> Stage:
 def why_stop(agent: BaseAgent, ctx: Context) -> str:
     """Return why a run ends at these counters: target, early, steps or time; empty where it goes on."""
     run = agent.run
-    if _target_reached(agent, ctx):
+    if target_reached(agent, ctx):
         return 'target'
     if run.divergence_monitoring_steps is not None and ctx.early_stop_count >= run.early_stop_patience:
         return 'early'
@@ -282,12 +254,3 @@ def why_stop(agent: BaseAgent, ctx: Context) -> str:
     if run.max_time is not None and ctx.seconds >= run.max_time:
         return 'time'
     return ''
-
-
-def _target_reached(agent: BaseAgent, ctx: Context) -> bool:
-    target = agent.run.target_reward
-    if target is None or not ctx.mean_reward >= target:
-        return False
-    if agent.run.eval_frequency:
-        return True
-    return ctx.checked_games == ctx.games and len(agent.total_rewards) == agent.total_rewards.maxlen

@@ -27,7 +27,7 @@ class State:
 
     Attributes:
         weights: for each model, its weights and then its optimiser's variables.
-        arrays: normalisers and the observations that the environments stand at.
+        arrays: the agent's parts, and the observations that the environments stand at.
         record: counters, recent episodes, options and random streams, as JSON holds them.
     """
 
@@ -68,8 +68,8 @@ class Stateful:
         """Return a copy of everything a checkpoint must hold."""
         arrays = {
             f'{name}/{key}': np.array(value)
-            for name, normalizer in self._normalizers().items()
-            for key, value in normalizer.state().items()
+            for name, part in self.parts().items()
+            for key, value in part.state().items()
         }
         if self.observations is not None:
             arrays |= {'envs/observations': np.array(self.observations), 'envs/valid': np.array(self.envs.valid)}
@@ -102,11 +102,11 @@ class Stateful:
         self.refresh()
 
     def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
-        """Take over normalisers and counters; the mean starts anew."""
-        for name, normalizer in self._normalizers().items():
+        """Take over the agent's parts and the counters; the mean starts anew."""
+        for name, part in self.parts().items():
             saved = {key.removeprefix(f'{name}/'): v for key, v in arrays.items() if key.startswith(f'{name}/')}
             if saved:
-                normalizer.load(saved)
+                part.load(saved)
         fields = Context.__dataclass_fields__
         counters = {name: value for name, value in record.get('counters', {}).items() if name in fields}
         self.context = Context(**{**counters, 'mean_reward': float('nan')})
@@ -148,9 +148,10 @@ class Stateful:
                 variable.assign(value)
         self.refresh()
 
-    def _normalizers(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own, by name: objects with `state()`, arrays by name, and `load(state)`."""
         pairs = {'observation_statistics': self.normalize_observations, 'reward_statistics': self.normalize_rewards}
-        return {name: normalizer for name, normalizer in pairs.items() if normalizer is not None}
+        return {name: part for name, part in pairs.items() if part is not None}
 
     @staticmethod
     def _variables(model: keras.Model) -> list[Any]:

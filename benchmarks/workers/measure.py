@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Settings
+from benchmarks.settings import AnySettings, OffPolicySettings, from_fields
 
 MEGABYTE = 2**20
 
@@ -23,7 +23,7 @@ class Job:
     """What the harness asks of a worker; it comes as one JSON object in the first argument."""
 
     task: str
-    settings: Settings
+    settings: AnySettings
     warmup: int = 0
     steps: int = 0
     checkout: str = ''
@@ -33,9 +33,7 @@ class Job:
     def from_command_line(cls) -> Job:
         """Read the job."""
         fields = json.loads(sys.argv[1])
-        settings = fields.pop('settings')
-        settings['units'] = tuple(settings['units'])
-        return cls(settings=Settings(**settings), **fields)
+        return cls(settings=from_fields(fields.pop('settings')), **fields)
 
 
 def resident_mb() -> float:
@@ -63,25 +61,25 @@ def matmul_peak(multiply: Callable[[], Any], size: int, repeats: int = 16) -> fl
     return 2 * size**3 / best
 
 
-def nature_cnn_flops(n_actions: int, side: int = 84, channels: int = 4) -> tuple[int, int]:
-    """Multiplications and additions of the Nature CNN for one image: forward, and forward with backward.
+def hold_to_one_core(settings: AnySettings) -> None:
+    """Hold this process, and what it starts, to one core where the case says so and the system can; before any import.
 
-    The layers are those of Mnih et al. 2015 with one policy and one value head; a backward pass costs as much as the
-    forward pass for the weights and as much again for the inputs, which the first layer does not need.
+    JAX and TensorFlow size their pools by the cores that they may use, so that this also leaves them one thread each.
     """
-    layers = []
-    for filters, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-        side = (side - kernel) // stride + 1
-        layers.append(2 * side * side * filters * kernel * kernel * channels)
-        channels = filters
-    layers += [2 * side * side * channels * 512, 2 * 512 * (n_actions + 1)]
-    return sum(layers), 3 * sum(layers) - layers[0]
+    if settings.one_core and hasattr(os, 'sched_setaffinity'):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def update_share(settings: Settings, n_actions: int, updates: int, seconds: float, peak: float) -> float:
-    """The share of `peak` that `updates` PPO updates in `seconds` reach; only the gradient steps' operations count."""
-    _, training = nature_cnn_flops(n_actions)
-    return updates * settings.epochs * settings.batch_size * training / seconds / peak
+def check_updates(settings: AnySettings, steps: int, updates: int) -> None:
+    """Make sure that a library made as many gradient steps as the settings ask for: speed without them means nothing.
+
+    Raises:
+        SystemExit: when it did not; a training's worth of them may fall on either side of the clock.
+    """
+    if isinstance(settings, OffPolicySettings):
+        wanted = settings.updates(steps)
+        if abs(updates - wanted) > max(0.02 * wanted, settings.updates_per_call):
+            raise SystemExit(f'{updates} updates in {steps} steps, and {wanted} were to be measured')
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -6,14 +6,17 @@ import os
 import time
 from typing import Any
 
-from benchmarks.cases import Settings
-from benchmarks.workers.measure import Job, matmul_peak, report, update_share
+from benchmarks.settings import AnySettings, OffPolicySettings
+from benchmarks.workers.flops import peak_matters, update_share
+from benchmarks.workers.measure import Job, check_updates, hold_to_one_core, matmul_peak, report
 
 PACKAGES = ('stable-baselines3', 'torch', 'gymnasium', 'numpy', 'ale-py')
 
 
-def arguments(settings: Settings) -> dict[str, Any]:
-    """The model's keywords, `policy_kwargs` aside."""
+def arguments(settings: AnySettings) -> dict[str, Any]:
+    """The model's keywords, `policy_kwargs` and the noise aside."""
+    if isinstance(settings, OffPolicySettings):
+        return off_policy_arguments(settings)
     common = {
         'policy': 'CnnPolicy' if settings.atari else 'MlpPolicy',
         'n_steps': settings.n_steps,
@@ -37,8 +40,41 @@ def arguments(settings: Settings) -> dict[str, Any]:
     }
 
 
-def policy_arguments(settings: Settings) -> dict[str, Any]:
+def off_policy_arguments(settings: OffPolicySettings) -> dict[str, Any]:
+    """The keywords of DQN, whose loss is always Huber's, DDPG or TD3; `train_freq` counts vector steps there."""
+    keywords: dict[str, Any] = {
+        'policy': 'MlpPolicy',
+        'buffer_size': settings.buffer_size,
+        'learning_starts': settings.learning_starts,
+        'batch_size': settings.batch_size,
+        'train_freq': max(settings.train_frequency // settings.n_envs, 1),
+        'gradient_steps': settings.gradient_steps,
+        'gamma': settings.gamma,
+        'learning_rate': settings.lr,
+        'seed': settings.seed,
+        'device': 'cpu',
+    }
+    if settings.algorithm == 'dqn':
+        return keywords | {
+            'target_update_interval': settings.target_sync_steps,
+            'exploration_initial_eps': settings.epsilon,
+            'exploration_final_eps': settings.epsilon,
+            'max_grad_norm': settings.grad_norm,
+        }
+    keywords['tau'] = settings.tau
+    if settings.algorithm == 'td3':
+        keywords |= {
+            'policy_delay': settings.policy_delay,
+            'target_policy_noise': settings.policy_noise,
+            'target_noise_clip': settings.noise_clip,
+        }
+    return keywords
+
+
+def policy_arguments(settings: AnySettings) -> dict[str, Any]:
     """The policy's keywords: separate networks for vectors, one Nature CNN (its last layer included) for images."""
+    if isinstance(settings, OffPolicySettings):
+        return {'net_arch': list(settings.units), 'optimizer_kwargs': {'eps': settings.optimizer_epsilon}}
     units = [] if settings.atari else list(settings.units)
     keywords: dict[str, Any] = {'net_arch': {'pi': units, 'vf': units}}
     if settings.algorithm == 'ppo':
@@ -46,7 +82,7 @@ def policy_arguments(settings: Settings) -> dict[str, Any]:
     return keywords
 
 
-def make_envs(settings: Settings) -> Any:
+def make_envs(settings: AnySettings) -> Any:
     """Its own vector of environments in this process; Atari with its own preprocessing and a stack of four frames."""
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import VecFrameStack
@@ -58,7 +94,18 @@ def make_envs(settings: Settings) -> Any:
     return VecFrameStack(make_atari_env(settings.env, n_envs=settings.n_envs, seed=settings.seed), n_stack=4)
 
 
-def make_model(settings: Settings) -> Any:
+def action_noise(settings: AnySettings, env: Any) -> dict[str, Any]:
+    """The keyword of the exploration noise, for the algorithms that have one."""
+    if not isinstance(settings, OffPolicySettings) or settings.algorithm == 'dqn':
+        return {}
+    import numpy as np
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    zeros = np.zeros(env.action_space.shape, np.float32)
+    return {'action_noise': NormalActionNoise(zeros, zeros + settings.noise)}
+
+
+def make_model(settings: AnySettings) -> Any:
     """The model as Stable-Baselines3 makes it."""
     import stable_baselines3
     import torch
@@ -66,8 +113,9 @@ def make_model(settings: Settings) -> Any:
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     activation = {'tanh': torch.nn.Tanh, 'relu': torch.nn.ReLU}[settings.activation]
     policy = policy_arguments(settings) | {'activation_fn': activation}
-    kind = {'ppo': stable_baselines3.PPO, 'a2c': stable_baselines3.A2C}[settings.algorithm]
-    return kind(env=make_envs(settings), policy_kwargs=policy, **arguments(settings))
+    kind = getattr(stable_baselines3, settings.algorithm.upper())
+    env = make_envs(settings)
+    return kind(env=env, policy_kwargs=policy, **action_noise(settings, env), **arguments(settings))
 
 
 def make_callback(target: float | None = None) -> Any:
@@ -97,21 +145,27 @@ def make_callback(target: float | None = None) -> Any:
     return Observe()
 
 
+def shapes(model: Any) -> tuple[int, int]:
+    """Numbers in an observation (rows, for images), and actions or numbers in one."""
+    discrete = hasattr(model.action_space, 'n')
+    return model.observation_space.shape[0], int(model.action_space.n if discrete else model.action_space.shape[0])
+
+
 def measure_speed(job: Job, model: Any, peak: float | None = None, packages: tuple[str, ...] = PACKAGES) -> None:
     """Train `warmup` steps, then time `steps` more, and report."""
     model.learn(job.warmup)
-    first, callback = model.num_timesteps, make_callback()
+    first, first_update, callback = model.num_timesteps, model._n_updates, make_callback()
     start = time.perf_counter()
     model.learn(job.steps, callback=callback, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     steps = model.num_timesteps - first
+    check_updates(job.settings, steps, model._n_updates - first_update)
     result: dict[str, Any] = {'steps': steps, 'seconds': seconds}
     result['parts'] = {'learn': callback.learning, 'collect': seconds - callback.learning}
     if peak is not None:
-        updates = steps // job.settings.batch_size
-        n_actions = int(model.action_space.n)
+        updates = job.settings.updates(steps)
         result['peak_gflops'] = peak / 1e9
-        result['peak_share'] = update_share(job.settings, n_actions, updates, callback.learning, peak)
+        result['peak_share'] = update_share(job.settings, *shapes(model), updates, callback.learning, peak)
     report(result, packages)
 
 
@@ -128,11 +182,12 @@ def measure_target(job: Job, model: Any, packages: tuple[str, ...] = PACKAGES) -
 def main() -> None:
     """Do the job."""
     job = Job.from_command_line()
+    hold_to_one_core(job.settings)
     model = make_model(job.settings)
     if job.task == 'target':
         return measure_target(job, model)
     peak = None
-    if job.settings.atari:
+    if peak_matters(job.settings):
         import torch
 
         matrix = torch.rand(2048, 2048)

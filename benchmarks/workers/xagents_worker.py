@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.cases import Settings
-from benchmarks.workers.measure import Job, matmul_peak, report, resident_mb, update_share
+from benchmarks.settings import AnySettings, OffPolicySettings, Settings
+from benchmarks.workers.flops import peak_matters, update_share
+from benchmarks.workers.measure import Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
 
 PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
 
 
-def arguments(settings: Settings) -> dict[str, Any]:
-    """The keywords of `xagents.make`; the shipped network is 64-64 tanh for vectors and the Nature CNN for images."""
+def arguments(settings: AnySettings) -> dict[str, Any]:
+    """The keywords of `xagents.make`; PPO's and A2C's network is 64-64 tanh for vectors, the Nature CNN for images."""
+    if isinstance(settings, OffPolicySettings):
+        return off_policy_arguments(settings)
     keywords: dict[str, Any] = {
         'n_envs': settings.n_envs,
         'n_steps': settings.n_steps,
@@ -41,7 +44,42 @@ def arguments(settings: Settings) -> dict[str, Any]:
     return keywords
 
 
-def check_threads(settings: Settings) -> None:
+def off_policy_arguments(settings: OffPolicySettings) -> dict[str, Any]:
+    """The keywords of `xagents.make` for DQN, DDPG and TD3; what is not set is the default of these agents."""
+    keywords: dict[str, Any] = {
+        'n_envs': settings.n_envs,
+        'buffer_max_size': settings.buffer_size,
+        'buffer_initial_size': settings.learning_starts,
+        'buffer_batch_size': settings.batch_size,
+        'train_frequency': settings.train_frequency,
+        'gradient_steps': settings.gradient_steps,
+        'gamma': settings.gamma,
+        'lr': settings.lr,
+        'opt_epsilon': settings.optimizer_epsilon,
+        'net': list(settings.units),
+        'activation': settings.activation,
+        'seed': settings.seed,
+        'quiet': True,
+    }
+    if settings.algorithm == 'dqn':
+        return keywords | {
+            'huber': True,
+            'grad_norm': settings.grad_norm,
+            'epsilon_start': settings.epsilon,
+            'epsilon_end': settings.epsilon,
+            'target_sync_steps': settings.target_sync_steps,
+        }
+    keywords |= {'tau': settings.tau, 'noise': 'gaussian', 'step_noise_coef': settings.noise}
+    if settings.algorithm == 'td3':
+        keywords |= {
+            'policy_delay': settings.policy_delay,
+            'policy_noise_coef': settings.policy_noise,
+            'noise_clip': settings.noise_clip,
+        }
+    return keywords
+
+
+def check_threads(settings: AnySettings) -> None:
     """Make sure that xagents chose the threads that the settings say: its default is what is measured."""
     import tensorflow as tf
 
@@ -84,26 +122,29 @@ def matrix_peak(precision: str) -> float:
 
 def measure_speed(job: Job, agent: Any) -> dict[str, Any]:
     """Train `warmup` steps, then time `steps` more."""
-    start, first, last, iterations = 0.0, 0, 0, 0
-    seconds = 0.0
+    start, seconds = 0.0, 0.0
+    first = last = first_update = updates = 0
     parts: dict[str, float] = {}
     for log in agent.train_iter(max_steps=job.warmup + job.steps):
         last = int(log['steps'])
         if start:
             # the clock is read before the run's closing work, which is not training
             seconds = time.perf_counter() - start
-            iterations += 1
+            updates = int(log['updates']) - first_update
             for name, value in log.items():
                 if name.startswith('seconds/'):
                     parts[name.removeprefix('seconds/')] = parts.get(name.removeprefix('seconds/'), 0.0) + value
         elif last >= job.warmup:
-            start, first = time.perf_counter(), last
+            start, first, first_update = time.perf_counter(), last, int(log['updates'])
+    check_updates(job.settings, last - first, updates)
     result: dict[str, Any] = {'steps': last - first, 'seconds': seconds, 'parts': parts, 'traces': traces(agent)}
-    if job.settings.atari and parts.get('learn'):
+    if peak_matters(job.settings) and parts.get('learn'):
         peak = matrix_peak('float32')
-        n_actions = int(agent.n_actions)
+        shapes = int(agent.input_shape[0]), int(agent.n_actions)
         result['peak_gflops'] = peak / 1e9
-        result['peak_share'] = update_share(job.settings, n_actions, iterations, parts['learn'], peak)
+        result['peak_share'] = update_share(
+            job.settings, *shapes, job.settings.updates(last - first), parts['learn'], peak
+        )
         if job.settings.precision == 'bfloat16':
             result['peak_gflops_bfloat16'] = matrix_peak('bfloat16') / 1e9
     return result
@@ -123,6 +164,7 @@ def measure_memory(job: Job, agent: Any) -> dict[str, Any]:
 def main() -> None:
     """Do the job."""
     job = Job.from_command_line()
+    hold_to_one_core(job.settings)
     import xagents
 
     agent = xagents.make(job.settings.algorithm, job.settings.env, **arguments(job.settings))

@@ -12,6 +12,7 @@ from xagents.a2c.cli import A2COptions
 from xagents.base import OnPolicy
 from xagents.compiling import Actor, Program, has_convolutions, network_input
 from xagents.distributions import distribution_for
+from xagents.envs import Envs
 from xagents.networks import with_log_std
 from xagents.optimisation import GradientStep, take_compiled
 from xagents.returns import explained_variance, gae, masked_mean, masked_normalise
@@ -44,7 +45,7 @@ class A2C(OnPolicy):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
         self.distribution = distribution_for(self.envs.action_space)
-        units = [self.distribution.n_units, 1]
+        units = list(self.output_units(self.envs).values())
         if self.distribution.has_log_std:
             model = with_log_std(model, self.options.log_std_init)
             units.append(self.distribution.n_units)
@@ -56,6 +57,11 @@ class A2C(OnPolicy):
         self.actor = self.make_actor(0)
         self.critic = keras.Model(model.input, model.outputs[1])
         self._update = Program(self.update, jit=not has_convolutions(model))
+
+    @classmethod
+    def output_units(cls, envs: Envs) -> dict[str, int]:
+        """Return the sizes of its network's outputs."""
+        return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
 
     def make_actor(self, index: int) -> Actor:
         """Return the policy alone; `index` is its place among the model's outputs."""

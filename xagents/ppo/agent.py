@@ -9,9 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.agent import A2C, flatten
+from xagents.optimisation import counted, means
 from xagents.options import OptionError
 from xagents.ppo.cli import PPOOptions
 from xagents.returns import explained_variance, masked_mean, masked_normalise
+from xagents.schedules import Schedule
 
 
 class PPO(A2C):
@@ -72,9 +74,10 @@ class PPO(A2C):
         arrays = [*self.transitions(batch), *(batch[name] for name in self._output_names()), self._permutations()]
         return self.run_update(arrays, learning_rate, clip_norm)
 
-    def schedules(self) -> dict[str, tuple[float, str]]:
-        """Base value and kind of what changes during a run."""
-        return {**super().schedules(), 'clip_norm': (self.options.clip_norm, self.options.clip_schedule)}
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what changes during a run: also the clip range."""
+        clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
+        return {**super().schedules(), 'clip_norm': clip}
 
     def _permutations(self) -> np.ndarray:
         """Return the rows of each minibatch [epochs * minibatches, size]; what does not divide is left out."""
@@ -115,13 +118,11 @@ class PPO(A2C):
         rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
         self.step.optimizer.learning_rate.assign(learning_rate)
 
-        names = [name for name in self.METRICS if name != 'stats/explained_variance']
+        names = self.METRICS[:-1]  # the last one is that of the whole rollout
 
         def step(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             metrics = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
-            # of a step that was not made, only its refusal counts
-            made = [metrics[n] if n == 'stats/refused' else metrics['updates'] * finite(metrics[n]) for n in names]
-            return k + 1, metrics['stats/kl'], totals + tf.stack(made)
+            return k + 1, metrics['stats/kl'], totals + counted(metrics, names)
 
         def wanted(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tf.Tensor:
             more = k < permutations.shape[0]
@@ -129,11 +130,8 @@ class PPO(A2C):
             return more if self.options.target_kl is None else more & ~(kl > self.options.target_kl)
 
         _, _, totals = tf.while_loop(wanted, step, (0, 0.0, tf.zeros(len(names))))
-        sums = dict(zip(names, tf.unstack(totals), strict=True))
-        steps = tf.maximum(sums['updates'], 1.0)
-        metrics = {name: x if name in ('updates', 'stats/refused') else x / steps for name, x in sums.items()}
-        metrics['stats/explained_variance'] = explained_variance(old_values, returns, valid)
-        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
+        explained = explained_variance(old_values, returns, valid)
+        return self.actor.published(), tf.concat([means(totals, names), [explained]], 0)
 
     def minibatch_step(self, minibatch: list[tf.Tensor], clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make one gradient step on a minibatch of B transitions; returns its metrics."""
@@ -172,8 +170,3 @@ class PPO(A2C):
             return error
         clip = self.options.value_clip
         return tf.maximum(error, (returns - old_value - tf.clip_by_value(value - old_value, -clip, clip)) ** 2)
-
-
-def finite(x: tf.Tensor) -> tf.Tensor:
-    """Return `x`, or 0 where it is not finite."""
-    return tf.where(tf.math.is_finite(x), x, 0.0)

@@ -1,0 +1,251 @@
+"""How well agents learn: trains each case with several seeds, and writes the table. `python benchmarks/learning.py`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+# a script's own folder is on the path, not the repository's
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import tables
+from benchmarks.environments import REPOSITORY
+from benchmarks.harness import THREADS
+from benchmarks.learning_cases import CASES, LearningCase, find_cases
+
+PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
+RESULTS = REPOSITORY / 'benchmarks' / '.venvs' / 'learning.json'
+EPISODES = 100
+HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
+
+
+@dataclass
+class Training:
+    """A process that trains one seed of a case, in an empty folder of its own."""
+
+    case: LearningCase
+    seed: int
+    episodes: int = EPISODES
+    process: subprocess.Popen | None = None
+    folder: tempfile.TemporaryDirectory | None = None
+
+    def start(self, python: str) -> None:
+        """Start it."""
+        job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options')}
+        job |= {'seed': self.seed, 'episodes': self.episodes}
+        self.folder = tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True)
+        variables = {**os.environ, 'PYTHONPATH': str(REPOSITORY), **dict.fromkeys(THREADS, '1')}
+        with self.file('output').open('w') as output, self.file('errors').open('w') as errors:
+            self.process = subprocess.Popen(
+                [python, '-m', 'benchmarks.workers.learning_worker', json.dumps(job)],
+                cwd=self.folder.name,
+                env=variables,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def file(self, name: str) -> Path:
+        """Where what it prints is kept until it has ended."""
+        assert self.folder is not None
+        return Path(self.folder.name) / f'.{name}'
+
+    def result(self) -> dict[str, Any] | str | None:
+        """What it found, one line about its failure, or None as long as it runs."""
+        if self.process is None or self.process.poll() is None:
+            return None
+        output, errors = (self.file(name).read_text().strip() for name in ('output', 'errors'))
+        last = (output or 'nothing').splitlines()[-1]
+        if self.process.returncode:
+            return f'exit code {self.process.returncode}: {(errors or last).splitlines()[-1]}'
+        try:
+            return json.loads(last)
+        except json.JSONDecodeError:
+            return f'no result in its output: {last}'
+
+    def end(self) -> None:
+        """End it, and everything that it started."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def train_all(waiting: list[Training], jobs: int, python: str) -> Iterator[tuple[Training, dict[str, Any] | str]]:
+    """Run trainings, `jobs` at a time, and yield each with its result or the reason why there is none."""
+    running: list[Training] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(waiting.pop(0))
+                running[-1].start(python)
+            time.sleep(0.2)
+            for training in list(running):
+                result = training.result()
+                if result is not None:
+                    training.end()
+                    running.remove(training)
+                    yield training, result
+    finally:
+        for training in running:
+            training.end()
+
+
+def settings_of(case: LearningCase) -> dict[str, Any]:
+    """What a result depends on, as JSON gives it back: results of other settings are not mixed with its own."""
+    return json.loads(json.dumps({'env': case.env, 'steps': case.steps, 'options': case.options}))
+
+
+def runs_of(case: LearningCase, results: dict[str, Any]) -> dict[str, Any]:
+    """The kept results of a case by seed; none where its settings were others."""
+    kept = results.get(case.name, {})
+    return kept['runs'] if kept.get('settings') == settings_of(case) else {}
+
+
+def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any]) -> None:
+    """Add one result to the file, which another process may have added to meanwhile."""
+    results = read(path)
+    runs = {**runs_of(case, results), str(seed): result}
+    results[case.name] = {'settings': settings_of(case), 'runs': runs}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tables.write_atomically(path, json.dumps(results, indent=1))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """All kept results; none where there is no file."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def render(results: dict[str, Any]) -> str:
+    """The table of what is there, the commands below it, and where it was measured."""
+    lines = ['| ' + ' | '.join(HEADING) + ' |', '|---' * len(HEADING) + '|']
+    commands, machines, behind = [], [], []
+    for case in CASES:
+        runs = runs_of(case, results)
+        if not runs:
+            continue
+        lines.append('| ' + ' | '.join(row(case, runs)) + ' |')
+        seeds = sorted(map(int, runs))
+        others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
+        commands.append(f'- {case.agent.upper()}, {case.env}: `{case.command(seeds[0])}`{others}')
+        for run in runs.values():
+            machines.append(f'{run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
+            behind.append(', '.join(f'{name} {version}' for name, version in run['versions'].items()))
+    if not commands:
+        return 'Nothing has been measured yet.'
+    lines += ['', 'Made by `python benchmarks/learning.py`, which trains what these commands train:', '', *commands, '']
+    return '\n'.join([*lines, *(f'- {text}' for text in dict.fromkeys([*machines, *behind]))])
+
+
+def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
+    """One case's cells."""
+    means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
+    median = statistics.median(means)
+    return [
+        case.agent.upper(),
+        case.env,
+        tables.number(case.steps),
+        ', '.join(tables.number(mean, 1) for mean in means),
+        tables.number(median, 1),
+        '' if case.floor is None else f'{case.floor:g}',
+        '' if case.goal is None else f'{case.goal:g}' + (f' ({case.scored_on})' if case.scored_on else ''),
+        reached(case, median),
+        tables.number(statistics.median(run['seconds'] for run in runs.values()) / 60, 1),
+    ]
+
+
+def reached(case: LearningCase, median: float) -> str:
+    """Which of the two marks the median reaches; either may be the higher one."""
+    marks = {'asked': case.floor, 'goal': case.goal}
+    return ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog='python benchmarks/learning.py', description=__doc__, allow_abbrev=False)
+    names = ', '.join(case.name for case in CASES if not case.listed)
+    listed = ', '.join(case.name for case in CASES if case.listed)
+    parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; by name only: {listed}')
+    parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run each (1 2 3)')
+    parser.add_argument('--jobs', type=int, default=2, help='runs at a time')
+    parser.add_argument('--again', action='store_true', help='train also what there is a result of')
+    parser.add_argument('--docs', action='store_true', help='only write the table of the kept results, train nothing')
+    parser.add_argument('--quick', action='store_true', help='a smoke run: few steps and episodes, one seed, not kept')
+    parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
+    parser.add_argument('--python', default=sys.executable, help='the Python to train with (this one)')
+    parser.add_argument('--results', type=Path, default=RESULTS, help='where results are kept, run by run')
+    parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
+    return parser
+
+
+def shortened(case: LearningCase) -> LearningCase:
+    """A case for a smoke run: a few updates, to see whether it runs."""
+    options = {**case.options, 'buffer_initial_size': min(case.options['buffer_initial_size'], 512)}
+    return replace(case, steps=1_024, options=options)
+
+
+def write_page(options: argparse.Namespace) -> None:
+    """Put the table of all kept results between its markers."""
+    tables.write_section(options.page, 'learning', render(read(options.results)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train, print, keep, write; 1 when a run failed, 2 on wrong input. What is kept is not trained again."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f'--jobs: got {options.jobs}, admits 1 or more')
+    try:
+        cases = find_cases(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.list:
+        print('\n'.join(case.command((options.seeds or case.seeds)[0]) for case in cases))
+        return 0
+    if options.docs:
+        write_page(options)
+        print(render(read(options.results)))
+        return 0
+    # so that the trainings under way are ended when this process is
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    kept = {} if options.again or options.quick else read(options.results)
+    waiting = [
+        Training(shortened(case), seed, 5) if options.quick else Training(case, seed)
+        for case in cases
+        for seed in (options.seeds or case.seeds)[: 1 if options.quick else None]
+        if str(seed) not in runs_of(case, kept)
+    ]
+    machine = {name: text for name, text in tables.machine().items() if name in ('date', 'cpu', 'cores')}
+    complete = True
+    for training, result in train_all(waiting, options.jobs, options.python):
+        case, seed = training.case, training.seed
+        if isinstance(result, str):
+            complete = False
+            print(f'{case.name}, seed {seed}: {result}', file=sys.stderr, flush=True)
+            continue
+        minutes = result['seconds'] / 60
+        print(f'{case.name}, seed {seed}: {result["mean"]:.1f} in {minutes:.1f} minutes', file=sys.stderr, flush=True)
+        if not options.quick:
+            keep(options.results, case, seed, {**result, **machine, 'jobs': options.jobs})
+            write_page(options)
+    if not options.quick:
+        print(render(read(options.results)))
+    return 0 if complete else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+
+from xagents.base import OffPolicy
+from xagents.compiling import Actor, Program, has_convolutions, network_input
+from xagents.ddpg.cli import DDPGOptions
+from xagents.envs import Envs
+from xagents.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
+from xagents.optimisation import GradientStep, repeated, take_compiled
+from xagents.options import OptionError
+from xagents.rollouts import Rollout
+from xagents.schedules import Schedule
+from xagents.settings import AgentOptions
+from xagents.targets import TargetNetwork
+
+
+class DDPG(OffPolicy):
+    """DDPG: a deterministic policy that climbs what a critic learns from replayed transitions.
+
+    Args:
+        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        actor_model: observations [B, *D] to actions [B, A], from −1 to 1.
+        critic_model: action values [B, 1] of observation and action joined in one vector [B, D + A], or of the two
+            inputs [B, *D] and [B, A].
+        buffers: a replay buffer to use; made of the options when not given.
+        options: those of `DDPGOptions` and `RunOptions`.
+    """
+
+    Options = DDPGOptions
+    options: DDPGOptions
+    METRICS: tuple[str, ...] = (
+        'updates',
+        'stats/refused',
+        'loss/value',
+        'loss/policy',
+        'stats/q',
+        'stats/td_error',
+        'stats/grad_norm',
+        'policy_updates',
+    )
+
+    def __init__(
+        self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, *, buffers: Any = None, **options: Any
+    ):
+        super().__init__(envs, buffers=buffers, **options)
+        self._build(actor_model, [critic_model], options)
+
+    def _build(self, actor: keras.Model, critics: Sequence[keras.Model], given: dict[str, Any]) -> None:
+        """Take networks, and make their targets, their optimisers and the compiled update."""
+        self.n_units = self.output_units(self.envs)['actor']
+        self.check_model(actor, [self.n_units], 'actor_model')
+        for critic in critics:
+            joined = len(critic.inputs) == 1 and len(self.input_shape) == 1
+            inputs: list[tuple[int, ...]] = (
+                [(self.input_shape[0] + self.n_units,)] if joined else [self.input_shape, (self.n_units,)]
+            )
+            self.check_model(critic, [1], 'critic_model', inputs)
+        self.output_models = [actor, *critics]
+        for model in self.output_models:
+            take_compiled(model, self.options, given)
+        self.actor_model, self.critic_models = actor, list(critics)
+        self.actor_step, *self.critic_steps = (GradientStep(model, self.options) for model in self.output_models)
+        self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
+        self.exploration = GaussianNoise() if self.options.noise == 'gaussian' else OrnsteinUhlenbeckNoise()
+        self.actor = self.make_actor(0)
+        self._update = Program(self.update, jit=not any(map(has_convolutions, self.output_models)))
+
+    @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check that actions are continuous and have bounds.
+
+        Raises:
+            OptionError: where they are not, or have none.
+        """
+        super().check_envs(envs, options)
+        space, name = envs.action_space, cls.__name__.lower()
+        if not isinstance(space, spaces.Box):
+            got = type(space).__name__
+            raise OptionError('env', f'{envs.id} has {got} actions, {name} admits Box ones (try dqn or ppo)')
+        if not np.isfinite([space.low, space.high]).all():
+            raise OptionError('env', f'{envs.id} has actions without bounds, {name} admits bounded ones (try ppo)')
+
+    @classmethod
+    def output_units(cls, envs: Envs) -> dict[str, int]:
+        """Return the sizes of the outputs that its networks may have."""
+        return {'actor': int(np.prod(envs.action_space.shape)), 'critic': 1}  # type: ignore[arg-type]
+
+    # acting
+
+    def make_actor(self, index: int) -> Actor:
+        """Return what acts: the actor, which has one output."""
+        return Actor(self.actor_model, self.observation_dtype)
+
+    def action_column(self) -> tuple[tuple[int, ...], Any]:
+        """Return shape and dtype of a policy's action in one environment."""
+        return (self.n_units,), np.float32
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return Gaussian noise [*shape, A] of the exploration's standard deviation."""
+        return np.float32(self.options.step_noise_coef) * rng.standard_normal((*shape, self.n_units), np.float32)
+
+    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return `actions` [N, A] from −1 to 1 for prepared observations [N, *D], with noise [N, A] where given."""
+        actions = self.actor(observations)[0]
+        return {'actions': actions if noise is None else np.clip(actions + noise, -1.0, 1.0)}
+
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what changes during a run: also the scale of the exploration noise, which is constant."""
+        return {**super().schedules(), 'noise': Schedule(self.options.step_noise_coef)}
+
+    def collect(self, noise: float) -> Rollout:  # type: ignore[override]
+        """Take `train_frequency` steps by the policy and `noise` times the noise, or at random while warming up."""
+        rng, shape = self.rng('act'), (self.envs.n_envs, self.n_units)
+
+        def choose(observations: np.ndarray) -> np.ndarray:
+            if self.warming_up:
+                return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+            return self.policy(observations, np.float32(noise) * self.exploration(rng, shape, self.envs.valid))[
+                'actions'
+            ]
+
+        return self.explore(choose)
+
+    # learning
+
+    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+        """Make the updates of one iteration.
+
+        Args:
+            batch: what `replay` returns.
+            learning_rate: of all networks in these updates.
+
+        Returns:
+            The metrics by name: means over the updates.
+        """
+        names = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
+        arrays = [*(batch[name] for name in names), *self.learning_noise(batch['actions'].shape)]
+        acting, metrics = self._update(*arrays, batch['n_updates'], learning_rate)
+        self.actor.refresh(acting.numpy())
+        logs = dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+        # both are means over all updates, of which not every one moves the policy
+        share, loss = logs.pop('policy_updates'), logs.pop('loss/policy')
+        return {**logs, 'loss/policy': loss / share} if share else logs
+
+    def learning_noise(self, shape: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the randomness of the updates for actions of `shape` [K, B, A]: none."""
+        return []
+
+    def update(
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        rewards: tf.Tensor,
+        next_observations: tf.Tensor,
+        discounts: tf.Tensor,
+        *others: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All updates of one call, compiled: returns the acting weights and the metrics.
+
+        Args:
+            observations: [K, B, *D]
+            actions: [K, B, A]
+            rewards: [K, B], n-step sums
+            next_observations: [K, B, *D]
+            discounts: [K, B], γ^n, 0 where the episode terminated
+            others: the noise of the updates [K, B, A] where there is any; how many of the K updates are made, the
+                learning rate.
+        """
+        *noise, n_updates, learning_rate = others
+        for step in (self.actor_step, *self.critic_steps):
+            step.optimizer.learning_rate.assign(learning_rate)
+        transitions = [observations, actions, rewards, next_observations, discounts, *noise]
+
+        def one(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+            return self.update_once(*(x[k] for x in transitions))
+
+        metrics, _ = repeated(one, n_updates, self.METRICS, observations.shape[:2])
+        return self.actor.published(), metrics
+
+    def update_once(
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        rewards: tf.Tensor,
+        next_observations: tf.Tensor,
+        discounts: tf.Tensor,
+        noise: tf.Tensor | None = None,
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Make a gradient step of the critics, then one of the actor; return metrics and TD errors [B]."""
+        observations, next_observations = network_input(observations), network_input(next_observations)
+        goal = rewards + discounts * self.next_values(next_observations, noise)
+        metrics, errors = self.update_critics(observations, actions, goal)
+        return {**metrics, **self.update_policy(observations, metrics['updates'])}, errors
+
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+        """Return Q'(s', μ'(s')), what the next observations are worth to the target networks, [B]."""
+        (actions,) = self.target_actor(observations)
+        return self.target_value(self.target_critics[0], observations, actions)
+
+    def update_critics(
+        self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Make a step of each critic towards the goal [B]; return metrics, and the first one's TD errors [B]."""
+        losses, norms, counts, errors, q = [], [], [], [], []
+        for critic, step in zip(self.critic_models, self.critic_steps, strict=True):
+            with tf.GradientTape() as tape:
+                q.append(value(critic, observations, actions, training=True))
+                errors.append(goal - q[-1])
+                losses.append(tf.reduce_mean(errors[-1] ** 2))
+            norm, *count = step(tape, losses[-1])
+            norms.append(norm)
+            counts.append(count)
+        metrics = {
+            # an update counts where every critic has made its step
+            'updates': tf.reduce_min([applied for applied, _ in counts]),
+            'stats/refused': tf.reduce_max([refused for _, refused in counts]),
+            'loss/value': tf.reduce_mean(losses),
+            'stats/q': tf.reduce_mean(q[0]),
+            'stats/td_error': tf.reduce_mean(tf.abs(errors[0])),
+            'stats/grad_norm': tf.reduce_max(norms),
+        }
+        return metrics, errors[0]
+
+    def update_policy(self, observations: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Make a step of the actor up the first critic (equation 6), then let the targets follow; return metrics.
+
+        Args:
+            observations: [B, *D], a network's input.
+            wanted: 1 where the critics have made their step, else 0.
+        """
+        with tf.GradientTape() as tape:
+            actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
+            loss = -tf.reduce_mean(value(self.critic_models[0], observations, actions))
+        self.actor_step(tape, loss, wanted > 0)
+        for target in (self.target_actor, *self.target_critics):
+            target.follow(self.options.tau)
+        return {'loss/policy': loss, 'policy_updates': tf.ones(())}
+
+    @staticmethod
+    def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return a target critic's values [B]."""
+        return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
+
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own: also target networks and exploration noise."""
+        targets = {f'target_{i}': target for i, target in enumerate((self.target_actor, *self.target_critics))}
+        return {**super().parts(), **targets, 'exploration': self.exploration}
+
+
+def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> Any:
+    """Return what a critic is called with: the two inputs, or both joined in one vector."""
+    return [observations, actions] if n_inputs == 2 else tf.concat([observations, actions], 1)
+
+
+def value(critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """Return a critic's values [B]."""
+    q = critic(critic_input(len(critic.inputs), observations, actions), training=training)
+    return tf.cast(q, tf.float32)[:, 0]

@@ -1,0 +1,240 @@
+"""Deep Q-network (Mnih et al. 2015, Nature 518) with its usual extensions: double, dueling, n-step, prioritized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+
+from xagents.base import OffPolicy
+from xagents.compiling import Actor, Program, has_convolutions, network_input
+from xagents.dqn.cli import DQNOptions
+from xagents.envs import Envs
+from xagents.optimisation import GradientStep, repeated, take_compiled
+from xagents.options import OptionError
+from xagents.rollouts import Rollout
+from xagents.schedules import Schedule
+from xagents.settings import AgentOptions
+from xagents.targets import TargetNetwork
+
+
+class DQN(OffPolicy):
+    """DQN: learns the values of all actions from what it remembers.
+
+    Args:
+        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        model: observations [B, *D] to action values [B, n]; with `dueling` to [advantages [B, n], value [B, 1]].
+        buffers: a replay buffer to use; made of the options when not given.
+        options: those of `DQNOptions` and `RunOptions`.
+    """
+
+    Options = DQNOptions
+    options: DQNOptions
+    METRICS = ('updates', 'stats/refused', 'loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm')
+
+    def __init__(self, envs: Any, model: keras.Model, *, buffers: Any = None, **options: Any):
+        super().__init__(envs, buffers=buffers, **options)
+        units = self.output_units(self.envs)
+        names = ('advantage', 'value') if self.options.dueling else ('q',)
+        self.check_model(model, [units[name] for name in names])
+        take_compiled(model, self.options, options)
+        self.model = model
+        self.step = GradientStep(model, self.options, self.options.grad_norm)
+        self.output_models = [model]
+        self.target = TargetNetwork(model)
+        self.synced_steps = 0
+        self.actor = self.make_actor(0)
+        self._update = Program(self.update, jit=not has_convolutions(model))
+
+    @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check that actions are discrete.
+
+        Raises:
+            OptionError: where they are not.
+        """
+        super().check_envs(envs, options)
+        if not isinstance(envs.action_space, spaces.Discrete):
+            got = type(envs.action_space).__name__
+            raise OptionError('env', f'{envs.id} has {got} actions, dqn admits Discrete ones (try ppo, td3 or ddpg)')
+
+    @classmethod
+    def output_units(cls, envs: Envs) -> dict[str, int]:
+        """Return the sizes of the outputs that its network may have."""
+        n_actions = int(envs.action_space.n)  # type: ignore[attr-defined]
+        return {'q': n_actions, 'advantage': n_actions, 'value': 1}
+
+    # acting
+
+    def make_actor(self, index: int) -> Actor:
+        """Return what acts: the best action has the highest value, and the highest advantage."""
+        return Actor(keras.Model(self.model.input, self.model.outputs[index]), self.observation_dtype)
+
+    def action_column(self) -> tuple[tuple[int, ...], Any]:
+        """Return shape and dtype of a policy's action in one environment: its index."""
+        return (), np.int32
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
+        return rng.random((*shape, 2), np.float32)
+
+    def policy(
+        self, observations: np.ndarray, noise: np.ndarray | None, epsilon: float | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return ε-greedy `actions` [N], with a draw for each environment; greedy ones without noise.
+
+        Args:
+            observations: [N, *D], prepared.
+            noise: uniform numbers [N, 2].
+            epsilon: probability of a random action; `epsilon_end` when not given.
+        """
+        actions = self.actor(observations)[0].argmax(1)
+        if noise is not None:
+            epsilon = self.options.epsilon_end if epsilon is None else epsilon
+            n_actions = self.decode.n_actions
+            anything = np.minimum((noise[:, 1] * n_actions).astype(np.int64), n_actions - 1)
+            actions = np.where(noise[:, 0] < epsilon, anything, actions)
+        return {'actions': actions}
+
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what changes during a run: also ε, and how much prioritized replay is corrected."""
+        o = self.options
+        schedules = super().schedules()
+        schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, o.epsilon_decay_steps)
+        if o.prioritized:
+            # a run without an end anneals nothing
+            kind = 'constant' if self.schedule_steps is None else 'linear'
+            schedules['beta'] = Schedule(o.priority_beta, kind, 1.0)
+        return schedules
+
+    @property
+    def priority_alpha(self) -> float | None:
+        """How much priorities matter when transitions are drawn; None draws them uniformly."""
+        return self.options.priority_alpha if self.options.prioritized else None
+
+    def collect(self, epsilon: float) -> Rollout:  # type: ignore[override]
+        """Take `train_frequency` steps, at random with probability `epsilon`."""
+        rng, shape = self.rng('act'), (self.envs.n_envs,)
+        return self.explore(lambda x: self.policy(x, self.draw_noise(rng, shape), epsilon)['actions'])
+
+    # learning
+
+    def learn(  # type: ignore[override]
+        self, batch: dict[str, Any], learning_rate: float, steps: int
+    ) -> dict[str, float]:
+        """Make the updates of one iteration.
+
+        Args:
+            batch: what `replay` returns.
+            learning_rate: of these updates.
+            steps: environment steps so far, which say when the target network is copied.
+
+        Returns:
+            The metrics by name: means over the updates.
+        """
+        every = self.options.target_sync_steps
+        due = steps // every > self.synced_steps // every
+        self.synced_steps = steps
+        names = ('observations', 'actions', 'rewards', 'next_observations', 'discounts', 'weights')
+        arrays = [batch[name] for name in names if name in batch]
+        acting, metrics, errors = self._update(*arrays, batch['n_updates'], float(due), learning_rate)
+        if self.options.prioritized:
+            drawn = slice(batch['n_updates'])
+            self.buffer.prioritize(batch['rows'][drawn], errors.numpy()[drawn])
+        self.actor.refresh(acting.numpy())
+        return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+
+    def update(
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        rewards: tf.Tensor,
+        next_observations: tf.Tensor,
+        discounts: tf.Tensor,
+        *others: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """All updates of one call, compiled: returns the acting weights, the metrics and the TD errors [K, B].
+
+        Args:
+            observations: [K, B, *D]
+            actions: [K, B]
+            rewards: [K, B], n-step sums
+            next_observations: [K, B, *D]
+            discounts: [K, B], γ^n, 0 where the episode terminated
+            others: importance weights [K, B] where replay is prioritized; how many of the K updates are made, whether
+                the target network is copied first, the learning rate.
+        """
+        *weights, n_updates, due, learning_rate = others
+        self.step.optimizer.learning_rate.assign(learning_rate)
+        self.target.copy_if(due > 0)
+        transitions = [observations, actions, rewards, next_observations, discounts, *weights]
+
+        def one(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+            return self.update_once(*(x[k] for x in transitions))
+
+        metrics, errors = repeated(one, n_updates, self.METRICS, observations.shape[:2])
+        return self.actor.published(), metrics, errors
+
+    def update_once(
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        rewards: tf.Tensor,
+        next_observations: tf.Tensor,
+        discounts: tf.Tensor,
+        weights: tf.Tensor | None = None,
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Make one gradient step on a batch; return its metrics and its TD errors [B]."""
+        goal = rewards + discounts * self.next_values(network_input(next_observations))
+        with tf.GradientTape() as tape:
+            q = self.q_values(self.outputs(network_input(observations)))
+            chosen = tf.gather(q, actions, batch_dims=1)
+            errors = goal - chosen
+            losses = huber(errors) if self.options.huber else errors**2
+            loss = tf.reduce_mean(losses if weights is None else weights * losses)
+        norm, applied, refused = self.step(tape, loss)
+        metrics = {
+            'updates': applied,
+            'stats/refused': refused,
+            'loss/value': loss,
+            'stats/q': tf.reduce_mean(chosen),
+            'stats/td_error': tf.reduce_mean(tf.abs(errors)),
+            'stats/grad_norm': norm,
+        }
+        return metrics, errors
+
+    def next_values(self, observations: tf.Tensor) -> tf.Tensor:
+        """Return what the next observations are worth to the target network, [B].
+
+        The best action's value, or with `double` the value of the action that is best to the online network
+        (van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
+        """
+        values = self.q_values(self.target(observations))
+        if not self.options.double:
+            return tf.reduce_max(values, 1)
+        return tf.gather(values, tf.argmax(self.q_values(self.outputs(observations)), 1), batch_dims=1)
+
+    def outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
+        """Return the network's outputs in float32."""
+        outputs = self.model(observations, training=True)
+        return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+
+    def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
+        """Return action values [B, n], with `dueling` V + A − mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
+        if not self.options.dueling:
+            return outputs[0]
+        advantages, value = outputs
+        return value + advantages - tf.reduce_mean(advantages, 1, keepdims=True)
+
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own: also the target network."""
+        return {**super().parts(), 'target': self.target}
+
+
+def huber(errors: tf.Tensor) -> tf.Tensor:
+    """Return half the squared errors, and beyond 1 what goes on linearly from there."""
+    size = tf.abs(errors)
+    return tf.where(size <= 1.0, 0.5 * errors**2, size - 0.5)

@@ -1,0 +1,41 @@
+"""The options of DQN; loads no TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xagents.options import option
+from xagents.settings import OffPolicyOptions
+
+
+@dataclass
+class DQNOptions(OffPolicyOptions):
+    """Deep Q-network."""
+
+    model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
+    double: bool = option(False, 'choose the next action by the online network (double DQN)', tune='categorical')
+    dueling: bool = option(False, 'estimate the value and the advantages apart (dueling network)', tune='categorical')
+    prioritized: bool = option(
+        False, 'replay transitions in proportion to their last TD error (prioritized replay)', tune='categorical'
+    )
+    priority_alpha: float = option(
+        0.6, 'exponent of the priorities; larger replays surprising ones more often', at_least=0, at_most=1
+    )
+    priority_beta: float = option(
+        0.4, 'exponent of the importance weights, which goes to 1; larger corrects more', at_least=0, at_most=1
+    )
+    huber: bool = option(False, 'Huber loss, linear from an error of 1 on, instead of the squared', tune='categorical')
+    grad_norm: float = option(10.0, 'largest gradient norm; larger allows larger updates', above=0, tune='log_uniform')
+    epsilon_start: float = option(
+        1.0, 'probability of a random action at first; larger explores more', at_least=0, at_most=1, tune='log_uniform'
+    )
+    epsilon_end: float = option(0.02, 'the same after the decay', at_least=0, at_most=1, tune='log_uniform')
+    epsilon_decay_steps: int = option(
+        150_000, 'environment steps of the decay; more explore for longer', at_least=1, tune='int'
+    )
+    target_sync_steps: int = option(
+        1000,
+        'environment steps between two copies to the target network; more are slower and steadier',
+        at_least=1,
+        tune='int',
+    )

@@ -1,0 +1,184 @@
+"""What agents share that learn from a replay buffer."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import psutil
+
+from xagents import stages
+from xagents.agent import BaseAgent
+from xagents.envs import Envs
+from xagents.options import OptionError
+from xagents.pipeline import Recipe
+from xagents.replay import ReplayBuffer, memory_needed
+from xagents.rollouts import Rollout, allocate, fill
+from xagents.settings import AgentOptions, OffPolicyOptions, ReplayOptions
+
+
+class OffPolicy(BaseAgent):
+    """Agents that learn from a replay buffer, which all their policies so far have filled.
+
+    Args:
+        envs: as for every agent.
+        buffers: a `ReplayBuffer` to fill and to draw from, or as in 1.0 a list of them, whose sizes are added up; made
+            of the options when not given.
+        options: those of the agent's `Options` and of `RunOptions`.
+    """
+
+    Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
+    options: OffPolicyOptions
+
+    def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
+        given = [] if buffers is None else [buffers] if isinstance(buffers, ReplayBuffer) else list(buffers)
+        if given:
+            sizes = ('max_size', 'initial_size', 'batch_size')
+            options |= {f'buffer_{name}': sum(getattr(buffer, name) for buffer in given) for name in sizes}
+        super().__init__(envs, **options)
+        self.check_envs(self.envs, self.options)
+        self._given_buffer = given[0] if len(given) == 1 else None
+        self._experienced = False
+
+    @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check that the agent can learn in environments, before a network is built.
+
+        Raises:
+            OptionError: for actions that it does not know, or more environments than transitions in the buffer.
+        """
+        super().check_envs(envs, options)
+        assert isinstance(options, ReplayOptions)
+        if envs.n_envs > options.buffer_max_size:
+            raise OptionError(
+                'buffer_max_size',
+                f'got {options.buffer_max_size}, admits at least one transition for each of {envs.n_envs} environments',
+            )
+
+    # the replay buffer
+
+    @functools.cached_property
+    def buffer(self) -> ReplayBuffer:
+        """The replay buffer; it takes its memory when the first transitions come."""
+        if self._given_buffer is not None:
+            return self._given_buffer
+        o = self.options
+        return ReplayBuffer(
+            o.buffer_max_size,
+            o.buffer_initial_size,
+            o.buffer_batch_size,
+            n_step=o.n_step,
+            gamma=o.gamma,
+            stack=self.envs.frame_stack,
+            alpha=self.priority_alpha,
+        )
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the buffer of an agent that has not learned yet is being filled."""
+        return not (self._experienced or self.buffer.ready)
+
+    @property
+    def priority_alpha(self) -> float | None:
+        """How much priorities matter when transitions are drawn; None draws them uniformly."""
+        return None
+
+    def action_column(self) -> tuple[tuple[int, ...], Any]:
+        """Return shape and dtype of a policy's action in one environment."""
+        raise NotImplementedError
+
+    def buffer_bytes(self) -> int:
+        """Return the memory that the full replay buffer takes."""
+        o, space = self.options, self.envs.observation_space
+        prioritized = self.priority_alpha is not None
+        return memory_needed(
+            o.buffer_max_size, self.envs.n_envs, space, *self.action_column(), self.envs.frame_stack, prioritized
+        )
+
+    def prepare_run(self, **run: Any) -> None:
+        """Resolve and check the options of a run before anything is written, the memory for the replay too."""
+        super().prepare_run(**run)
+        needed, free = self.buffer_bytes(), psutil.virtual_memory().available
+        if 'buffer' not in self.__dict__ and needed > free:
+            raise OptionError(
+                'buffer_max_size',
+                f'got {self.options.buffer_max_size}, whose {gigabytes(needed)} of memory this machine has not '
+                f'({gigabytes(free)} are free), admits about {int(self.options.buffer_max_size * free / needed)}',
+            )
+
+    def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
+        """Take over the agent's parts and the counters; one that has learned fills its buffer by what it knows."""
+        super().load_record(arrays, record)
+        self._experienced = self.context.updates > 0
+
+    def notices(self) -> list[str]:
+        """Say what memory the replay buffer is going to take."""
+        if 'buffer' in self.__dict__:
+            return []
+        size = self.options.buffer_max_size
+        return [f'Replay buffer: {size} transitions, {gigabytes(self.buffer_bytes())} of memory when full']
+
+    # collecting, and drawing from the buffer
+
+    @functools.cached_property
+    def rollout(self) -> Rollout:
+        """The arrays that the steps of one iteration are written into."""
+        n_steps = math.ceil(self.options.train_frequency / self.envs.n_envs)
+        return allocate(self.envs, n_steps, {'actions': self.action_column()})
+
+    def explore(self, choose: Callable[[np.ndarray], np.ndarray]) -> Rollout:
+        """Take `train_frequency` steps, over all environments.
+
+        Args:
+            choose: from prepared observations [N, *D] to policy actions [N, …].
+
+        Returns:
+            `observations` [T + 1, N, *D], `actions`, `rewards`, `terminated`, `truncated`, `valid` [T, N, …], all as
+            the environments gave them: they are normalised when they are replayed. Overwritten by the next call.
+        """
+        rollout = self.rollout
+        fill(self, rollout, ('actions',), lambda t, observations: {'actions': choose(self.prepare(observations))})
+        self.observe_rewards(rollout)
+        if self.normalize_observations:
+            self.normalize_observations.update(rollout['observations'][:-1])
+        return dict(rollout)
+
+    def updates_for(self, steps: int) -> int:
+        """Return how many updates follow `steps` environment steps."""
+        return steps if self.options.gradient_steps < 0 else self.options.gradient_steps
+
+    def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
+        """Draw the batches of `n_updates` updates.
+
+        Args:
+            n_updates: at most as many as `updates_for` gives.
+            beta: how much importance weights correct for prioritized drawing.
+
+        Returns:
+            What `ReplayBuffer.sample` returns, [K, B, …] each, observations normalised; and the number `n_updates` of
+            the rows that are to be learned from: K is the same in every call, so that nothing is compiled anew.
+        """
+        scaled = self.normalize_rewards is not None or self.options.reward_scale != 1.0
+        batch: dict[str, Any] = self.buffer.sample(
+            n_updates,
+            self.rng('replay'),
+            room=self.updates_for(self.rollout['valid'].size),
+            beta=beta,
+            scale=self.scale_rewards if scaled else None,
+        )
+        if self.normalize_observations:
+            for name in ('observations', 'next_observations'):
+                batch[name] = self.prepare(batch[name])
+        return {**batch, 'n_updates': n_updates}
+
+    def learning(self) -> Recipe:
+        """Return the stages between a recipe's head and its tail: remember, replay, learn."""
+        return stages.replaying(self)
+
+
+def gigabytes(size: int) -> str:
+    """Return a number of bytes for people."""
+    return f'{size / 1e9:.1f} GB' if size >= 1e8 else f'{max(size / 1e6, 0.1):.1f} MB'

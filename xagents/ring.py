@@ -1,0 +1,278 @@
+"""The ring that a replay buffer is kept in: each observation once, each frame of a stack once.
+
+A ring of `rows` rows x N environments, time-major. Row t holds an observation, the action taken on it, its reward and
+its flags. The next observation of row t is the observation of row t + 1: an episode's last observation has a row of its
+own, which only reset the environment. The newest observation stands in the row where the next addition begins, the
+head. A flat row is row * N + environment; one that cannot be sampled has no flag at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from xagents.options import OptionError
+from xagents.sum_tree import SumTree
+
+VALID, TERMINATED, TRUNCATED = 1, 2, 4
+
+
+class Ring:
+    """Transitions of N environments, the newest of them.
+
+    Attributes:
+        arrays: by name, [rows, N, …]: `observations` (of stacks, the newest frame), `actions`, `rewards`, `flags` and,
+            of stacks, `ages`: how many rows back their first frame stands, at most stack - 1.
+        flat: the same arrays as [rows * N, …].
+        rows: how many there are, one more than it holds transitions of an environment.
+        n_envs: N.
+        shape: [N, *D] of the observations added.
+        stored: valid transitions added since the start.
+        count: transitions that can be sampled.
+        used: rows written so far; those beyond were never.
+        priorities: the tree in which each transition gets `new_priority` when it comes, and 0 when it is forgotten.
+        new_priority: the largest priority so far.
+
+    Args:
+        max_size: transitions over all environments, rounded down to a multiple of N.
+        batch: the first one that will be added, for its shapes.
+        stack: frames an observation; above 1 only the newest is stored.
+        prioritized: whether to keep priorities.
+
+    Raises:
+        ValueError: where observations are no stacks of as many frames.
+        OptionError: where there is no room for a transition of each environment.
+    """
+
+    def __init__(self, max_size: int, batch: Mapping[str, np.ndarray], stack: int, prioritized: bool):
+        observations, actions = batch['observations'], batch['actions']
+        self.shape, self.stack = observations.shape[1:], stack
+        self.n_envs = self.shape[0]
+        if stack > 1 and (len(self.shape) != 4 or self.shape[-1] != stack):
+            raise ValueError(f'observations: got the shape {self.shape[1:]}, takes [H, W, {stack}]')
+        details = (self.shape[1:], observations.dtype, actions.shape[2:], actions.dtype)
+        self.arrays = {
+            name: np.zeros(shape, dtype)
+            for name, (shape, dtype) in layout(max_size, self.n_envs, *details, stack).items()
+        }
+        self.flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in self.arrays.items()}
+        self.rows = len(self.arrays['flags'])
+        self.priorities = SumTree(self.rows * self.n_envs) if prioritized else None
+        self.new_priority = 1.0
+        self.stored = self.count = self.used = self._head = 0
+        self._newest = b''  # the observations in the head, whole
+        self._unknown = np.zeros(self.n_envs, bool)  # whether a stack in the head holds frames that were never seen
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Copy a batch into the ring; of more than it holds, the newest. See `ReplayBuffer.add`."""
+        observations = batch['observations']
+        if observations.shape[1:] != self.shape:
+            raise ValueError(f'observations: got the shape {observations.shape[1:]}, the buffer holds {self.shape}')
+        restarted = observations[0].tobytes() != self._newest
+        if restarted:
+            self._restart(observations[0])
+        flags = _flags_of(batch)
+        self.stored += int(np.count_nonzero(flags))
+        if self.stack > 1:
+            ages = self._follow_stacks(batch, flags)
+        self._newest = observations[-1].tobytes()
+
+        skipped = max(len(flags) - self.rows, 0)
+        start = (self._head + skipped) % self.rows
+        steps = len(flags) - 1 - skipped
+        here, after = self._span(start, steps), self._span((start + 1) % self.rows, steps)
+        self._write_flags(start, flags[skipped:])
+        self.arrays['actions'][here] = batch['actions'][skipped:]
+        self.arrays['rewards'][here] = batch['rewards'][skipped:]
+        frames = observations if self.stack == 1 else observations[..., -1]
+        self.arrays['observations'][after] = frames[skipped + 1 :]
+        if restarted or skipped:
+            self.arrays['observations'][start] = frames[skipped]
+        self.used = max(self.used, min(start + steps + 1, self.rows))
+        self._head = (start + steps) % self.rows
+        if self.stack > 1:
+            self.arrays['ages'][start] = ages[skipped]
+            self.arrays['ages'][after] = ages[skipped + 1 :]
+            self._forget_cut_stacks()
+
+    def _span(self, start: int, length: int) -> slice | np.ndarray:
+        """Return `length` rows from `start` on as an index."""
+        if start + length <= self.rows:
+            return slice(start, start + length)
+        return np.arange(start, start + length) % self.rows
+
+    def _write_flags(self, start: int, flags: np.ndarray) -> None:
+        """Write the flags of transitions and, behind them, of the head."""
+        span = self._span(start, len(flags))
+        written = self.arrays['flags']
+        self.count += int(np.count_nonzero(flags)) - int(np.count_nonzero(written[span]))
+        written[span] = flags
+        if self.priorities is not None:
+            new = np.where(flags, self.new_priority, 0.0).reshape(-1)
+            room = (self.rows - start) * self.n_envs
+            self.priorities.set_span(start * self.n_envs, new[:room])
+            if len(new) > room:
+                self.priorities.set_span(0, new[room:])
+
+    def _restart(self, first: np.ndarray) -> None:
+        """Begin anew in the environments whose observation is not the newest one; at the first addition in all."""
+        size, observed = first.nbytes // self.n_envs, first.tobytes()
+        parts = [slice(n * size, (n + 1) * size) for n in range(self.n_envs)]
+        envs = np.array([n for n, part in enumerate(parts) if observed[part] != self._newest[part]])
+        self._forget((self._head - 1) % self.rows * self.n_envs + envs)
+        if self.stack > 1:
+            self.arrays['ages'][self._head, envs] = 0
+            self._unknown[envs] = [not _repeats_one_frame(stack) for stack in first[envs]]
+
+    def _forget(self, flat_rows: np.ndarray) -> None:
+        """Never sample these again."""
+        flags = self.flat['flags']
+        self.count -= int(np.count_nonzero(flags[flat_rows]))
+        flags[flat_rows] = 0
+        if self.priorities is not None:
+            self.priorities.set(flat_rows, 0.0)
+
+    def take_observations(self, flat_rows: np.ndarray, out: np.ndarray) -> None:
+        """Write the observations of flat rows [B], which may lie beyond the ring's end, to `out` [B, *D]."""
+        frames = self.flat['observations']
+        if self.stack == 1:
+            frames.take(flat_rows, axis=0, out=out, mode='wrap')
+            return
+        ages = self.flat['ages'].take(flat_rows, mode='wrap').astype(np.int64)
+        for j in range(self.stack):
+            back = np.minimum(ages, self.stack - 1 - j) * self.n_envs
+            out[..., j] = frames.take(flat_rows - back, axis=0, mode='wrap')
+
+    # frames are shared between stacks
+
+    def _follow_stacks(self, batch: Mapping[str, np.ndarray], flags: np.ndarray) -> np.ndarray:
+        """Return the ages of all observations, uint8 [T + 1, N], and take the flags from stacks that are not all here.
+
+        A reset begins a stack if that repeats one frame. Some environments shift their frames on through a reset; of
+        others, frames were never seen, and it takes stack - 1 new ones until all are.
+        """
+        observations, longest = batch['observations'], self.stack - 1
+        ages = np.zeros(flags.shape, np.uint8)
+        ages[0] = self.arrays['ages'][self._head]
+        for t, valid in enumerate(batch['valid']):
+            flags[t, self._unknown] = 0
+            ages[t + 1] = np.minimum(ages[t] + 1, longest)
+            for n in np.flatnonzero(~valid):
+                before, after = observations[t, n], observations[t + 1, n]
+                if _repeats_one_frame(after):
+                    ages[t + 1, n], self._unknown[n] = 0, False
+                elif not np.array_equal(after[..., :-1], before[..., 1:]):
+                    ages[t + 1, n], self._unknown[n] = 0, True
+            self._unknown &= ages[t + 1] < longest
+        return ages
+
+    def _forget_cut_stacks(self) -> None:
+        """Forget the oldest rows, whose first frames were overwritten."""
+        back = np.arange(1, min(self.stack, self.rows))[:, None]
+        rows = (self._head + back) % self.rows * self.n_envs + np.arange(self.n_envs)
+        cut = rows[(self.flat['ages'][rows] >= back) & (self.flat['flags'][rows] > 0)]
+        if cut.size:
+            self._forget(cut)
+
+    # keeping
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the content as arrays; those of the ring are its own, so write them before anything is added."""
+        counters = [self.rows, self.stack, self.stored, self.count, self.used, self._head]
+        state = {name: array[: self.used] for name, array in self.arrays.items()}
+        if self.priorities is not None:
+            state['priorities'] = self.priorities.leaves[: self.used * self.n_envs]
+        state |= {'counters': np.array(counters, np.int64), 'new_priority': np.array(self.new_priority)}
+        return state | {'newest': np.frombuffer(self._newest, np.uint8), 'unknown': self._unknown.copy()}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over what `state` returned.
+
+        Raises:
+            ValueError: if it is of a ring of another size or kind.
+        """
+        rows, stack, *counters = (int(counter) for counter in state['counters'])
+        kind, own = (rows, stack, 'priorities' in state), (self.rows, self.stack, self.priorities is not None)
+        if kind != own:
+            raise ValueError(f'the saved replay buffer has (rows, stack, priorities) {kind}; expected {own}')
+        self.stored, self.count, self.used, self._head = counters
+        for name, array in self.arrays.items():
+            array[: self.used] = state[name]
+        if self.priorities is not None:
+            self.priorities.set_span(0, state['priorities'])
+        self.new_priority = float(state['new_priority'])
+        self._newest, self._unknown = np.asarray(state['newest']).tobytes(), np.array(state['unknown'], bool)
+
+
+def layout(
+    max_size: int,
+    n_envs: int,
+    observation_shape: tuple[int, ...],
+    observation_dtype: Any,
+    action_shape: tuple[int, ...],
+    action_dtype: Any,
+    stack: int,
+) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Return shape and dtype of each array of a ring.
+
+    Raises:
+        OptionError: where there is no room for a transition of each environment.
+    """
+    if max_size < n_envs:
+        raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
+    ring = (max_size // n_envs + 1, n_envs)
+    arrays: dict[str, tuple[tuple[int, ...], Any]] = {
+        'observations': ((*ring, *(observation_shape if stack == 1 else observation_shape[:-1])), observation_dtype),
+        'actions': ((*ring, *action_shape), action_dtype),
+        'rewards': (ring, np.float32),
+        'flags': (ring, np.uint8),
+    }
+    return arrays if stack == 1 else arrays | {'ages': (ring, np.uint8)}
+
+
+def memory_needed(
+    max_size: int,
+    n_envs: int,
+    observation_space: Any,
+    action_shape: tuple[int, ...],
+    action_dtype: Any,
+    stack: int = 1,
+    prioritized: bool = False,
+) -> int:
+    """Return the bytes that a replay buffer's arrays will take: all of them, ages and priorities included.
+
+    Args:
+        max_size: transitions over all environments.
+        n_envs: N.
+        observation_space: of the encoded observations; has a shape and a dtype.
+        action_shape: of one action.
+        action_dtype: of the actions.
+        stack: frames an observation; above 1 only the newest is stored.
+        prioritized: whether there are priorities.
+
+    Raises:
+        OptionError: where there is no room for a transition of each environment.
+    """
+    space = (observation_space.shape, observation_space.dtype)
+    arrays = layout(max_size, n_envs, *space, action_shape, action_dtype, stack)
+    ring = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
+    return ring + (SumTree.bytes_needed(math.prod(arrays['flags'][0])) if prioritized else 0)
+
+
+def _flags_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the flags of a batch's rows and, for the head, a row without any: uint8 [T + 1, N]."""
+    valid = batch['valid']
+    flags = np.zeros((len(valid) + 1, valid.shape[1]), np.uint8)
+    flags[:-1] = valid
+    for name, flag in (('terminated', TERMINATED), ('truncated', TRUNCATED)):
+        if np.count_nonzero(batch[name]):
+            flags[:-1] |= (batch[name] & valid) * np.uint8(flag)
+    return flags
+
+
+def _repeats_one_frame(stack: np.ndarray) -> bool:
+    """Return whether a stack [H, W, stack] holds one frame only, as after a reset."""
+    return bool((stack == stack[..., -1:]).all())

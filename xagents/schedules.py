@@ -1,0 +1,47 @@
+"""What changes during a run: learning rates, ranges, exploration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+KINDS = ('constant', 'linear', 'cosine')
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A value that goes from `start` to `end`.
+
+    Args:
+        start: the value at step 0.
+        kind: constant, linear or cosine.
+        end: the value after `steps`.
+        steps: its own length in environment steps; the run's (`schedule_steps`, `max_steps`) when not given.
+        option: the option that chooses the kind, for messages.
+    """
+
+    start: float
+    kind: str = 'constant'
+    end: float = 0.0
+    steps: int | None = None
+    option: str = 'lr_schedule'
+
+    def needs_length(self) -> bool:
+        """Return whether only the run can say how long it is."""
+        return self.kind != 'constant' and self.steps is None
+
+    def __call__(self, step: int, length: int | None) -> float:
+        """Return the value after `step` environment steps of a run whose schedules are `length` steps long."""
+        if self.kind == 'constant':
+            return self.start
+        return self.end + (self.start - self.end) * scheduled(self.kind, step / max(self.steps or length or 1, 1))
+
+
+def scheduled(kind: str, progress: float) -> float:
+    """Return the factor of a schedule, from 1 at progress 0 to 0 at progress 1: constant, linear or cosine."""
+    progress = min(max(progress, 0.0), 1.0)
+    if kind == 'linear':
+        return 1.0 - progress
+    if kind == 'cosine':
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    return 1.0

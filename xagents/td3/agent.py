@@ -1,0 +1,65 @@
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.base import OffPolicy
+from xagents.ddpg.agent import DDPG
+from xagents.networks import reinitialised
+from xagents.td3.cli import TD3Options
+
+
+class TD3(DDPG):
+    """TD3: DDPG with two critics, of which the lower counts, noise on target actions, and a policy that waits.
+
+    Args:
+        envs: as for DDPG.
+        actor_model: as for DDPG.
+        critic_model: as for DDPG.
+        critic_model_2: the second critic; one like the first with other initial weights when not given.
+        buffers: as for DDPG.
+        options: those of `TD3Options` and `RunOptions`.
+    """
+
+    Options = TD3Options
+    options: TD3Options
+
+    def __init__(
+        self,
+        envs: Any,
+        actor_model: keras.Model,
+        critic_model: keras.Model,
+        critic_model_2: keras.Model | None = None,
+        *,
+        buffers: Any = None,
+        **options: Any,
+    ):
+        OffPolicy.__init__(self, envs, buffers=buffers, **options)
+        if critic_model_2 is None:
+            critic_model_2 = reinitialised(critic_model, int(self.rng('networks').integers(2**31)))
+        self._build(actor_model, [critic_model, critic_model_2], options)
+
+    def learning_noise(self, shape: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the noise on the target policy's actions, clipped, of `shape` [K, B, A] (equation 14)."""
+        o = self.options
+        noise = np.float32(o.policy_noise_coef) * self.rng('learn').standard_normal(shape, np.float32)
+        return [noise.clip(-o.noise_clip, o.noise_clip)]
+
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+        """Return the lower of what the two target critics say, [B] (algorithm 1)."""
+        (actions,) = self.target_actor(observations)
+        actions = tf.clip_by_value(actions + noise, -1.0, 1.0)
+        return tf.reduce_min([self.target_value(critic, observations, actions) for critic in self.target_critics], 0)
+
+    def update_policy(self, observations: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Make a step of the actor, and let the targets follow, after every `policy_delay` steps of the critics."""
+        made = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
+        due = (wanted > 0) & (made % self.options.policy_delay == 0)
+        neither = {'loss/policy': tf.zeros(()), 'policy_updates': tf.zeros(())}
+        update = super().update_policy
+        return tf.cond(due, lambda: update(observations, wanted), lambda: neither)

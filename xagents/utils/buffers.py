@@ -1,0 +1,28 @@
+"""1.0's import paths of the replay buffer; `xagents.replay.ReplayBuffer` is the one there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xagents.replay import ReplayBuffer
+
+
+class ReplayBuffer1(ReplayBuffer):
+    """`ReplayBuffer` under 1.0's name; takes the same arguments."""
+
+
+class ReplayBuffer2(ReplayBuffer):
+    """`ReplayBuffer` under 1.0's name and signature.
+
+    Args:
+        max_size: transitions over all environments.
+        slots: how many things 1.0 stored of a transition; means nothing any more.
+        initial_size: as `ReplayBuffer` has it.
+        batch_size: as `ReplayBuffer` has it.
+        options: the other arguments of `ReplayBuffer`.
+    """
+
+    def __init__(
+        self, max_size: int, slots: int = 5, initial_size: int | None = None, batch_size: int = 32, **options: Any
+    ):
+        super().__init__(max_size, initial_size, batch_size, **options)
