@@ -434,26 +434,34 @@ def test_a_loaded_buffer_goes_on_as_the_saved_one(stack, alpha):
     def made():
         return ReplayBuffer(30, 1, batch_size=4, n_step=2, stack=stack, alpha=alpha)
 
-    frames, buffer = numbers(), made()
-    histories = [History(frames, stack, REPEAT) for _ in range(2)]
-    events = np.random.default_rng(0).choice([GO, GO, GO, GO, TERMINATE], size=(8, 6, 2))
-    kinds = [[UNSEEN] * 2] * 6
-    made().load(buffer.state())
-    for part in events:
-        buffer.add(collect(histories, part, kinds, False))
-        if alpha:
-            buffer.prioritize(buffer.sample(1, np.random.default_rng(3))['rows'], np.arange(4.0))
+    def read_again(buffer):
         file = io.BytesIO()
         np.savez(file, **buffer.state())
         file.seek(0)
         loaded = made()
         loaded.load(np.load(file, allow_pickle=False))
-        assert (len(loaded), loaded.stored, loaded.ready) == (len(buffer), buffer.stored, buffer.ready)
-        again = [b.sample(3, np.random.default_rng(1)) for b in (buffer, loaded)]
-        assert all((again[0][name] == again[1][name]).all() for name in again[0])
-        buffer = loaded
+        return loaded
+
+    frames, kept, reloaded = numbers(), made(), made()
+    histories = [History(frames, stack, UNSEEN) for _ in range(2)]
+    events = np.random.default_rng(0).choice([GO, GO, GO, GO, TERMINATE], size=(20, 2, 2))
+    for k, part in enumerate(events):
+        reloaded = read_again(reloaded)
+        if k == 13:
+            histories[1].reset_from_outside(UNSEEN)
+        batch = collect(histories, part, [[UNSEEN] * 2] * 2, False)
+        drawn = []
+        for buffer in (kept, reloaded):
+            buffer.add(batch)
+            if len(buffer):
+                drawn.append(buffer.sample(5, np.random.default_rng(k)))
+                if alpha:
+                    buffer.prioritize(drawn[-1]['rows'], np.arange(k, k + 20.0))
+        assert (len(kept), kept.stored, kept.ready) == (len(reloaded), reloaded.stored, reloaded.ready)
+        assert all((drawn[0][name] == drawn[1][name]).all() for name in (drawn[0] if drawn else ()))
+    assert len(drawn) == 2
     with pytest.raises(ValueError, match='saved replay buffer'):
-        ReplayBuffer(40, stack=stack, alpha=alpha).load(buffer.state())
+        ReplayBuffer(40, stack=stack, alpha=alpha).load(kept.state())
 
 
 @pytest.mark.parametrize('stack', [1, 4])
@@ -497,6 +505,9 @@ def test_ready_when_enough_was_stored():
     assert not buffer.ready
     buffer.add(random_batch(rng, 1, 3, batch['observations'][-1], masked=0.0))
     assert buffer.ready and len(buffer) == 9
+    buffer = ReplayBuffer(10, batch_size=4)
+    buffer.add(batch)
+    assert buffer.ready
 
 
 def test_outputs_are_reused_and_have_the_room_asked_for():

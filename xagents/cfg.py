@@ -223,11 +223,12 @@ def dense_network(
     outputs: Sequence[str] = ('actor', 'critic'),
     flatten: bool = False,
     output_activation: str = 'linear',
+    initializer: str = 'orthogonal',
 ) -> Network:
     """Describe a dense network without a file (`--net 256 256 --activation relu`).
 
-    It is initialised as the shipped files are: orthogonal, √2 in the trunk, 0.01 for the head called `actor`, 1 for
-    every other; `dense_network([64, 64])` is `ann-actor-critic.cfg`.
+    An orthogonal one is initialised as the shipped files are: gain √2 in the trunk, 0.01 for the head called `actor`,
+    1 for every other; `dense_network([64, 64])` is `ann-actor-critic.cfg`.
 
     Args:
         net: Widths of the trunk's layers.
@@ -236,18 +237,21 @@ def dense_network(
         outputs: Names of the outputs, in order; their sizes come from the environment.
         flatten: Flatten the observations first, which an image needs.
         output_activation: Of the outputs, one of ACTIVATIONS; `tanh` for an actor of actions from -1 to 1.
+        initializer: Of all layers, one of INITIALIZERS.
 
     Returns:
         The network.
 
     Raises:
-        ValueError: If `net`, `activation`, `output_activation` or `outputs` admits no network.
+        ValueError: If `net`, `activation`, `output_activation`, `outputs` or `initializer` admits no network.
     """
     admits = f'one or more whole numbers from 1 to {LARGEST}'
     widths = [str(width) for width in whole_numbers('net', net, admits)]
     for name, value in (('activation', activation), ('output_activation', output_activation)):
         if value not in ACTIVATIONS:
             raise wrong(name, value, ', '.join(ACTIVATIONS), ACTIVATIONS)
+    if initializer not in INITIALIZERS:
+        raise wrong('initializer', initializer, ', '.join(INITIALIZERS), INITIALIZERS)
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
         raise wrong('outputs', outputs, 'one or more different names')
     start = 'flatten' if flatten else INPUT
@@ -257,15 +261,17 @@ def dense_network(
         if not shared or trunk == start:
             prefix, trunk = 'dense' if shared else f'dense-{output}', start
             for i, width in enumerate(widths):
-                sections[f'{prefix}-{i}'] = _orthogonal(_ROOT_2, trunk) | {'units': width, 'activation': activation}
+                begin = _start(initializer, _ROOT_2, trunk)
+                sections[f'{prefix}-{i}'] = begin | {'units': width, 'activation': activation}
                 trunk = f'{prefix}-{i}'
-        head = _orthogonal(_HEAD_GAINS.get(output, '1'), trunk)
+        head = _start(initializer, _HEAD_GAINS.get(output, '1'), trunk)
         sections[f'dense-{output}'] = head | {'activation': output_activation, 'output': '1'}
     return network_of(sections, f'net {" ".join(widths)}')
 
 
-def _orthogonal(gain: str, source: str) -> dict[str, str]:
-    return {'initializer': 'orthogonal', 'gain': gain, 'from': source}
+def _start(initializer: str, gain: str, source: str) -> dict[str, str]:
+    gains = {'gain': gain} if initializer == 'orthogonal' else {}
+    return {'initializer': initializer, **gains, 'from': source}
 
 
 def _one_line(value: object) -> str:

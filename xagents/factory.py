@@ -210,9 +210,15 @@ def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], sa
                     'net', f'{envs.id} shows images, which need convolutions: give a .cfg by {network.option}'
                 )
             activation = given.get('activation') or entry.activation
-            outputs = _outputs(entry, network, given)
             descriptions.append(
-                dense_network(given['net'], activation, varied, outputs, output_activation=network.output_activation)
+                dense_network(
+                    given['net'],
+                    activation,
+                    varied,
+                    _outputs(entry, network, given),
+                    output_activation=network.output_activation,
+                    initializer=entry.initializer,
+                )
             )
         else:
             files = entry[network.option]['cnn' if envs.is_image else 'ann']

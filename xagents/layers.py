@@ -28,7 +28,7 @@ ACTIVATIONS = (
     'softsign',
     'exponential',
 )
-INITIALIZERS = ('orthogonal', 'glorot_uniform')
+INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
 LARGEST = 1_000_000  # of units, filters, sizes and strides: a slip of the finger must not ask for all the memory
 
 Shape = tuple[int, ...]
@@ -47,7 +47,8 @@ class Layer:
         size: Height and width of its kernel.
         stride: Its stride.
         activation: One of ACTIVATIONS.
-        initializer: One of INITIALIZERS, of the kernel; biases start at zero.
+        initializer: One of INITIALIZERS, of the kernel. Biases start at zero; with `fan_in_uniform` both are uniform
+            in ±1/√inputs (LeCun et al. 1998, Efficient BackProp, section 4.6; Lillicrap et al. 2016, section 7).
         gain: Factor of the orthogonal initializer.
         output: Whether the layer is an output of the model.
         init: First value of a log standard deviation.

@@ -109,7 +109,7 @@ class ModelReader:
         for index, layer in enumerate(self.network.layers):
             source = tensors[layer.source]
             called_on = [source, actions] if layer.kind == 'action' else source
-            tensors[layer.name] = self._build(layer, index, shapes[layer.name])(called_on)
+            tensors[layer.name] = self._build(layer, index, shapes[layer.name], shapes[layer.source])(called_on)
         outputs = [tensors[layer.name] for layer in self.network.outputs]
         if self.network.log_std is not None:
             outputs.append(tensors[self.network.log_std.name])
@@ -121,7 +121,7 @@ class ModelReader:
             model.optimizer.build(model.trainable_variables)
         return model
 
-    def _build(self, layer: Layer, index: int, shape: tuple[int, ...]) -> keras.layers.Layer:
+    def _build(self, layer: Layer, index: int, shape: tuple[int, ...], source: tuple[int, ...]) -> keras.layers.Layer:
         if layer.kind == 'flatten':
             return keras.layers.Flatten(name=layer.name)
         if layer.kind == 'action':
@@ -131,21 +131,25 @@ class ModelReader:
         options = {
             'name': layer.name,
             'activation': layer.activation,
-            'kernel_initializer': self._initializer(layer, index),
+            **self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2),
             'dtype': 'float32' if layer.output else None,
         }
         if layer.kind == 'dense':
             return keras.layers.Dense(shape[-1], **options)
         return keras.layers.Conv2D(layer.filters, layer.size, layer.stride, data_format='channels_last', **options)
 
-    def _initializer(self, layer: Layer, index: int) -> keras.initializers.Initializer:
-        seed = None
+    def _initializers(self, layer: Layer, index: int, fan_in: int) -> dict[str, keras.initializers.Initializer]:
+        seeds: list[int | None] = [None, None]
         if self.seed is not None:
-            # Layers of equal shapes must not get equal weights: each place has a seed of its own.
-            seed = int(np.random.SeedSequence([int(self.seed), index]).generate_state(1)[0] >> 1)
+            # Layers of equal shapes must not get equal weights: each place has seeds of its own.
+            seeds = [int(s >> 1) for s in np.random.SeedSequence([int(self.seed), index]).generate_state(2)]
         if layer.initializer == 'orthogonal':
-            return keras.initializers.Orthogonal(layer.gain, seed)
-        return keras.initializers.GlorotUniform(seed)
+            return {'kernel_initializer': keras.initializers.Orthogonal(layer.gain, seeds[0])}
+        if layer.initializer == 'glorot_uniform':
+            return {'kernel_initializer': keras.initializers.GlorotUniform(seeds[0])}
+        limit = 1.0 / math.sqrt(fan_in)
+        names = ('kernel_initializer', 'bias_initializer')
+        return {n: keras.initializers.RandomUniform(-limit, limit, s) for n, s in zip(names, seeds, strict=True)}
 
 
 def with_log_std(model: keras.Model, init: float) -> keras.Model:

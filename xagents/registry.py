@@ -60,6 +60,7 @@ class Entry(Mapping):
         help: one line for the usage page.
         variant: another form of its networks.
         activation: of `--net`'s layers.
+        initializer: likewise.
     """
 
     id: str
@@ -68,6 +69,7 @@ class Entry(Mapping):
     help: str
     variant: Variant | None = None
     activation: str = 'tanh'
+    initializer: str = 'orthogonal'
 
     @property
     def module(self) -> Any:
@@ -143,6 +145,7 @@ agents: dict[str, Entry] = {
             (_ACTOR, _critic('critic')),
             'deep deterministic policy gradient: continuous actions, few steps',
             activation='relu',
+            initializer='fan_in_uniform',
         ),
         Entry(
             'dqn',
@@ -151,6 +154,7 @@ agents: dict[str, Entry] = {
             'deep Q-network: discrete actions, few steps',
             Variant('dueling', ('advantage', 'value')),
             activation='relu',
+            initializer='fan_in_uniform',
         ),
         Entry('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
         Entry(
@@ -159,6 +163,7 @@ agents: dict[str, Entry] = {
             (_ACTOR, _critic('critic 1'), _critic('critic 2')),
             'twin delayed DDPG: continuous actions, few steps, steadier than DDPG',
             activation='relu',
+            initializer='fan_in_uniform',
         ),
     )
 }

@@ -74,8 +74,9 @@ class ReplayBuffer:
         sizes = {'buffer_initial_size': self.initial_size, 'buffer_batch_size': self.batch_size}
         counts = {'buffer_max_size': self.max_size, **sizes, 'n_step': self.n_step, 'frame_stack': self.stack}
         for name, value in counts.items():
-            if value < 1:
-                raise OptionError(name, f'got {value}, admits a whole number at least 1')
+            least = 0 if name == 'buffer_initial_size' else 1
+            if value < least:
+                raise OptionError(name, f'got {value}, admits a whole number at least {least}')
         for name, value in sizes.items():
             if value > self.max_size:
                 raise OptionError(name, f'got {value}, admits at most buffer_max_size, {self.max_size}')
