@@ -52,7 +52,8 @@ class Program:
             return compiled(*_packed(arrays, groups))
         groups = _groups(arrays)
         packed = _packed(arrays, groups)
-        compiled = self._trace(arrays, groups).get_concrete_function(*(tf.TensorSpec(t.shape, t.dtype) for t in packed))
+        traced = self._trace(arrays, groups).get_concrete_function(*(tf.TensorSpec(t.shape, t.dtype) for t in packed))
+        compiled = _directly(traced)
         result = compiled(*packed)  # XLA compiles in the first call
         self._compiled[key] = groups, compiled
         _return_memory()
@@ -72,6 +73,18 @@ class Program:
 
         # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
         return tf.function(unpacked, jit_compile=self._jit, autograph=False)
+
+
+def _directly(traced: Any) -> Callable:
+    """Return a call of a concrete function that does not look at its arguments, a third of a small call's time.
+
+    Other releases of TensorFlow may lack it, or know it by another name: then the public call does the same.
+    """
+    call = getattr(traced, '_call_flat', None)
+    if call is None:
+        return traced
+    captured = traced.captured_inputs
+    return lambda *tensors: call(list(tensors), captured)
 
 
 _NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}

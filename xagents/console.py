@@ -120,7 +120,7 @@ def bottleneck(seconds: dict[str, float]) -> str:
         'env': 'try more --n-envs; for slow environments --vector envpool or async',
         'act': 'try more --n-envs: each call acts for all of them',
         'replay': 'try a smaller batch, or more updates at a time: a larger --train-frequency',
-        'learn': 'try fewer epochs, a smaller network, or more --n-steps for each update',
+        'learn': 'try a smaller network, or fewer updates for each step',
         'rest': 'that is evaluating, saving and own stages',
     }
     worst = max(seconds, key=seconds.__getitem__)

@@ -13,7 +13,7 @@ import numpy as np
 from xagents import checkpoints
 from xagents.interruption import Interrupted, Interruption
 from xagents.options import OptionError
-from xagents.pipeline import Context, Recipe, Stage
+from xagents.pipeline import Context, Recipe, Stage, Stream, stage
 from xagents.reporting import console, history, metrics, tensorboard, wandb
 from xagents.saving import best, checkpoint, target_reached
 
@@ -69,13 +69,17 @@ def check_run(agent: BaseAgent) -> None:
 def schedule(agent: BaseAgent) -> Stage:
     """Set what changes during a run; the learning rate is reduced on plateaus, too."""
 
-    def schedule(ctx: Context) -> None:
-        for name, value in agent.schedules().items():
-            ctx.schedule[name] = value(ctx.steps, agent.schedule_steps)
-            if name != 'learning_rate':
-                ctx.logs[f'stats/{name}'] = ctx.schedule[name]
-        ctx.schedule['learning_rate'] *= ctx.plateau_factor
-        ctx.logs['learning_rate'] = ctx.schedule['learning_rate']
+    @stage
+    def schedule(stream: Stream) -> Iterator[Context]:
+        schedules, length = agent.schedules(), agent.schedule_steps
+        for ctx in stream:
+            for name, value in schedules.items():
+                ctx.schedule[name] = value(ctx.steps, length)
+                if name != 'learning_rate':
+                    ctx.logs[f'stats/{name}'] = ctx.schedule[name]
+            ctx.schedule['learning_rate'] *= ctx.plateau_factor
+            ctx.logs['learning_rate'] = ctx.schedule['learning_rate']
+            yield ctx
 
     return schedule
 
