@@ -110,3 +110,69 @@ class ConstantVector(gymnasium.vector.VectorEnv):
 
 gymnasium.register('Identity-v0', entry_point='tests.problems:Identity')
 gymnasium.register('Constant-v0', entry_point='tests.problems:Constant')
+
+
+class Arbitrary(gymnasium.Env):
+    """Observations and rewards are drawn, of any spaces; a reward has the sum of the action in it.
+
+    Args:
+        observation_space: from which observations are drawn.
+        action_space: of any kind.
+        length: steps of an episode, which is then truncated.
+    """
+
+    def __init__(self, observation_space, action_space, length=7):
+        self.observation_space, self.action_space, self.length = observation_space, action_space, length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.age = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.age += 1
+        reward = float(self.np_random.normal() + np.sum(action))
+        return self.observation_space.sample(), reward, False, self.age == self.length, {}
+
+
+class Patience(gymnasium.Env):
+    """One state. To wait earns 1 and goes on, but not beyond `limit` steps; to stop earns 6 and terminates.
+
+    With a Box, an action a from −1 to 1 stops with probability (1 + a) / 2.
+
+    With γ = 0.9, to wait for ever is worth 1 / (1 − γ) = 10, more than the 6 of stopping, and a limit that truncates
+    changes nothing of that: Q(wait) = 1 + γ max(10, 6) = 10. Where the limit terminates, a wait is the last one with
+    probability e, and Q(wait) = 1 + γ (1 − e) max(Q(wait), 6) = 1 + 5.4 (1 − e). With a limit of 1, e = 1 and it is 1.
+    With a limit of 2 and actions drawn evenly, two waits of three are the first of their episode, e = 1/3 and it is
+    4.6. Both are less than 6: to stop is right then. What a truncation is taken for decides the action.
+
+    Args:
+        end: what the limit does: 'truncate' or 'terminate'.
+        limit: steps.
+        kind: of the actions: Discrete (0 waits, 1 stops) or Box.
+    """
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, end='truncate', limit=2, kind='Discrete'):
+        self.end, self.limit = end, limit
+        self.action_space = spaces.Discrete(2) if kind == 'Discrete' else spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        self.age += 1
+        discrete = isinstance(self.action_space, spaces.Discrete)
+        stops = bool(action == 1 if discrete else self.np_random.random() < (1 + float(action[0])) / 2)
+        over = self.age == self.limit and not stops
+        terminated = stops or (over and self.end == 'terminate')
+        return np.ones(1, np.float32), 6.0 if stops else 1.0, terminated, over and not terminated, {}
+
+
+gymnasium.register('Patience-v0', entry_point='tests.problems:Patience')

@@ -86,3 +86,84 @@ def test_ppo_learns_pendulum_with_normalisation():
     )  # fmt: skip
     agent.fit(max_steps=100_000, quiet=True)
     assert agent.evaluate(episodes=20)['mean'] > -600
+
+
+# ----------------------------------------------------------------------------------------------------------- off-policy
+
+
+def make_off_policy(name, problem, kwargs, **options):
+    """Eight environments, an update for each four steps or so; plain graphs compile faster than they learn here."""
+    return xagents.make(
+        name, f'tests.problems:{problem}-v0', n_envs=8, quiet=True, env_kwargs=kwargs,
+        **{'seed': 1, 'lr': 5e-3, 'buffer_initial_size': 200, 'train_frequency': 32, 'gradient_steps': 8, **options},
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize(
+    'options',
+    [{}, {'double': True, 'dueling': True, 'prioritized': True, 'n_step': 3}, {'normalize_obs': True, 'huber': True}],
+)
+def test_dqn_learns_identity(options):
+    """A random policy earns 3.3."""
+    agent = make_off_policy('dqn', 'Identity', {}, gamma=0.5, net=[32], epsilon_decay_steps=500, **options)
+    agent.fit(max_steps=1_000)
+    assert agent.evaluate(episodes=20)['mean'] > 9.5
+
+
+def test_dqn_learns_from_images():
+    agent = make_off_policy(
+        'dqn', 'Identity', {'image': True}, gamma=0.5, lr=1e-3, epsilon_decay_steps=500, buffer_batch_size=16,
+        gradient_steps=4,
+    )  # fmt: skip
+    agent.fit(max_steps=700)
+    assert agent.evaluate(episodes=10)['mean'] > 9.0
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize('noise', ['gaussian', 'ornstein-uhlenbeck'])
+@pytest.mark.parametrize('name', ['ddpg', 'td3'])
+def test_ddpg_and_td3_learn_identity(name, noise):
+    """A random policy earns about −6, the best constant one −3.75."""
+    agent = make_off_policy(
+        name, 'Identity', {'kind': 'Box'}, gamma=0.5, net=[32], tau=0.05, noise=noise, normalize_obs=name == 'td3'
+    )
+    agent.fit(max_steps=1_200)
+    assert agent.evaluate(episodes=20)['mean'] > -0.4
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize('end, best, values', [('truncate', 0, [10.0, 6.0]), ('terminate', 1, [4.6, 6.0])])
+def test_dqn_waits_where_a_time_limit_is_no_end(end, best, values):
+    """The values are worked out in `Patience`; all actions are random, so that its shares hold."""
+    agent = make_off_policy(
+        'dqn', 'Patience', {'end': end}, gamma=0.9, lr=2e-2, net=[8], epsilon_start=1.0, epsilon_end=1.0,
+        buffer_initial_size=500, buffer_batch_size=64, gradient_steps=16, target_sync_steps=32,
+    )  # fmt: skip
+    agent.fit(max_steps=1_500)
+    shown = np.ones((1, 1), np.float32)
+    assert agent.act(shown)[0] == best
+    np.testing.assert_allclose(agent.model(shown)[0], values, atol=0.5)
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize('end, best, value', [('truncate', -1, 10.0), ('terminate', 1, 6.0)])
+def test_ddpg_waits_where_a_time_limit_is_no_end(end, best, value):
+    agent = make_off_policy(
+        'ddpg', 'Patience', {'end': end, 'limit': 1, 'kind': 'Box'}, gamma=0.9, lr=1e-2, net=[8], tau=0.2,
+        buffer_initial_size=400, gradient_steps=16,
+    )  # fmt: skip
+    agent.fit(max_steps=1_300)
+    action = agent.act(np.ones((1, 1), np.float32))
+    assert abs(action[0, 0] - best) < 0.05
+    assert abs(float(agent.critic_models[0](np.concatenate([[[1.0]], action], 1))[0, 0]) - value) < 2
+
+
+@pytest.mark.usefixtures('without_xla')
+def test_sums_of_three_rewards_are_worth_the_same():
+    """Reward 1 for ever, cut every 5 steps: 10 whatever is done, also where the cut falls within the three."""
+    agent = make_off_policy(
+        'dqn', 'Constant', {}, gamma=0.9, lr=2e-2, net=[8], n_step=3, gradient_steps=16, target_sync_steps=32
+    )
+    agent.fit(max_steps=900)
+    np.testing.assert_allclose(agent.model(np.ones((1, 1), np.float32))[0], [10, 10], atol=0.5)

@@ -288,7 +288,7 @@ WRONG = {
     '[dense-0]\nactivation=tahn\noutput=1': "[dense-0] activation: got 'tahn', admits linear, relu, tanh, ",
     '[dense-0]\nactivation=ReLU\noutput=1': '(did you mean relu?)',
     '[dense-0]\ninitializer=ortogonal\noutput=1': "[dense-0] initializer: got 'ortogonal', admits orthogonal, "
-    'glorot_uniform (did you mean orthogonal?)',
+    'glorot_uniform, fan_in_uniform (did you mean orthogonal?)',
     '[dense-0]\ninitializer=orthogonal\ngain=0\noutput=1': "[dense-0] gain: got '0', admits a number above 0",
     '[dense-0]\ninitializer=orthogonal\ngain=inf\noutput=1': "[dense-0] gain: got 'inf', admits a number above 0",
     '[dense-0]\ninitializer=orthogonal\ngain=__import__("os")\noutput=1': '[dense-0] gain: got',

@@ -213,3 +213,20 @@ def test_decoded_actions_are_what_gymnasium_takes():
     env.reset(seed=0)
     env.step(ActionDecoder(env.action_space)(np.array([[0.3]], np.float32))[0])
     assert env.unwrapped.last_u == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    'space',
+    [
+        spaces.Discrete(4, start=-1),
+        spaces.MultiDiscrete([3, 2], start=[1, 0]),
+        spaces.MultiBinary(3),
+        spaces.Box(np.float32([-2, 0]), np.float32([6, 1])),
+    ],
+    ids=str,
+)
+def test_the_inverse_of_a_decoder_gives_back_what_the_policy_drew(space):
+    decode = ActionDecoder(space)
+    space.seed(0)
+    actions = np.stack([space.sample() for _ in range(50)])
+    np.testing.assert_allclose(decode(decode.inverse(actions)), actions, rtol=1e-5, atol=1e-6)

@@ -17,7 +17,7 @@ from xagents.classic import Classic
 from xagents.console import Console
 from xagents.envs import Envs, as_envs
 from xagents.normalisation import ObservationNormalizer, RewardNormalizer
-from xagents.options import OptionError, describe, nearest, signature
+from xagents.options import OptionError, canonical, describe, nearest, signature
 from xagents.pipeline import Context, Recipe
 from xagents.rollouts import Rollout
 from xagents.running import Running
@@ -57,6 +57,7 @@ class BaseAgent(Running, Classic, Stateful):
 
     def __init__(self, envs: Any, **options: Any):
         mathematics, run = describe(self.Options), describe(RunOptions)
+        options = canonical(options, mathematics)
         for name in options:
             if name not in {**mathematics, **run}:
                 raise OptionError(name, f'is no option of {type(self).__name__}{nearest(name, {**mathematics, **run})}')
@@ -208,7 +209,7 @@ class BaseAgent(Running, Classic, Stateful):
         Returns:
             [N, …] in the shape and dtype of the environment's action space.
         """
-        self.actor.refresh()
+        self.refresh()
         encoded = self.envs.encoder(observations)
         noise = None if greedy else self.draw_noise(self.rng('sample'), (len(encoded),))
         return np.array(self.decode(self.policy(self.prepare(encoded), noise)['actions']))

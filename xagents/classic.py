@@ -107,18 +107,23 @@ class Classic:
         Args:
             actions: environment actions [N, …].
             get_observation: whether to return what was seen.
-            store_in_buffers: for agents with a replay buffer.
+            store_in_buffers: whether an agent's replay buffer remembers the step.
 
         Returns:
             Observations, actions, rewards, terminated, next observations, [N, …] each, or an empty list. In the step
             after an episode's end its environment only resets: `envs.valid` says so beforehand.
         """
-        if store_in_buffers:
+        if store_in_buffers and not hasattr(self, 'buffer'):
             raise ValueError(f'store_in_buffers: {type(self).__name__} has no replay buffer')
         before = self.get_states()
         valid = self.envs.valid.copy()
-        after, rewards, terminated, _ = self.envs.step(np.asarray(actions))
+        after, rewards, terminated, truncated = self.envs.step(np.asarray(actions))
         self.observations = after
+        if store_in_buffers:
+            row = {'actions': self.decode.inverse(actions), 'rewards': rewards, 'valid': valid}
+            row |= {'terminated': terminated, 'truncated': truncated}
+            observations = np.stack([before, after])
+            self.buffer.add({'observations': observations, **{name: np.asarray(x)[None] for name, x in row.items()}})
         self.collected_steps += int(np.count_nonzero(valid))
         self.note_episodes(self.envs.pop_episodes(), 0.0)
         if not get_observation:

@@ -116,6 +116,10 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
         typed, others = parser.parse_known_args(words)
     except argparse.ArgumentError as error:
         raise _incomplete(error, parser, options) from None
+    for option in options.values():
+        typed_names = [flag for flag in option.flags if option.aliases and flag in words]
+        if len(typed_names) > 1:
+            raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, admits one of the two')
     paths = [word for word in others if not word.startswith('-')]
     for word in others:
         if word.startswith('-') and word != '--':

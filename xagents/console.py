@@ -107,7 +107,7 @@ def status_line(ctx: Any, precision: int) -> str:
         'best reward': number(ctx.best_reward, precision),
     }
     line = ', '.join(f'{name}: {value}' for name, value in parts.items())
-    return f'{line}, {ctx.idle}' if ctx.idle else line
+    return f'{line}, {ctx.note}' if ctx.note else line
 
 
 def bottleneck(seconds: dict[str, float]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from xagents import checkpoints
 from xagents.cfg import to_text
-from xagents.options import OptionError, describe, nearest
+from xagents.options import OptionError, canonical, describe, nearest
 from xagents.paths import check_folder
 from xagents.registry import Entry, Network, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
@@ -37,6 +37,7 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
         ValueError: in one line, for anything else that is wrong with the input.
     """
     entry = find_agent(agent_id)
+    options = canonical(options, describe(entry.options))
     paths = [weights] if isinstance(weights, str) else weights
     record: dict[str, Any] = {}
     if paths is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,10 +34,9 @@ class OffPolicy(BaseAgent):
     options: OffPolicyOptions
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
-        given = [] if buffers is None else [buffers] if isinstance(buffers, ReplayBuffer) else list(buffers)
+        given = _buffers(buffers, options)
         if given:
-            sizes = ('max_size', 'initial_size', 'batch_size')
-            options |= {f'buffer_{name}': sum(getattr(buffer, name) for buffer in given) for name in sizes}
+            options |= {f'buffer_{name}': sum(getattr(buffer, name) for buffer in given) for name in _SIZES}
         super().__init__(envs, **options)
         self.check_envs(self.envs, self.options)
         self._given_buffer = given[0] if len(given) == 1 else None
@@ -63,18 +62,12 @@ class OffPolicy(BaseAgent):
     @functools.cached_property
     def buffer(self) -> ReplayBuffer:
         """The replay buffer; it takes its memory when the first transitions come."""
-        if self._given_buffer is not None:
-            return self._given_buffer
         o = self.options
-        return ReplayBuffer(
-            o.buffer_max_size,
-            o.buffer_initial_size,
-            o.buffer_batch_size,
-            n_step=o.n_step,
-            gamma=o.gamma,
-            stack=self.envs.frame_stack,
-            alpha=self.priority_alpha,
-        )
+        buffer = self._given_buffer
+        if buffer is None:
+            buffer = ReplayBuffer(o.buffer_max_size, o.buffer_initial_size, o.buffer_batch_size)
+        buffer.configure(n_step=o.n_step, gamma=o.gamma, stack=self.envs.frame_stack, alpha=self.priority_alpha)
+        return buffer
 
     @property
     def warming_up(self) -> bool:
@@ -169,14 +162,35 @@ class OffPolicy(BaseAgent):
             beta=beta,
             scale=self.scale_rewards if scaled else None,
         )
+        # the buffer's own arrays, which the next call overwrites, stay as they are
+        batch = {**batch, 'n_updates': n_updates}
         if self.normalize_observations:
             for name in ('observations', 'next_observations'):
                 batch[name] = self.prepare(batch[name])
-        return {**batch, 'n_updates': n_updates}
+        return batch
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: remember, replay, learn."""
         return stages.replaying(self)
+
+
+_SIZES = ('max_size', 'initial_size', 'batch_size')
+
+
+def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
+    """Return the buffers that were handed over.
+
+    Raises:
+        OptionError: where they are something else, or their sizes are given once more.
+    """
+    given = [] if buffers is None else list(buffers) if isinstance(buffers, list | tuple) else [buffers]
+    for buffer in given:
+        if not isinstance(buffer, ReplayBuffer):
+            raise OptionError('buffers', f'got a {type(buffer).__name__}, admits a ReplayBuffer or a list of them')
+    twice = [name for name in (*(f'buffer_{name}' for name in _SIZES), 'learning_starts') if name in options]
+    if given and twice:
+        raise OptionError(twice[0], f'got {options[twice[0]]} beside buffers, which have sizes of their own')
+    return given
 
 
 def gigabytes(size: int) -> str:

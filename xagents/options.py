@@ -220,6 +220,22 @@ def describe(declaration: type) -> dict[str, Option]:
     return dict(_describe_all(declaration))
 
 
+def canonical(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    """Return `given` with every option under its own name, where it has others.
+
+    Raises:
+        OptionError: where one was given under two names.
+    """
+    other_names = {alias: option.name for option in known.values() for alias in option.aliases}
+    names: dict[str, Any] = {}
+    for given_name, value in given.items():
+        name = other_names.get(given_name, given_name)
+        if name in names:
+            raise OptionError(given_name, f'is another name of {name}, admits one of the two')
+        names[name] = value
+    return names
+
+
 @functools.cache
 def _describe_all(declaration: type) -> dict[str, Option]:
     hints = typing.get_type_hints(declaration)
@@ -250,14 +266,10 @@ class Options:
             OptionError: for an unknown name or a value that is not admitted.
         """
         known = describe(cls)
-        other_names = {alias: option.name for option in known.values() for alias in option.aliases}
         checked: dict[str, Any] = {}
-        for given_name, value in (given or {}).items():
-            name = other_names.get(given_name, given_name)
+        for name, value in canonical(given or {}, known).items():
             if name not in known:
-                raise OptionError(given_name, f'is no option here{nearest(given_name, [*known, *other_names])}')
-            if name in checked:
-                raise OptionError(given_name, f'is another name of {name}, admits one of the two')
+                raise OptionError(name, f'is no option here{nearest(name, known)}')
             checked[name] = known[name].check(value)
         for name in checked:
             if known[name].instead_of in checked and checked[name] is not None:

@@ -72,7 +72,8 @@ class Context:
         checked: whether the mean is looked at in this iteration.
         new_best: the best before this one, where this iteration set a new one.
         schedule: the values that `schedule` set for this iteration.
-        idle: why there is nothing to learn from in this iteration; empty where there is.
+        idle: whether there is nothing to learn from in this iteration.
+        note: what stands at the end of the status line.
         messages: lines for the console.
         logs: what the user's loop and the monitors get, floats by name.
         stop: why the run ends after this iteration; empty where it goes on.
@@ -96,7 +97,8 @@ class Context:
     checked: bool = False
     new_best: float | None = None
     schedule: dict[str, float] = dataclasses.field(default_factory=dict)
-    idle: str = ''
+    idle: bool = False
+    note: str = ''
     messages: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, float] = dataclasses.field(default_factory=dict)
     stop: str = ''

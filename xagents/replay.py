@@ -59,9 +59,21 @@ class ReplayBuffer:
     ):
         self.max_size, self.batch_size = max_size, batch_size
         self.initial_size = max_size if initial_size is None else initial_size
+        self._ring: Ring | None = None
+        self.configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
+
+    def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
+        """Change how it is sampled; see the class for the arguments.
+
+        Raises:
+            OptionError: for values out of range.
+            ValueError: where transitions are already stored in another form.
+        """
+        ring = self._ring
+        if ring is not None and (ring.stack, ring.priorities is not None) != (stack, alpha is not None):
+            raise ValueError('buffers: got one that is filled with other frame stacks, or with or without priorities')
         self.n_step, self.gamma, self.stack, self.alpha = n_step, gamma, stack, alpha
         self._check()
-        self._ring: Ring | None = None
         self._outputs: dict[int, dict[str, np.ndarray]] = {}
         self._flat_outputs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         self._powers = (gamma ** np.arange(n_step)).astype(np.float32)

@@ -119,7 +119,7 @@ def console(agent: BaseAgent) -> Stage:
                 if old_best is not None and not told and screen.due():
                     screen.event(best_line(old_best, ctx.best_reward, run.display_precision))
                     old_best, told = None, True  # the next line says how the run stands
-                elif (ctx.checked or ctx.idle or screen.bar) and screen.due():
+                elif (ctx.checked or ctx.note or screen.bar) and screen.due():
                     screen.status(status_line(ctx, run.display_precision), ctx.steps)
                     told = False
                 yield ctx

@@ -253,6 +253,19 @@ class ActionDecoder:
         """
         return self._decode(policy_actions)
 
+    def inverse(self, actions: Any) -> np.ndarray:
+        """Return the policy actions, int32 [N] or float32 or int32 [N, k], of an environment's [N, …]."""
+        actions = np.asarray(actions)
+        if isinstance(self.space, spaces.Discrete):
+            return (actions - self._start).astype(np.int32)
+        if not isinstance(self.space, spaces.Box):
+            return (actions - self._start).reshape(len(actions), -1).astype(np.int32)
+        return (
+            ((actions - self._middle) / np.where(self._half, self._half, 1.0))
+            .reshape(len(actions), -1)
+            .astype(np.float32)
+        )
+
     def _index(self, actions: Any) -> np.ndarray:
         if type(actions) is not np.ndarray or actions.dtype != self._dtype:
             actions = np.asarray(actions, self._dtype)

@@ -187,13 +187,11 @@ def replay(agent: OffPolicy) -> Stage:
         ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
         ctx.logs['stats/updates_per_step'] = ctx.updates / max(ctx.steps, 1)
         if not buffer.ready:
-            ctx.idle = f'filling the replay buffer: {buffer.stored} of {max(buffer.initial_size, buffer.batch_size)}'
+            ctx.note = f'filling the replay buffer: {buffer.stored} of {max(buffer.initial_size, buffer.batch_size)}'
+        ctx.idle = not (buffer.ready and steps)
+        if ctx.idle:
             return
-        updates = agent.updates_for(steps)
-        if not updates:
-            ctx.idle = 'environments were reset'
-            return
-        ctx.batch = agent.replay(updates, **_named(ctx.schedule, ('beta',)))
+        ctx.batch = agent.replay(agent.updates_for(steps), **_named(ctx.schedule, ('beta',)))
         ctx.logs['seconds/replay'] = time.perf_counter() - start
 
     return replay

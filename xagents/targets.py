@@ -48,7 +48,7 @@ class TargetNetwork:
         """Become equal to the network where the scalar `wanted` is true (Mnih et al. 2015, algorithm 1)."""
         self._vector.assign(tf.where(wanted, flat_parameters(self._model), self._vector))
 
-    def follow(self, tau: float) -> None:
+    def follow(self, tau: float | tf.Tensor) -> None:
         """Move by the fraction `tau` towards the network (Polyak averaging; Lillicrap et al. 2016, algorithm 1)."""
         self._vector.assign((1.0 - tau) * self._vector + tau * flat_parameters(self._model))
 

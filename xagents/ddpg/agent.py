@@ -242,7 +242,7 @@ class DDPG(OffPolicy):
             loss = -tf.reduce_mean(value(self.critic_models[0], observations, actions))
         self.actor_step(tape, loss, wanted > 0)
         for target in (self.target_actor, *self.target_critics):
-            target.follow(self.options.tau)
+            target.follow(self.options.tau * wanted)
         return {'loss/policy': loss, 'policy_updates': tf.ones(())}
 
     @staticmethod

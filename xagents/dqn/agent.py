@@ -229,6 +229,11 @@ class DQN(OffPolicy):
         advantages, value = outputs
         return value + advantages - tf.reduce_mean(advantages, 1, keepdims=True)
 
+    def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
+        """Take over the agent's parts and the counters; the target network that came along is as old as they."""
+        super().load_record(arrays, record)
+        self.synced_steps = self.context.steps
+
     def parts(self) -> dict[str, Any]:
         """Return what has a state of its own: also the target network."""
         return {**super().parts(), 'target': self.target}
