@@ -19,6 +19,9 @@ from xagents.replay import ReplayBuffer, memory_needed
 from xagents.rollouts import Rollout, allocate, fill
 from xagents.settings import AgentOptions, OffPolicyOptions, ReplayOptions
 
+# what an update needs of each transition: columns [K, B, …] of what `replay` returns
+TRANSITION = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
+
 
 class OffPolicy(BaseAgent):
     """Agents that learn from a replay buffer, which all their policies so far have filled.

@@ -15,6 +15,7 @@ from xagents.compiling import Actor, Program, has_convolutions, network_input
 from xagents.ddpg.cli import DDPGOptions
 from xagents.envs import Envs
 from xagents.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
+from xagents.off_policy import TRANSITION
 from xagents.optimisation import GradientStep, repeated, take_compiled
 from xagents.options import OptionError
 from xagents.rollouts import Rollout
@@ -142,8 +143,7 @@ class DDPG(OffPolicy):
         Returns:
             The metrics by name: means over the updates.
         """
-        names = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
-        arrays = [*(batch[name] for name in names), *self.learning_noise(batch['actions'].shape)]
+        arrays = [*(batch[name] for name in TRANSITION), *self.learning_noise(batch['actions'].shape)]
         acting, metrics = self._update(*arrays, batch['n_updates'], learning_rate)
         self.actor.refresh(acting.numpy())
         logs = dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
@@ -155,50 +155,29 @@ class DDPG(OffPolicy):
         """Return the randomness of the updates for actions of `shape` [K, B, A]: none."""
         return []
 
-    def update(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        next_observations: tf.Tensor,
-        discounts: tf.Tensor,
-        *others: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def update(self, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """All updates of one call, compiled: returns the acting weights and the metrics.
 
         Args:
-            observations: [K, B, *D]
-            actions: [K, B, A]
-            rewards: [K, B], n-step sums
-            next_observations: [K, B, *D]
-            discounts: [K, B], γ^n, 0 where the episode terminated
-            others: the noise of the updates [K, B, A] where there is any; how many of the K updates are made, the
-                learning rate.
+            arguments: the columns of `TRANSITION` [K, B, …] and of `learning_noise`; how many of the K updates are made,
+                the learning rate.
         """
-        *noise, n_updates, learning_rate = others
+        *columns, n_updates, learning_rate = arguments
         for step in (self.actor_step, *self.critic_steps):
             step.optimizer.learning_rate.assign(learning_rate)
-        transitions = [observations, actions, rewards, next_observations, discounts, *noise]
+        names = (*TRANSITION, 'noise')[: len(columns)]
 
-        def one(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            return self.update_once(*(x[k] for x in transitions))
+        def update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+            return self.update_once({name: x[k] for name, x in zip(names, columns, strict=True)})
 
-        metrics, _ = repeated(one, n_updates, self.METRICS, observations.shape[:2])
+        metrics, _ = repeated(update, n_updates, self.METRICS, columns[0].shape[:2])
         return self.actor.published(), metrics
 
-    def update_once(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        next_observations: tf.Tensor,
-        discounts: tf.Tensor,
-        noise: tf.Tensor | None = None,
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Make a gradient step of the critics, then one of the actor; return metrics and TD errors [B]."""
-        observations, next_observations = network_input(observations), network_input(next_observations)
-        goal = rewards + discounts * self.next_values(next_observations, noise)
-        metrics, errors = self.update_critics(observations, actions, goal)
+    def update_once(self, batch: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Make a step of the critics, then of the actor, on a batch, [B, …] each; return metrics and TD errors [B]."""
+        observations, next_observations = (network_input(batch[n]) for n in ('observations', 'next_observations'))
+        goal = batch['rewards'] + batch['discounts'] * self.next_values(next_observations, batch.get('noise'))
+        metrics, errors = self.update_critics(observations, batch['actions'], goal)
         return {**metrics, **self.update_policy(observations, metrics['updates'])}, errors
 
     def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:

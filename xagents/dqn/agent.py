@@ -13,6 +13,7 @@ from xagents.base import OffPolicy
 from xagents.compiling import Actor, Program, has_convolutions, network_input
 from xagents.dqn.cli import DQNOptions
 from xagents.envs import Envs
+from xagents.off_policy import TRANSITION
 from xagents.optimisation import GradientStep, repeated, take_compiled
 from xagents.options import OptionError
 from xagents.rollouts import Rollout
@@ -138,8 +139,7 @@ class DQN(OffPolicy):
         every = self.options.target_sync_steps
         due = steps // every > self.synced_steps // every
         self.synced_steps = steps
-        names = ('observations', 'actions', 'rewards', 'next_observations', 'discounts', 'weights')
-        arrays = [batch[name] for name in names if name in batch]
+        arrays = [batch[name] for name in self.columns]
         acting, metrics, errors = self._update(*arrays, batch['n_updates'], float(due), learning_rate)
         if self.options.prioritized:
             drawn = slice(batch['n_updates'])
@@ -147,54 +147,38 @@ class DQN(OffPolicy):
         self.actor.refresh(acting.numpy())
         return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
 
-    def update(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        next_observations: tf.Tensor,
-        discounts: tf.Tensor,
-        *others: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What an update needs of each transition."""
+        return (*TRANSITION, 'weights') if self.options.prioritized else TRANSITION
+
+    def update(self, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """All updates of one call, compiled: returns the acting weights, the metrics and the TD errors [K, B].
 
         Args:
-            observations: [K, B, *D]
-            actions: [K, B]
-            rewards: [K, B], n-step sums
-            next_observations: [K, B, *D]
-            discounts: [K, B], γ^n, 0 where the episode terminated
-            others: importance weights [K, B] where replay is prioritized; how many of the K updates are made, whether
-                the target network is copied first, the learning rate.
+            arguments: the `columns` [K, B, …]; how many of the K updates are made, whether the target network is copied
+                first, the learning rate.
         """
-        *weights, n_updates, due, learning_rate = others
+        *columns, n_updates, due, learning_rate = arguments
         self.step.optimizer.learning_rate.assign(learning_rate)
         self.target.copy_if(due > 0)
-        transitions = [observations, actions, rewards, next_observations, discounts, *weights]
 
-        def one(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            return self.update_once(*(x[k] for x in transitions))
+        def update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+            return self.update_once({name: x[k] for name, x in zip(self.columns, columns, strict=True)})
 
-        metrics, errors = repeated(one, n_updates, self.METRICS, observations.shape[:2])
+        metrics, errors = repeated(update, n_updates, self.METRICS, columns[0].shape[:2])
         return self.actor.published(), metrics, errors
 
-    def update_once(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        next_observations: tf.Tensor,
-        discounts: tf.Tensor,
-        weights: tf.Tensor | None = None,
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Make one gradient step on a batch; return its metrics and its TD errors [B]."""
-        goal = rewards + discounts * self.next_values(network_input(next_observations))
+    def update_once(self, batch: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Make one gradient step on a batch, [B, …] each; return its metrics and its TD errors [B]."""
+        next_values = self.next_values(network_input(batch['next_observations']))
+        goal = batch['rewards'] + batch['discounts'] * next_values
         with tf.GradientTape() as tape:
-            q = self.q_values(self.outputs(network_input(observations)))
-            chosen = tf.gather(q, actions, batch_dims=1)
+            q = self.q_values(self.outputs(network_input(batch['observations'])))
+            chosen = tf.gather(q, batch['actions'], batch_dims=1)
             errors = goal - chosen
             losses = huber(errors) if self.options.huber else errors**2
-            loss = tf.reduce_mean(losses if weights is None else weights * losses)
+            loss = tf.reduce_mean(losses * batch.get('weights', 1.0))
         norm, applied, refused = self.step(tape, loss)
         metrics = {
             'updates': applied,
