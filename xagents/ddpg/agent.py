@@ -159,8 +159,8 @@ class DDPG(OffPolicy):
         """All updates of one call, compiled: returns the acting weights and the metrics.
 
         Args:
-            arguments: the columns of `TRANSITION` [K, B, …] and of `learning_noise`; how many of the K updates are made,
-                the learning rate.
+            arguments: the columns of `TRANSITION` [K, B, …] and of `learning_noise`; how many of the K updates are
+                made, the learning rate.
         """
         *columns, n_updates, learning_rate = arguments
         for step in (self.actor_step, *self.critic_steps):
