@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from xagents import checkpoints
 from xagents.cfg import to_text
 from xagents.options import OptionError, canonical, describe, nearest
@@ -186,7 +188,7 @@ def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], descripti
                 description,
                 output_units=[units[name] for name in _outputs(entry, network, options)],
                 input_shape=shape,
-                seed=options.seed + i,
+                seed=_network_seed(options.seed, i),
                 action_units=units['actor'] if joins else None,
             )
             models.append(reader.build_model())
@@ -239,6 +241,11 @@ def _outputs(entry: Entry, network: Network, options: Any) -> tuple[str, ...]:
 
 def _switches(entry: Entry) -> set[str]:
     return {entry.variant.option} if entry.variant else set()
+
+
+def _network_seed(seed: int, index: int) -> int:
+    """Return the seed of one network's weights: neither two networks of an agent nor two agents share any."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0]) if index else seed
 
 
 def _convolves(network: Any) -> bool:
