@@ -117,8 +117,7 @@ def test_updates_start_when_enough_is_stored_and_not_before(n_envs, initial, bat
 
     agent.fit(max_steps=60, recipe=agent.recipe().after('replay', look))
     filling = [note for _, note, _ in seen if note]
-    wanted = max(40 if initial is None else initial, batch_size)
-    assert filling[0] == f'filling the replay buffer: {n_envs} of {wanted}'
+    assert filling[0] == f'filling the replay buffer: {n_envs} of {first}'
     for stored, note, idle in seen:
         assert note.startswith('filling') == (stored < first) and (idle or not note)
     assert agent.context.updates == sum(b['n_updates'] for b in agent.batches) > 0
@@ -547,7 +546,7 @@ def test_refused_by_name_before_a_network_is_built(name, env, options, option, m
 
 
 def test_actions_without_bounds_are_refused():
-    with pytest.raises(OptionError, match=r'has actions without bounds, td3 admits bounded ones \(try ppo\)'):
+    with pytest.raises(OptionError, match=r'has actions without finite bounds, td3 admits bounded ones \(try ppo\)'):
         xagents.make('td3', lambda **_: Arbitrary(VECTOR, UNBOUNDED))
 
 
@@ -658,3 +657,72 @@ def test_a_loop_of_ones_own_fills_the_buffer_by_steps_of_the_environment(without
     assert agent.buffer.stored == agent.collected_steps
     batch = agent.buffer.sample(4, np.random.default_rng(0))
     assert set(np.unique(batch['actions'])) == {0, 1} and before.shape[1:] == batch['observations'].shape[2:]
+
+
+def test_a_stage_may_change_observations_before_they_are_remembered(without_xla):
+    agent = make('td3', n_envs=2)
+
+    def tremble(ctx):
+        ctx.batch['observations'] = ctx.batch['observations'] + agent.rng('tremble').normal(size=3).astype(np.float32)
+
+    agent.fit(max_steps=60, recipe=agent.recipe().before('remember', tremble))
+    assert len(agent.buffer) == agent.buffer.stored == 60
+
+
+def test_environments_that_were_reset_in_between_lose_their_newest_transition(without_xla):
+    agent = make('dqn', n_envs=2)
+    for _ in agent.train_iter(max_steps=20):
+        pass
+    known = len(agent.buffer)
+    agent.reset_envs()
+    agent.fit(max_steps=22)
+    assert len(agent.buffer) == known, 'two were forgotten, two came'
+
+
+def test_weights_that_come_without_a_state_take_their_targets_along(tmp_path, without_xla):
+    paths = [str(tmp_path / f'{name}.tf') for name in ('actor', 'one', 'two')]
+    make('td3').fit(max_steps=30, checkpoints=paths)
+    (tmp_path / 'actor.tf.state.npz').unlink()
+    agent = make('td3', weights=paths)
+    for model, target in zip(agent.output_models, (agent.target_actor, *agent.target_critics), strict=True):
+        expected = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
+        np.testing.assert_array_equal(target.state()['parameters'], expected)
+
+
+def test_weights_given_before_the_first_update_reach_the_target(without_xla):
+    agent = make('dqn')
+    agent.model.set_weights([w + 1 for w in agent.model.get_weights()])
+    agent.prepare_run(max_steps=1)
+    expected = np.concatenate([v.numpy().ravel() for v in agent.model.trainable_variables])
+    np.testing.assert_array_equal(agent.target.state()['parameters'], expected)
+
+
+def test_no_two_networks_of_neighbouring_seeds_start_alike():
+    kernels = [model.get_weights()[0].tobytes() for seed in (1, 2, 3) for model in make('td3', seed=seed).output_models]
+    assert len(set(kernels)) == 9
+
+
+def test_a_run_that_ends_before_it_learns_says_so(capsys):
+    make('dqn', buffer_initial_size=100, quiet=False).fit(max_steps=20)
+    assert 'Nothing will be learned: the buffer is filled by 100 transitions first' in capsys.readouterr().out
+
+
+def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):
+    from xagents import memory
+
+    monkeypatch.setattr(memory, 'CONTROL_GROUP', tmp_path)
+    free = memory.free_memory()
+    assert free > 1e6, 'without a control group, that of the machine'
+    (tmp_path / 'memory.max').write_text('5000\n')
+    (tmp_path / 'memory.current').write_text('2000\n')
+    assert memory.free_memory() == 3000
+    (tmp_path / 'memory.max').write_text('max\n')
+    assert memory.free_memory() > 1e6
+
+
+def test_a_dueling_network_is_not_restored_as_another(tmp_path, without_xla):
+    path = str(tmp_path / 'a.tf')
+    make('dqn', dueling=True).fit(max_steps=10, checkpoints=[path])
+    with pytest.raises(OptionError, match=r'dueling: got False, but .*a.tf was trained with True'):
+        make('dqn', weights=[path], net=None, dueling=False)
+    assert make('dqn', weights=[path], net=None).options.dueling

@@ -523,15 +523,16 @@ def test_acting_uses_the_new_weights(name):
     np.testing.assert_allclose(agent.actor(shown)[0], np.asarray(agent.output_models[0](shown)), atol=1e-5)
 
 
-@pytest.mark.parametrize('name', ['dqn', 'td3'])
-def test_compiled_updates_equal_eager_ones_and_are_compiled_once(name, monkeypatch):
+@pytest.mark.parametrize('name, k', [('dqn', 3), ('td3', 3), ('ddpg', 1)])
+def test_compiled_updates_equal_eager_ones_and_are_compiled_once(name, k, monkeypatch):
     """Whatever their number and the learning rate."""
-    batch = batches(name, 3)
+    batch = batches(name, k)
     compiled, other = (make(name, plain=False, **FULL[name]) for _ in range(2))
-    logs = [learn(compiled, {**batch, 'n_updates': n}) for n in (3, 1, 2)]
+    numbers = (3, 1, 2) if k > 1 else (1, 1)
+    logs = [learn(compiled, {**batch, 'n_updates': n}) for n in numbers]
     assert compiled._update.traces == 1
     monkeypatch.setattr(Program, '__call__', run_eagerly)
-    expected = [learn(other, {**batch, 'n_updates': n}) for n in (3, 1, 2)]
+    expected = [learn(other, {**batch, 'n_updates': n}) for n in numbers]
     close(everything(compiled), everything(other), rtol=1e-3, atol=1e-5)
     for log, same in zip(logs, expected, strict=True):
         assert log == {k: pytest.approx(v, rel=1e-3) for k, v in same.items()}
@@ -561,3 +562,45 @@ def keras_critic():
     layer = keras.Input((D + A,))
     hidden = keras.layers.Dense(4, 'tanh', kernel_initializer=keras.initializers.GlorotUniform(3))(layer)
     return keras.Model(layer, keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(4))(hidden))
+
+
+@pytest.mark.usefixtures('eager')
+def test_critics_make_their_steps_together_or_not_at_all():
+    agent = make('td3', plain=False, policy_delay=1)
+    learn(agent, batches('td3'))
+    wrong = agent.critic_models[1]
+    wrong.set_weights([w * 1e30 for w in wrong.get_weights()])  # the second one's loss overflows
+    before = everything(agent)
+    logs = learn(agent, batches('td3', seed=5))
+    assert logs == {'updates': 0, 'stats/refused': 1}, 'of no update there is no loss'
+    for now, then in zip(everything(agent), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.usefixtures('eager')
+def test_a_policy_whose_gradient_is_not_finite_stays_and_so_do_the_targets(monkeypatch):
+    agent = make('ddpg', plain=False)
+    disturb_targets(agent)
+    actor, goals = agent.actor_model.get_weights(), [t.state()['parameters'] for t in targets(agent)]
+    real = agent.actor_step.gradient
+    monkeypatch.setattr(agent.actor_step, 'gradient', lambda *a: (*real(*a)[:2], tf.constant(False)))
+    logs = learn(agent, batches('ddpg'))
+    assert (logs['updates'], logs['stats/refused']) == (1, 1) and 'loss/policy' not in logs
+    for now, then in zip(agent.actor_model.get_weights(), actor, strict=True):
+        np.testing.assert_array_equal(now, then)
+    for target, goal in zip(targets(agent), goals, strict=True):
+        np.testing.assert_array_equal(target.state()['parameters'], goal)
+
+
+@pytest.mark.usefixtures('eager')
+def test_networks_that_are_compiled_keep_their_own_learning_rates():
+    rates = (1e-3, 1e-2)
+    models = [
+        network(D, [A], 1, 'tanh', keras.optimizers.Adam(rates[0])),
+        network(D + A, [1], 2, optimizer=keras.optimizers.Adam(rates[1])),
+    ]
+    envs = xagents.create_envs(lambda **_: Arbitrary(spaces.Box(-1, 1, (D,), np.float32), BOX), 2)
+    agent = xagents.DDPG(envs, *models, seed=0)
+    agent.learn(batches('ddpg'), learning_rate=agent.options.lr / 2)
+    steps = (agent.actor_step, *agent.critic_steps)
+    assert [float(step.optimizer.learning_rate) for step in steps] == [pytest.approx(rate / 2) for rate in rates]

@@ -85,6 +85,7 @@ class BaseAgent(Running, Classic, Stateful):
         self.creation = {}
         self.networks = []
         self.observations = None
+        self.restarted = False
         self.collected = []
         self.collected_steps = 0
         self.seconds = {'env': 0.0, 'act': 0.0}

@@ -17,6 +17,7 @@ class Classic:
     """A run's counters as attributes, and the steps of 1.0's loop as methods."""
 
     observations: np.ndarray | None
+    restarted: bool
     collected: list[EndedEpisode]
     collected_steps: int
 
@@ -92,6 +93,7 @@ class Classic:
         """Begin a new episode in every environment."""
         seed = int(self.rng('env').integers(2**31))
         self.observations = self.envs.reset(seed)
+        self.restarted = True
 
     def get_states(self) -> np.ndarray:
         """Return the observations [N, *D] that the environments stand at."""

@@ -12,6 +12,7 @@ from rich.console import Console as Terminal
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 0.5
+SECONDS_WITHOUT_A_LINE = 10.0
 
 
 class Console:
@@ -64,6 +65,11 @@ class Console:
     def due(self) -> bool:
         """Return whether the last line is old enough for another one."""
         return time.monotonic() - self._last >= SECONDS_BETWEEN_LINES
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was shown for so long that people wonder."""
+        return time.monotonic() - self._last >= SECONDS_WITHOUT_A_LINE
 
     def event(self, line: str) -> None:
         """Print a line about a change; it counts as a status line."""
@@ -121,7 +127,7 @@ def bottleneck(seconds: dict[str, float]) -> str:
         'act': 'try more --n-envs: each call acts for all of them',
         'replay': 'try a smaller batch, or more updates at a time: a larger --train-frequency',
         'learn': 'try a smaller network, or fewer updates for each step',
-        'rest': 'that is evaluating, saving and own stages',
+        'rest': 'that is the loop itself, evaluating, saving and own stages',
     }
     worst = max(seconds, key=seconds.__getitem__)
     shares = ', '.join(f'{names[k]} {100 * v / total:.0f} %' for k, v in seconds.items())

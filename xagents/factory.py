@@ -54,10 +54,12 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
     _check_files(groups, entry, continued=paths is not None)
     envs = _environments(groups['environment'])
     try:
-        trained = record.get('options', {})
-        network_given = {*_NETWORK, *entry.models} & given.keys()
-        network_given |= {name for name in _switches(entry) & given.keys() if given[name] != trained.get(name)}
-        saved = [] if network_given else record.get('networks', [])
+        trained, saved_networks = record.get('options', {}), record.get('networks', [])
+        network_given = {name for name in (*_NETWORK, *entry.models) if given.get(name) is not None}
+        for name in _switches(entry) & given.keys():
+            if paths and saved_networks and given[name] != bool(trained.get(name)):
+                raise OptionError(name, f'got {given[name]}, but {paths[0]} was trained with {not given[name]}')
+        saved = [] if network_given else saved_networks
         descriptions = _descriptions(entry, envs, groups, saved)
         agent = _build(entry, envs, groups, descriptions)
         agent.seed_given = agent._seed_said = given.get('seed') is not None
@@ -209,9 +211,8 @@ def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], sa
             descriptions.append(parse_network(groups['models'][network.option]))
         elif given.get('net'):
             if envs.is_image:
-                raise OptionError(
-                    'net', f'{envs.id} shows images, which need convolutions: give a .cfg by {network.option}'
-                )
+                flag = '--' + network.option.replace('_', '-')
+                raise OptionError('net', f'{envs.id} shows images, which need convolutions: give a .cfg by {flag}')
             activation = given.get('activation') or entry.activation
             descriptions.append(
                 dense_network(

@@ -2,7 +2,8 @@
 
 Statistics change between rollouts and never within one: a rollout's observations must be scaled by the same numbers
 when they are acted on and when they are learned from, or the log-probabilities of acting would belong to other inputs
-than those of learning. So `update` is called once a rollout, and `__call__` as often as one likes.
+than those of learning. So `update` is called once a rollout, and `__call__` as often as one likes. A replay buffer
+keeps raw observations, which are scaled by the present numbers whenever they are learned from.
 """
 
 from __future__ import annotations

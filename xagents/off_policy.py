@@ -8,16 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import psutil
 
 from xagents import stages
 from xagents.agent import BaseAgent
 from xagents.envs import Envs
+from xagents.memory import free_memory, gigabytes
 from xagents.options import OptionError
 from xagents.pipeline import Recipe
 from xagents.replay import ReplayBuffer, memory_needed
 from xagents.rollouts import Rollout, allocate, fill
 from xagents.settings import AgentOptions, OffPolicyOptions, ReplayOptions
+from xagents.targets import TargetNetwork
 
 # what an update needs of each transition: columns [K, B, …] of what `replay` returns
 TRANSITION = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
@@ -35,6 +36,7 @@ class OffPolicy(BaseAgent):
 
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
     options: OffPolicyOptions
+    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
         given = _buffers(buffers, options)
@@ -97,8 +99,12 @@ class OffPolicy(BaseAgent):
     def prepare_run(self, **run: Any) -> None:
         """Resolve and check the options of a run before anything is written, the memory for the replay too."""
         super().prepare_run(**run)
-        needed, free = self.buffer_bytes(), psutil.virtual_memory().available
-        if 'buffer' not in self.__dict__ and needed > free:
+        if not self.context.updates:
+            for part in self.parts().values():
+                if isinstance(part, TargetNetwork):
+                    part.copy()  # its network may have been given other weights since
+        needed, free = self.buffer_bytes(), free_memory()
+        if not self.buffer.stored and needed > free:
             raise OptionError(
                 'buffer_max_size',
                 f'got {self.options.buffer_max_size}, whose {gigabytes(needed)} of memory this machine has not '
@@ -109,13 +115,22 @@ class OffPolicy(BaseAgent):
         """Take over the agent's parts and the counters; one that has learned fills its buffer by what it knows."""
         super().load_record(arrays, record)
         self._experienced = self.context.updates > 0
+        for name, part in self.parts().items():
+            if isinstance(part, TargetNetwork) and f'{name}/parameters' not in arrays:
+                part.copy()  # weights that came alone
 
     def notices(self) -> list[str]:
         """Say what memory the replay buffer is going to take."""
-        if 'buffer' in self.__dict__:
+        if self.buffer.stored:
             return []
-        size = self.options.buffer_max_size
-        return [f'Replay buffer: {size} transitions, {gigabytes(self.buffer_bytes())} of memory when full']
+        size, last = self.options.buffer_max_size, self.run.max_steps
+        lines = [f'Replay buffer: {size} transitions, {gigabytes(self.buffer_bytes())} of memory when full']
+        if last is not None and last - self.context.steps < self.buffer.needed:
+            lines.append(
+                f'Nothing will be learned: the buffer is filled by {self.buffer.needed} transitions first, and the run '
+                f'ends at step {last} (see --learning-starts)'
+            )
+        return lines
 
     # collecting, and drawing from the buffer
 
@@ -140,7 +155,9 @@ class OffPolicy(BaseAgent):
         self.observe_rewards(rollout)
         if self.normalize_observations:
             self.normalize_observations.update(rollout['observations'][:-1])
-        return dict(rollout)
+        batch = {**rollout, 'restarted': np.full(self.envs.n_envs, self.restarted)}
+        self.restarted = False
+        return batch
 
     def updates_for(self, steps: int) -> int:
         """Return how many updates follow `steps` environment steps."""
@@ -172,6 +189,11 @@ class OffPolicy(BaseAgent):
                 batch[name] = self.prepare(batch[name])
         return batch
 
+    def named(self, metrics: np.ndarray) -> dict[str, float]:
+        """Return an update's metrics by name; where every update was refused, only that they were."""
+        values = dict(zip(self.METRICS, metrics.tolist(), strict=True))
+        return values if values['updates'] else {name: values[name] for name in ('updates', 'stats/refused')}
+
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: remember, replay, learn."""
         return stages.replaying(self)
@@ -190,12 +212,9 @@ def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
     for buffer in given:
         if not isinstance(buffer, ReplayBuffer):
             raise OptionError('buffers', f'got a {type(buffer).__name__}, admits a ReplayBuffer or a list of them')
+    if len(given) > 1 and any(buffer.stored for buffer in given):
+        raise OptionError('buffers', f'got {len(given)}, of which some are filled, admits one that is, or empty ones')
     twice = [name for name in (*(f'buffer_{name}' for name in _SIZES), 'learning_starts') if name in options]
     if given and twice:
         raise OptionError(twice[0], f'got {options[twice[0]]} beside buffers, which have sizes of their own')
     return given
-
-
-def gigabytes(size: int) -> str:
-    """Return a number of bytes for people."""
-    return f'{size / 1e9:.1f} GB' if size >= 1e8 else f'{max(size / 1e6, 0.1):.1f} MB'

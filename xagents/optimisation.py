@@ -14,8 +14,11 @@ from xagents.options import OptionError
 from xagents.settings import AgentOptions
 
 
-def take_compiled(model: keras.Model, options: AgentOptions, given: Mapping[str, Any]) -> None:
+def take_compiled(model: keras.Model, options: AgentOptions, given: Mapping[str, Any]) -> float | None:
     """Let the optimizer and the precision that a model was made with stand in the options.
+
+    Returns:
+        The learning rate that the model was compiled with, where it counts: where none was given.
 
     Raises:
         OptionError: where an option was given that says otherwise.
@@ -25,12 +28,14 @@ def take_compiled(model: keras.Model, options: AgentOptions, given: Mapping[str,
         raise OptionError('precision', f'got {options.precision}, which the model was not built with')
     options.precision = 'bfloat16' if bfloat16 else 'float32'
     if getattr(model, 'optimizer', None) is None:
-        return
+        return None
     for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
         if name in given:
             raise OptionError(name, f'got {given[name]} beside a model that is compiled with an optimizer of its own')
-    if 'lr' not in given:
-        options.lr = float(model.optimizer.learning_rate)
+    if 'lr' in given:
+        return None
+    options.lr = float(model.optimizer.learning_rate)
+    return options.lr
 
 
 class GradientStep:
@@ -43,9 +48,12 @@ class GradientStep:
         model: compiled with an optimizer, or not: then one is made of the options.
         options: of the agent.
         max_norm: largest global norm of the gradients; larger ones are scaled down to it, where it is given.
+        rate: the model's own learning rate; that of the options when not given.
     """
 
-    def __init__(self, model: keras.Model, options: AgentOptions, max_norm: float | None = None):
+    def __init__(
+        self, model: keras.Model, options: AgentOptions, max_norm: float | None = None, rate: float | None = None
+    ):
         given = getattr(model, 'optimizer', None)
         model.compile(
             make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)
@@ -55,6 +63,8 @@ class GradientStep:
         self.optimizer = model.optimizer
         self.variables = model.trainable_variables
         self.max_norm = max_norm
+        # networks of one agent may learn at different rates, which follow one schedule
+        self._share = 1.0 if rate is None else rate / options.lr
         self._sizes = [math.prod(v.shape) for v in self.variables]
         self._vector = keras.Variable(tf.zeros(sum(self._sizes)), name='parameters')
         self.optimizer.build([self._vector])
@@ -73,10 +83,23 @@ class GradientStep:
         Returns:
             The gradients' norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
         """
+        gradient, norm, finite = self.gradient(tape, loss)
+        applied = self.apply(gradient, norm, finite & wanted)
+        return norm, applied, tf.cast(wanted & ~finite, tf.float32)
+
+    def set_rate(self, learning_rate: tf.Tensor) -> None:
+        """Set the learning rate: that of the agent, of which this network's may be a multiple."""
+        self.optimizer.learning_rate.assign(learning_rate * self._share)
+
+    def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the loss's gradient as one vector, its norm, and whether both are finite."""
         unconnected = tf.UnconnectedGradients.ZERO
         gradient = _flat(tape.gradient(loss, self.variables, unconnected_gradients=unconnected))
         norm = tf.norm(gradient)
-        finite = tf.math.is_finite(norm) & tf.math.is_finite(loss)
+        return gradient, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
+
+    def apply(self, gradient: tf.Tensor, norm: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+        """Make a step by a gradient where it is wanted; return 1.0 if it was made, else 0.0."""
 
         def step() -> tf.Tensor:
             self._vector.assign(_flat([v.value for v in self.variables]))
@@ -86,8 +109,7 @@ class GradientStep:
                 variable.assign(tf.reshape(part, variable.shape))
             return tf.ones(())
 
-        applied = tf.cond(finite & wanted, step, lambda: tf.zeros(()))
-        return norm, applied, tf.cast(wanted & ~finite, tf.float32)
+        return tf.cond(wanted, step, lambda: tf.zeros(()))
 
 
 def _flat(tensors: list[tf.Tensor]) -> tf.Tensor:
@@ -113,12 +135,12 @@ def repeated(
     """
     if shape[0] == 1:  # a loop costs more than a small update
         metrics, errors = step(tf.constant(0))
-        return means(counted(metrics, names), names), finite(errors)[None]
+        return means(counted(metrics, names), names), errors[None]
     rows = tf.range(shape[0])[:, None]
 
     def body(k: tf.Tensor, totals: tf.Tensor, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         metrics, new = step(k)
-        return k + 1, totals + counted(metrics, names), tf.where(rows == k, finite(new)[None], errors)
+        return k + 1, totals + counted(metrics, names), tf.where(rows == k, new[None], errors)
 
     start = (0, tf.zeros(len(names)), tf.zeros(shape))
     _, totals, errors = tf.while_loop(lambda k, *_: k < n_updates, body, start)

@@ -111,17 +111,25 @@ class ReplayBuffer:
         ring = self._ring
         if not ring or not ring.count:
             return False
-        initial = min(-(-self.initial_size // ring.n_envs), ring.rows - 1) * ring.n_envs
-        return ring.stored >= max(initial, self.batch_size)
+        return ring.stored >= self.needed
+
+    @property
+    def needed(self) -> int:
+        """How many transitions must have been stored before it is ready; known exactly once N is."""
+        initial, ring = self.initial_size, self._ring
+        if ring:
+            initial = min(-(-initial // ring.n_envs), ring.rows - 1) * ring.n_envs
+        return max(initial, self.batch_size)
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
         """Copy what was collected; of more than the buffer holds, the newest.
 
         Args:
             batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], and bool [T, N] `terminated`,
-                `truncated` and `valid`, in which a row that only reset is False. It goes on where the last one ended:
-                an environment whose first observation is not the last one added was reset in between, and its newest
-                transition is forgotten.
+                `truncated` and `valid`, in which a row that only reset is False. It goes on where the last one ended.
+                The newest transition of an environment that was reset in between is forgotten: of those whose
+                `restarted` [N] is true or, where there is no such column, whose first observation is not the last one
+                that was added.
 
         Raises:
             ValueError: for observations of another shape than before, or no stacks where stacks were announced.

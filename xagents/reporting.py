@@ -101,12 +101,15 @@ def console(agent: BaseAgent) -> Stage:
         spent: dict[str, float] = {}
         total = 0.0
         before: float | None = None
+        learned = False
         old_best: float | None = None
         told = False
         try:
             for ctx in stream:
                 now = time.perf_counter()
-                if before is not None:  # the first iteration compiles
+                compiled = 'seconds/learn' in ctx.logs and not learned  # the first time that something is learned
+                learned = learned or compiled
+                if before is not None and not compiled:
                     total += now - before
                     for name in ('env', 'act', 'replay', 'learn'):
                         if f'seconds/{name}' in ctx.logs:
@@ -119,10 +122,13 @@ def console(agent: BaseAgent) -> Stage:
                 if old_best is not None and not told and screen.due():
                     screen.event(best_line(old_best, ctx.best_reward, run.display_precision))
                     old_best, told = None, True  # the next line says how the run stands
-                elif (ctx.checked or ctx.note or screen.bar) and screen.due():
+                elif (ctx.checked or ctx.note or screen.bar or screen.silent) and screen.due():
                     screen.status(status_line(ctx, run.display_precision), ctx.steps)
                     told = False
                 yield ctx
+                if ctx.stop and old_best is not None:  # before what is said of the end
+                    screen.say(best_line(old_best, ctx.best_reward, run.display_precision))
+                    old_best = None
         finally:
             screen.stop()
             if old_best is not None:

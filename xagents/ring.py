@@ -71,9 +71,9 @@ class Ring:
         observations = batch['observations']
         if observations.shape[1:] != self.shape:
             raise ValueError(f'observations: got the shape {observations.shape[1:]}, the buffer holds {self.shape}')
-        restarted = observations[0].tobytes() != self._newest
-        if restarted:
-            self._restart(observations[0])
+        restarted = self._restarted(observations[0], batch.get('restarted'))
+        if restarted.size:
+            self._restart(observations[0], restarted)
         flags = _flags_of(batch)
         self.stored += int(np.count_nonzero(flags))
         if self.stack > 1:
@@ -89,7 +89,7 @@ class Ring:
         self.arrays['rewards'][here] = batch['rewards'][skipped:]
         frames = observations if self.stack == 1 else observations[..., -1]
         self.arrays['observations'][after] = frames[skipped + 1 :]
-        if restarted or skipped:
+        if restarted.size or skipped:
             self.arrays['observations'][start] = frames[skipped]
         self.used = max(self.used, min(start + steps + 1, self.rows))
         self._head = (start + steps) % self.rows
@@ -117,11 +117,24 @@ class Ring:
             if len(new) > room:
                 self.priorities.set_span(0, new[room:])
 
-    def _restart(self, first: np.ndarray) -> None:
-        """Begin anew in the environments whose observation is not the newest one; at the first addition in all."""
-        size, observed = first.nbytes // self.n_envs, first.tobytes()
+    def _restarted(self, first: np.ndarray, said: np.ndarray | None) -> np.ndarray:
+        """Return the environments that begin anew.
+
+        At first all; then those of which it is said or, where nothing is, whose observation is not the newest one.
+        """
+        if not self._newest:
+            return np.arange(self.n_envs)
+        if said is not None:
+            return np.flatnonzero(said)
+        observed = first.tobytes()
+        if observed == self._newest:
+            return np.arange(0)
+        size = first.nbytes // self.n_envs
         parts = [slice(n * size, (n + 1) * size) for n in range(self.n_envs)]
-        envs = np.array([n for n, part in enumerate(parts) if observed[part] != self._newest[part]])
+        return np.array([n for n, part in enumerate(parts) if observed[part] != self._newest[part]])
+
+    def _restart(self, first: np.ndarray, envs: np.ndarray) -> None:
+        """Begin anew in some environments: what stands before has no next observation."""
         self._forget((self._head - 1) % self.rows * self.n_envs + envs)
         if self.stack > 1:
             self.arrays['ages'][self._head, envs] = 0

@@ -54,7 +54,7 @@ class NetworkOptions(Options):
         choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'),
         tune='categorical',
     )
-    shared_network: bool = option(False, 'one trunk for actor and critic')
+    shared_network: bool = option(False, 'one trunk for actor and critic, of agents whose network has both heads')
 
 
 @dataclasses.dataclass

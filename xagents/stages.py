@@ -187,7 +187,7 @@ def replay(agent: OffPolicy) -> Stage:
         ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
         ctx.logs['stats/updates_per_step'] = ctx.updates / max(ctx.steps, 1)
         if not buffer.ready:
-            ctx.note = f'filling the replay buffer: {buffer.stored} of {max(buffer.initial_size, buffer.batch_size)}'
+            ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.needed}'
         ctx.idle = not (buffer.ready and steps)
         if ctx.idle:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +66,7 @@ class Stateful:
 
     def state(self) -> State:
         """Return a copy of everything a checkpoint must hold."""
-        arrays = {
-            f'{name}/{key}': np.array(value)
-            for name, part in self.parts().items()
-            for key, value in part.state().items()
-        }
+        arrays = self._parts_arrays()
         if self.observations is not None:
             arrays |= {'envs/observations': np.array(self.observations), 'envs/valid': np.array(self.envs.valid)}
         record = {
@@ -103,10 +99,7 @@ class Stateful:
 
     def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
         """Take over the agent's parts and the counters; the mean starts anew."""
-        for name, part in self.parts().items():
-            saved = {key.removeprefix(f'{name}/'): v for key, v in arrays.items() if key.startswith(f'{name}/')}
-            if saved:
-                part.load(saved)
+        self._load_parts(arrays)
         fields = Context.__dataclass_fields__
         counters = {name: value for name, value in record.get('counters', {}).items() if name in fields}
         self.context = Context(**{**counters, 'mean_reward': float('nan')})
@@ -134,13 +127,25 @@ class Stateful:
 
     @contextlib.contextmanager
     def with_weights(self, state: State) -> Iterator[None]:
-        """Let the models, and acting, have the weights of a state for a while."""
-        present = [[v.numpy() for v in self._variables(model)] for model in self.output_models]
+        """Let the models, acting and the agent's parts be those of a state for a while."""
+        present = [[v.numpy() for v in self._variables(model)] for model in self.output_models], self._parts_arrays()
         try:
+            self._load_parts(state.arrays)
             self._assign(state.weights)
             yield
         finally:
-            self._assign(present)
+            self._load_parts(present[1])
+            self._assign(present[0])
+
+    def _parts_arrays(self) -> dict[str, np.ndarray]:
+        parts = self.parts().items()
+        return {f'{name}/{key}': np.array(value) for name, part in parts for key, value in part.state().items()}
+
+    def _load_parts(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, part in self.parts().items():
+            saved = {key.removeprefix(f'{name}/'): v for key, v in arrays.items() if key.startswith(f'{name}/')}
+            if saved:
+                part.load(saved)
 
     def _assign(self, weights: list[list[np.ndarray]]) -> None:
         for model, values in zip(self.output_models, weights, strict=True):

@@ -21,6 +21,7 @@ class TargetNetwork:
 
     Attributes:
         n_inputs: of the network.
+        steps: environment steps at the last update, by which an agent knows when the next copy is due.
     """
 
     def __init__(self, model: keras.Model):
@@ -28,6 +29,7 @@ class TargetNetwork:
         self.n_inputs = len(model.inputs)
         self._shapes = [tuple(v.shape) for v in model.trainable_variables]
         self._vector = tf.Variable(flat_parameters(model), name='target')
+        self.steps = 0
 
     def __call__(self, inputs: Any) -> list[tf.Tensor]:
         """Return the copy's outputs, float32 [B, units] each."""
@@ -54,7 +56,7 @@ class TargetNetwork:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the parameters as arrays."""
-        return {'parameters': self._vector.numpy()}
+        return {'parameters': self._vector.numpy(), 'steps': np.array(self.steps)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over what `state` returned.
@@ -66,3 +68,4 @@ class TargetNetwork:
         if parameters.shape != tuple(self._vector.shape):
             raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')
         self._vector.assign(parameters)
+        self.steps = int(state.get('steps', 0))

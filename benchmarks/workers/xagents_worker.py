@@ -143,7 +143,7 @@ def measure_speed(job: Job, agent: Any) -> dict[str, Any]:
         shapes = int(agent.input_shape[0]), int(agent.n_actions)
         result['peak_gflops'] = peak / 1e9
         result['peak_share'] = update_share(
-            job.settings, *shapes, job.settings.updates(last - first), parts['learn'], peak
+            job.settings, *shapes, job.settings.updates(last - first), parts['learn'] + parts.get('replay', 0.0), peak
         )
         if job.settings.precision == 'bfloat16':
             result['peak_gflops_bfloat16'] = matrix_peak('bfloat16') / 1e9

@@ -50,9 +50,9 @@ class A2C(OnPolicy):
             model = with_log_std(model, self.options.log_std_init)
             units.append(self.distribution.n_units)
         self.check_model(model, units)
-        take_compiled(model, self.options, options)
+        rate = take_compiled(model, self.options, options)
         self.model = model
-        self.step = GradientStep(model, self.options, self.options.grad_norm)
+        self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
         self.output_models = [model]
         self.actor = self.make_actor(0)
         self.critic = keras.Model(model.input, model.outputs[1])
@@ -139,7 +139,7 @@ class A2C(OnPolicy):
             value_loss = masked_mean((returns - value) ** 2, valid)
             entropy = masked_mean(self.distribution.entropy(outputs), valid)
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
-        self.step.optimizer.learning_rate.assign(learning_rate)
+        self.step.set_rate(learning_rate)
         norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
         metrics = {
             'updates': applied,

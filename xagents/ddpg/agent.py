@@ -16,7 +16,7 @@ from xagents.ddpg.cli import DDPGOptions
 from xagents.envs import Envs
 from xagents.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
 from xagents.off_policy import TRANSITION
-from xagents.optimisation import GradientStep, repeated, take_compiled
+from xagents.optimisation import GradientStep, finite, repeated, take_compiled
 from xagents.options import OptionError
 from xagents.rollouts import Rollout
 from xagents.schedules import Schedule
@@ -38,7 +38,7 @@ class DDPG(OffPolicy):
 
     Options = DDPGOptions
     options: DDPGOptions
-    METRICS: tuple[str, ...] = (
+    METRICS = (
         'updates',
         'stats/refused',
         'loss/value',
@@ -66,10 +66,11 @@ class DDPG(OffPolicy):
             )
             self.check_model(critic, [1], 'critic_model', inputs)
         self.output_models = [actor, *critics]
-        for model in self.output_models:
-            take_compiled(model, self.options, given)
+        rates = [take_compiled(model, self.options, given) for model in self.output_models]
         self.actor_model, self.critic_models = actor, list(critics)
-        self.actor_step, *self.critic_steps = (GradientStep(model, self.options) for model in self.output_models)
+        self.actor_step, *self.critic_steps = (
+            GradientStep(model, self.options, rate=rate) for model, rate in zip(self.output_models, rates, strict=True)
+        )
         self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
         self.exploration = GaussianNoise() if self.options.noise == 'gaussian' else OrnsteinUhlenbeckNoise()
         self.actor = self.make_actor(0)
@@ -86,9 +87,12 @@ class DDPG(OffPolicy):
         space, name = envs.action_space, cls.__name__.lower()
         if not isinstance(space, spaces.Box):
             got = type(space).__name__
-            raise OptionError('env', f'{envs.id} has {got} actions, {name} admits Box ones (try dqn or ppo)')
+            others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
+            raise OptionError('env', f'{envs.id} has {got} actions, {name} admits Box ones (try {others})')
         if not np.isfinite([space.low, space.high]).all():
-            raise OptionError('env', f'{envs.id} has actions without bounds, {name} admits bounded ones (try ppo)')
+            raise OptionError(
+                'env', f'{envs.id} has actions without finite bounds, {name} admits bounded ones (try ppo)'
+            )
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -112,7 +116,7 @@ class DDPG(OffPolicy):
     def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
         """Return `actions` [N, A] from −1 to 1 for prepared observations [N, *D], with noise [N, A] where given."""
         actions = self.actor(observations)[0]
-        return {'actions': actions if noise is None else np.clip(actions + noise, -1.0, 1.0)}
+        return {'actions': actions.copy() if noise is None else np.clip(actions + noise, -1.0, 1.0)}
 
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also the scale of the exploration noise, which is constant."""
@@ -146,9 +150,9 @@ class DDPG(OffPolicy):
         arrays = [*(batch[name] for name in TRANSITION), *self.learning_noise(batch['actions'].shape)]
         acting, metrics = self._update(*arrays, batch['n_updates'], learning_rate)
         self.actor.refresh(acting.numpy())
-        logs = dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+        logs = self.named(metrics.numpy())
         # both are means over all updates, of which not every one moves the policy
-        share, loss = logs.pop('policy_updates'), logs.pop('loss/policy')
+        share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)
         return {**logs, 'loss/policy': loss / share} if share else logs
 
     def learning_noise(self, shape: tuple[int, ...]) -> list[np.ndarray]:
@@ -164,7 +168,7 @@ class DDPG(OffPolicy):
         """
         *columns, n_updates, learning_rate = arguments
         for step in (self.actor_step, *self.critic_steps):
-            step.optimizer.learning_rate.assign(learning_rate)
+            step.set_rate(learning_rate)
         names = (*TRANSITION, 'noise')[: len(columns)]
 
         def update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -178,7 +182,9 @@ class DDPG(OffPolicy):
         observations, next_observations = (network_input(batch[n]) for n in ('observations', 'next_observations'))
         goal = batch['rewards'] + batch['discounts'] * self.next_values(next_observations, batch.get('noise'))
         metrics, errors = self.update_critics(observations, batch['actions'], goal)
-        return {**metrics, **self.update_policy(observations, metrics['updates'])}, errors
+        policy = self.update_policy(observations, metrics['updates'])
+        refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
+        return {**metrics, **policy, 'stats/refused': refused}, errors
 
     def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
         """Return Q'(s', μ'(s')), what the next observations are worth to the target networks, [B]."""
@@ -189,19 +195,21 @@ class DDPG(OffPolicy):
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make a step of each critic towards the goal [B]; return metrics, and the first one's TD errors [B]."""
-        losses, norms, counts, errors, q = [], [], [], [], []
+        losses, errors, q, gradients = [], [], [], []
         for critic, step in zip(self.critic_models, self.critic_steps, strict=True):
             with tf.GradientTape() as tape:
                 q.append(value(critic, observations, actions, training=True))
                 errors.append(goal - q[-1])
                 losses.append(tf.reduce_mean(errors[-1] ** 2))
-            norm, *count = step(tape, losses[-1])
-            norms.append(norm)
-            counts.append(count)
+            gradients.append(step.gradient(tape, losses[-1]))
+        # all critics make their steps, or none
+        finite = tf.reduce_all([fine for *_, fine in gradients])
+        for step, (gradient, norm, _) in zip(self.critic_steps, gradients, strict=True):
+            step.apply(gradient, norm, finite)
+        norms = [norm for _, norm, _ in gradients]
         metrics = {
-            # an update counts where every critic has made its step
-            'updates': tf.reduce_min([applied for applied, _ in counts]),
-            'stats/refused': tf.reduce_max([refused for _, refused in counts]),
+            'updates': tf.cast(finite, tf.float32),
+            'stats/refused': tf.cast(~finite, tf.float32),
             'loss/value': tf.reduce_mean(losses),
             'stats/q': tf.reduce_mean(q[0]),
             'stats/td_error': tf.reduce_mean(tf.abs(errors[0])),
@@ -219,10 +227,10 @@ class DDPG(OffPolicy):
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
             loss = -tf.reduce_mean(value(self.critic_models[0], observations, actions))
-        self.actor_step(tape, loss, wanted > 0)
+        _, made, refused = self.actor_step(tape, loss, wanted > 0)
         for target in (self.target_actor, *self.target_critics):
-            target.follow(self.options.tau * wanted)
-        return {'loss/policy': loss, 'policy_updates': tf.ones(())}
+            target.follow(self.options.tau * made)
+        return {'loss/policy': finite(loss), 'policy_updates': made, 'stats/refused': refused}
 
     @staticmethod
     def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:

@@ -41,12 +41,11 @@ class DQN(OffPolicy):
         units = self.output_units(self.envs)
         names = ('advantage', 'value') if self.options.dueling else ('q',)
         self.check_model(model, [units[name] for name in names])
-        take_compiled(model, self.options, options)
+        rate = take_compiled(model, self.options, options)
         self.model = model
-        self.step = GradientStep(model, self.options, self.options.grad_norm)
+        self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
         self.output_models = [model]
         self.target = TargetNetwork(model)
-        self.synced_steps = 0
         self.actor = self.make_actor(0)
         self._update = Program(self.update, jit=not has_convolutions(model))
 
@@ -60,7 +59,8 @@ class DQN(OffPolicy):
         super().check_envs(envs, options)
         if not isinstance(envs.action_space, spaces.Discrete):
             got = type(envs.action_space).__name__
-            raise OptionError('env', f'{envs.id} has {got} actions, dqn admits Discrete ones (try ppo, td3 or ddpg)')
+            others = 'ppo, td3 or ddpg' if got == 'Box' else 'ppo or a2c'
+            raise OptionError('env', f'{envs.id} has {got} actions, dqn admits Discrete ones (try {others})')
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -137,15 +137,15 @@ class DQN(OffPolicy):
             The metrics by name: means over the updates.
         """
         every = self.options.target_sync_steps
-        due = steps // every > self.synced_steps // every
-        self.synced_steps = steps
+        due = steps // every > self.target.steps // every
+        self.target.steps = steps
         arrays = [batch[name] for name in self.columns]
         acting, metrics, errors = self._update(*arrays, batch['n_updates'], float(due), learning_rate)
         if self.options.prioritized:
             drawn = slice(batch['n_updates'])
             self.buffer.prioritize(batch['rows'][drawn], errors.numpy()[drawn])
         self.actor.refresh(acting.numpy())
-        return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+        return self.named(metrics.numpy())
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class DQN(OffPolicy):
                 first, the learning rate.
         """
         *columns, n_updates, due, learning_rate = arguments
-        self.step.optimizer.learning_rate.assign(learning_rate)
+        self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
 
         def update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -212,11 +212,6 @@ class DQN(OffPolicy):
             return outputs[0]
         advantages, value = outputs
         return value + advantages - tf.reduce_mean(advantages, 1, keepdims=True)
-
-    def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
-        """Take over the agent's parts and the counters; the target network that came along is as old as they."""
-        super().load_record(arrays, record)
-        self.synced_steps = self.context.steps
 
     def parts(self) -> dict[str, Any]:
         """Return what has a state of its own: also the target network."""

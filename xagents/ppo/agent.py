@@ -116,7 +116,7 @@ class PPO(A2C):
         observations, actions, advantages, valid = map(flatten, (observations[:-1], actions, advantages, valid))
         returns = advantages + old_values
         rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
-        self.step.optimizer.learning_rate.assign(learning_rate)
+        self.step.set_rate(learning_rate)
 
         names = self.METRICS[:-1]  # the last one is that of the whole rollout
 

@@ -60,6 +60,6 @@ class TD3(DDPG):
         """Make a step of the actor, and let the targets follow, after every `policy_delay` steps of the critics."""
         made = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
         due = (wanted > 0) & (made % self.options.policy_delay == 0)
-        neither = {'loss/policy': tf.zeros(()), 'policy_updates': tf.zeros(())}
+        neither = dict.fromkeys(('loss/policy', 'policy_updates', 'stats/refused'), tf.zeros(()))
         update = super().update_policy
         return tf.cond(due, lambda: update(observations, wanted), lambda: neither)
