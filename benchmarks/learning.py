@@ -141,7 +141,7 @@ def render(results: dict[str, Any]) -> str:
         lines.append('| ' + ' | '.join(row(case, runs)) + ' |')
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
-        commands.append(f'- {case.agent.upper()}, {case.env}: `{case.command(seeds[0])}`{others}')
+        commands.append(f'- {case.agent.upper()}, {row(case, runs)[1]}: `{case.command(seeds[0])}`{others}')
         for run in runs.values():
             machines.append(f'{run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
             behind.append(', '.join(f'{name} {version}' for name, version in run['versions'].items()))
@@ -157,7 +157,7 @@ def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
     median = statistics.median(means)
     return [
         case.agent.upper(),
-        case.env,
+        case.env + (f', {case.changed}' if case.changed else ''),
         tables.number(case.steps),
         ', '.join(tables.number(mean, 1) for mean in means),
         tables.number(median, 1),

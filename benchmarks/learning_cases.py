@@ -111,6 +111,7 @@ class LearningCase:
         floor: the median that is asked.
         goal: the mean that tuned agents are published with.
         scored_on: the environment of that score, where it is another version.
+        changed: what is not as published, for the table.
         seeds: one run each, when `--seeds` names no others.
         listed: only its settings are given; it is run when it is named.
     """
@@ -123,6 +124,7 @@ class LearningCase:
     floor: float | None = None
     goal: float | None = None
     scored_on: str = ''
+    changed: str = ''
     seeds: tuple[int, ...] = (1, 2, 3)
     listed: bool = False
 
@@ -136,6 +138,12 @@ class LearningCase:
             else:
                 words += [flag, *map(str, value if isinstance(value, list) else [value])]
         return shlex.join([*words, '--seed', str(seed)])
+
+
+def with_linear_rate(case: LearningCase) -> LearningCase:
+    """The same with a learning rate that goes to 0: last weights that do not depend on the moment of the end."""
+    options = {**case.options, 'lr_schedule': 'linear'}
+    return dataclasses.replace(case, name=f'{case.name}-linear', options=options, changed='learning rate to 0')
 
 
 def zoo(
@@ -196,6 +204,9 @@ CASES = (
         floor=-130,
     ),
     zoo('dqn', 'LunarLander-v3', 100_000, LUNAR_LANDER, goal=154, floor=110, scored_on='LunarLander-v2'),
+    with_linear_rate(
+        zoo('dqn', 'LunarLander-v3', 100_000, LUNAR_LANDER, goal=154, floor=110, scored_on='LunarLander-v2')
+    ),
     zoo('td3', 'Pendulum-v1', 20_000, PENDULUM, goal=-152, floor=-145),
     zoo('ddpg', 'Pendulum-v1', 20_000, PENDULUM, goal=-152, floor=-145),
     zoo(
