@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test lint format types bench bench-learning images clean
+.PHONY: help demo test lint format types bench bench-learning bench-replay images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -13,6 +13,7 @@ help:
 	@echo 'make format  lets ruff mend what it can'
 	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md'
 	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
+	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
 	@echo 'make images  makes the pictures of the README again'
 	@echo 'make clean   removes the virtual environment and what the demo made'
 
@@ -50,6 +51,9 @@ format: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run.py $(CASES)
+
+bench-replay: $(VENV)/.installed
+	$(BIN)/python benchmarks/replay.py
 
 # what is kept already is not trained again: a run that was stopped goes on
 bench-learning: $(VENV)/.installed

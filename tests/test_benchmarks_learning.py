@@ -70,6 +70,7 @@ def test_the_cases_that_are_promised():
         'dqn-cartpole': (50_000, 475, 500),
         'dqn-mountaincar': (120_000, -130, -101),
         'dqn-lunarlander': (100_000, 110, 154),
+        'dqn-lunarlander-linear': (100_000, 110, 154),
         'td3-pendulum': (20_000, -145, -152),
         'ddpg-pendulum': (20_000, -145, -152),
     }
