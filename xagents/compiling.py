@@ -123,6 +123,11 @@ def network_input(observations: Any) -> tf.Tensor:
     return observations
 
 
+def float_outputs(outputs: Any) -> list[tf.Tensor]:
+    """Return what a model gave, one tensor [B, units] or several, as a list in float32."""
+    return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+
+
 class Actor:
     """A network's outputs as NumPy arrays: a mirror in NumPy for dense networks, else a compiled graph.
 
@@ -169,6 +174,4 @@ class Actor:
         return self._graph.experimental_get_tracing_count()
 
     def _outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
-        outputs = self.model(network_input(observations), training=False)
-        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        return [tf.cast(output, tf.float32) for output in outputs]
+        return float_outputs(self.model(network_input(observations), training=False))

@@ -44,9 +44,7 @@ def fill(
         choose: from t and raw encoded observations [N, *D] to the columns, the policy's `actions` among them.
     """
     envs = agent.envs
-    if agent.observations is None:
-        agent.reset_envs()
-    observations: np.ndarray = agent.observations  # type: ignore[assignment]
+    observations = agent.get_states()
     clock = time.perf_counter
     acting, start = 0.0, clock()
     for t in range(len(rollout['valid'])):

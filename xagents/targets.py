@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from xagents.compiling import float_outputs
 from xagents.mirror import flat_parameters
 
 
@@ -38,9 +39,7 @@ class TargetNetwork:
         parameters = [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
         others = [v.value for v in self._model.non_trainable_variables]
         outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
-        return [
-            tf.cast(output, tf.float32) for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])
-        ]
+        return float_outputs(outputs)
 
     def copy(self) -> None:
         """Become equal to the network."""

@@ -21,6 +21,7 @@ from xagents.options import OptionError
 from xagents.rollouts import Rollout
 from xagents.schedules import Schedule
 from xagents.settings import AgentOptions
+from xagents.spaces import ActionDecoder
 from xagents.targets import TargetNetwork
 
 
@@ -97,7 +98,7 @@ class DDPG(OffPolicy):
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
         """Return the sizes of the outputs that its networks may have."""
-        return {'actor': int(np.prod(envs.action_space.shape)), 'critic': 1}  # type: ignore[arg-type]
+        return {'actor': ActionDecoder(envs.action_space).n_actions, 'critic': 1}
 
     # acting
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from xagents.base import OffPolicy
-from xagents.compiling import Actor, Program, has_convolutions, network_input
+from xagents.compiling import Actor, Program, float_outputs, has_convolutions, network_input
 from xagents.dqn.cli import DQNOptions
 from xagents.envs import Envs
 from xagents.off_policy import TRANSITION
@@ -19,6 +19,7 @@ from xagents.options import OptionError
 from xagents.rollouts import Rollout
 from xagents.schedules import Schedule
 from xagents.settings import AgentOptions
+from xagents.spaces import ActionDecoder
 from xagents.targets import TargetNetwork
 
 
@@ -65,7 +66,7 @@ class DQN(OffPolicy):
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
         """Return the sizes of the outputs that its network may have."""
-        n_actions = int(envs.action_space.n)  # type: ignore[attr-defined]
+        n_actions = ActionDecoder(envs.action_space).n_actions
         return {'q': n_actions, 'advantage': n_actions, 'value': 1}
 
     # acting
@@ -203,8 +204,7 @@ class DQN(OffPolicy):
 
     def outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
         """Return the network's outputs in float32."""
-        outputs = self.model(observations, training=True)
-        return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+        return float_outputs(self.model(observations, training=True))
 
     def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
         """Return action values [B, n], with `dueling` V + A − mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
