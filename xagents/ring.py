@@ -9,7 +9,8 @@ head. A flat row is row * N + environment; one that cannot be sampled has no fla
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,20 +20,26 @@ from xagents.sum_tree import SumTree
 
 VALID, TERMINATED, TRUNCATED = 1, 2, 4
 
+# Shape and dtype, for one row of one environment, of arrays by name.
+Columns = Mapping[str, tuple[tuple[int, ...], Any]]
+NO_COLUMNS: Columns = MappingProxyType({})
+
 
 class Ring:
     """Transitions of N environments, the newest of them.
 
     Attributes:
-        arrays: by name, [rows, N, …]: `observations` (of stacks, the newest frame), `actions`, `rewards`, `flags` and,
-            of stacks, `ages`: how many rows back their first frame stands, at most stack - 1.
+        arrays: by name, [rows, N, …]: `observations` (of stacks, the newest frame), `actions`, `rewards`, `flags`,
+            the further columns and, of stacks, `ages`: how many rows back their first frame stands, at most stack - 1.
         flat: the same arrays as [rows * N, …].
         rows: how many there are, one more than it holds transitions of an environment.
         n_envs: N.
         shape: [N, *D] of the observations added.
+        columns: names of the further columns.
         stored: valid transitions added since the start.
         count: transitions that can be sampled.
         used: rows written so far; those beyond were never.
+        head: the row of the newest observation, where the next addition begins.
         priorities: the tree in which each transition gets `new_priority` when it comes, and 0 when it is forgotten.
         new_priority: the largest priority so far.
 
@@ -41,28 +48,36 @@ class Ring:
         batch: the first one that will be added, for its shapes.
         stack: frames an observation; above 1 only the newest is stored.
         prioritized: whether to keep priorities.
+        columns: names of what else of a batch is stored, [T, N, …] each, as it is.
 
     Raises:
         ValueError: where observations are no stacks of as many frames.
         OptionError: where there is no room for a transition of each environment.
     """
 
-    def __init__(self, max_size: int, batch: Mapping[str, np.ndarray], stack: int, prioritized: bool):
+    def __init__(
+        self,
+        max_size: int,
+        batch: Mapping[str, np.ndarray],
+        stack: int,
+        prioritized: bool,
+        columns: Iterable[str] = (),
+    ):
         observations, actions = batch['observations'], batch['actions']
         self.shape, self.stack = observations.shape[1:], stack
         self.n_envs = self.shape[0]
         if stack > 1 and (len(self.shape) != 4 or self.shape[-1] != stack):
             raise ValueError(f'observations: got the shape {self.shape[1:]}, takes [H, W, {stack}]')
+        self.columns = tuple(columns)
+        further = {name: (batch[name].shape[2:], batch[name].dtype) for name in self.columns}
         details = (self.shape[1:], observations.dtype, actions.shape[2:], actions.dtype)
-        self.arrays = {
-            name: np.zeros(shape, dtype)
-            for name, (shape, dtype) in layout(max_size, self.n_envs, *details, stack).items()
-        }
+        arrays = layout(max_size, self.n_envs, *details, stack, further)
+        self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
         self.flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in self.arrays.items()}
         self.rows = len(self.arrays['flags'])
         self.priorities = SumTree(self.rows * self.n_envs) if prioritized else None
         self.new_priority = 1.0
-        self.stored = self.count = self.used = self._head = 0
+        self.stored = self.count = self.used = self.head = 0
         self._newest = b''  # the observations in the head, whole
         self._unknown = np.zeros(self.n_envs, bool)  # whether a stack in the head holds frames that were never seen
 
@@ -81,18 +96,20 @@ class Ring:
         self._newest = observations[-1].tobytes()
 
         skipped = max(len(flags) - self.rows, 0)
-        start = (self._head + skipped) % self.rows
+        start = (self.head + skipped) % self.rows
         steps = len(flags) - 1 - skipped
         here, after = self._span(start, steps), self._span((start + 1) % self.rows, steps)
         self._write_flags(start, flags[skipped:])
         self.arrays['actions'][here] = batch['actions'][skipped:]
         self.arrays['rewards'][here] = batch['rewards'][skipped:]
+        for name in self.columns:
+            self.arrays[name][here] = batch[name][skipped:]
         frames = observations if self.stack == 1 else observations[..., -1]
         self.arrays['observations'][after] = frames[skipped + 1 :]
         if restarted.size or skipped:
             self.arrays['observations'][start] = frames[skipped]
         self.used = max(self.used, min(start + steps + 1, self.rows))
-        self._head = (start + steps) % self.rows
+        self.head = (start + steps) % self.rows
         if self.stack > 1:
             self.arrays['ages'][start] = ages[skipped]
             self.arrays['ages'][after] = ages[skipped + 1 :]
@@ -135,9 +152,9 @@ class Ring:
 
     def _restart(self, first: np.ndarray, envs: np.ndarray) -> None:
         """Begin anew in some environments: what stands before has no next observation."""
-        self._forget((self._head - 1) % self.rows * self.n_envs + envs)
+        self._forget((self.head - 1) % self.rows * self.n_envs + envs)
         if self.stack > 1:
-            self.arrays['ages'][self._head, envs] = 0
+            self.arrays['ages'][self.head, envs] = 0
             self._unknown[envs] = [not _repeats_one_frame(stack) for stack in first[envs]]
 
     def _forget(self, flat_rows: np.ndarray) -> None:
@@ -169,7 +186,7 @@ class Ring:
         """
         observations, longest = batch['observations'], self.stack - 1
         ages = np.zeros(flags.shape, np.uint8)
-        ages[0] = self.arrays['ages'][self._head]
+        ages[0] = self.arrays['ages'][self.head]
         for t, valid in enumerate(batch['valid']):
             flags[t, self._unknown] = 0
             ages[t + 1] = np.minimum(ages[t] + 1, longest)
@@ -185,7 +202,7 @@ class Ring:
     def _forget_cut_stacks(self) -> None:
         """Forget the oldest rows, whose first frames were overwritten."""
         back = np.arange(1, min(self.stack, self.rows))[:, None]
-        rows = (self._head + back) % self.rows * self.n_envs + np.arange(self.n_envs)
+        rows = (self.head + back) % self.rows * self.n_envs + np.arange(self.n_envs)
         cut = rows[(self.flat['ages'][rows] >= back) & (self.flat['flags'][rows] > 0)]
         if cut.size:
             self._forget(cut)
@@ -194,7 +211,7 @@ class Ring:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the content as arrays; those of the ring are its own, so write them before anything is added."""
-        counters = [self.rows, self.stack, self.stored, self.count, self.used, self._head]
+        counters = [self.rows, self.stack, self.stored, self.count, self.used, self.head]
         state = {name: array[: self.used] for name, array in self.arrays.items()}
         if self.priorities is not None:
             state['priorities'] = self.priorities.leaves[: self.used * self.n_envs]
@@ -211,7 +228,7 @@ class Ring:
         kind, own = (rows, stack, 'priorities' in state), (self.rows, self.stack, self.priorities is not None)
         if kind != own:
             raise ValueError(f'the saved replay buffer has (rows, stack, priorities) {kind}; expected {own}')
-        self.stored, self.count, self.used, self._head = counters
+        self.stored, self.count, self.used, self.head = counters
         for name, array in self.arrays.items():
             array[: self.used] = state[name]
         if self.priorities is not None:
@@ -228,6 +245,7 @@ def layout(
     action_shape: tuple[int, ...],
     action_dtype: Any,
     stack: int,
+    columns: Columns = NO_COLUMNS,
 ) -> dict[str, tuple[tuple[int, ...], Any]]:
     """Return shape and dtype of each array of a ring.
 
@@ -242,6 +260,7 @@ def layout(
         'actions': ((*ring, *action_shape), action_dtype),
         'rewards': (ring, np.float32),
         'flags': (ring, np.uint8),
+        **{name: ((*ring, *shape), dtype) for name, (shape, dtype) in columns.items()},
     }
     return arrays if stack == 1 else arrays | {'ages': (ring, np.uint8)}
 
@@ -254,6 +273,7 @@ def memory_needed(
     action_dtype: Any,
     stack: int = 1,
     prioritized: bool = False,
+    columns: Columns = NO_COLUMNS,
 ) -> int:
     """Return the bytes that a replay buffer's arrays will take: all of them, ages and priorities included.
 
@@ -265,12 +285,13 @@ def memory_needed(
         action_dtype: of the actions.
         stack: frames an observation; above 1 only the newest is stored.
         prioritized: whether there are priorities.
+        columns: shape and dtype, for one environment, of what else is stored of a row.
 
     Raises:
         OptionError: where there is no room for a transition of each environment.
     """
     space = (observation_space.shape, observation_space.dtype)
-    arrays = layout(max_size, n_envs, *space, action_shape, action_dtype, stack)
+    arrays = layout(max_size, n_envs, *space, action_shape, action_dtype, stack, columns)
     ring = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
     return ring + (SumTree.bytes_needed(math.prod(arrays['flags'][0])) if prioritized else 0)
 
