@@ -194,7 +194,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def shortened(case: LearningCase) -> LearningCase:
     """A case for a smoke run: a few updates, to see whether it runs."""
-    options = {**case.options, 'buffer_initial_size': min(case.options['buffer_initial_size'], 512)}
+    options = dict(case.options)
+    if 'buffer_initial_size' in options:
+        options['buffer_initial_size'] = min(options['buffer_initial_size'], 512)
     return replace(case, steps=1_024, options=options)
 
 

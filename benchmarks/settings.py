@@ -11,14 +11,16 @@ from typing import Any, ClassVar, Literal
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyper-parameters of an on-policy case, in the field's names.
+    """The hyper-parameters of an on-policy case, in the field's names; an algorithm ignores those of the others.
 
-    `threads` 0 means all cores. `shared_network`, `precision` and `seed` aside, every library gets equal values.
+    `threads` 0 means all cores. `shared_network`, `precision` and `seed` aside, every library gets equal values. ACER
+    stands here, too, because it collects rollouts: it takes `n_envs`, `n_steps`, `replay_ratio` and `seed`, and has its
+    own defaults for all else.
     """
 
     one_core: ClassVar[bool] = False
 
-    algorithm: Literal['ppo', 'a2c'] = 'ppo'
+    algorithm: Literal['ppo', 'a2c', 'trpo', 'acer'] = 'ppo'
     env: str = 'CartPole-v1'
     n_envs: int = 16
     n_steps: int = 128
@@ -41,6 +43,14 @@ class Settings:
     shared_network: bool = False
     precision: Literal['float32', 'bfloat16'] = 'float32'
     seed: int = 1
+    # TRPO, whose epochs and minibatches are the critic's
+    max_kl: float = 0.01
+    cg_iterations: int = 10
+    cg_damping: float = 1e-3
+    line_search: int = 10
+    fisher_every: int = 1
+    # ACER
+    replay_ratio: float = 4.0
 
     @property
     def batch_size(self) -> int:
@@ -52,8 +62,15 @@ class Settings:
         """Transitions in one gradient step."""
         return self.batch_size // self.minibatches
 
+    @property
+    def updates_per_call(self) -> float:
+        """Steps of the optimisers in one update: TRPO's with that of the policy, ACER's mean with its replays."""
+        if self.algorithm == 'acer':
+            return 1 + self.replay_ratio
+        return self.epochs * self.minibatches + (self.algorithm == 'trpo')
+
     def updates(self, steps: int) -> int:
-        """Updates in that many environment steps, each of `epochs` x `minibatches` gradient steps."""
+        """Updates in that many environment steps, each of `updates_per_call` gradient steps."""
         return steps // self.batch_size
 
 

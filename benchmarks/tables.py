@@ -134,8 +134,8 @@ def shares(done: Sequence[dict[str, Any]]) -> str:
 
 
 def notes(case: Case, outcome: dict[str, Any]) -> list[str]:
-    """What a row cannot say: failures, the share of the machine's peak, how often functions were traced."""
-    lines = []
+    """What a row cannot say: the case's note, failures, the share of the peak, how often functions were traced."""
+    lines = [f'- {case.note}'] if case.note else []
     for label, row in outcome.items():
         done = [result for result in row['results'] if result]
         if row['problem']:

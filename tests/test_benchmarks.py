@@ -8,13 +8,15 @@ import sys
 import pytest
 
 from benchmarks import environments, harness, tables
-from benchmarks.cases import A2C, BASELINE, CASES, DDPG, DQN, PONG, PPO, SB3, TD3, XAGENTS, Case, find_cases
+from benchmarks.cases import A2C, BASELINE, CASES, DDPG, DQN, PONG, PPO, SB3, TD3, TRPO, XAGENTS, Case, find_cases
+from benchmarks.cases import ACER as ACER_SETTINGS
 from benchmarks.settings import OffPolicySettings, Settings, from_fields
 from benchmarks.workers import cleanrl_worker, flops, measure, sb3_worker, sbx_worker, xagents_worker
 from xagents.options import describe
 from xagents.registry import find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
+ACER = dataclasses.replace(A2C, **ACER_SETTINGS)
 MACHINE = {'date': '2026-01-02', 'cpu': 'a CPU', 'cores': '2', 'system': 'Linux x86_64', 'load': '0.1'}
 # another value for each setting that reaches every library
 OTHER = {
@@ -54,6 +56,20 @@ NAMES = {
 }  # fmt: skip
 
 
+# another value for each setting of TRPO, and how Stable-Baselines3's contributions and xagents name it
+TRPO_OTHER = {
+    'n_envs': 32, 'n_steps': 64, 'epochs': 3, 'minibatches': 8, 'gamma': 0.9, 'lam': 0.8, 'lr': 2e-4, 'max_kl': 0.02,
+    'cg_iterations': 7, 'cg_damping': 0.05, 'line_search': 6, 'fisher_every': 4, 'normalize_advantage': False,
+    'optimizer_epsilon': 1e-7, 'seed': 7,
+}  # fmt: skip
+TRPO_NAMES = {
+    'n_steps': ('n_steps', 'n_steps'), 'gamma': ('gamma', 'gamma'), 'lam': ('gae_lambda', 'lam'),
+    'lr': ('learning_rate', 'lr'), 'epochs': ('n_critic_updates', 'critic_iterations'),
+    'max_kl': ('target_kl', 'max_kl'), 'cg_iterations': ('cg_max_steps', 'cg_iterations'),
+    'cg_damping': ('cg_damping', 'cg_damping'), 'line_search': ('line_search_max_iter', 'actor_iterations'),
+    'fisher_every': ('sub_sampling_factor', 'fvp_n_steps'),
+    'normalize_advantage': ('normalize_advantage', 'normalize_advantage'), 'seed': ('seed', 'seed'),
+}  # fmt: skip
 # another value for each off-policy setting, and how the libraries name it; they mean the same by it
 OFF_POLICY_OTHER = {
     'n_envs': 4, 'buffer_size': 5000, 'learning_starts': 700, 'batch_size': 32, 'train_frequency': 8,
@@ -121,17 +137,59 @@ def test_no_worker_drops_a_setting(name):
     assert sb3_worker.arguments(other) != sb3_worker.arguments(PPO)  # its environments' number shows in batch_size
 
 
+@pytest.mark.parametrize('settings', [TRPO, dataclasses.replace(TRPO, **TRPO_OTHER)], ids=['trpo', 'other values'])
+def test_both_libraries_get_the_same_settings_of_trpo(settings):
+    sb3, ours = sb3_worker.arguments(settings), xagents_worker.arguments(settings)
+    for name, (theirs, our) in TRPO_NAMES.items():
+        assert sb3[theirs] == ours[our] == getattr(settings, name), name
+    # as many steps of the critic on minibatches of the same size
+    assert sb3['batch_size'] * ours['mini_batches'] == settings.n_envs * settings.n_steps
+    assert sb3_worker.policy_arguments(settings)['optimizer_kwargs'] == {'eps': ours['opt_epsilon']}
+    # TRPO has no other loss than the surrogate, and its constructor no keywords for one
+    assert not {'ent_coef', 'vf_coef', 'max_grad_norm', 'clip_range'} & sb3.keys()
+
+
+@pytest.mark.parametrize('name', TRPO_OTHER)
+def test_no_worker_drops_a_setting_of_trpo(name):
+    other = dataclasses.replace(TRPO, **{name: TRPO_OTHER[name]})
+    assert xagents_worker.arguments(other) != xagents_worker.arguments(TRPO)
+    theirs = [(sb3_worker.arguments(s), sb3_worker.policy_arguments(s)) for s in (other, TRPO)]
+    assert theirs[0] != theirs[1]  # its environments' number shows in batch_size
+
+
+def test_acer_has_its_own_defaults():
+    assert xagents_worker.arguments(ACER) == {
+        'n_envs': 16, 'n_steps': 20, 'replay_ratio': 4.0, 'seed': 1, 'quiet': True
+    }  # fmt: skip
+    options = find_agent('acer').options()
+    assert (options.n_steps, options.replay_ratio) == (ACER.n_steps, ACER.replay_ratio)
+
+
+def test_the_clock_of_acer_starts_when_replays_do():
+    case = next(case for case in CASES if case.name == 'acer-cartpole')
+    options = find_agent('acer').options()
+    filled = options.buffer_initial_size or options.buffer_max_size
+    assert min(case.warmup, case.quick[0]) >= filled + ACER.batch_size
+
+
 def test_rows_of_a_case_differ_only_where_the_table_says_so():
     for case in CASES:
         for run in case.runs:
-            if 'train_frequency' in run.settings:
+            if run.settings.get('algorithm') == 'acer':
+                assert run.settings == {'algorithm': 'acer', 'n_steps': 20} and run.label == 'xagents, ACER'
+                assert 'ACER' in case.title and '16 environments x 20 steps, 4 replays' in case.title
+                assert "Stable-Baselines3's A2C, 16 x 5" in case.title and case.settings == A2C
+            elif 'train_frequency' in run.settings:
                 assert run.settings == {'train_frequency': 32} and '32 updates every 32 steps' in run.label
             else:
                 assert set(run.settings) <= {'shared_network', 'precision'}
                 assert not run.settings or (run.peer == 'xagents' and run.label != XAGENTS.label)
 
 
-@pytest.mark.parametrize('settings', [PPO, A2C, PONG, DQN, DDPG, TD3], ids=lambda s: f'{s.algorithm} {s.env}')
+ALL = [PPO, A2C, TRPO, ACER, PONG, DQN, DDPG, TD3]
+
+
+@pytest.mark.parametrize('settings', ALL, ids=lambda s: f'{s.algorithm} {s.env}')
 def test_xagents_has_the_options_that_its_worker_sets_and_admits_their_values(settings):
     known = {}
     for declaration in (EnvironmentOptions, NetworkOptions, RunOptions, find_agent(settings.algorithm).options):
@@ -196,9 +254,33 @@ def test_cleanrl_gets_its_flags_and_prints_a_line_at_the_end_of_the_warmup():
 
 def test_a_library_that_makes_too_few_updates_is_not_measured():
     measure.check_updates(DQN, steps=1000, updates=1000)
-    measure.check_updates(PONG, steps=1000, updates=3)
     with pytest.raises(SystemExit, match='250 updates in 1000 steps, and 1000 were to be measured'):
         measure.check_updates(DQN, steps=1000, updates=250)
+
+
+# what one rollout of each takes: epochs x minibatches; the critic's and a step of the policy; itself and its replays
+@pytest.mark.parametrize(
+    ('settings', 'each'), [(A2C, 1), (PPO, 4 * 4), (TRPO, 10 * 16 + 1), (ACER, 1 + 4)], ids=lambda x: str(x)[:40]
+)
+def test_a_run_that_makes_too_few_updates_on_rollouts_is_not_measured(settings, each):
+    steps = 300 * settings.batch_size
+    measure.check_updates(settings, steps, 300 * each)
+    # rows that only reset are not among the steps
+    measure.check_updates(settings, round(0.95 * steps), 300 * each)
+    with pytest.raises(SystemExit, match=f'and {300 * each} were to be measured'):
+        measure.check_updates(settings, steps, 300 * each // 2)
+
+
+def test_updates_that_are_counted_or_left_out_by_chance():
+    # a policy step that the line search refused every time; replays within the chance of their draws, and no replays
+    measure.check_updates(TRPO, 10 * TRPO.batch_size, 10 * 160)
+    measure.check_updates(ACER, 10 * ACER.batch_size, 50 + 3 * 7)
+    measure.check_updates(ACER, 300 * ACER.batch_size, 1500 - 3 * 39)
+    with pytest.raises(SystemExit, match='10 updates'):
+        measure.check_updates(ACER, 10 * ACER.batch_size, 10)
+    # a worker that makes the default number of minibatches, 4
+    with pytest.raises(SystemExit, match='410 updates'):
+        measure.check_updates(TRPO, 10 * TRPO.batch_size, 10 * 41)
 
 
 def test_a_process_is_held_to_one_core_in_off_policy_cases_only():
@@ -220,7 +302,7 @@ def test_the_seed_command_is_the_one_that_people_type():
     )
 
 
-@pytest.mark.parametrize('settings', [PONG, TD3], ids=['on-policy', 'off-policy'])
+@pytest.mark.parametrize('settings', [PONG, TRPO, ACER, TD3], ids=lambda s: s.algorithm)
 def test_a_job_survives_its_way_to_the_worker(monkeypatch, settings):
     text = json.dumps({'task': 'speed', 'settings': dataclasses.asdict(settings), 'warmup': 10, 'steps': 20})
     monkeypatch.setattr(sys, 'argv', ['worker', text])
@@ -267,6 +349,18 @@ def test_a_library_that_does_not_install_is_named_and_is_no_error():
     text = tables.render(case, measured, MACHINE, '')
     assert f'- {BASELINE}: not installed: no wheel for this machine' in text
     assert '| xagents | 5 000 |' in text
+
+
+def test_what_a_reader_has_to_know_of_a_case_stands_below_its_table():
+    case = next(case for case in CASES if case.name == 'acer-cartpole')
+    measured = outcome(**{'xagents, ACER': [result(900)], BASELINE: [result(1000)]})
+    measured[BASELINE] = measured.pop(BASELINE.replace('_', '-'))
+    text = tables.render(case, measured, MACHINE, '')
+    table, note = text.index('| xagents, ACER | 900 | 0.90 | 0.6 |'), text.index('- No living library has ACER.')
+    assert table < note < text.index('2026-01-02')
+    # ten times what 1.0 made, beside what the baseline made on the same machine
+    ours = next(run for run in case.runs if run.peer == 'xagents')
+    assert ours.floor == pytest.approx(10 * 1036 / 17_300, abs=0.005)
 
 
 def test_measuring_goes_in_turn_and_a_failure_stops_only_its_own_row(monkeypatch):
@@ -363,5 +457,5 @@ def test_a_changed_pin_makes_the_environment_anew(tmp_path):
 def test_cases_are_found_by_name_or_its_beginning():
     assert [case.name for case in find_cases(['a2c', 'ppo-cartpole'])] == ['a2c-cartpole', 'ppo-cartpole']
     assert 'memory' not in [case.name for case in find_cases(None)]
-    with pytest.raises(ValueError, match='got trpo, admits ppo-cartpole'):
-        find_cases(['trpo'])
+    with pytest.raises(ValueError, match='got sac, admits ppo-cartpole'):
+        find_cases(['sac'])

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from benchmarks import learning
-from benchmarks.learning_cases import CASES, LearningCase, find_cases, translate
+from benchmarks.learning_cases import CASES, LearningCase, find_cases
+from benchmarks.translation import left_out, translate
 from xagents.cli import parse
 from xagents.commands import find_command
 from xagents.options import describe
@@ -58,10 +59,56 @@ def test_an_actor_critic_entry_becomes_options_with_the_defaults_of_its_source()
     assert not {'policy_delay', 'policy_noise_coef', 'noise_clip'} & ddpg.keys()
 
 
+def test_a_trpo_entry_becomes_options_with_the_defaults_of_its_source():
+    assert translate('trpo', 1000, {}) == {
+        'n_envs': 1, 'n_steps': 2048, 'gamma': 0.99, 'lam': 0.95, 'normalize_advantage': True, 'minibatch_size': 128,
+        'critic_iterations': 10, 'cg_iterations': 15, 'cg_damping': 0.1, 'actor_iterations': 10, 'max_kl': 0.01,
+        'fvp_n_steps': 1, 'lr': 1e-3, 'optimizer': 'adam', 'opt_epsilon': 1e-5, 'net': [64, 64], 'activation': 'tanh',
+    }  # fmt: skip
+    entry = {
+        'n_envs': 2, 'n_steps': 64, 'gamma': 0.9, 'gae_lambda': 0.8, 'normalize_advantage': False, 'batch_size': 32,
+        'n_critic_updates': 3, 'cg_max_steps': 25, 'cg_damping': 0.01, 'line_search_max_iter': 5, 'target_kl': 0.04,
+        'sub_sampling_factor': 2, 'learning_rate': 0.01, 'net_arch': (32, 16), 'activation': 'relu', 'log_std_init': -2,
+    }  # fmt: skip
+    assert translate('trpo', 1000, entry) == {
+        'n_envs': 2, 'n_steps': 64, 'gamma': 0.9, 'lam': 0.8, 'normalize_advantage': False, 'minibatch_size': 32,
+        'critic_iterations': 3, 'cg_iterations': 25, 'cg_damping': 0.01, 'actor_iterations': 5, 'max_kl': 0.04,
+        'fvp_n_steps': 2, 'lr': 0.01, 'optimizer': 'adam', 'opt_epsilon': 1e-5, 'net': [32, 16], 'activation': 'relu',
+        'log_std_init': -2,
+    }  # fmt: skip
+
+
+def test_an_a2c_entry_becomes_options_with_the_defaults_of_its_source():
+    plain = {
+        'n_envs': 1, 'n_steps': 5, 'gamma': 0.99, 'lam': 1.0, 'entropy_coef': 0.0, 'value_loss_coef': 0.5,
+        'grad_norm': 0.5, 'normalize_advantage': False, 'lr': 7e-4, 'optimizer': 'rmsprop', 'opt_epsilon': 1e-5,
+        'net': [64, 64], 'activation': 'tanh',
+    }  # fmt: skip
+    assert translate('a2c', 1000, {}) == plain
+    entry = {'n_envs': 8, 'learning_rate': 'lin_7e-4', 'normalize': True, 'use_rms_prop': False, 'vf_coef': 0.4}
+    assert translate('a2c', 1000, entry) == {
+        **plain, 'n_envs': 8, 'lr': 7e-4, 'lr_schedule': 'linear', 'normalize_obs': True, 'normalize_reward': True,
+        'optimizer': 'adam', 'value_loss_coef': 0.4,
+    }  # fmt: skip
+
+
+def test_what_xagents_does_not_have_is_left_out_and_the_table_says_so():
+    entry = {'use_sde': True, 'sde_sample_freq': 4}
+    assert translate('trpo', 1000, entry) == translate('trpo', 1000, {})
+    assert left_out('trpo', entry) == 'no gSDE'
+    assert left_out('a2c', {**entry, 'ortho_init': False}) == 'no gSDE, orthogonal initial weights'
+    assert left_out('a2c', {'use_sde': False, 'ortho_init': True, 'n_steps': 8}) == ''
+    assert BY_NAME['trpo-pendulum'].changed == BY_NAME['trpo-mountaincarcontinuous'].changed == 'no gSDE'
+    assert BY_NAME['trpo-lunarlander'].changed == ''
+
+
 def test_images_keep_the_shipped_network_and_no_name_is_lost():
     assert not {'net', 'activation'} & translate('dqn', 1000, {}, images=True).keys()
+    assert not {'net', 'activation'} & translate('a2c', 1000, {}, images=True).keys()
     with pytest.raises(ValueError, match='dqn: no translation of use_sde'):
         translate('dqn', 1000, {'use_sde': True})
+    with pytest.raises(ValueError, match='trpo: no translation of line_search_shrinking_factor, vf_coef'):
+        translate('trpo', 1000, {'vf_coef': 0.5, 'line_search_shrinking_factor': 0.5})
 
 
 def test_the_cases_that_are_promised():
@@ -73,9 +120,24 @@ def test_the_cases_that_are_promised():
         'dqn-lunarlander-linear': (100_000, 110, 154),
         'td3-pendulum': (20_000, -145, -152),
         'ddpg-pendulum': (20_000, -145, -152),
+        'trpo-cartpole': (100_000, 475, 500),
+        'trpo-mountaincarcontinuous': (50_000, 88, 92.5),
+        'trpo-pendulum': (100_000, -200, -174.6),
+        'trpo-lunarlander': (200_000, 100, 133.2),
+        'trpo-halfcheetah': (1_000_000, 1500, 1785.5),
+        'a2c-cartpole': (500_000, None, 500),
+        'a2c-acrobot': (500_000, None, -83.4),
+        'a2c-lunarlander': (200_000, None, 155.8),
+        'acer-cartpole': (200_000, 475, None),
+        'acer-acrobot': (500_000, -90, -83),
+        'acer-lunarlander': (200_000, None, None),
     }
     assert len(BY_NAME) == len(CASES)
-    assert find_cases(None) == find_cases(['dqn', 'td3', 'ddpg']) == [case for case in CASES if not case.listed]
+    every = [case for case in CASES if not case.listed]
+    assert find_cases(None) == find_cases(['dqn', 'td3', 'ddpg', 'trpo', 'a2c', 'acer']) == every
+    # ACER is compared with A2C after as many steps
+    assert BY_NAME['acer-lunarlander'].steps == BY_NAME['a2c-lunarlander'].steps
+    assert BY_NAME['trpo-halfcheetah'].seeds == (1,)
     assert find_cases(['td3-mountaincarcontinuous'])[0].seeds == (1,)
     with pytest.raises(ValueError, match='got ppo, admits dqn-cartpole'):
         find_cases(['ppo'])
@@ -91,6 +153,13 @@ def test_a_command_says_what_is_trained(name):
     assert words[:3] == ['xagents', 'train', case.agent]
     _, given = parse(find_command('train'), case.agent, words[3:])
     assert given == {**case.options, 'env': case.env, 'max_steps': case.steps, 'seed': 3}
+
+
+@pytest.mark.parametrize('name', ['dqn-cartpole', 'trpo-cartpole', 'acer-cartpole'])
+def test_a_smoke_run_learns_within_its_few_steps(name):
+    short = learning.shortened(BY_NAME[name])
+    assert short.steps > short.options.get('buffer_initial_size', 0)
+    assert short.options.keys() == BY_NAME[name].options.keys()
 
 
 def test_a_switch_that_is_off_is_typed_as_no():

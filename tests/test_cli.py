@@ -213,9 +213,12 @@ GOAL = '--env CartPole-v1 --max-steps 100'
         ('tran ppo', 'xagents: command: got tran, admits one of train, play, evaluate, plot (did you mean train?)'),
         (
             'train poo --env X',
-            'xagents train: agent: got poo, admits one of a2c, ddpg, dqn, ppo, td3 (did you mean ppo?)',
+            'xagents train: agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)',
         ),
-        ('train --env X', 'xagents train: agent: got --env in its place, admits one of a2c, ddpg, dqn, ppo, td3'),
+        (
+            'train --env X',
+            'xagents train: agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo',
+        ),
         (f'train ppo {GOAL} --gamma 2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
         (f'train ppo {GOAL} --gamma=2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
         (f'train ppo {GOAL} --lr -1', 'xagents train: --lr: got -1, admits a number above 0'),

@@ -45,6 +45,10 @@ def refusal(text, units=None, shape=(4,), action_units=None):
 KINDS = {
     'actor-critic': ([3, 1], ['linear', 'linear']),
     'shared-actor-critic': ([3, 1], ['linear', 'linear']),
+    'acer/actor-critic': ([3, 3], ['softmax', 'linear']),
+    'acer/shared-actor-critic': ([3, 3], ['softmax', 'linear']),
+    'trpo/actor': ([3], ['linear']),
+    'trpo/critic': ([1], ['linear']),
     '': ([3], ['linear']),
     'dueling': ([3, 1], ['linear', 'linear']),
     'actor': ([3], ['tanh']),
@@ -57,9 +61,10 @@ def test_shipped_files_build_and_read_back(path):
     network = parse_network(path)
     assert parse_text(to_text(network)) == network
     observations, _, kind = path.stem.partition('-')
-    units, activations = KINDS[kind]
+    agent = path.parts[-3]
+    units, activations = KINDS.get(f'{agent}/{kind}', KINDS.get(kind))
     shape, inputs = ((84, 84, 4), [(None, 84, 84, 4)]) if observations == 'cnn' else ((4,), [(None, 4)])
-    action_units = 2 if (observations, kind) == ('cnn', 'critic') else None
+    action_units = 2 if (observations, kind) == ('cnn', 'critic') and agent != 'trpo' else None
     model = ModelReader(path, units, shape, action_units=action_units).build_model()
     assert [tensor.shape for tensor in model.inputs] == inputs + [(None, 2)] * (action_units is not None)
     assert [output.shape for output in model.outputs] == [(None, n) for n in units]

@@ -372,7 +372,7 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
     path = str(tmp_path / 'a.tf')
     make(minibatch_size=16, checkpoints=[path]).fit(max_steps=100)
     agent = xagents.make('ppo', weights=[path], mini_batches=2)
-    assert agent.options.minibatch_size is None and agent._permutations().shape[0] == 4 * 2
+    assert agent.options.minibatch_size is None and agent.minibatches.in_a_pass == 2
     with pytest.raises(OptionError, match='stands instead of mini_batches'):
         make(minibatch_size=16, mini_batches=2)
 

@@ -196,7 +196,7 @@ def test_a_minibatch_without_a_valid_row_is_left_out_and_not_counted_as_refused(
 
 def test_minibatches_use_every_row_once_an_epoch_and_drop_the_remainder():
     agent = make(xagents.PPO, 'Discrete', ppo_epochs=3, mini_batches=5)
-    permutations = agent._permutations()
+    permutations = agent.minibatches.draw(agent.rng('learn'), agent.options.ppo_epochs)
     assert permutations.shape == (15, 2)  # 12 transitions, 5 minibatches of 2
     for epoch in permutations.reshape(3, 10):
         assert len(set(epoch)) == 10 and set(epoch) <= set(range(12))

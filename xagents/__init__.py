@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xagents.a2c.agent import A2C as A2C
+    from xagents.acer.agent import ACER as ACER
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
     from xagents.envs import create_envs as create_envs
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry import agents as agents
     from xagents.td3.agent import TD3 as TD3
+    from xagents.trpo.agent import TRPO as TRPO
 
 __version__ = '2.0.0.dev0'
 
 _HOMES = {
     'A2C': 'xagents.a2c.agent',
+    'ACER': 'xagents.acer.agent',
     'DDPG': 'xagents.ddpg.agent',
     'DQN': 'xagents.dqn.agent',
     'PPO': 'xagents.ppo.agent',
     'TD3': 'xagents.td3.agent',
+    'TRPO': 'xagents.trpo.agent',
     'agents': 'xagents.registry',
     'create_envs': 'xagents.envs',
     'make': 'xagents.factory',

@@ -82,6 +82,7 @@ class BaseAgent(Running, Classic, Stateful):
         self.paused = 0.0
         self._seed_said = self.seed_given
         self.command = ''
+        self.ineffective = [o.flag for name, o in mathematics.items() if name in options and o.without_effect]
         self.creation = {}
         self.networks = []
         self.observations = None

@@ -70,7 +70,7 @@ def write_set(
 
     Args:
         paths: one for each model: a TensorFlow checkpoint's prefix, .weights.h5 or .keras.
-        models: Keras models, compiled with a built optimizer.
+        models: Keras models; an optimizer that one is compiled with must be built.
         arrays: of the state.
         record: the rest of the state, as JSON.
     """
@@ -169,7 +169,7 @@ def _write_model(path: Path, model: Any) -> None:
     else:
         import tensorflow as tf
 
-        tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(path))
+        tf.train.Checkpoint(**_tracked(model)).write(str(path))
 
 
 def _read_model(path: Path, model: Any, shown: str) -> None:
@@ -179,7 +179,7 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
         if path.name.endswith(('.keras', '.weights.h5')):
             model.load_weights(path)
         else:
-            status = tf.train.Checkpoint(model=model, optimizer=model.optimizer).read(str(path))
+            status = tf.train.Checkpoint(**_tracked(model)).read(str(path))
             try:
                 status.assert_consumed()
             except AssertionError:
@@ -190,6 +190,12 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
         reason = str(error).strip().split('\n')[0][:160]
         raise ValueError(f'--weights: {shown} is damaged or of another network or optimizer ({reason})') from error
+
+
+def _tracked(model: Any) -> dict[str, Any]:
+    """Return a model and, where it learns by one, its optimizer."""
+    optimizer = getattr(model, 'optimizer', None)
+    return {'model': model} if optimizer is None else {'model': model, 'optimizer': optimizer}
 
 
 def _sync(path: Path) -> None:

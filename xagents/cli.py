@@ -169,7 +169,7 @@ def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionEr
 
 
 def _has_flag(options: Mapping[str, Option], flag: str) -> bool:
-    return any(flag in option.flags for option in options.values())
+    return any(flag in option.flags and not option.without_effect for option in options.values())
 
 
 def _fail(error: Exception, command: Command | None, arguments: Sequence[str], code: int) -> int:

@@ -84,8 +84,12 @@ class Command:
             return sections
         shared = describe(AgentOptions)
         if agent_id is not None:
-            known = describe(find_agent(agent_id).options)
-            own = {name: option for name, option in known.items() if name not in shared}
+            entry = find_agent(agent_id)
+            known = describe(entry.options)
+            # the networks first, what does nothing last
+            names = sorted(known.keys() - shared.keys(), key=list(known).index)
+            names.sort(key=lambda name: (name not in entry.models) + 2 * known[name].without_effect)
+            own = {name: known[name] for name in names}
             shared = {name: known[name] for name in shared}
             first = {} if self.hidden is None else {self.groups[0][0]: sections.pop(self.groups[0][0])}
             sections = {**first, f'Only {agent_id}': own, **sections}

@@ -87,6 +87,7 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     left_out = {'seed', *_NETWORK, *entry.models}
     instead = {o.instead_of: o.name for o in known.values() if o.instead_of}
     left_out |= {instead[name] for name in given if name in instead}
+    left_out |= {name for name, o in known.items() if o.without_effect}
     left_out |= {o.instead_of for name, o in known.items() if name in given}
     saved = record.get('options', {}).items()
     return {k: v for k, v in saved if k in known and v is not None and k not in left_out}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from xagents.options import OptionError
+
 CONTROL_GROUP = Path('/sys/fs/cgroup')
 
 
@@ -17,6 +19,21 @@ def free_memory() -> int:
         limit = int((CONTROL_GROUP / 'memory.max').read_text())
         free = min(free, limit - int((CONTROL_GROUP / 'memory.current').read_text()))
     return max(free, 0)
+
+
+def check_memory(option: str, size: int, needed: int) -> None:
+    """Check that what an option's value takes is free.
+
+    Raises:
+        OptionError: naming the option, what it takes, what is free and which value fits.
+    """
+    free = free_memory()
+    if needed > free:
+        raise OptionError(
+            option,
+            f'got {size}, whose {gigabytes(needed)} of memory this machine has not ({gigabytes(free)} are free), '
+            f'admits about {int(size * free / needed)}',
+        )
 
 
 def gigabytes(size: int) -> str:

@@ -167,6 +167,17 @@ def with_log_std(model: keras.Model, init: float) -> keras.Model:
     return extended
 
 
+def with_logits(model: keras.Model) -> keras.Model:
+    """Return a model whose first output is not put through softmax any more: the policy's logits.
+
+    Distributions start from logits, from which nothing small is lost. The head of the model itself is changed.
+    """
+    head = model.get_layer(model.output_names[0])
+    if getattr(head, 'activation', None) is keras.activations.softmax:
+        head.activation = keras.activations.linear
+    return model
+
+
 def reinitialised(model: keras.Model, seed: int) -> keras.Model:
     """Return a new model of the same layers that starts anew: for example the second critic of TD3.
 

@@ -12,13 +12,12 @@ import numpy as np
 from xagents import stages
 from xagents.agent import BaseAgent
 from xagents.envs import Envs
-from xagents.memory import free_memory, gigabytes
+from xagents.memory import check_memory, gigabytes
 from xagents.options import OptionError
 from xagents.pipeline import Recipe
 from xagents.replay import ReplayBuffer, memory_needed
 from xagents.rollouts import Rollout, allocate, fill
 from xagents.settings import AgentOptions, OffPolicyOptions, ReplayOptions
-from xagents.targets import TargetNetwork
 
 # what an update needs of each transition: columns [K, B, …] of what `replay` returns
 TRANSITION = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
@@ -99,32 +98,21 @@ class OffPolicy(BaseAgent):
     def prepare_run(self, **run: Any) -> None:
         """Resolve and check the options of a run before anything is written, the memory for the replay too."""
         super().prepare_run(**run)
-        if not self.context.updates:
-            for part in self.parts().values():
-                if isinstance(part, TargetNetwork):
-                    part.copy()  # its network may have been given other weights since
-        needed, free = self.buffer_bytes(), free_memory()
-        if not self.buffer.stored and needed > free:
-            raise OptionError(
-                'buffer_max_size',
-                f'got {self.options.buffer_max_size}, whose {gigabytes(needed)} of memory this machine has not '
-                f'({gigabytes(free)} are free), admits about {int(self.options.buffer_max_size * free / needed)}',
-            )
+        if not self.buffer.stored:
+            check_memory('buffer_max_size', self.options.buffer_max_size, self.buffer_bytes())
 
     def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
         """Take over the agent's parts and the counters; one that has learned fills its buffer by what it knows."""
         super().load_record(arrays, record)
         self._experienced = self.context.updates > 0
-        for name, part in self.parts().items():
-            if isinstance(part, TargetNetwork) and f'{name}/parameters' not in arrays:
-                part.copy()  # weights that came alone
 
     def notices(self) -> list[str]:
         """Say what memory the replay buffer is going to take."""
+        lines = super().notices()
         if self.buffer.stored:
-            return []
+            return lines
         size, last = self.options.buffer_max_size, self.run.max_steps
-        lines = [f'Replay buffer: {size} transitions, {gigabytes(self.buffer_bytes())} of memory when full']
+        lines.append(f'Replay buffer: {size} transitions, {gigabytes(self.buffer_bytes())} of memory when full')
         if last is not None and last - self.context.steps < self.buffer.needed:
             lines.append(
                 f'Nothing will be learned: the buffer is filled by {self.buffer.needed} transitions first, and the run '

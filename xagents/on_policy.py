@@ -3,33 +3,83 @@
 from __future__ import annotations
 
 import functools
+from typing import Any, ClassVar
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from xagents.agent import BaseAgent
+from xagents.compiling import Program, has_convolutions, network_input
+from xagents.distributions import Distribution, distribution_for
+from xagents.networks import with_log_std, with_logits
+from xagents.returns import gae
 from xagents.rollouts import Columns, Rollout, allocate, fill
+from xagents.settings import AgentOptions, OnPolicyOptions
+
+IMAGES_AT_ONCE = 512
 
 
 class OnPolicy(BaseAgent):
-    """Agents that learn from the rollout that their present policy has just collected."""
+    """Agents with a stochastic policy that learn from the rollout it has just collected.
+
+    A subclass sets `actor`, the policy, and `critic`, from observations to values, and implements `learn`.
+    """
+
+    Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
+    options: OnPolicyOptions
+    METRICS: ClassVar[tuple[str, ...]] = ()
+    # whether a rollout has the outputs of the policy that acted as columns
+    keeps_outputs: ClassVar[bool] = False
+    critic: keras.Model
+    _update: Program
+
+    # acting
+
+    @functools.cached_property
+    def distribution(self) -> Distribution:
+        """The distribution of the policy's actions."""
+        return distribution_for(self.envs.action_space)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What the policy's outputs are called."""
+        return ('mean', 'log_std') if self.distribution.has_log_std else ('logits',)
+
+    def with_policy_head(self, model: keras.Model) -> keras.Model:
+        """Return a model whose first output is what the distribution starts from, and the log deviation its last."""
+        return with_log_std(model, self.options.log_std_init) if self.distribution.has_log_std else with_logits(model)
 
     def columns(self) -> Columns:
         """Shape and dtype of each column that `policy` returns for one environment."""
-        raise NotImplementedError
+        columns: dict[str, Any] = {'actions': (self.distribution.action_shape, self.distribution.action_dtype)}
+        if self.keeps_outputs:
+            columns |= {name: ((self.distribution.n_units,), np.dtype(np.float32)) for name in self.output_names}
+        return columns
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return the randomness of `shape` actions, for `policy`."""
+        return self.distribution.draw_noise(rng, shape)
+
+    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return columns of the rollout by name: `actions` [N, …], greedy ones without noise, and the policy's outputs.
+
+        The outputs, [N, units] each, are all that an update may want to know of the policy that acted, because the
+        log-probabilities of a whole rollout are cheaper to make at once than one step at a time.
+        """
+        outputs = self.actor(observations)
+        actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
+        return {'actions': actions, **dict(zip(self.output_names, outputs, strict=True))}
+
+    # collecting
 
     @functools.cached_property
     def rollout(self) -> Rollout:
         """The arrays that every rollout is written into."""
-        return allocate(self.envs, self.options.n_steps, self.columns())  # type: ignore[attr-defined]
+        return allocate(self.envs, self.options.n_steps, self.columns())
 
-    def collect(self) -> Rollout:
-        """Take `n_steps` steps in every environment.
-
-        Returns:
-            `observations` [T + 1, N, *D], normalised where asked for; `actions` and the policy's other columns,
-            `rewards` (scaled and normalised), `terminated`, `truncated` and `valid` [T, N, …]. A row that is not valid
-            only reset its environment. The arrays are overwritten by the next call.
-        """
+    def gather(self) -> Rollout:
+        """Take `n_steps` steps in every environment; return `rollout`, all as the environments gave it."""
         rollout = self.rollout
         noise = self.draw_noise(self.rng('act'), rollout['valid'].shape)
 
@@ -37,14 +87,58 @@ class OnPolicy(BaseAgent):
             return self.policy(self.prepare(observations), None if noise is None else noise[t])
 
         fill(self, rollout, self.columns(), choose)
-        return self._normalised(rollout)
-
-    def _normalised(self, rollout: Rollout) -> Rollout:
-        """Scale rewards and normalise; observations by the statistics that acting saw, which learn afterwards."""
         self.observe_rewards(rollout)
-        rollout['rewards'][...] = self.scale_rewards(rollout['rewards'])
-        batch = dict(rollout)
+        return rollout
+
+    def collect(self) -> Rollout:
+        """Take `n_steps` steps in every environment.
+
+        Returns:
+            `observations` [T + 1, N, *D], normalised where asked for by the statistics that acting saw; `actions` and
+            the policy's other columns, `rewards` (scaled and normalised), `terminated`, `truncated` and `valid`
+            [T, N, …]. A row that is not valid only reset its environment. The arrays are overwritten by the next call.
+        """
+        batch = dict(self.gather())
+        batch['rewards'] = self.scale_rewards(batch['rewards'])
         if self.normalize_observations:
-            batch['observations'] = self.prepare(rollout['observations'])
-            self.normalize_observations.update(rollout['observations'][:-1])
+            raw = batch['observations']
+            batch['observations'] = self.prepare(raw)
+            self.normalize_observations.update(raw[:-1])
         return batch
+
+    # learning
+
+    def transitions(self, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the arguments of `update` that come from the rollout; the policy's outputs, if kept, are the last."""
+        names = ['actions', 'rewards', 'terminated', 'truncated', 'valid']
+        names += self.output_names if self.keeps_outputs else ()
+        # a stage may have made float64 of what was float32
+        return [batch['observations'], *(np.asarray(batch[name], self.rollout[name].dtype) for name in names)]
+
+    def run_update(self, arrays: list[np.ndarray], *arguments: Any) -> dict[str, float]:
+        """Call the compiled update, let acting use the new weights, and return the metrics by name."""
+        weights, metrics = self._update(*arrays, *arguments)
+        self.actor.refresh(weights.numpy())
+        return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+
+    def advantages(
+        self, observations: tf.Tensor, rewards: tf.Tensor, terminated: tf.Tensor, truncated: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return values [T + 1, N] of all observations, and advantages [T, N], which have no gradient."""
+        values = self.values(observations)
+        ended = tf.maximum(terminated, truncated)
+        return values, gae(rewards, values, terminated, ended, self.options.gamma, self.options.lam)
+
+    def values(self, observations: tf.Tensor) -> tf.Tensor:
+        """Return the values [T + 1, N] of observations [T + 1, N, *D]."""
+        flat = flatten(observations)
+        # the activations of a long rollout of images would not fit into memory at once
+        size = IMAGES_AT_ONCE if has_convolutions(self.critic) else flat.shape[0]
+        parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
+        values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
+        return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
+
+
+def flatten(x: tf.Tensor) -> tf.Tensor:
+    """Return [T, N, …] as [T * N, …]."""
+    return tf.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))

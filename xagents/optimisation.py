@@ -65,8 +65,8 @@ class GradientStep:
         self.max_norm = max_norm
         # networks of one agent may learn at different rates, which follow one schedule
         self._share = 1.0 if rate is None else rate / options.lr
-        self._sizes = [math.prod(v.shape) for v in self.variables]
-        self._vector = keras.Variable(tf.zeros(sum(self._sizes)), name='parameters')
+        size = sum(math.prod(v.shape) for v in self.variables)
+        self._vector = keras.Variable(tf.zeros(size), name='parameters')
         self.optimizer.build([self._vector])
 
     def __call__(
@@ -94,7 +94,7 @@ class GradientStep:
     def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the loss's gradient as one vector, its norm, and whether both are finite."""
         unconnected = tf.UnconnectedGradients.ZERO
-        gradient = _flat(tape.gradient(loss, self.variables, unconnected_gradients=unconnected))
+        gradient = flat(tape.gradient(loss, self.variables, unconnected_gradients=unconnected))
         norm = tf.norm(gradient)
         return gradient, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
 
@@ -102,18 +102,25 @@ class GradientStep:
         """Make a step by a gradient where it is wanted; return 1.0 if it was made, else 0.0."""
 
         def step() -> tf.Tensor:
-            self._vector.assign(_flat([v.value for v in self.variables]))
+            self._vector.assign(flat([v.value for v in self.variables]))
             factor = 1.0 if self.max_norm is None else self.max_norm / tf.maximum(norm, self.max_norm)
             self.optimizer.apply([gradient * factor], [self._vector])
-            for variable, part in zip(self.variables, tf.split(self._vector.value, self._sizes), strict=True):
-                variable.assign(tf.reshape(part, variable.shape))
+            assign_flat(self.variables, self._vector.value)
             return tf.ones(())
 
         return tf.cond(wanted, step, lambda: tf.zeros(()))
 
 
-def _flat(tensors: list[tf.Tensor]) -> tf.Tensor:
+def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return tensors as one vector."""
     return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
+
+
+def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:
+    """Undo `flat`: assign each variable its part of a vector."""
+    parts = tf.split(vector, [math.prod(v.shape) for v in variables])
+    for variable, part in zip(variables, parts, strict=True):
+        variable.assign(tf.reshape(part, variable.shape))
 
 
 def repeated(

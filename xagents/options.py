@@ -69,6 +69,7 @@ class Option:
     aliases: tuple[str, ...] = ()
     metavar: str = ''
     instead_of: str = ''
+    without_effect: bool = False
 
     @property
     def flag(self) -> str:
@@ -201,7 +202,8 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
     Args:
         default: its default; None where it is not given.
         help: one line; for a number, what a larger value does.
-        declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar.
+        declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar,
+            instead_of, without_effect (accepted where others of the family have it; the agent says so once).
     """
     metadata = {'help': help, **declaration}
     if isinstance(default, (list, dict)):

@@ -140,6 +140,13 @@ agents: dict[str, Entry] = {
     for entry in (
         Entry('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
         Entry(
+            'acer',
+            'ACER',
+            (Network('model', 'model', ('actor', 'q')),),
+            'actor-critic with experience replay: discrete actions, fewer steps than A2C',
+            _SHARED,
+        ),
+        Entry(
             'ddpg',
             'DDPG',
             (_ACTOR, _critic('critic')),
@@ -164,6 +171,12 @@ agents: dict[str, Entry] = {
             'twin delayed DDPG: continuous actions, few steps, steadier than DDPG',
             activation='relu',
             initializer='fan_in_uniform',
+        ),
+        Entry(
+            'trpo',
+            'TRPO',
+            (Network('actor', 'actor_model', ('actor',)), Network('critic', 'critic_model', ('critic',))),
+            'trust region policy optimisation: steady steps, on-policy',
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""What a rollout is worth: advantages by generalised advantage estimation. Also means over valid rows."""
+"""What a rollout is worth: generalised advantage estimates and Retrace targets. Also means over valid rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,49 @@ def gae(
         [T, N] float32.
     """
     deltas = rewards + gamma * (1.0 - terminated) * values[1:] - values[:-1]
-    decays = gamma * lam * (1.0 - ended)
-    return tf.scan(lambda later, now: now[0] + now[1] * later, (deltas, decays), tf.zeros_like(deltas[0]), reverse=True)
+    return _accumulated(deltas, gamma * lam * (1.0 - ended))
+
+
+def retrace(
+    rewards: tf.Tensor,
+    q_taken: tf.Tensor,
+    values: tf.Tensor,
+    ratios: tf.Tensor,
+    terminated: tf.Tensor,
+    ended: tf.Tensor,
+    valid: tf.Tensor,
+    gamma: float,
+    lam: float,
+) -> tf.Tensor:
+    """Return Retrace targets of Q values (Munos et al. 2016, arXiv:1606.02647, equation 4; ACER's equation 5).
+
+    Q^ret(x_t, a_t) = r_t + γ V(x_t+1) + γ λ min(1, ρ_t+1) [Q^ret(x_t+1, a_t+1) − Q(x_t+1, a_t+1)]. A terminated episode
+    has no V(x_t+1); a truncated one has that of its true last observation; at either, and before a row that only reset
+    its environment, the bracket is left out.
+
+    Args:
+        rewards: [T, N] float32.
+        q_taken: [T, N] Q(x_t, a_t).
+        values: [T + 1, N] V of all observations, the one after the last step included.
+        ratios: [T, N] ρ, how much more probable the action is now than when it was taken.
+        terminated: [T, N] float32, 1 where the episode reached a terminal state.
+        ended: [T, N] float32, 1 where it terminated or was truncated.
+        valid: [T, N] float32, 0 where a row only reset its environment.
+        gamma: discount factor.
+        lam: weight of later steps; 1 is Retrace as ACER has it, 0 one-step targets.
+
+    Returns:
+        [T, N] float32.
+    """
+    errors = rewards + gamma * (1.0 - terminated) * values[1:] - q_taken
+    traces = lam * tf.minimum(ratios, 1.0) * valid
+    following = tf.concat([traces[1:], tf.zeros_like(traces[:1])], 0)
+    return q_taken + _accumulated(errors, gamma * (1.0 - ended) * following)
+
+
+def _accumulated(now: tf.Tensor, decays: tf.Tensor) -> tf.Tensor:
+    """Return x [T, N] with x_t = now_t + decay_t x_t+1, and 0 after the last row."""
+    return tf.scan(lambda later, row: row[0] + row[1] * later, (now, decays), tf.zeros_like(now[0]), reverse=True)
 
 
 def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
@@ -36,8 +77,12 @@ def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
 
 def masked_normalise(x: tf.Tensor, valid: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Return `x` with mean 0 and standard deviation 1 over its valid rows."""
-    centred = x - masked_mean(x, valid)
-    return centred / (tf.sqrt(masked_mean(centred**2, valid)) + epsilon)
+    return (x - masked_mean(x, valid)) / (masked_deviation(x, valid) + epsilon)
+
+
+def masked_deviation(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+    """Return the standard deviation of `x` over its valid rows."""
+    return tf.sqrt(masked_mean((x - masked_mean(x, valid)) ** 2, valid))
 
 
 def explained_variance(values: tf.Tensor, returns: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:

@@ -6,8 +6,10 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from xagents import reporting, stages
 from xagents.console import Console
@@ -31,6 +33,7 @@ class Running:
     console: Console
     stopped: str
     paused: float
+    ineffective: list[str]
     command: str
     _run_given: dict[str, Any]
     _seed_said: bool
@@ -44,6 +47,9 @@ class Running:
 
         def refresh(self) -> None:
             """Let acting use the models' present weights."""
+
+        def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
+            """Let target networks begin as copies."""
 
     def train_iter(self, recipe: Recipe | None = None, **run: Any) -> Generator[dict[str, float], None, None]:
         """Train, one iteration at a time; calling it again goes on, and closes an older one that is still open.
@@ -90,11 +96,19 @@ class Running:
     def prepare_run(self, **run: Any) -> None:
         """Resolve and check the options of a run before anything is written."""
         self.run = RunOptions.resolve({**self._run_given, **run})
+        if not self.context.updates:
+            self.start_targets()  # their networks may have been given other weights since they were made
         stages.check_run(cast('BaseAgent', self))
 
     def notices(self) -> list[str]:
         """Return what a run says before it starts."""
-        return []
+        return self._ineffective_said()
+
+    def _ineffective_said(self) -> list[str]:
+        """Say once which of the given options do nothing here; other agents of the family have a use for them."""
+        flags, self.ineffective = self.ineffective, []
+        name = type(self).__name__
+        return [f'Warning: without effect on {name}: {", ".join(flags)}'] if flags else []
 
     @property
     def schedule_steps(self) -> int | None:

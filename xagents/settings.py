@@ -22,13 +22,15 @@ class EnvironmentOptions(Options):
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
     max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
     max_episode_steps: int | None = option(
-        None, "time limit of an episode, instead of the environment's own", at_least=1
+        None, "time limit of an episode, instead of the environment's own; more let it last longer", at_least=1
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
     vector: str = option(
         'auto', 'how environments run side by side', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
     )
-    frame_stack: int = option(4, 'Atari frames in one observation', at_least=1, tune='categorical')
+    frame_stack: int = option(
+        4, 'Atari frames in one observation; more show more of the past', at_least=1, tune='categorical'
+    )
     clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, where the game has it')
@@ -47,7 +49,12 @@ class EnvironmentOptions(Options):
 class NetworkOptions(Options):
     """A network without a file."""
 
-    net: list[int] | None = option(None, 'widths of a dense network, instead of a .cfg', at_least=1, metavar='UNITS')
+    net: list[int] | None = option(
+        None,
+        'widths of a dense network, instead of a .cfg; larger can learn more and are slower',
+        at_least=1,
+        metavar='UNITS',
+    )
     activation: str | None = option(
         None,
         'activation of --net',
@@ -72,24 +79,64 @@ class AgentOptions(Options):
     opt_epsilon: float = option(
         1e-7, "the optimizer's epsilon; larger damps small gradients", above=0, tune='log_uniform'
     )
-    beta1: float = option(0.9, 'Adam: decay of the mean gradient', at_least=0, below=1, tune='log_uniform')
-    beta2: float = option(0.999, 'Adam: decay of the mean squared gradient', at_least=0, below=1, tune='log_uniform')
+    beta1: float = option(
+        0.9,
+        'Adam: decay of the mean gradient; larger averages over more updates',
+        at_least=0,
+        below=1,
+        tune='log_uniform',
+    )
+    beta2: float = option(
+        0.999,
+        'Adam: decay of the mean squared gradient; larger averages over more updates',
+        at_least=0,
+        below=1,
+        tune='log_uniform',
+    )
     optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
     lr_schedule: str = option(
         'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
     )
     schedule_steps: int | None = option(
-        None, 'length of the schedules in steps; --max-steps when not given', at_least=1
+        None, 'steps of the schedules, --max-steps when not given; more let them fall more slowly', at_least=1
     )
     normalize_obs: bool = option(
         False, 'normalise observations by their running mean and deviation', tune='categorical'
     )
     normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
-    reward_scale: float = option(1.0, 'factor on the reward that is learned from', above=0, tune='log_uniform')
+    reward_scale: float = option(
+        1.0, 'factor on the reward that is learned from; larger gives larger gradients', above=0, tune='log_uniform'
+    )
     precision: str = option('float32', 'arithmetic of convolutional networks', choices=('float32', 'bfloat16'))
-    reward_buffer_size: int = option(100, 'episodes in the mean reward', at_least=1)
+    reward_buffer_size: int = option(100, 'episodes in the mean reward; more make it steadier and older', at_least=1)
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
+    )
+
+
+@dataclasses.dataclass
+class OnPolicyOptions(AgentOptions):
+    """What A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
+
+    n_steps: int = option(
+        5,
+        'steps an environment takes before an update; more give less bias and fewer updates',
+        at_least=1,
+        tune='categorical',
+    )
+    lam: float = option(
+        1.0, 'GAE lambda; larger trusts rewards more than the critic', at_least=0, at_most=1, tune='log_uniform'
+    )
+    entropy_coef: float = option(
+        0.01, 'weight of the entropy bonus; larger explores more', at_least=0, tune='log_uniform'
+    )
+    value_loss_coef: float = option(
+        0.5, "weight of the critic's loss; larger favours it over the policy", at_least=0, tune='log_uniform'
+    )
+    grad_norm: float = option(0.5, 'largest gradient norm; larger allows larger updates', above=0, tune='log_uniform')
+    normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
+    log_std_init: float = option(
+        0.0, 'initial log standard deviation of continuous actions; larger explores more', at_least=-20, at_most=5
     )
 
 
@@ -105,34 +152,36 @@ class ReplayOptions(AgentOptions):
     )
     buffer_initial_size: int | None = option(
         None,
-        'transitions that are stored before learning starts; the largest size when not given',
+        'transitions stored before learning starts, the largest size when not given; more start later and more varied',
         at_least=0,
         tune='int',
         aliases=('learning_starts',),
     )
-    buffer_batch_size: int = option(
-        32,
-        'transitions of one update; a larger batch makes updates slower and less noisy',
-        at_least=1,
-        tune='categorical',
-    )
 
     def check(self) -> None:
         """Check the sizes against each other."""
-        most = self.buffer_max_size
-        for name in ('buffer_initial_size', 'buffer_batch_size'):
-            value = getattr(self, name)
-            if value is not None and value > most:
-                raise OptionError(name, f'got {value}, admits at most the {most} of --buffer-max-size')
+        self.check_size('buffer_initial_size')
+
+    def check_size(self, name: str) -> None:
+        """Check that a size is not above that of the buffer."""
+        value, most = getattr(self, name), self.buffer_max_size
+        if value is not None and value > most:
+            raise OptionError(name, f'got {value}, admits at most the {most} of --buffer-max-size')
 
 
 @dataclasses.dataclass
 class OffPolicyOptions(ReplayOptions):
     """What DQN, DDPG and TD3 share."""
 
+    buffer_batch_size: int = option(
+        32,
+        'transitions of one update; a larger batch makes updates slower and less noisy',
+        at_least=1,
+        tune='categorical',
+    )
     train_frequency: int = option(
         1,
-        'environment steps, over all environments, between trainings; rounded up to whole steps of all of them',
+        'steps between trainings, over all environments, rounded up to whole steps of all; more train less often',
         at_least=1,
         tune='categorical',
     )
@@ -152,6 +201,7 @@ class OffPolicyOptions(ReplayOptions):
     def check(self) -> None:
         """Check the options against each other."""
         super().check()
+        self.check_size('buffer_batch_size')
         if self.gradient_steps == 0:
             raise OptionError('gradient_steps', 'got 0, admits -1 (as many as steps taken) or a whole number from 1')
 
@@ -160,31 +210,49 @@ class OffPolicyOptions(ReplayOptions):
 class RunOptions(Options):
     """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took."""
 
-    target_reward: float | None = option(None, 'stop when the mean reward reaches it', metavar='REWARD')
-    max_steps: int | None = option(None, 'stop after that many environment steps in total', at_least=1, metavar='STEPS')
-    max_time: float | None = option(None, 'stop after that many seconds', above=0, metavar='SECONDS')
+    target_reward: float | None = option(
+        None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
+    )
+    max_steps: int | None = option(
+        None, 'stop after that many environment steps in total; more train longer', at_least=1, metavar='STEPS'
+    )
+    max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
     checkpoints: list[str] | None = option(
         None, 'where the best weights are kept, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
     )
     history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
-    save_seconds: float = option(10.0, 'seconds between writings of checkpoints at most', at_least=0)
-    plateau_reduce_factor: float = option(0.9, 'factor on the learning rate on a plateau', above=0, below=1)
-    plateau_reduce_patience: int = option(10, 'checks without a new best before a reduction', at_least=1)
-    early_stop_patience: int = option(3, 'reductions before the run stops early', at_least=1)
+    save_seconds: float = option(
+        10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
+    )
+    plateau_reduce_factor: float = option(
+        0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
+    )
+    plateau_reduce_patience: int = option(
+        10, 'checks without a new best before a reduction; more wait longer', at_least=1
+    )
+    early_stop_patience: int = option(3, 'reductions before the run stops early; more go on longer', at_least=1)
     divergence_monitoring_steps: int | None = option(
-        None, 'steps after which plateaus are looked for; off when not given', at_least=0, metavar='STEPS'
+        None,
+        'steps before plateaus are looked for, off when not given; more wait longer',
+        at_least=0,
+        metavar='STEPS',
     )
     eval_frequency: int | None = option(
-        None, 'steps between evaluations, which then decide target, best and plateau', at_least=1, metavar='STEPS'
+        None,
+        'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
+        at_least=1,
+        metavar='STEPS',
     )
-    eval_episodes: int = option(10, 'greedy episodes of an evaluation', at_least=1)
+    eval_episodes: int = option(10, 'greedy episodes of an evaluation; more give a surer mean', at_least=1)
     final_episodes: int = option(
-        10, 'greedy episodes that best and last play at the end of a run; 0 for none', at_least=0
+        10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
     )
     log_frequency: int | None = option(
-        None, 'episodes between two checks of the mean; the number of environments when not given', at_least=1
+        None,
+        'episodes between two checks of the mean, the number of environments when not given; more check less often',
+        at_least=1,
     )
-    display_precision: int = option(2, 'decimals in the console', at_least=0, at_most=12)
+    display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
     quiet: bool = option(False, 'only the closing line')
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
     monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
@@ -203,7 +271,9 @@ TRAIN_ONLY = frozenset(
 class SessionOptions(Options):
     """The machine and the console."""
 
-    threads: int | None = option(None, "TensorFlow's threads; chosen by the network when not given", at_least=1)
+    threads: int | None = option(
+        None, "TensorFlow's threads, chosen by the network when not given; more help large networks", at_least=1
+    )
     debug: bool = option(False, 'show the traceback of an error')
 
 
@@ -229,10 +299,10 @@ class PlayOptions(ActOptions):
     video_dir: str | None = option(None, 'folder for an .mp4 of the episode', metavar='DIR')
     render: bool = option(False, 'show the episode in a window')
     frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
-    frame_delay: float = option(0.0, 'seconds between frames', at_least=0)
-    frame_frequency: int = option(1, 'save every so many frames', at_least=1)
+    frame_delay: float = option(0.0, 'seconds between frames; more play more slowly', at_least=0)
+    frame_frequency: int = option(1, 'save every so many frames; more save fewer', at_least=1)
     action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
-    max_steps: int | None = option(None, 'end the episode after that many steps', at_least=1)
+    max_steps: int | None = option(None, 'end the episode after that many steps; more let it last longer', at_least=1)
 
 
 @dataclasses.dataclass

@@ -18,6 +18,7 @@ from xagents.reporting import console, history, metrics, tensorboard, wandb
 from xagents.saving import best, checkpoint, target_reached
 
 if TYPE_CHECKING:
+    from xagents.acer.agent import ACER
     from xagents.base import BaseAgent, OffPolicy
 
 EPISODES_FOR_BEST = 10
@@ -37,6 +38,11 @@ def learning(agent: BaseAgent) -> Recipe:
 def replaying(agent: OffPolicy) -> Recipe:
     """The stages of agents that learn from a replay buffer."""
     return Recipe([('remember', remember(agent)), ('replay', replay(agent)), ('learn', learn(agent))])
+
+
+def relearning(agent: ACER) -> Recipe:
+    """The stages of an agent that learns from what it has just collected and then, again, from earlier rollouts."""
+    return learning(agent) + Recipe([('remember', remember(agent)), ('replay', relearn(agent))])
 
 
 def tail(agent: BaseAgent) -> Recipe:
@@ -169,7 +175,7 @@ def evaluate(agent: BaseAgent) -> Stage:
     return evaluate
 
 
-def remember(agent: OffPolicy) -> Stage:
+def remember(agent: OffPolicy | ACER) -> Stage:
     """Put what was collected into the replay buffer."""
 
     def remember(ctx: Context) -> None:
@@ -214,6 +220,32 @@ def learn(agent: BaseAgent) -> Stage:
             ctx.messages.append(f'Refused {ctx.logs["stats/refused"]:.0f} updates that were not finite')
 
     return learn
+
+
+def relearn(agent: ACER) -> Stage:
+    """Draw how many stored rollouts are learned from again, and learn from them; their metrics begin with `replay/`."""
+    takes = inspect.signature(agent.learn).parameters
+
+    def replay(ctx: Context) -> None:
+        buffer = agent.buffer
+        ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
+        if not buffer.ready:
+            ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.needed}'
+            return
+        start = time.perf_counter()
+        arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
+        metrics = [agent.learn(agent.replay(), **arguments) for _ in range(agent.draw_replays())]
+        updates, refused = (int(sum(m.pop(name, 0) for m in metrics)) for name in ('updates', 'stats/refused'))
+        ctx.logs['replay/count'], ctx.logs['replay/updates'] = len(metrics), updates
+        for name in metrics[0] if metrics else ():
+            ctx.logs[f'replay/{name}'] = float(np.mean([m[name] for m in metrics]))
+        ctx.updates += updates
+        ctx.logs['seconds/replay'] = time.perf_counter() - start
+        ctx.seconds += ctx.logs['seconds/replay']
+        if refused:
+            ctx.messages.append(f'Refused {refused} replayed updates that were not finite')
+
+    return replay
 
 
 def plateau(agent: BaseAgent) -> Stage:

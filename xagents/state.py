@@ -14,6 +14,7 @@ import numpy as np
 
 from xagents import checkpoints
 from xagents.pipeline import Context
+from xagents.targets import TargetNetwork
 
 if TYPE_CHECKING:
     from xagents.envs import Envs
@@ -97,9 +98,16 @@ class Stateful:
             self.rng(purpose).bit_generator.state = _arrays(saved)
         self.refresh()
 
+    def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
+        """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
+        for name, part in self.parts().items():
+            if isinstance(part, TargetNetwork) and f'{name}/parameters' not in (known or {}):
+                part.copy()
+
     def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
         """Take over the agent's parts and the counters; the mean starts anew."""
         self._load_parts(arrays)
+        self.start_targets(known=arrays)  # weights may have come alone
         fields = Context.__dataclass_fields__
         counters = {name: value for name, value in record.get('counters', {}).items() if name in fields}
         self.context = Context(**{**counters, 'mean_reward': float('nan')})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from typing import Any
@@ -10,25 +11,37 @@ from benchmarks.settings import AnySettings, OffPolicySettings
 from benchmarks.workers.flops import peak_matters, update_share
 from benchmarks.workers.measure import Job, check_updates, hold_to_one_core, matmul_peak, report
 
-PACKAGES = ('stable-baselines3', 'torch', 'gymnasium', 'numpy', 'ale-py')
+PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'numpy', 'ale-py')
 
 
 def arguments(settings: AnySettings) -> dict[str, Any]:
     """The model's keywords, `policy_kwargs` and the noise aside."""
     if isinstance(settings, OffPolicySettings):
         return off_policy_arguments(settings)
-    common = {
+    common: dict[str, Any] = {
         'policy': 'CnnPolicy' if settings.atari else 'MlpPolicy',
         'n_steps': settings.n_steps,
         'gamma': settings.gamma,
         'gae_lambda': settings.lam,
         'learning_rate': settings.lr,
-        'ent_coef': settings.entropy_coef,
-        'vf_coef': settings.value_coef,
-        'max_grad_norm': settings.grad_norm,
         'normalize_advantage': settings.normalize_advantage,
         'seed': settings.seed,
         'device': 'cpu',
+    }
+    if settings.algorithm == 'trpo':
+        return common | {
+            'batch_size': settings.minibatch_size,
+            'n_critic_updates': settings.epochs,
+            'target_kl': settings.max_kl,
+            'cg_max_steps': settings.cg_iterations,
+            'cg_damping': settings.cg_damping,
+            'line_search_max_iter': settings.line_search,
+            'sub_sampling_factor': settings.fisher_every,
+        }
+    common |= {
+        'ent_coef': settings.entropy_coef,
+        'vf_coef': settings.value_coef,
+        'max_grad_norm': settings.grad_norm,
     }
     if settings.algorithm == 'a2c':
         return common | {'use_rms_prop': settings.optimizer == 'rmsprop', 'rms_prop_eps': settings.optimizer_epsilon}
@@ -77,7 +90,7 @@ def policy_arguments(settings: AnySettings) -> dict[str, Any]:
         return {'net_arch': list(settings.units), 'optimizer_kwargs': {'eps': settings.optimizer_epsilon}}
     units = [] if settings.atari else list(settings.units)
     keywords: dict[str, Any] = {'net_arch': {'pi': units, 'vf': units}}
-    if settings.algorithm == 'ppo':
+    if settings.algorithm in ('ppo', 'trpo'):
         keywords['optimizer_kwargs'] = {'eps': settings.optimizer_epsilon}
     return keywords
 
@@ -107,13 +120,13 @@ def action_noise(settings: AnySettings, env: Any) -> dict[str, Any]:
 
 def make_model(settings: AnySettings) -> Any:
     """The model as Stable-Baselines3 makes it."""
-    import stable_baselines3
     import torch
 
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     activation = {'tanh': torch.nn.Tanh, 'relu': torch.nn.ReLU}[settings.activation]
     policy = policy_arguments(settings) | {'activation_fn': activation}
-    kind = getattr(stable_baselines3, settings.algorithm.upper())
+    package = importlib.import_module('sb3_contrib' if settings.algorithm == 'trpo' else 'stable_baselines3')
+    kind = getattr(package, settings.algorithm.upper())
     env = make_envs(settings)
     return kind(env=env, policy_kwargs=policy, **action_noise(settings, env), **arguments(settings))
 
@@ -159,7 +172,9 @@ def measure_speed(job: Job, model: Any, peak: float | None = None, packages: tup
     model.learn(job.steps, callback=callback, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     steps = model.num_timesteps - first
-    check_updates(job.settings, steps, model._n_updates - first_update)
+    if isinstance(job.settings, OffPolicySettings):
+        # on-policy, it counts rollouts or epochs instead
+        check_updates(job.settings, steps, model._n_updates - first_update)
     result: dict[str, Any] = {'steps': steps, 'seconds': seconds}
     result['parts'] = {'learn': callback.learning, 'collect': seconds - callback.learning}
     if peak is not None:

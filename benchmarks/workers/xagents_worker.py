@@ -13,26 +13,42 @@ PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
 
 
 def arguments(settings: AnySettings) -> dict[str, Any]:
-    """The keywords of `xagents.make`; PPO's and A2C's network is 64-64 tanh for vectors, the Nature CNN for images."""
+    """The keywords of `xagents.make`; on-policy networks are 64-64 tanh for vectors, the Nature CNN for images."""
     if isinstance(settings, OffPolicySettings):
         return off_policy_arguments(settings)
+    if settings.algorithm == 'acer':
+        names = ('n_envs', 'n_steps', 'replay_ratio', 'seed')
+        return {**{name: getattr(settings, name) for name in names}, 'quiet': True}
     keywords: dict[str, Any] = {
         'n_envs': settings.n_envs,
         'n_steps': settings.n_steps,
         'gamma': settings.gamma,
         'lam': settings.lam,
         'lr': settings.lr,
-        'entropy_coef': settings.entropy_coef,
-        'value_loss_coef': settings.value_coef,
-        'grad_norm': settings.grad_norm,
         'optimizer': settings.optimizer,
         'opt_epsilon': settings.optimizer_epsilon,
         'normalize_advantage': settings.normalize_advantage,
-        'shared_network': settings.shared_network,
         'precision': settings.precision,
         'seed': settings.seed,
         'quiet': True,
     }
+    if settings.algorithm == 'trpo':
+        keywords |= {
+            'critic_iterations': settings.epochs,
+            'mini_batches': settings.minibatches,
+            'max_kl': settings.max_kl,
+            'cg_iterations': settings.cg_iterations,
+            'cg_damping': settings.cg_damping,
+            'actor_iterations': settings.line_search,
+            'fvp_n_steps': settings.fisher_every,
+        }
+    else:
+        keywords |= {
+            'entropy_coef': settings.entropy_coef,
+            'value_loss_coef': settings.value_coef,
+            'grad_norm': settings.grad_norm,
+            'shared_network': settings.shared_network,
+        }
     if settings.algorithm == 'ppo':
         keywords |= {
             'ppo_epochs': settings.epochs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -13,11 +13,10 @@ from xagents.base import OnPolicy
 from xagents.compiling import Actor, Program, has_convolutions, network_input
 from xagents.distributions import distribution_for
 from xagents.envs import Envs
-from xagents.networks import with_log_std
+from xagents.on_policy import flatten
 from xagents.optimisation import GradientStep, take_compiled
-from xagents.returns import explained_variance, gae, masked_mean, masked_normalise
-
-IMAGES_AT_ONCE = 512
+from xagents.returns import explained_variance, masked_mean, masked_normalise
+from xagents.settings import AgentOptions
 
 
 class A2C(OnPolicy):
@@ -30,9 +29,9 @@ class A2C(OnPolicy):
         options: those of `A2COptions` and `RunOptions`.
     """
 
-    Options = A2COptions
+    Options: ClassVar[type[AgentOptions]] = A2COptions
     options: A2COptions
-    METRICS: tuple[str, ...] = (
+    METRICS: ClassVar[tuple[str, ...]] = (
         'updates',
         'stats/refused',
         'loss/policy',
@@ -44,12 +43,9 @@ class A2C(OnPolicy):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
-        self.distribution = distribution_for(self.envs.action_space)
-        units = list(self.output_units(self.envs).values())
-        if self.distribution.has_log_std:
-            model = with_log_std(model, self.options.log_std_init)
-            units.append(self.distribution.n_units)
-        self.check_model(model, units)
+        model = self.with_policy_head(model)
+        log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
+        self.check_model(model, [*self.output_units(self.envs).values(), *log_std_units])
         rate = take_compiled(model, self.options, options)
         self.model = model
         self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
@@ -68,20 +64,6 @@ class A2C(OnPolicy):
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
         return Actor(keras.Model(self.model.input, outputs), self.observation_dtype)
 
-    def columns(self) -> dict[str, tuple[tuple[int, ...], Any]]:
-        """Shape and dtype of what `policy` returns for one environment."""
-        return {'actions': (self.distribution.action_shape, self.distribution.action_dtype)}
-
-    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the randomness of `shape` actions, for `policy`."""
-        return self.distribution.draw_noise(rng, shape)
-
-    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return a column of the rollout by name: `actions` [N, …]. Without noise, the greedy ones."""
-        outputs = self.actor(observations)
-        actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
-        return {'actions': actions}
-
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one gradient step on a rollout.
 
@@ -93,26 +75,6 @@ class A2C(OnPolicy):
             The metrics by name.
         """
         return self.run_update(self.transitions(batch), learning_rate)
-
-    def transitions(self, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the arguments of `update` that come from the rollout."""
-        names = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
-        # a stage may have made float64 of what was float32
-        return [batch['observations'], *(np.asarray(batch[name], self.rollout[name].dtype) for name in names)]
-
-    def run_update(self, arrays: list[np.ndarray], *arguments: Any) -> dict[str, float]:
-        """Call the compiled update, let acting use the new weights, and return the metrics by name."""
-        weights, metrics = self._update(*arrays, *arguments)
-        self.actor.refresh(weights.numpy())
-        return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
-
-    def advantages(
-        self, observations: tf.Tensor, rewards: tf.Tensor, terminated: tf.Tensor, truncated: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return values [T + 1, N] of all observations, and advantages [T, N], which have no gradient."""
-        values = self.values(observations)
-        ended = tf.maximum(terminated, truncated)
-        return values, gae(rewards, values, terminated, ended, self.options.gamma, self.options.lam)
 
     def update(
         self,
@@ -164,17 +126,3 @@ class A2C(OnPolicy):
             tf.cast(output, tf.float32) for output in self.model(network_input(observations), training=True)
         )
         return [policy, *rest], value[:, 0]
-
-    def values(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return the values [T + 1, N] of observations [T + 1, N, *D]."""
-        flat = flatten(observations)
-        # the activations of a long rollout of images would not fit into memory at once
-        size = IMAGES_AT_ONCE if has_convolutions(self.model) else flat.shape[0]
-        parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
-        values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
-        return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
-
-
-def flatten(x: tf.Tensor) -> tf.Tensor:
-    """Return [T, N, …] as [T * N, …]."""
-    return tf.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))

@@ -29,7 +29,9 @@ class DQNOptions(OffPolicyOptions):
     epsilon_start: float = option(
         1.0, 'probability of a random action at first; larger explores more', at_least=0, at_most=1, tune='log_uniform'
     )
-    epsilon_end: float = option(0.02, 'the same after the decay', at_least=0, at_most=1, tune='log_uniform')
+    epsilon_end: float = option(
+        0.02, 'the same after the decay; larger goes on exploring more', at_least=0, at_most=1, tune='log_uniform'
+    )
     epsilon_decay_steps: int = option(
         150_000, 'environment steps of the decay; more explore for longer', at_least=1, tune='int'
     )

@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.a2c.agent import A2C, flatten
+from xagents.a2c.agent import A2C
+from xagents.minibatches import Minibatches
+from xagents.on_policy import flatten
 from xagents.optimisation import counted, means
-from xagents.options import OptionError
 from xagents.ppo.cli import PPOOptions
 from xagents.returns import explained_variance, masked_mean, masked_normalise
 from xagents.schedules import Schedule
@@ -27,36 +28,12 @@ class PPO(A2C):
 
     Options = PPOOptions
     options: PPOOptions
+    keeps_outputs = True
     METRICS = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction', 'stats/explained_variance')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
-        transitions = self.envs.n_envs * self.options.n_steps
-        size = self.options.minibatch_size or transitions // self.options.mini_batches
-        if not 1 <= size <= transitions:
-            name = 'minibatch_size' if self.options.minibatch_size else 'mini_batches'
-            raise OptionError(
-                name, f'got {getattr(self.options, name)}, admits at most the {transitions} transitions of a rollout'
-            )
-        self._minibatch_size = size
-        self._n_minibatches = transitions // size if self.options.minibatch_size else self.options.mini_batches
-
-    def columns(self) -> dict[str, tuple[tuple[int, ...], Any]]:
-        """Shape and dtype of what `policy` returns for one environment."""
-        outputs = {name: ((self.distribution.n_units,), np.float32) for name in self._output_names()}
-        return {**super().columns(), **outputs}
-
-    def _output_names(self) -> tuple[str, ...]:
-        return ('mean', 'log_std') if self.distribution.has_log_std else ('logits',)
-
-    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return `actions` [N, …] and the outputs they come from, `logits` or `mean` and `log_std`, [N, units] each.
-
-        The log-probabilities of a whole rollout are made of them in the update, which is cheaper than one at a time.
-        """
-        outputs = self.actor(observations)
-        actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
-        return {'actions': actions, **dict(zip(self._output_names(), outputs, strict=True))}
+        self.minibatches = Minibatches(self.options, self.envs.n_envs)
 
     def learn(  # type: ignore[override]
         self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float
@@ -71,20 +48,13 @@ class PPO(A2C):
         Returns:
             The metrics by name: means over the minibatches.
         """
-        arrays = [*self.transitions(batch), *(batch[name] for name in self._output_names()), self._permutations()]
-        return self.run_update(arrays, learning_rate, clip_norm)
+        permutations = self.minibatches.draw(self.rng('learn'), self.options.ppo_epochs)
+        return self.run_update([*self.transitions(batch), permutations], learning_rate, clip_norm)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also the clip range."""
         clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
         return {**super().schedules(), 'clip_norm': clip}
-
-    def _permutations(self) -> np.ndarray:
-        """Return the rows of each minibatch [epochs * minibatches, size]; what does not divide is left out."""
-        rng, used = self.rng('learn'), self._n_minibatches * self._minibatch_size
-        transitions = self.envs.n_envs * self.options.n_steps
-        epochs = [rng.permutation(transitions)[:used] for _ in range(self.options.ppo_epochs)]
-        return np.concatenate(epochs).reshape(-1, self._minibatch_size).astype(np.int32)
 
     def update(  # type: ignore[override]
         self,

@@ -21,19 +21,24 @@ class PPOOptions(A2COptions):
     )
     minibatch_size: int | None = option(
         None,
-        'transitions in a minibatch, instead of --mini-batches',
+        'transitions in a minibatch, instead of --mini-batches; more give fewer, less noisy steps',
         instead_of='mini_batches',
         at_least=1,
         tune='categorical',
     )
     advantage_epsilon: float = option(
-        1e-8, 'added to the deviation that advantages are divided by', above=0, tune='log_uniform'
+        1e-8,
+        'added to the deviation that advantages are divided by; larger damps small advantages',
+        above=0,
+        tune='log_uniform',
     )
     clip_norm: float = option(
         0.1, 'clip range of the policy ratio; larger allows larger policy steps', above=0, tune='log_uniform'
     )
     clip_schedule: str = option('constant', 'how the clip range goes to 0', choices=('constant', 'linear', 'cosine'))
     target_kl: float | None = option(
-        None, 'end an update once the approximate KL passes it; off when not given', above=0
+        None, 'end an update once the approximate KL passes it, off when not given; larger ends it later', above=0
     )
-    value_clip: float | None = option(None, "clip range of the critic's change; off when not given", above=0)
+    value_clip: float | None = option(
+        None, "clip range of the critic's change, off when not given; larger allows larger changes", above=0
+    )

@@ -1,0 +1,61 @@
+"""The options of ACER; loads no TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xagents.a2c.cli import A2COptions
+from xagents.options import OptionError, changed, option
+from xagents.settings import ReplayOptions
+
+
+@dataclass
+class ACEROptions(A2COptions, ReplayOptions):
+    """Actor-critic with experience replay."""
+
+    n_steps: int = changed(A2COptions, 'n_steps', 20)
+    lam: float = changed(A2COptions, 'lam', 1.0, help='Retrace lambda; larger trusts rewards more than the Q values')
+    grad_norm: float = changed(A2COptions, 'grad_norm', 10.0)
+    log_std_init: float = changed(A2COptions, 'log_std_init', 0.0, without_effect=True)
+    buffer_batch_size: int | None = option(None, 'refused: a replay draws one stored rollout, whole', at_least=1)
+    replay_ratio: float = option(
+        4.0,
+        'mean of the Poisson number of replays after each rollout; larger learns more from each step',
+        at_least=0,
+        tune='categorical',
+    )
+    trust_region: bool = option(
+        True, 'keep each update near the average policy (the projection of section 3.3)', tune='categorical'
+    )
+    delta: float = option(
+        1.0,
+        'δ, how fast an update may leave the average policy; larger allows larger policy steps',
+        above=0,
+        tune='log_uniform',
+    )
+    ema_alpha: float = option(
+        0.99,
+        'share of the average policy that an update keeps; larger follows more slowly',
+        at_least=0,
+        at_most=1,
+        tune='log_uniform',
+    )
+    importance_c: float = option(
+        10.0,
+        'c, where importance weights are cut; larger has more variance and corrects less by the Q values',
+        above=0,
+        tune='log_uniform',
+    )
+    epsilon: float = option(
+        1e-6, 'added to probabilities that are divided by; larger damps small ones', above=0, tune='log_uniform'
+    )
+
+    def check(self) -> None:
+        """Check the sizes against each other, and that nobody expects batches."""
+        if self.buffer_batch_size is not None:
+            raise OptionError(
+                'buffer_batch_size',
+                f'got {self.buffer_batch_size}, but a replay of ACER draws one stored rollout of all environments '
+                '(see --n-steps and --n-envs)',
+            )
+        super().check()

@@ -1,0 +1,218 @@
+"""Trust region policy optimisation (Schulman et al. 2015, arXiv:1502.05477)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.base import OnPolicy
+from xagents.compiling import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.distributions import distribution_for
+from xagents.envs import Envs
+from xagents.minibatches import Minibatches
+from xagents.on_policy import flatten
+from xagents.optimisation import GradientStep, assign_flat, counted, finite, flat, means, take_compiled
+from xagents.returns import explained_variance, masked_mean, masked_normalise
+from xagents.trpo.cli import TRPOOptions
+from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
+
+_CRITIC_METRICS = ('updates', 'stats/refused', 'loss/value')
+
+
+class TRPO(OnPolicy):
+    """TRPO: the policy takes one natural-gradient step on each rollout, as long as a bound on its KL divergence allows.
+
+    Args:
+        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        actor_model: observations [B, *D] to the policy's outputs [B, units]. For continuous actions its last output is
+            the log standard deviation; it is added where it is missing. It needs no optimizer.
+        critic_model: observations [B, *D] to values [B, 1], compiled with an optimizer or not.
+        options: those of `TRPOOptions` and `RunOptions`.
+    """
+
+    Options = TRPOOptions
+    options: TRPOOptions
+    model_names = ('actor', 'critic')
+    METRICS = (
+        *_CRITIC_METRICS,
+        'loss/policy',
+        'loss/entropy',
+        'stats/grad_norm',
+        'stats/kl_before',
+        'stats/kl_after',
+        'stats/improvement',
+        'stats/step_fraction',
+        'stats/cg_residual',
+        'stats/explained_variance',
+    )
+
+    def __init__(self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, **options: Any):
+        super().__init__(envs, **options)
+        self.actor_model, self.critic = self.with_policy_head(actor_model), critic_model
+        self.check_model(self.actor_model, [self.distribution.n_units] * len(self.output_names), 'actor_model')
+        self.check_model(critic_model, [1], 'critic_model')
+        self.minibatches = Minibatches(self.options, self.envs.n_envs)
+        rate = take_compiled(critic_model, self.options, options)
+        self.step = GradientStep(critic_model, self.options, None, rate)
+        self.output_models = [self.actor_model, critic_model]
+        self.actor = self.make_actor(0)
+        convolves = has_convolutions(self.actor_model) or has_convolutions(critic_model)
+        self._update = Program(self.update, jit=not convolves)
+
+    @classmethod
+    def output_units(cls, envs: Envs) -> dict[str, int]:
+        """Return the sizes of its networks' outputs."""
+        return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
+
+    def make_actor(self, index: int) -> Actor:
+        """Return the policy; its network has no other."""
+        return Actor(self.actor_model, self.observation_dtype)
+
+    def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+        """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.
+
+        Args:
+            batch: `observations` [T + 1, N, *D]; `actions`, `rewards`, `terminated`, `truncated`, `valid` [T, N, …].
+            learning_rate: of the critic, in this update.
+
+        Returns:
+            The metrics by name.
+        """
+        permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
+        return self.run_update([*self.transitions(batch), permutations], learning_rate)
+
+    def update(
+        self,
+        observations: tf.Tensor,
+        actions: tf.Tensor,
+        rewards: tf.Tensor,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+        valid: tf.Tensor,
+        permutations: tf.Tensor,
+        learning_rate: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The whole update, compiled: returns the acting weights and the metrics.
+
+        Args:
+            observations: [T + 1, N, *D]
+            actions: [T, N, …]
+            rewards: [T, N]
+            terminated: bool [T, N]
+            truncated: bool [T, N]
+            valid: bool [T, N]
+            permutations: [minibatches, B], of the critic.
+            learning_rate: of the critic.
+        """
+        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (terminated, truncated, valid))
+        values, advantages = self.advantages(observations, rewards, terminated, truncated)
+        old_values = flatten(values[:-1])
+        observations, actions, advantages, valid = map(flatten, (observations[:-1], actions, advantages, valid))
+        returns = advantages + old_values
+        if self.options.normalize_advantage:
+            advantages = masked_normalise(advantages, valid, self.options.advantage_epsilon)
+        self.step.set_rate(learning_rate)
+        policy = self.update_policy(observations, actions, advantages, valid)
+        critic = self.fit_critic(observations, returns, valid, permutations)
+        metrics = {
+            **policy,
+            **critic,
+            'updates': policy['updates'] + critic['updates'],
+            'stats/refused': policy['stats/refused'] + critic['stats/refused'],
+            'stats/explained_variance': explained_variance(old_values, returns, valid),
+        }
+        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
+
+    def update_policy(
+        self, observations: tf.Tensor, actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Make the natural-gradient step (appendix C), or none; returns its metrics.
+
+        Args:
+            observations: [B, *D]
+            actions: [B, …]
+            advantages: [B]
+            valid: [B]
+        """
+        options, variables = self.options, self.actor_model.trainable_variables
+        old_outputs = [tf.stop_gradient(x) for x in self.policy_outputs(observations)]
+        old_log_probs = self.distribution.log_prob(old_outputs, actions)
+        old_parameters = flat([v.value for v in variables])
+
+        def surrogate(outputs: list[tf.Tensor]) -> tf.Tensor:
+            # equation 14, without its constraint
+            ratio = tf.exp(self.distribution.log_prob(outputs, actions) - old_log_probs)
+            return masked_mean(ratio * advantages, valid)
+
+        with tf.GradientTape() as tape:
+            before = surrogate(self.policy_outputs(observations))
+        gradient = flat(tape.gradient(before, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+
+        sample, sample_valid = observations[:: options.fvp_n_steps], valid[:: options.fvp_n_steps]
+
+        def divergence() -> tf.Tensor:
+            outputs = self.policy_outputs(sample)
+            old = [tf.stop_gradient(x) for x in outputs]
+            return masked_mean(self.distribution.kl(old, outputs), sample_valid)
+
+        product = fisher_vector_product(divergence, variables, options.cg_damping)
+        direction, residual = conjugate_gradient(
+            product, gradient, options.cg_iterations, options.cg_residual_tolerance
+        )
+        # the longest step that a quadratic model of the divergence admits: ½ sᵀ F s = δ
+        step = direction * tf.sqrt(2.0 * options.max_kl / tf.reduce_sum(direction * product(direction)))
+
+        def measure(fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            assign_flat(variables, old_parameters + fraction * step)
+            outputs = self.policy_outputs(observations)
+            return surrogate(outputs) - before, masked_mean(self.distribution.kl(old_outputs, outputs), valid)
+
+        fraction, gain, kl, whole_kl = line_search(measure, options.max_kl, options.actor_iterations)
+        accepted = fraction > 0.0
+        assign_flat(variables, tf.where(accepted, old_parameters + fraction * step, old_parameters))
+        norm = tf.norm(gradient)
+        anything, sound = tf.reduce_any(valid > 0), tf.math.is_finite(norm) & tf.math.is_finite(before)
+        return {
+            'updates': tf.cast(accepted, tf.float32),
+            'stats/refused': tf.cast(anything & ~sound, tf.float32),
+            'loss/policy': finite(-before),
+            'loss/entropy': masked_mean(self.distribution.entropy(old_outputs), valid),
+            'stats/grad_norm': norm,
+            'stats/kl_before': whole_kl,
+            'stats/kl_after': kl,
+            'stats/improvement': gain,
+            'stats/step_fraction': fraction,
+            'stats/cg_residual': residual,
+        }
+
+    def fit_critic(
+        self, observations: tf.Tensor, returns: tf.Tensor, valid: tf.Tensor, permutations: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Make a gradient step of the critic on each minibatch; returns its metrics, means over the steps made.
+
+        Args:
+            observations: [B, *D]
+            returns: [B]
+            valid: [B]
+            permutations: rows of each minibatch.
+        """
+
+        def step(k: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            minibatch, goals, wanted = (tf.gather(x, permutations[k]) for x in (observations, returns, valid))
+            with tf.GradientTape() as tape:
+                (value,) = float_outputs(self.critic(network_input(minibatch), training=True))
+                loss = masked_mean((goals - value[:, 0]) ** 2, wanted)
+            _, applied, refused = self.step(tape, loss, tf.reduce_any(wanted > 0))
+            metrics = {'updates': applied, 'stats/refused': refused, 'loss/value': loss}
+            return k + 1, totals + counted(metrics, _CRITIC_METRICS)
+
+        start = (0, tf.zeros(len(_CRITIC_METRICS)))
+        _, totals = tf.while_loop(lambda k, _: k < permutations.shape[0], step, start)
+        return dict(zip(_CRITIC_METRICS, tf.unstack(means(totals, _CRITIC_METRICS)), strict=True))
+
+    def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
+        """Return the policy's outputs [B, units] for observations [B, *D]."""
+        return float_outputs(self.actor_model(network_input(observations), training=True))

@@ -1,0 +1,81 @@
+"""The options of TRPO; loads no TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xagents.options import changed, option
+from xagents.ppo.cli import PPOOptions
+from xagents.settings import OnPolicyOptions
+
+
+@dataclass
+class TRPOOptions(OnPolicyOptions):
+    """Trust region policy optimisation."""
+
+    actor_model: str | None = option(
+        None, "a .cfg of the policy's network; chosen by the environment when not given", metavar='CFG'
+    )
+    critic_model: str | None = option(
+        None, "a .cfg of the critic's network; chosen by the environment when not given", metavar='CFG'
+    )
+    n_steps: int = changed(OnPolicyOptions, 'n_steps', 512)
+    normalize_advantage: bool = changed(OnPolicyOptions, 'normalize_advantage', True)
+    advantage_epsilon: float = changed(PPOOptions, 'advantage_epsilon', 1e-8)
+    max_kl: float = option(
+        1e-3,
+        'δ, the largest mean KL divergence of an update; larger allows larger policy steps',
+        above=0,
+        tune='log_uniform',
+    )
+    cg_damping: float = option(
+        1e-3,
+        "added to the Fisher matrix's diagonal; larger gives shorter, safer steps",
+        at_least=0,
+        tune='log_uniform',
+    )
+    cg_residual_tolerance: float = option(
+        1e-10,
+        'squared residual at which conjugate gradient stops; larger stops sooner',
+        at_least=0,
+        tune='log_uniform',
+    )
+    cg_iterations: int = option(
+        10,
+        'iterations of conjugate gradient; more follow the natural gradient more closely and take longer',
+        at_least=1,
+        tune='int',
+    )
+    fvp_n_steps: int = option(
+        5,
+        'every so many transitions one is used for the Fisher matrix; larger is faster and less exact',
+        at_least=1,
+        tune='int',
+    )
+    actor_iterations: int = option(
+        10, 'step sizes that the line search tries; more find smaller steps', at_least=1, tune='int'
+    )
+    critic_iterations: int = option(
+        3, 'passes of minibatches over a rollout for the critic; more fit it more closely', at_least=1, tune='int'
+    )
+    mini_batches: int = changed(PPOOptions, 'mini_batches', 4)
+    minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
+    entropy_coef: float = changed(
+        OnPolicyOptions, 'entropy_coef', 0.0, without_effect=True, help='without effect: TRPO has no entropy bonus'
+    )
+    value_loss_coef: float = changed(
+        OnPolicyOptions,
+        'value_loss_coef',
+        0.5,
+        without_effect=True,
+        help='without effect: the critic has a loss of its own',
+    )
+    grad_norm: float = changed(
+        OnPolicyOptions, 'grad_norm', 0.5, without_effect=True, help='without effect: --max-kl bounds a step'
+    )
+    clip_norm: float = changed(
+        PPOOptions, 'clip_norm', 0.1, without_effect=True, help='without effect: --max-kl bounds a step'
+    )
+    ppo_epochs: int = changed(
+        PPOOptions, 'ppo_epochs', 4, without_effect=True, help='without effect: see --critic-iterations'
+    )
