@@ -1,0 +1,225 @@
+"""Writes what stands between the markers of docs/agents/*.md, and the line numbers of their links: `make docs`.
+
+Everything else on those pages is written by hand. Options come from their declarations, the command from the learning
+benchmark's case, scores and speed from docs/benchmarks.md. Loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+# a script's own folder is on the path, not the repository's
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import tables
+from benchmarks.environments import REPOSITORY
+from benchmarks.learning_cases import LearningCase, find_cases
+from xagents.options import Option, describe
+from xagents.registry import Entry, agents
+from xagents.settings import AgentOptions, EnvironmentOptions, NetworkOptions
+from xagents.usage import shown_default
+
+PAGES = REPOSITORY / 'docs' / 'agents'
+BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'
+# which case of the learning benchmark a page begins with; of PPO there is none, its command is that of the README
+CASES = {
+    'a2c': 'a2c-cartpole',
+    'acer': 'acer-cartpole',
+    'ddpg': 'ddpg-pendulum',
+    'dqn': 'dqn-cartpole',
+    'ppo': None,
+    'td3': 'td3-pendulum',
+    'trpo': 'trpo-cartpole',
+}
+README_CASE = LearningCase(
+    'ppo-cartpole', 'ppo', 'CartPole-v1', 500_000, {'target_reward': 250, 'n_envs': 16, 'n_steps': 1024}, seeds=(123,)
+)
+# a link to code: `Class.method` or `function`, its file, and the line that is kept present
+LINK = re.compile(r'\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./]+\.py)(?:#L\d+)?\)')
+SECTION = re.compile(r'<!-- benchmark (\S+) -->\n(.*?)\n?<!-- end of benchmark \1 -->', re.DOTALL)
+# columns of a command, and of a line of Python, which the linter knows, too
+WIDTH, LINE = 100, 120
+
+
+def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
+    """Write every agent's page anew; what is up to date stays as it is.
+
+    Raises:
+        ValueError: for a link to a function that does not exist, or a page without one of the markers.
+    """
+    for entry in agents.values():
+        page = pages / f'{entry.id}.md'
+        for name, text in sections(entry, benchmarks.read_text()).items():
+            if f'<!-- benchmark {name} -->' not in page.read_text():
+                raise ValueError(f'{page.name}: has no markers <!-- benchmark {name} -->')
+            tables.write_section(page, name, text)
+        tables.write_atomically(page, with_lines(page.read_text()))
+
+
+def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
+    """Return what is generated for one agent, by the name of its markers.
+
+    Args:
+        entry: the agent's.
+        benchmarks: the page that its scores are taken from.
+    """
+    return {
+        'command': commands(entry),
+        'options': '\n\n'.join(f'**{title}**\n\n{table(group)}' for title, group in groups(entry)),
+        'scores': scores(entry, benchmarks),
+        'speed': speed(entry, benchmarks),
+    }
+
+
+# the command
+
+
+def commands(entry: Entry) -> str:
+    """Return the command that trains an agent with settings that are known to work, and the same in Python."""
+    name = CASES[entry.id]
+    case = README_CASE if name is None else find_cases([name])[0]
+    known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
+    options = {o: v for o, v in case.options.items() if o not in known or v != known[o].default}
+    short = dataclasses.replace(case, options=options)
+    return f'```\n{shell(short)}\n```\n\n```python\n{python(short)}\n```'
+
+
+def shell(case: LearningCase) -> str:
+    """Return a case's command, on several lines where it is long."""
+    words = shlex.split(case.command(case.seeds[0]))
+    starts = [i for i, word in enumerate(words) if i < 1 or word.startswith('--')]
+    parts = [shlex.join(words[a:b]) for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) > WIDTH:
+            lines[-1] += ' \\'
+            lines.append(f'    {part}')
+        else:
+            lines[-1] += f' {part}'
+    return '\n'.join(lines)
+
+
+def python(case: LearningCase) -> str:
+    """Return a case as lines of Python."""
+    options = dict(case.options)
+    ends = {'target_reward': options.pop('target_reward', None), 'max_steps': case.steps}
+    end = ', '.join(f'{name}={value:_}' for name, value in ends.items() if value is not None)
+    keywords = [f'{name}={value!r}' for name, value in {**options, 'seed': case.seeds[0]}.items()]
+    arguments = [repr(case.agent), repr(case.env), *keywords]
+    call = f'agent = xagents.make({", ".join(arguments)})'
+    if len(call) > LINE:
+        call = '\n'.join(['agent = xagents.make(', *(f'    {argument},' for argument in arguments), ')'])
+    return f'import xagents\n\n{call}\nagent.fit({end})\nagent.evaluate(episodes=20)'
+
+
+# the options
+
+
+def groups(entry: Entry) -> Iterator[tuple[str, list[Option]]]:
+    """Yield titles and options: what an agent declares itself, then what it shares, what has no effect last."""
+    known = describe(entry.options)
+    rest = {name: option for name, option in known.items() if not option.without_effect}
+    for declaration in entry.options.__mro__:
+        names = [name for name in inspect.get_annotations(declaration) if name in rest]
+        if names:
+            yield title(declaration, entry), [rest.pop(name) for name in names]
+    ineffective = [option for option in known.values() if option.without_effect]
+    if ineffective:
+        yield 'Accepted without an effect, with one warning', ineffective
+
+
+def title(declaration: type, entry: Entry) -> str:
+    """Return what the options of one dataclass are called on an agent's page."""
+    if declaration is entry.options:
+        return f'{entry.class_name} itself'
+    owner = next((other.class_name for other in agents.values() if other.options is declaration), None)
+    if owner:
+        return f'As {owner}'
+    sharing = [other.class_name for other in agents.values() if issubclass(other.options, declaration)]
+    return 'Every agent' if declaration is AgentOptions else f'{", ".join(sharing[:-1])} and {sharing[-1]}'
+
+
+def table(options: Sequence[Option]) -> str:
+    """Return options as a Markdown table."""
+    rows = [('option', 'default', 'admits', 'what it does', 'tuned as'), ('---',) * 5]
+    for option in options:
+        default = shown_default(option.default)
+        shown = '' if default == '-' else f'`{default}`'
+        admits = 'a switch' if option.type is bool else option.admits
+        rows.append((', '.join(f'`{flag}`' for flag in option.flags), shown, admits, option.help, option.tune or ''))
+    return '\n'.join(f'| {" | ".join(cell.replace("|", "&#124;") for cell in row)} |' for row in rows)
+
+
+# the scores
+
+
+def scores(entry: Entry, benchmarks: str) -> str:
+    """Return an agent's rows of the learning benchmark."""
+    lines = dict(SECTION.findall(benchmarks)).get('learning', '').splitlines()
+    heading = [line for line in lines if line.startswith('|')][:2]
+    rows = [line for line in lines if line.startswith(f'| {entry.id.upper()} |')]
+    return '\n'.join([*heading, *rows]) if rows else 'Nothing has been measured yet.'
+
+
+def speed(entry: Entry, benchmarks: str) -> str:
+    """Return an agent's tables of the speed benchmark, each below its title."""
+    found = []
+    for name, text in SECTION.findall(benchmarks):
+        rows = [line for line in text.splitlines() if line.startswith('|')]
+        if name.startswith(f'{entry.id}-') and rows:
+            found.append('\n'.join([text.splitlines()[0].replace('### ', '') + ':', '', *rows]))
+    return '\n\n'.join(found) or 'Nothing has been measured yet.'
+
+
+# the links
+
+
+def with_lines(text: str, folder: Path = PAGES) -> str:
+    """Return a page whose links to code lead to the present lines.
+
+    Args:
+        text: the page.
+        folder: where it stands, which its links are relative to.
+
+    Raises:
+        ValueError: for a function that is not where the link says.
+    """
+    return LINK.sub(lambda link: f'[`{link["name"]}`]({link["path"]}#L{line_of(link, folder)})', text)
+
+
+def line_of(link: re.Match, folder: Path = PAGES) -> int:
+    """Return the line where what a link names is defined.
+
+    Raises:
+        ValueError: where it is not.
+    """
+    path = (folder / link['path']).resolve()
+    lines = definitions(path) if path.exists() else {}
+    if link['name'] not in lines:
+        raise ValueError(f'{link["name"]} is not defined in {link["path"]}')
+    return lines[link['name']]
+
+
+@functools.cache
+def definitions(path: Path) -> dict[str, int]:
+    """Return the lines of all classes and functions of a file, by their qualified names."""
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef):
+                yield prefix + child.name, child.lineno
+                yield from walk(child, f'{prefix}{child.name}.')
+
+    return dict(walk(ast.parse(path.read_text()), ''))
+
+
+if __name__ == '__main__':
+    write_all()
