@@ -240,8 +240,9 @@ def relearn(agent: ACER) -> Stage:
         for name in metrics[0] if metrics else ():
             ctx.logs[f'replay/{name}'] = float(np.mean([m[name] for m in metrics]))
         ctx.updates += updates
-        ctx.logs['seconds/replay'] = time.perf_counter() - start
-        ctx.seconds += ctx.logs['seconds/replay']
+        elapsed = time.perf_counter() - start
+        ctx.logs['seconds/learn'] = ctx.logs.get('seconds/learn', 0.0) + elapsed
+        ctx.seconds += elapsed
         if refused:
             ctx.messages.append(f'Refused {refused} replayed updates that were not finite')
 

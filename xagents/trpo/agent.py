@@ -55,6 +55,7 @@ class TRPO(OnPolicy):
         self.check_model(self.actor_model, [self.distribution.n_units] * len(self.output_names), 'actor_model')
         self.check_model(critic_model, [1], 'critic_model')
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
+        self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
         rate = take_compiled(critic_model, self.options, options)
         self.step = GradientStep(critic_model, self.options, None, rate)
         self.output_models = [self.actor_model, critic_model]
@@ -151,7 +152,7 @@ class TRPO(OnPolicy):
             before = surrogate(self.policy_outputs(observations))
         gradient = flat(tape.gradient(before, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO))
 
-        sample, sample_valid = observations[:: options.fvp_n_steps], valid[:: options.fvp_n_steps]
+        sample, sample_valid = tf.gather(observations, self._sampled), tf.gather(valid, self._sampled)
 
         def divergence() -> tf.Tensor:
             outputs = self.policy_outputs(sample)
@@ -162,8 +163,9 @@ class TRPO(OnPolicy):
         direction, residual = conjugate_gradient(
             product, gradient, options.cg_iterations, options.cg_residual_tolerance
         )
-        # the longest step that a quadratic model of the divergence admits: ½ sᵀ F s = δ
-        step = direction * tf.sqrt(2.0 * options.max_kl / tf.reduce_sum(direction * product(direction)))
+        # the longest step that a quadratic model of the divergence admits: ½ sᵀ F s = δ; none without a gradient
+        curvature = tf.reduce_sum(direction * product(direction))
+        step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
 
         def measure(fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             assign_flat(variables, old_parameters + fraction * step)
@@ -216,3 +218,8 @@ class TRPO(OnPolicy):
     def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
         """Return the policy's outputs [B, units] for observations [B, *D]."""
         return float_outputs(self.actor_model(network_input(observations), training=True))
+
+
+def sampled_rows(steps: int, n_envs: int, every: int) -> np.ndarray:
+    """Return every so many rows of [T, N] flattened, from all environments alike, whatever N divides by."""
+    return np.flatnonzero((np.arange(steps)[:, None] + np.arange(n_envs)) % every == 0)
