@@ -162,7 +162,11 @@ def on_policy_options(whole: Mapping[str, Any], images: bool) -> dict[str, Any]:
     else:
         options['lr'] = rate
     # Stable-Baselines3's for both optimisers
-    options |= {'optimizer': 'rmsprop' if whole.get('use_rms_prop') else 'adam', 'opt_epsilon': 1e-5}
+    if whole.get('use_rms_prop'):
+        # Keras adds epsilon below the root, PyTorch behind it; for Atari, entries take the form that Keras has, too
+        options |= {'optimizer': 'rmsprop', 'opt_epsilon': 1e-5 if images else 1e-10}
+    else:
+        options |= {'optimizer': 'adam', 'opt_epsilon': 1e-5}
     if whole['normalize']:
         options |= {'normalize_obs': True, 'normalize_reward': True}
     if not images:

@@ -81,14 +81,14 @@ def test_a_trpo_entry_becomes_options_with_the_defaults_of_its_source():
 def test_an_a2c_entry_becomes_options_with_the_defaults_of_its_source():
     plain = {
         'n_envs': 1, 'n_steps': 5, 'gamma': 0.99, 'lam': 1.0, 'entropy_coef': 0.0, 'value_loss_coef': 0.5,
-        'grad_norm': 0.5, 'normalize_advantage': False, 'lr': 7e-4, 'optimizer': 'rmsprop', 'opt_epsilon': 1e-5,
+        'grad_norm': 0.5, 'normalize_advantage': False, 'lr': 7e-4, 'optimizer': 'rmsprop', 'opt_epsilon': 1e-10,
         'net': [64, 64], 'activation': 'tanh',
     }  # fmt: skip
     assert translate('a2c', 1000, {}) == plain
     entry = {'n_envs': 8, 'learning_rate': 'lin_7e-4', 'normalize': True, 'use_rms_prop': False, 'vf_coef': 0.4}
     assert translate('a2c', 1000, entry) == {
         **plain, 'n_envs': 8, 'lr': 7e-4, 'lr_schedule': 'linear', 'normalize_obs': True, 'normalize_reward': True,
-        'optimizer': 'adam', 'value_loss_coef': 0.4,
+        'optimizer': 'adam', 'opt_epsilon': 1e-5, 'value_loss_coef': 0.4,
     }  # fmt: skip
 
 
@@ -122,6 +122,7 @@ def test_the_cases_that_are_promised():
         'ddpg-pendulum': (20_000, -145, -152),
         'trpo-cartpole': (100_000, 475, 500),
         'trpo-mountaincarcontinuous': (50_000, 88, 92.5),
+        'trpo-mountaincarcontinuous-noise': (50_000, 88, 92.5),
         'trpo-pendulum': (100_000, -200, -174.6),
         'trpo-lunarlander': (200_000, 100, 133.2),
         'trpo-halfcheetah': (1_000_000, 1500, 1785.5),

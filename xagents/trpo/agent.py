@@ -151,21 +151,7 @@ class TRPO(OnPolicy):
         with tf.GradientTape() as tape:
             before = surrogate(self.policy_outputs(observations))
         gradient = flat(tape.gradient(before, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO))
-
-        sample, sample_valid = tf.gather(observations, self._sampled), tf.gather(valid, self._sampled)
-
-        def divergence() -> tf.Tensor:
-            outputs = self.policy_outputs(sample)
-            old = [tf.stop_gradient(x) for x in outputs]
-            return masked_mean(self.distribution.kl(old, outputs), sample_valid)
-
-        product = fisher_vector_product(divergence, variables, options.cg_damping)
-        direction, residual = conjugate_gradient(
-            product, gradient, options.cg_iterations, options.cg_residual_tolerance
-        )
-        # the longest step that a quadratic model of the divergence admits: ½ sᵀ F s = δ; none without a gradient
-        curvature = tf.reduce_sum(direction * product(direction))
-        step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
+        step, residual = self.natural_step(gradient, observations, valid)
 
         def measure(fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             assign_flat(variables, old_parameters + fraction * step)
@@ -189,6 +175,32 @@ class TRPO(OnPolicy):
             'stats/step_fraction': fraction,
             'stats/cg_residual': residual,
         }
+
+    def natural_step(
+        self, gradient: tf.Tensor, observations: tf.Tensor, valid: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the step [P] along the natural gradient, and the squared residual of conjugate gradient.
+
+        Args:
+            gradient: [P], of the surrogate.
+            observations: [B, *D], of which `fvp_n_steps` chooses those that the Fisher matrix is made of.
+            valid: [B]
+        """
+        options = self.options
+        observations, valid = tf.gather(observations, self._sampled), tf.gather(valid, self._sampled)
+
+        def divergence() -> tf.Tensor:
+            outputs = self.policy_outputs(observations)
+            old = [tf.stop_gradient(x) for x in outputs]
+            return masked_mean(self.distribution.kl(old, outputs), valid)
+
+        product = fisher_vector_product(divergence, self.actor_model.trainable_variables, options.cg_damping)
+        direction, residual = conjugate_gradient(
+            product, gradient, options.cg_iterations, options.cg_residual_tolerance
+        )
+        # the longest one that a quadratic model of the divergence admits: ½ sᵀ F s = δ; none without a gradient
+        curvature = tf.reduce_sum(direction * product(direction))
+        return direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature)), residual
 
     def fit_critic(
         self, observations: tf.Tensor, returns: tf.Tensor, valid: tf.Tensor, permutations: tf.Tensor
