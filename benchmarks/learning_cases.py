@@ -130,6 +130,18 @@ TRPO_MOUNTAIN_CAR = zoo(
     goal=92.5,
     floor=88,
 )
+TRPO_LUNAR_LANDER = zoo(
+    'trpo',
+    'LunarLander-v3',
+    200_000,
+    {
+        'n_envs': 2, 'n_steps': 512, 'cg_damping': 0.01, 'gae_lambda': 0.98, 'gamma': 0.99, 'learning_rate': 0.001,
+        'n_critic_updates': 15,
+    },
+    goal=133.2,
+    floor=100,
+    scored_on='LunarLander-v2',
+)  # fmt: skip
 
 CASES = (
     zoo(
@@ -211,17 +223,14 @@ CASES = (
         goal=-174.6,
         floor=-200,
     ),
-    zoo(
-        'trpo',
-        'LunarLander-v3',
-        200_000,
-        {
-            'n_envs': 2, 'n_steps': 512, 'cg_damping': 0.01, 'gae_lambda': 0.98, 'gamma': 0.99, 'learning_rate': 0.001,
-            'n_critic_updates': 15,
-        },
-        goal=133.2,
-        floor=100,
-        scored_on='LunarLander-v2',
+    TRPO_LUNAR_LANDER,
+    tuned(
+        TRPO_LUNAR_LANDER,
+        'normalized',
+        'observations and rewards normalised, twice the trust region',
+        normalize_obs=True,
+        normalize_reward=True,
+        max_kl=0.02,
     ),
     zoo(
         'trpo',
@@ -317,7 +326,9 @@ CASES = (
     # nobody has published settings of ACER; A2C's scores with as many steps stand beside it
     LearningCase('acer-cartpole', 'acer', 'CartPole-v1', 200_000, ACER, floor=475),
     LearningCase('acer-acrobot', 'acer', 'Acrobot-v1', 500_000, ACER, floor=-90, goal=-83),
-    LearningCase('acer-lunarlander', 'acer', 'LunarLander-v3', 200_000, ACER),
+    LearningCase(
+        'acer-lunarlander', 'acer', 'LunarLander-v3', 200_000, {**ACER, 'gamma': 0.995, 'entropy_coef': 0.001}
+    ),
 )  # fmt: skip
 
 

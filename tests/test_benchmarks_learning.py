@@ -125,6 +125,7 @@ def test_the_cases_that_are_promised():
         'trpo-mountaincarcontinuous-noise': (50_000, 88, 92.5),
         'trpo-pendulum': (100_000, -200, -174.6),
         'trpo-lunarlander': (200_000, 100, 133.2),
+        'trpo-lunarlander-normalized': (200_000, 100, 133.2),
         'trpo-halfcheetah': (1_000_000, 1500, 1785.5),
         'a2c-cartpole': (500_000, None, 500),
         'a2c-acrobot': (500_000, None, -83.4),

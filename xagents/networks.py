@@ -160,19 +160,26 @@ def with_log_std(model: keras.Model, init: float) -> keras.Model:
     if any(isinstance(layer, LogStd) for layer in model.layers):
         return model
     log_std = LogStd(init, name='log-std', dtype='float32')(model.outputs[0])
-    extended = keras.Model(model.input, [*model.outputs, log_std])
+    return _with_outputs(model, [*model.outputs, log_std])
+
+
+def _with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
+    """Return a model of the same layers with other outputs, and an optimizer of the same kind if it has one."""
+    other = keras.Model(model.input, outputs)
     if getattr(model, 'optimizer', None) is not None:
-        extended.compile(_fresh(model.optimizer))
-        extended.optimizer.build(extended.trainable_variables)
-    return extended
+        other.compile(_fresh(model.optimizer))
+        other.optimizer.build(other.trainable_variables)
+    return other
 
 
 def with_logits(model: keras.Model) -> keras.Model:
     """Return a model whose first output is not put through softmax any more: the policy's logits.
 
-    Distributions start from logits, from which nothing small is lost. The head of the model itself is changed.
+    Distributions start from logits, from which nothing small is lost. An activation is taken from the model itself.
     """
     head = model.get_layer(model.output_names[0])
+    if isinstance(head, keras.layers.Softmax):
+        return _with_outputs(model, [head.input, *model.outputs[1:]])
     if getattr(head, 'activation', None) is keras.activations.softmax:
         head.activation = keras.activations.linear
     return model
