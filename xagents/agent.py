@@ -223,7 +223,7 @@ class BaseAgent(Running, Classic, Stateful):
         Raises:
             ValueError: where there is no such output.
         """
-        outputs = self.output_models[0].outputs
+        outputs = self.policy_heads()
         admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
         if index not in admitted:
             raise OptionError('action_idx', f'got {index}, admits {", ".join(map(str, admitted))}: outputs of its size')
@@ -234,6 +234,10 @@ class BaseAgent(Running, Classic, Stateful):
             yield
         finally:
             self.actor = kept
+
+    def policy_heads(self) -> list[Any]:
+        """Return the model's outputs of which one is the policy, and others of its size might be."""
+        return self.output_models[0].outputs
 
     def make_actor(self, index: int) -> Any:
         """Return what acts by the model's output `index`."""

@@ -50,6 +50,11 @@ class OnPolicy(BaseAgent):
         """Return a model whose first output is what the distribution starts from, and the log deviation its last."""
         return with_log_std(model, self.options.log_std_init) if self.distribution.has_log_std else with_logits(model)
 
+    def policy_heads(self) -> list[Any]:
+        """Return the model's outputs of which one is the policy: all but the log standard deviation."""
+        heads = super().policy_heads()
+        return heads[:-1] if self.distribution.has_log_std else heads
+
     def columns(self) -> Columns:
         """Shape and dtype of each column that `policy` returns for one environment."""
         columns: dict[str, Any] = {'actions': (self.distribution.action_shape, self.distribution.action_dtype)}

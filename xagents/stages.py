@@ -235,11 +235,12 @@ def relearn(agent: ACER) -> Stage:
         start = time.perf_counter()
         arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
         metrics = [agent.learn(agent.replay(), **arguments) for _ in range(agent.draw_replays())]
-        updates, refused = (int(sum(m.pop(name, 0) for m in metrics)) for name in ('updates', 'stats/refused'))
-        ctx.logs['replay/count'], ctx.logs['replay/updates'] = len(metrics), updates
-        for name in metrics[0] if metrics else ():
-            ctx.logs[f'replay/{name}'] = float(np.mean([m[name] for m in metrics]))
-        ctx.updates += updates
+        made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
+        refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
+        counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}
+        means = {name: float(np.mean([m[name] for m in made])) for name in (made[0] if made else ())}
+        ctx.logs.update({f'replay/{name}': value for name, value in {**counts, **means}.items()})
+        ctx.updates += len(made)
         elapsed = time.perf_counter() - start
         ctx.logs['seconds/learn'] = ctx.logs.get('seconds/learn', 0.0) + elapsed
         ctx.seconds += elapsed

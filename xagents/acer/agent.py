@@ -109,8 +109,14 @@ class ACER(A2C):
         """Say what memory the replay buffer is going to take."""
         if self.buffer.stored:
             return super().notices()
-        size, needed = self.options.buffer_max_size, gigabytes(self.buffer_bytes())
-        return [*super().notices(), f'Replay buffer: {size} transitions, {needed} of memory when full']
+        size, needed, last = self.options.buffer_max_size, gigabytes(self.buffer_bytes()), self.run.max_steps
+        lines = [*super().notices(), f'Replay buffer: {size} transitions, {needed} of memory when full']
+        if last is not None and last - self.context.steps < self.buffer.needed:
+            lines.append(
+                f'Nothing will be replayed: {self.buffer.needed} transitions are stored first, and the run ends at '
+                f'step {last} (see --learning-starts)'
+            )
+        return lines
 
     def draw_replays(self) -> int:
         """Return how many stored rollouts are learned from after the present one: Poisson (algorithm 1)."""

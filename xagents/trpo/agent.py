@@ -199,8 +199,9 @@ class TRPO(OnPolicy):
             product, gradient, options.cg_iterations, options.cg_residual_tolerance
         )
         # the longest one that a quadratic model of the divergence admits: ½ sᵀ F s = δ; none without a gradient
-        curvature = tf.reduce_sum(direction * product(direction))
-        return direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature)), residual
+        curvature = tf.reduce_sum(direction * (gradient - residual))  # what is solved for is F s = gradient − residual
+        step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
+        return step, tf.reduce_sum(residual**2)
 
     def fit_critic(
         self, observations: tf.Tensor, returns: tf.Tensor, valid: tf.Tensor, permutations: tf.Tensor

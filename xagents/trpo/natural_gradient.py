@@ -54,7 +54,7 @@ def conjugate_gradient(
         tolerance: of the squared residual |b − A x|², at which it stops.
 
     Returns:
-        x [P] and the squared residual, as the recursion knows it.
+        x [P], and the residual b − A x [P] as the recursion knows it.
     """
 
     def step(
@@ -70,8 +70,8 @@ def conjugate_gradient(
         return (k < iterations) & (state[-1] > tolerance)
 
     start = (tf.constant(0), tf.zeros_like(b), b, b, tf.reduce_sum(b**2))
-    _, x, _, _, squared = tf.while_loop(wanted, step, start)
-    return x, squared
+    _, x, residual, _, _ = tf.while_loop(wanted, step, start)
+    return x, residual
 
 
 def line_search(
@@ -89,16 +89,17 @@ def line_search(
         KL divergence of the whole step.
     """
 
-    def attempt(k: tf.Tensor, fraction: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def attempt(k: tf.Tensor, fraction: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, ...]:
         fraction = tf.where(k == 0, 1.0, fraction * SHRINK)
         gain, kl = measure(fraction)
         # nothing that is not a number is greater or less than another
-        return k + 1, fraction, gain, kl, (gain > 0.0) & (kl <= max_kl) & tf.math.is_finite(gain)
+        accepted = (gain > 0.0) & (kl <= max_kl) & tf.math.is_finite(gain)
+        return k + 1, fraction, gain, kl, tf.where(k == 0, kl, state[2]), accepted
 
-    first = attempt(tf.constant(0), tf.constant(1.0))
-    whole_kl = first[3]
-    _, fraction, gain, kl, accepted = tf.while_loop(
-        lambda k, fraction, gain, kl, accepted: (k < tries) & ~accepted, attempt, first
-    )
+    def wanted(k: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+        return (k < tries) & ~state[-1]
+
+    start = (0, 1.0, 0.0, 0.0, 0.0, False)
+    _, fraction, gain, kl, whole_kl, accepted = tf.while_loop(wanted, attempt, start)
     fraction, gain, kl = (tf.where(accepted, x, 0.0) for x in (fraction, gain, kl))
     return fraction, gain, kl, whole_kl
