@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import xagents.networks
 from xagents.cfg import dense_network, parse_network, parse_text, to_text
 from xagents.layers import ACTIVATIONS
-from xagents.networks import LogStd, ModelReader, make_optimizer, reinitialised, with_log_std
+from xagents.networks import LogStd, ModelReader, make_optimizer, reinitialised, with_log_std, with_logits
 
 PACKAGE = Path(xagents.networks.__file__).parent
 SHIPPED = sorted(PACKAGE.glob('*/models/*.cfg'))
@@ -717,3 +717,31 @@ def test_outputs_are_float32_under_mixed_precision():
         keras.config.set_dtype_policy('float32')
     assert model.get_layer('dense-0').compute_dtype == 'bfloat16'
     assert {output.dtype for output in model(np.ones((1, 4), np.float32))} == {tf.float32}
+
+
+@pytest.mark.parametrize('kind', ['layer', 'activation', 'Activation', 'operation'])
+def test_softmax_is_taken_back_without_a_change_of_the_model(kind):
+    entry = keras.Input((4,))
+    hidden = keras.layers.Dense(3, 'tanh')(entry)
+    head = keras.layers.Dense(2, 'softmax' if kind == 'activation' else None)(hidden)
+    if kind == 'layer':
+        head = keras.layers.Softmax()(head)
+    elif kind == 'Activation':
+        head = keras.layers.Activation('softmax')(head)
+    elif kind == 'operation':
+        head = keras.ops.softmax(head)
+    model = keras.Model(entry, [head, keras.layers.Dense(2)(head)])  # the second head reads probabilities, too
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    before = [output.numpy() for output in model(x)]
+    logits, other = (output.numpy() for output in with_logits(model)(x))
+    np.testing.assert_allclose(np.exp(logits), before[0], rtol=1e-5)
+    np.testing.assert_array_equal(other, before[1])
+    for now, then in zip(model(x), before, strict=True):
+        np.testing.assert_array_equal(now.numpy(), then)
+
+
+@pytest.mark.parametrize('head', [lambda x: x * 0.5, lambda x: keras.ops.clip(x, -5, 5), lambda x: x])
+def test_a_policy_that_ends_otherwise_stays_as_it_is(head):
+    entry = keras.Input((4,))
+    model = keras.Model(entry, [head(keras.layers.Dense(2)(entry)), keras.layers.Dense(1)(entry)])
+    assert with_logits(model) is model

@@ -4,6 +4,7 @@ import itertools
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -708,3 +709,24 @@ def test_trpo_waits_where_a_time_limit_is_no_end(end, best, value, steps):
     shown = np.ones((1, 1), np.float32)
     assert agent.act(shown)[0] == best
     assert float(agent.critic(shown)[0, 0]) == pytest.approx(value, abs=0.5)
+
+
+def test_conjugate_gradient_ends_along_a_direction_without_curvature():
+    a = np.diag([2.0, 0.0])
+    x, residual, calls = solve(a, np.array([4.0, 0.0]), 5, 0.0)
+    assert calls <= 2 and np.allclose(x, [2, 0]) and residual == 0
+    x, _, calls = solve(a, np.array([0.0, 1.0]), 5, 0.0)
+    assert calls == 1 and np.array_equal(x, [0, 0]), 'nothing is divided by nothing'
+
+
+def test_networks_that_share_layers_are_refused():
+    entry = keras.Input((4,))
+    trunk = keras.layers.Dense(8)(entry)
+    actor, critic = (keras.Model(entry, keras.layers.Dense(n)(trunk)) for n in (2, 1))
+    with pytest.raises(ValueError, match='critic_model: got one that shares layers with actor_model'):
+        xagents.TRPO(xagents.create_envs('CartPole-v1', 1), actor, critic, n_steps=8)
+
+
+def test_more_rows_between_samples_than_a_rollout_has_are_refused():
+    with pytest.raises(ValueError, match='fvp_n_steps: got 17, admits at most the 16 transitions'):
+        xagents.make('trpo', 'CartPole-v1', n_envs=2, n_steps=8, fvp_n_steps=17)

@@ -68,6 +68,7 @@ class BaseAgent(Running, Classic, Stateful):
         if self.options.seed is None:
             self.options.seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.envs: Envs = as_envs(envs)
+        self.check_envs(self.envs, self.options)
         self.decode = ActionDecoder(self.envs.action_space)
         self.normalize_observations = ObservationNormalizer(self.input_shape) if self.options.normalize_obs else None
         self.normalize_rewards = (

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.networks import LogStd
+from xagents.networks import TINY, LogProbabilities, LogStd
 
 Array = np.ndarray
 Step = tuple[Callable[[Any, Any], Any], Any, Any]  # f(from, to)
@@ -65,7 +65,7 @@ class DenseMirror:
 
     @staticmethod
     def supports(model: keras.Model) -> bool:
-        """Whether a model has a mirror: one input, only Dense, Flatten, LogStd, Activation and Identity layers.
+        """Whether a model has a mirror: one input, only Dense, Flatten, Activation, Identity and xagents' own layers.
 
         Args:
             model: Any Keras model.
@@ -123,10 +123,13 @@ class DenseMirror:
                 values = self._view(node.layer.log_std, (len(source) - 1, 1))
                 steps.append((_fill, values, target[:-1]))
                 buffers[node.target] = target
-            elif isinstance(node.layer, keras.layers.Activation):
+            elif isinstance(node.layer, keras.layers.Activation | LogProbabilities):
                 target = _buffer(len(source) - 1, n)
                 steps.append((_fill, source[:-1], target[:-1]))
-                steps.extend(_activation_steps(node.layer.activation, target[:-1]))
+                if isinstance(node.layer, LogProbabilities):
+                    steps.append((_log, target[:-1], target[:-1]))
+                else:
+                    steps.extend(_activation_steps(node.layer.activation, target[:-1]))
                 buffers[node.target] = target
             else:  # Flatten and Identity: the same numbers
                 buffers[node.target] = source
@@ -199,6 +202,7 @@ _LAYERS = (
     keras.layers.Identity,
     keras.layers.Activation,
     LogStd,
+    LogProbabilities,
 )
 
 
@@ -221,7 +225,9 @@ def _unsupported(model: keras.Model) -> str | None:
             return f'layer {layer.name!r} has the activation {layer.activation!r}'
         if isinstance(layer, keras.layers.Flatten) and layer.data_format != 'channels_last':
             return f'layer {layer.name!r} is channels-first'
-        if isinstance(layer, keras.layers.Dense | keras.layers.Activation | LogStd) and _ranks(layer) != {2}:
+        if isinstance(layer, keras.layers.Dense | keras.layers.Activation | LogStd | LogProbabilities) and _ranks(
+            layer
+        ) != {2}:
             return f'layer {layer.name!r} is called on something else than vectors'
         if getattr(layer, 'lora_enabled', False):
             return f'layer {layer.name!r} has LoRA weights'
@@ -266,6 +272,11 @@ def _name(activation: Any) -> str:
     """Return an activation's name, or an empty string if it has no mirror."""
     names = ('linear', *_IN_PLACE, *_WITH_SCRATCH)
     return next((name for name in names if activation is getattr(keras.activations, name)), '')
+
+
+def _log(x: Array, out: Array) -> None:
+    np.maximum(x, np.float32(TINY), out=out)
+    np.log(out, out)
 
 
 def _relu(x: Array, out: Array) -> None:

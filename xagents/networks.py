@@ -16,6 +16,7 @@ from xagents.layers import INPUT, Layer, wrong
 from xagents.layers import Network as Network
 
 OPTIMIZERS = ('adam', 'rmsprop')
+TINY = float(np.finfo(np.float32).tiny)
 
 
 @keras.saving.register_keras_serializable('xagents')
@@ -44,6 +45,15 @@ class LogStd(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return what makes an equal layer."""
         return {**super().get_config(), 'init': self.init}
+
+
+@keras.saving.register_keras_serializable('xagents')
+class LogProbabilities(keras.layers.Layer):
+    """The logarithm of probabilities, which are logits again: softmax gives back the same."""
+
+    def call(self, probabilities: Any) -> Any:
+        """Return logits [B, A] of probabilities [B, A]; a probability of 0 has the smallest that there is."""
+        return keras.ops.log(keras.ops.maximum(probabilities, TINY))
 
 
 class ModelReader:
@@ -173,15 +183,14 @@ def _with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
 
 
 def with_logits(model: keras.Model) -> keras.Model:
-    """Return a model whose first output is not put through softmax any more: the policy's logits.
+    """Return a model whose first output is the policy's logits: itself, or one that takes softmax back.
 
-    Distributions start from logits, from which nothing small is lost. An activation is taken from the model itself.
+    Distributions start from logits. A model that ends in softmax stays as it is, whatever else reads its probabilities.
     """
-    head = model.get_layer(model.output_names[0])
-    if isinstance(head, keras.layers.Softmax):
-        return _with_outputs(model, [head.input, *model.outputs[1:]])
-    if getattr(head, 'activation', None) is keras.activations.softmax:
-        head.activation = keras.activations.linear
+    head = model.outputs[0]._keras_history.operation  # a layer, or one of Keras' functions
+    if type(head).__name__ == 'Softmax' or getattr(head, 'activation', None) is keras.activations.softmax:
+        logits = LogProbabilities(name='logits', dtype='float32')(model.outputs[0])
+        return _with_outputs(model, [logits, *model.outputs[1:]])
     return model
 
 

@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xagents import stages
-from xagents.agent import BaseAgent
 from xagents.envs import Envs
-from xagents.memory import check_memory, gigabytes
 from xagents.options import OptionError
 from xagents.pipeline import Recipe
 from xagents.replay import ReplayBuffer, memory_needed
+from xagents.replaying import Replaying
 from xagents.rollouts import Rollout, allocate, fill
 from xagents.settings import AgentOptions, OffPolicyOptions, ReplayOptions
 
@@ -23,7 +22,7 @@ from xagents.settings import AgentOptions, OffPolicyOptions, ReplayOptions
 TRANSITION = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
 
 
-class OffPolicy(BaseAgent):
+class OffPolicy(Replaying):
     """Agents that learn from a replay buffer, which all their policies so far have filled.
 
     Args:
@@ -36,13 +35,13 @@ class OffPolicy(BaseAgent):
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
     options: OffPolicyOptions
     METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
+    REPLAYED: ClassVar[str] = 'learned'
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
         given = _buffers(buffers, options)
         if given:
             options |= {f'buffer_{name}': sum(getattr(buffer, name) for buffer in given) for name in _SIZES}
         super().__init__(envs, **options)
-        self.check_envs(self.envs, self.options)
         self._given_buffer = given[0] if len(given) == 1 else None
         self._experienced = False
 
@@ -95,30 +94,10 @@ class OffPolicy(BaseAgent):
             o.buffer_max_size, self.envs.n_envs, space, *self.action_column(), self.envs.frame_stack, prioritized
         )
 
-    def prepare_run(self, **run: Any) -> None:
-        """Resolve and check the options of a run before anything is written, the memory for the replay too."""
-        super().prepare_run(**run)
-        if not self.buffer.stored:
-            check_memory('buffer_max_size', self.options.buffer_max_size, self.buffer_bytes())
-
     def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
         """Take over the agent's parts and the counters; one that has learned fills its buffer by what it knows."""
         super().load_record(arrays, record)
         self._experienced = self.context.updates > 0
-
-    def notices(self) -> list[str]:
-        """Say what memory the replay buffer is going to take."""
-        lines = super().notices()
-        if self.buffer.stored:
-            return lines
-        size, last = self.options.buffer_max_size, self.run.max_steps
-        lines.append(f'Replay buffer: {size} transitions, {gigabytes(self.buffer_bytes())} of memory when full')
-        if last is not None and last - self.context.steps < self.buffer.needed:
-            lines.append(
-                f'Nothing will be learned: the buffer is filled by {self.buffer.needed} transitions first, and the run '
-                f'ends at step {last} (see --learning-starts)'
-            )
-        return lines
 
     # collecting, and drawing from the buffer
 
@@ -141,11 +120,7 @@ class OffPolicy(BaseAgent):
         rollout = self.rollout
         fill(self, rollout, ('actions',), lambda t, observations: {'actions': choose(self.prepare(observations))})
         self.observe_rewards(rollout)
-        if self.normalize_observations:
-            self.normalize_observations.update(rollout['observations'][:-1])
-        batch = {**rollout, 'restarted': np.full(self.envs.n_envs, self.restarted)}
-        self.restarted = False
-        return batch
+        return self.raw(rollout)
 
     def updates_for(self, steps: int) -> int:
         """Return how many updates follow `steps` environment steps."""

@@ -93,8 +93,7 @@ class GradientStep:
 
     def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the loss's gradient as one vector, its norm, and whether both are finite."""
-        unconnected = tf.UnconnectedGradients.ZERO
-        gradient = flat(tape.gradient(loss, self.variables, unconnected_gradients=unconnected))
+        gradient = flat_gradient(tape, loss, self.variables)
         norm = tf.norm(gradient)
         return gradient, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
 
@@ -114,6 +113,12 @@ class GradientStep:
 def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return tensors as one vector."""
     return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
+
+
+def flat_gradient(tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable]) -> tf.Tensor:
+    """Return a scalar's gradient by variables as one vector; 0 by those that it does not depend on."""
+    zero = tf.UnconnectedGradients.ZERO
+    return flat(tape.gradient(target, [v.value for v in variables], unconnected_gradients=zero))
 
 
 def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:

@@ -234,7 +234,7 @@ def relearn(agent: ACER) -> Stage:
             return
         start = time.perf_counter()
         arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
-        metrics = [agent.learn(agent.replay(), **arguments) for _ in range(agent.draw_replays())]
+        metrics = [agent.learn(agent.replay(), **arguments) or {} for _ in range(agent.draw_replays())]
         made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
         refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
         counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}

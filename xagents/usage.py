@@ -121,8 +121,6 @@ def _flags(option: Option) -> str:
 
 
 def _help(option: Option) -> str:
-    if option.without_effect:
-        return 'without effect here; accepted because others of the family have it'
     return option.help + (f' ({", ".join(map(str, option.choices))})' if option.choices else '')
 
 

@@ -9,17 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions
-from xagents.base import OnPolicy
-from xagents.compiling import Actor, Program, has_convolutions, network_input
+from xagents.actor_critic import ActorCritic
+from xagents.compiling import network_input
 from xagents.distributions import distribution_for
 from xagents.envs import Envs
 from xagents.on_policy import flatten
-from xagents.optimisation import GradientStep, take_compiled
 from xagents.returns import explained_variance, masked_mean, masked_normalise
 from xagents.settings import AgentOptions
 
 
-class A2C(OnPolicy):
+class A2C(ActorCritic):
     """A2C: one gradient step on each rollout.
 
     Args:
@@ -42,27 +41,13 @@ class A2C(OnPolicy):
     )
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
-        super().__init__(envs, **options)
-        model = self.with_policy_head(model)
-        log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
-        self.check_model(model, [*self.output_units(self.envs).values(), *log_std_units])
-        rate = take_compiled(model, self.options, options)
-        self.model = model
-        self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
-        self.output_models = [model]
-        self.actor = self.make_actor(0)
-        self.critic = keras.Model(model.input, model.outputs[1])
-        self._update = Program(self.update, jit=not has_convolutions(model))
+        super().__init__(envs, model, **options)
+        self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
         """Return the sizes of its network's outputs."""
         return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
-
-    def make_actor(self, index: int) -> Actor:
-        """Return the policy alone; `index` is its place among the model's outputs."""
-        outputs = [self.model.outputs[index], *self.model.outputs[2:]]
-        return Actor(keras.Model(self.model.input, outputs), self.observation_dtype)
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one gradient step on a rollout.
@@ -76,7 +61,7 @@ class A2C(OnPolicy):
         """
         return self.run_update(self.transitions(batch), learning_rate)
 
-    def update(
+    def update(  # type: ignore[override]
         self,
         observations: tf.Tensor,
         actions: tf.Tensor,

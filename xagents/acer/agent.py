@@ -11,15 +11,16 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from xagents import stages
-from xagents.a2c.agent import A2C
 from xagents.acer.cli import ACEROptions
+from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
+from xagents.actor_critic import ActorCritic
 from xagents.compiling import float_outputs, network_input
 from xagents.distributions import distribution_for
 from xagents.envs import Envs
-from xagents.memory import check_memory, gigabytes
 from xagents.on_policy import flatten
 from xagents.options import OptionError
 from xagents.pipeline import Recipe
+from xagents.replaying import Replaying
 from xagents.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
 from xagents.rollout_buffer import RolloutBuffer, memory_needed, room
 from xagents.rollouts import Rollout
@@ -27,8 +28,8 @@ from xagents.settings import AgentOptions
 from xagents.targets import TargetNetwork
 
 
-class ACER(A2C):
-    """ACER: A2C that learns from each rollout when it is collected and again, out of a buffer, as often as it is drawn.
+class ACER(Replaying, ActorCritic):
+    """ACER: an actor-critic that learns from each rollout when it is collected, and again as often as it is drawn.
 
     Args:
         envs: as for A2C; their actions are discrete.
@@ -55,7 +56,6 @@ class ACER(A2C):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
-        self.check_envs(self.envs, self.options)
         self.average_policy = TargetNetwork(self.actor.model)
 
     @classmethod
@@ -99,25 +99,6 @@ class ACER(A2C):
             o.buffer_max_size, o.n_steps, envs.n_envs, envs.observation_space, *action, columns, envs.frame_stack
         )
 
-    def prepare_run(self, **run: Any) -> None:
-        """Resolve and check the options of a run before anything is written, the memory for the replay too."""
-        super().prepare_run(**run)
-        if not self.buffer.stored:
-            check_memory('buffer_max_size', self.options.buffer_max_size, self.buffer_bytes())
-
-    def notices(self) -> list[str]:
-        """Say what memory the replay buffer is going to take."""
-        if self.buffer.stored:
-            return super().notices()
-        size, needed, last = self.options.buffer_max_size, gigabytes(self.buffer_bytes()), self.run.max_steps
-        lines = [*super().notices(), f'Replay buffer: {size} transitions, {needed} of memory when full']
-        if last is not None and last - self.context.steps < self.buffer.needed:
-            lines.append(
-                f'Nothing will be replayed: {self.buffer.needed} transitions are stored first, and the run ends at '
-                f'step {last} (see --learning-starts)'
-            )
-        return lines
-
     def draw_replays(self) -> int:
         """Return how many stored rollouts are learned from after the present one: Poisson (algorithm 1)."""
         return int(self.rng('replay').poisson(self.options.replay_ratio))
@@ -139,12 +120,7 @@ class ACER(A2C):
             As for A2C, and the policy's `logits` [T, N, A]; observations and rewards are as the environments gave them:
             rollouts are normalised when they are learned from, stored ones by what is known then.
         """
-        rollout = self.gather()
-        if self.normalize_observations:
-            self.normalize_observations.update(rollout['observations'][:-1])
-        batch = {**rollout, 'restarted': np.full(self.envs.n_envs, self.restarted)}
-        self.restarted = False
-        return batch
+        return self.raw(self.gather())
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one gradient step on a rollout, whichever policy collected it.
@@ -162,7 +138,7 @@ class ACER(A2C):
             'observations': self.prepare(batch['observations']),
             'rewards': self.scale_rewards(batch['rewards']),
         }
-        return super().learn(batch, learning_rate)
+        return self.run_update(self.transitions(batch), learning_rate)
 
     def update(  # type: ignore[override]
         self,
@@ -201,16 +177,8 @@ class ACER(A2C):
                 ratio = tf.reduce_sum(taken * ratios, -1)
                 ended = tf.maximum(terminated, truncated)
                 targets = retrace(rewards, q_taken, values, ratio, terminated, ended, valid, options.gamma, options.lam)
-                advantages, others = targets - values[:-1], q[:-1] - values[:-1, :, None]
-                if options.normalize_advantage:
-                    others /= masked_deviation(advantages, valid) + 1e-8
-                    advantages = masked_normalise(advantages, valid, 1e-8)
-                g = policy_gradient(policy, ratios, taken, advantages, others, options.importance_c, options.epsilon)
-                g += options.entropy_coef * entropy_gradient(policy, options.epsilon)
-                # ∇ KL(f(φ_a) ‖ f(φ)) by φ
-                k = -average / (policy + options.epsilon)
-                z, projected = project(g, k, options.delta, options.epsilon)
-                direction = z if options.trust_region else g
+                advantages = targets - values[:-1], q[:-1] - values[:-1, :, None]
+                direction, projected = self.direction(policy, ratios, average, taken, advantages, valid)
             # its gradient by the parameters is −z ∂φ/∂θ
             policy_loss = -masked_mean(tf.reduce_sum(direction * policy, -1), valid)
             value_loss = masked_mean((targets - q_taken) ** 2, valid)
@@ -232,6 +200,35 @@ class ACER(A2C):
         }
         return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
 
+    def direction(
+        self,
+        policy: tf.Tensor,
+        ratios: tf.Tensor,
+        average: tf.Tensor,
+        taken: tf.Tensor,
+        advantages: tuple[tf.Tensor, tf.Tensor],
+        valid: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return z, the direction [T, N, A] in which the probabilities should go; and [T, N], 1 where it was projected.
+
+        Args:
+            policy: [T, N, A] φ, the present probabilities.
+            ratios: [T, N, A] ρ, of the present probabilities to those of the policy that acted.
+            average: [T, N, A] φ_a, the average policy's probabilities.
+            taken: [T, N, A] 1 for the action that was taken.
+            advantages: [T, N] of the action that was taken, by Retrace; [T, N, A] of all actions, by the Q values.
+            valid: [T, N]
+        """
+        options, (of_taken, of_all) = self.options, advantages
+        if options.normalize_advantage:
+            of_all /= masked_deviation(of_taken, valid) + 1e-8
+            of_taken = masked_normalise(of_taken, valid, 1e-8)
+        g = policy_gradient(policy, ratios, taken, of_taken, of_all, options.importance_c, options.epsilon)
+        g += options.entropy_coef * entropy_gradient(policy, options.epsilon)
+        k = -average / (policy + options.epsilon)  # ∇ KL(f(φ_a) ‖ f(φ)) by φ
+        z, projected = project(g, k, options.delta, options.epsilon)
+        return (z, projected) if options.trust_region else (g, tf.zeros_like(projected))
+
     def probabilities_and_values(self, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the policy's probabilities φ and the Q values, [T + 1, N, A] each, of observations [T + 1, N, *D]."""
         outputs = float_outputs(self.model(network_input(flatten(observations)), training=True))
@@ -242,65 +239,3 @@ class ACER(A2C):
         """Return φ_a, the average policy's probabilities [T, N, A], of observations [T, N, *D]."""
         (logits,) = self.average_policy(network_input(flatten(observations)))
         return tf.reshape(tf.nn.softmax(logits), (*observations.shape[:2], logits.shape[-1]))
-
-
-def policy_gradient(
-    policy: tf.Tensor,
-    ratios: tf.Tensor,
-    taken: tf.Tensor,
-    advantages: tf.Tensor,
-    others: tf.Tensor,
-    importance_c: float,
-    epsilon: float,
-) -> tf.Tensor:
-    """Return g, the gradient of the policy's objective by its probabilities (equation 9, as in algorithm 2).
-
-    ∇_φ log f(a) is 1 / f(a) in the place of a, and 0 elsewhere.
-
-    Args:
-        policy: [T, N, A] f, the present probabilities.
-        ratios: [T, N, A] ρ, of the present probabilities to those of the policy that acted.
-        taken: [T, N, A] 1 for the action that was taken.
-        advantages: [T, N] Q^ret(x, a) − V(x) of that action.
-        others: [T, N, A] Q(x, a) − V(x) of every action.
-        importance_c: c, above which weights are cut; the second term makes good for what is cut.
-        epsilon: added to what is divided by.
-
-    Returns:
-        [T, N, A].
-    """
-    truncated = taken * tf.minimum(ratios, importance_c) * advantages[..., None]
-    correction = tf.nn.relu(1.0 - importance_c / (ratios + epsilon)) * policy * others
-    return (truncated + correction) / (policy + epsilon)
-
-
-def project(g: tf.Tensor, k: tf.Tensor, delta: float, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return what is nearest to g of all z with kᵀz ≤ δ (equation 12).
-
-    Args:
-        g: [T, N, A] the gradient.
-        k: [T, N, A] the gradient of the divergence from the average policy.
-        delta: δ.
-        epsilon: added to what is divided by.
-
-    Returns:
-        z [T, N, A]; and float [T, N], 1 where it is not g.
-    """
-    excess = tf.nn.relu(tf.reduce_sum(k * g, -1) - delta)
-    z = g - (excess / (tf.reduce_sum(k**2, -1) + epsilon))[..., None] * k
-    return z, tf.cast(excess > 0, tf.float32)
-
-
-def entropy(policy: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return the entropy [T, N] of probabilities [T, N, A], in nats."""
-    return -tf.reduce_sum(policy * tf.math.log(policy + epsilon), -1)
-
-
-def entropy_gradient(policy: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return the entropy's gradient [T, N, A] by the probabilities."""
-    return -tf.math.log(policy + epsilon) - 1.0
-
-
-def divergence(average: tf.Tensor, policy: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return KL(average ‖ policy) [T, N] of probabilities [T, N, A], in nats."""
-    return tf.reduce_sum(average * tf.math.log((average + epsilon) / (policy + epsilon)), -1)

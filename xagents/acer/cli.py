@@ -16,12 +16,15 @@ class ACEROptions(A2COptions, ReplayOptions):
     n_steps: int = changed(A2COptions, 'n_steps', 20)
     lam: float = changed(A2COptions, 'lam', 1.0, help='Retrace lambda; larger trusts rewards more than the Q values')
     grad_norm: float = changed(A2COptions, 'grad_norm', 10.0)
-    log_std_init: float = changed(A2COptions, 'log_std_init', 0.0, without_effect=True)
+    log_std_init: float = changed(
+        A2COptions, 'log_std_init', 0.0, without_effect=True, help='without effect: actions are discrete'
+    )
     buffer_batch_size: int | None = option(None, 'refused: a replay draws one stored rollout, whole', at_least=1)
     replay_ratio: float = option(
         4.0,
         'mean of the Poisson number of replays after each rollout; larger learns more from each step',
         at_least=0,
+        at_most=1000,
         tune='categorical',
     )
     trust_region: bool = option(

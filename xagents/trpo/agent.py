@@ -14,7 +14,8 @@ from xagents.distributions import distribution_for
 from xagents.envs import Envs
 from xagents.minibatches import Minibatches
 from xagents.on_policy import flatten
-from xagents.optimisation import GradientStep, assign_flat, counted, finite, flat, means, take_compiled
+from xagents.optimisation import GradientStep, assign_flat, counted, finite, flat, flat_gradient, means, take_compiled
+from xagents.options import OptionError
 from xagents.returns import explained_variance, masked_mean, masked_normalise
 from xagents.trpo.cli import TRPOOptions
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
@@ -55,6 +56,7 @@ class TRPO(OnPolicy):
         self.check_model(self.actor_model, [self.distribution.n_units] * len(self.output_names), 'actor_model')
         self.check_model(critic_model, [1], 'critic_model')
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
+        self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
         rate = take_compiled(critic_model, self.options, options)
         self.step = GradientStep(critic_model, self.options, None, rate)
@@ -62,6 +64,18 @@ class TRPO(OnPolicy):
         self.actor = self.make_actor(0)
         convolves = has_convolutions(self.actor_model) or has_convolutions(critic_model)
         self._update = Program(self.update, jit=not convolves)
+
+    def _check_models(self) -> None:
+        """Check what the trust region rests on: rows to measure it by, and parameters that only the policy has."""
+        size, every = self.minibatches.transitions, self.options.fvp_n_steps
+        if every > size:
+            raise OptionError('fvp_n_steps', f'got {every}, admits at most the {size} transitions of a rollout')
+        own = {id(variable) for variable in self.actor_model.trainable_variables}
+        if own & {id(variable) for variable in self.critic.trainable_variables}:
+            raise ValueError(
+                'critic_model: got one that shares layers with actor_model, takes one with layers of its own: fitting '
+                'the critic would move the policy beyond --max-kl'
+            )
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -150,7 +164,7 @@ class TRPO(OnPolicy):
 
         with tf.GradientTape() as tape:
             before = surrogate(self.policy_outputs(observations))
-        gradient = flat(tape.gradient(before, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+        gradient = flat_gradient(tape, before, variables)
         step, residual = self.natural_step(gradient, observations, valid)
 
         def measure(fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -162,11 +176,11 @@ class TRPO(OnPolicy):
         accepted = fraction > 0.0
         assign_flat(variables, tf.where(accepted, old_parameters + fraction * step, old_parameters))
         norm = tf.norm(gradient)
-        anything, sound = tf.reduce_any(valid > 0), tf.math.is_finite(norm) & tf.math.is_finite(before)
-        return {
+        sound = tf.reduce_all([tf.math.is_finite(x) for x in (before, norm, tf.norm(step))])
+        metrics = {
             'updates': tf.cast(accepted, tf.float32),
-            'stats/refused': tf.cast(anything & ~sound, tf.float32),
-            'loss/policy': finite(-before),
+            'stats/refused': tf.cast(tf.reduce_any(valid > 0) & ~sound, tf.float32),
+            'loss/policy': -before,
             'loss/entropy': masked_mean(self.distribution.entropy(old_outputs), valid),
             'stats/grad_norm': norm,
             'stats/kl_before': whole_kl,
@@ -175,6 +189,7 @@ class TRPO(OnPolicy):
             'stats/step_fraction': fraction,
             'stats/cg_residual': residual,
         }
+        return {name: finite(x) for name, x in metrics.items()}
 
     def natural_step(
         self, gradient: tf.Tensor, observations: tf.Tensor, valid: tf.Tensor

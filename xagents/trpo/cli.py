@@ -19,6 +19,9 @@ class TRPOOptions(OnPolicyOptions):
     critic_model: str | None = option(
         None, "a .cfg of the critic's network; chosen by the environment when not given", metavar='CFG'
     )
+    lr: float = changed(
+        OnPolicyOptions, 'lr', 7e-4, help="the critic's learning rate; larger learns faster and less stably"
+    )
     n_steps: int = changed(OnPolicyOptions, 'n_steps', 512)
     normalize_advantage: bool = changed(OnPolicyOptions, 'normalize_advantage', True)
     advantage_epsilon: float = changed(PPOOptions, 'advantage_epsilon', 1e-8)

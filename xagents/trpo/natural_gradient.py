@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from xagents.optimisation import flat
+from xagents.optimisation import flat_gradient
 
 SHRINK = 0.8
 
@@ -30,16 +30,11 @@ def fisher_vector_product(
         with tf.GradientTape() as outer:
             with tf.GradientTape() as inner:
                 kl = divergence()
-            gradient = _gradient(inner, kl, variables)
+            gradient = flat_gradient(inner, kl, variables)
             along = tf.reduce_sum(gradient * vector)
-        return _gradient(outer, along, variables) + damping * vector
+        return flat_gradient(outer, along, variables) + damping * vector
 
     return product
-
-
-def _gradient(tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable]) -> tf.Tensor:
-    zero = tf.UnconnectedGradients.ZERO
-    return flat(tape.gradient(target, [v.value for v in variables], unconnected_gradients=zero))
 
 
 def conjugate_gradient(
@@ -51,26 +46,30 @@ def conjugate_gradient(
         product: from a vector [P] to A times it.
         b: [P].
         iterations: at most so many.
-        tolerance: of the squared residual |b − A x|², at which it stops.
+        tolerance: of the squared residual |b − A x|², at which it stops; it also stops along a direction in which A
+            has no positive curvature.
 
     Returns:
         x [P], and the residual b − A x [P] as the recursion knows it.
     """
 
     def step(
-        k: tf.Tensor, x: tf.Tensor, residual: tf.Tensor, direction: tf.Tensor, squared: tf.Tensor
+        k: tf.Tensor, x: tf.Tensor, residual: tf.Tensor, direction: tf.Tensor, squared: tf.Tensor, *_: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
         image = product(direction)
-        length = squared / tf.reduce_sum(direction * image)
+        curvature = tf.reduce_sum(direction * image)
+        definite = curvature > 0.0  # rounding may say otherwise where A has directions without any
+        length = tf.where(definite, squared / curvature, 0.0)
         residual = residual - length * image
         new = tf.reduce_sum(residual**2)
-        return k + 1, x + length * direction, residual, residual + new / squared * direction, new
+        return k + 1, x + length * direction, residual, residual + new / squared * direction, new, definite
 
     def wanted(k: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
-        return (k < iterations) & (state[-1] > tolerance)
+        *_, squared, definite = state
+        return (k < iterations) & (squared > tolerance) & definite
 
-    start = (tf.constant(0), tf.zeros_like(b), b, b, tf.reduce_sum(b**2))
-    _, x, residual, _, _ = tf.while_loop(wanted, step, start)
+    start = (tf.constant(0), tf.zeros_like(b), b, b, tf.reduce_sum(b**2), tf.constant(True))
+    _, x, residual, *_ = tf.while_loop(wanted, step, start)
     return x, residual
 
 
