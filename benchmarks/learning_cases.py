@@ -116,8 +116,7 @@ TRPO_MUJOCO = {
     'sub_sampling_factor': 1, 'cg_max_steps': 25, 'cg_damping': 0.1, 'n_critic_updates': 20, 'learning_rate': 0.001,
 }  # fmt: skip
 TRPO_MUJOCO_SCORES = {'Hopper': 3618.4, 'Walker2d': 4933.1, 'Ant': 4982.3}
-# xagents' own
-# rewards of any size make Q values of one size; so do old rollouts no harm
+# xagents' own: with rewards that are not normalised, Q values of some 100 drown the policy, and old rollouts do harm
 ACER = {
     'n_envs': 8, 'lr_schedule': 'linear', 'normalize_reward': True, 'buffer_max_size': 50_000,
     'buffer_initial_size': 5_000,

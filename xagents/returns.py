@@ -39,7 +39,7 @@ def retrace(
     gamma: float,
     lam: float,
 ) -> tf.Tensor:
-    """Return Retrace targets of Q values (Munos et al. 2016, arXiv:1606.02647, equation 4; ACER's equation 5).
+    """Return Retrace targets of Q values (Munos et al. 2016, arXiv:1606.02647, section 3; ACER's algorithm 2).
 
     Q^ret(x_t, a_t) = r_t + γ V(x_t+1) + γ λ min(1, ρ_t+1) [Q^ret(x_t+1, a_t+1) − Q(x_t+1, a_t+1)]. A terminated episode
     has no V(x_t+1); a truncated one has that of its true last observation; at either, and before a row that only reset

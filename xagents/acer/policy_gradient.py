@@ -17,7 +17,7 @@ def policy_gradient(
     importance_c: float,
     epsilon: float,
 ) -> tf.Tensor:
-    """Return g, the gradient of the policy's objective by its probabilities (equation 9, as in algorithm 2).
+    """Return g, the gradient of the policy's objective by its probabilities (equation 10, as in algorithm 2).
 
     ∇_φ log f(a) is 1 / f(a) in the place of a, and 0 elsewhere.
 
