@@ -326,7 +326,14 @@ CASES = (
     LearningCase('acer-cartpole', 'acer', 'CartPole-v1', 200_000, ACER, floor=475),
     LearningCase('acer-acrobot', 'acer', 'Acrobot-v1', 500_000, ACER, floor=-90, goal=-83),
     LearningCase(
-        'acer-lunarlander', 'acer', 'LunarLander-v3', 200_000, {**ACER, 'gamma': 0.995, 'entropy_coef': 0.001}
+        'acer-lunarlander',
+        'acer',
+        'LunarLander-v3',
+        200_000,
+        {
+            **ACER, 'n_envs': 4, 'gamma': 0.995, 'entropy_coef': 0.001, 'normalize_obs': True,
+            'normalize_advantage': True,
+        },
     ),
 )  # fmt: skip
 
