@@ -1,4 +1,4 @@
-"""What agents share that learn from the rollout which their present policy has just collected."""
+"""What agents share that learn from rollouts of a stochastic policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGES_AT_ONCE = 512
 
 
 class OnPolicy(BaseAgent):
-    """Agents with a stochastic policy that learn from the rollout it has just collected.
+    """Agents with a stochastic policy, which learn from the rollouts that it collects.
 
     A subclass sets `actor`, the policy, and `critic`, from observations to values, and implements `learn`.
     """

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from xagents import stages
 from xagents.agent import BaseAgent
 from xagents.memory import check_memory, gigabytes
+from xagents.pipeline import Recipe
 from xagents.rollouts import Rollout
 from xagents.settings import ReplayOptions
 
@@ -66,3 +68,19 @@ class Replaying(BaseAgent):
         batch = {**rollout, 'restarted': np.full(self.envs.n_envs, self.restarted)}
         self.restarted = False
         return batch
+
+
+class Relearning(Replaying):
+    """Agents that learn from what they have collected at once, and from stored rollouts as often as they draw them."""
+
+    def draw_replays(self) -> int:
+        """Return how many stored rollouts are learned from after the present one."""
+        raise NotImplementedError
+
+    def replay(self) -> Rollout:
+        """Draw a stored rollout; the next call overwrites it."""
+        raise NotImplementedError
+
+    def learning(self) -> Recipe:
+        """Return the stages between a recipe's head and its tail: learn, remember, replay."""
+        return stages.relearning(self)

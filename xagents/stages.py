@@ -18,8 +18,8 @@ from xagents.reporting import console, history, metrics, tensorboard, wandb
 from xagents.saving import best, checkpoint, target_reached
 
 if TYPE_CHECKING:
-    from xagents.acer.agent import ACER
     from xagents.base import BaseAgent, OffPolicy
+    from xagents.replaying import Relearning, Replaying
 
 EPISODES_FOR_BEST = 10
 
@@ -40,7 +40,7 @@ def replaying(agent: OffPolicy) -> Recipe:
     return Recipe([('remember', remember(agent)), ('replay', replay(agent)), ('learn', learn(agent))])
 
 
-def relearning(agent: ACER) -> Recipe:
+def relearning(agent: Relearning) -> Recipe:
     """The stages of an agent that learns from what it has just collected and then, again, from earlier rollouts."""
     return learning(agent) + Recipe([('remember', remember(agent)), ('replay', relearn(agent))])
 
@@ -175,7 +175,7 @@ def evaluate(agent: BaseAgent) -> Stage:
     return evaluate
 
 
-def remember(agent: OffPolicy | ACER) -> Stage:
+def remember(agent: Replaying) -> Stage:
     """Put what was collected into the replay buffer."""
 
     def remember(ctx: Context) -> None:
@@ -222,7 +222,7 @@ def learn(agent: BaseAgent) -> Stage:
     return learn
 
 
-def relearn(agent: ACER) -> Stage:
+def relearn(agent: Relearning) -> Stage:
     """Draw how many stored rollouts are learned from again, and learn from them; their metrics begin with `replay/`."""
     takes = inspect.signature(agent.learn).parameters
 

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from xagents import stages
 from xagents.acer.cli import ACEROptions
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.actor_critic import ActorCritic
@@ -19,8 +18,7 @@ from xagents.distributions import distribution_for
 from xagents.envs import Envs
 from xagents.on_policy import flatten
 from xagents.options import OptionError
-from xagents.pipeline import Recipe
-from xagents.replaying import Replaying
+from xagents.replaying import Relearning
 from xagents.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
 from xagents.rollout_buffer import RolloutBuffer, memory_needed, room
 from xagents.rollouts import Rollout
@@ -28,7 +26,7 @@ from xagents.settings import AgentOptions
 from xagents.targets import TargetNetwork
 
 
-class ACER(Replaying, ActorCritic):
+class ACER(Relearning, ActorCritic):
     """ACER: an actor-critic that learns from each rollout when it is collected, and again as often as it is drawn.
 
     Args:
@@ -106,10 +104,6 @@ class ACER(Replaying, ActorCritic):
     def replay(self) -> Rollout:
         """Draw a stored rollout; the next call overwrites it."""
         return self.buffer.sample(self.rng('replay'))
-
-    def learning(self) -> Recipe:
-        """Return the stages between a recipe's head and its tail: learn, remember, replay."""
-        return stages.relearning(self)
 
     # learning
 
