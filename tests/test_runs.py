@@ -373,6 +373,8 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
     make(minibatch_size=16, checkpoints=[path]).fit(max_steps=100)
     agent = xagents.make('ppo', weights=[path], mini_batches=2)
     assert agent.options.minibatch_size is None and agent.minibatches.in_a_pass == 2
+    assert xagents.make('ppo', weights=[path]).options.minibatch_size == 16
+    assert xagents.make('ppo', weights=[path], minibatch_size=8).options.minibatch_size == 8
     with pytest.raises(OptionError, match='stands instead of mini_batches'):
         make(minibatch_size=16, mini_batches=2)
 

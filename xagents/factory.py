@@ -89,8 +89,11 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     left_out |= {instead[name] for name in given if name in instead}
     left_out |= {name for name, o in known.items() if o.without_effect}
     left_out |= {o.instead_of for name, o in known.items() if name in given}
-    saved = record.get('options', {}).items()
-    return {k: v for k, v in saved if k in known and v is not None and k not in left_out}
+    options = record.get('options', {}).items()
+    saved = {k: v for k, v in options if k in known and v is not None and k not in left_out}
+    # what an option stands instead of is saved with its default, too
+    replaced = {known[name].instead_of for name in saved}
+    return {k: v for k, v in saved.items() if k not in replaced}
 
 
 def _split(entry: Entry, options: dict[str, Any]) -> dict[str, dict[str, Any]]:
