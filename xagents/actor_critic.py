@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,6 +23,9 @@ class ActorCritic(OnPolicy):
         options: those of the agent's `Options` and of `RunOptions`.
     """
 
+    # the whole update, compiled: returns the acting weights and the metrics
+    update: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
         model = self.with_policy_head(model)
@@ -38,7 +42,3 @@ class ActorCritic(OnPolicy):
         """Return the policy alone; `index` is its place among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
         return Actor(keras.Model(self.model.input, outputs), self.observation_dtype)
-
-    def update(self, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The whole update, compiled: returns the acting weights and the metrics."""
-        raise NotImplementedError

@@ -61,7 +61,7 @@ class A2C(ActorCritic):
         """
         return self.run_update(self.transitions(batch), learning_rate)
 
-    def update(  # type: ignore[override]
+    def update(
         self,
         observations: tf.Tensor,
         actions: tf.Tensor,

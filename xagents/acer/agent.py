@@ -32,7 +32,7 @@ class ACER(Relearning, ActorCritic):
     Args:
         envs: as for A2C; their actions are discrete.
         model: observations [B, *D] to [policy logits [B, A], Q values [B, A]], compiled with an optimizer or not. A
-            policy head that ends in softmax is taken without it.
+            policy head that ends in softmax is admitted, too: its logarithm gives logits.
         options: those of `ACEROptions` and `RunOptions`.
     """
 
@@ -134,7 +134,7 @@ class ACER(Relearning, ActorCritic):
         }
         return self.run_update(self.transitions(batch), learning_rate)
 
-    def update(  # type: ignore[override]
+    def update(
         self,
         observations: tf.Tensor,
         actions: tf.Tensor,
