@@ -24,6 +24,8 @@ from benchmarks import tables
 from benchmarks.environments import REPOSITORY
 from benchmarks.harness import THREADS
 from benchmarks.learning_cases import CASES, LearningCase, find_cases
+from xagents import __version__
+from xagents.presets import SCORES
 
 PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
 RESULTS = REPOSITORY / 'benchmarks' / '.venvs' / 'learning.json'
@@ -130,6 +132,32 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def write_scores(path: Path, results: dict[str, Any]) -> None:
+    """Write what the tuned settings that ship were seen to reach, which `xagents presets` shows."""
+    import yaml
+
+    scores: dict[str, dict[str, Any]] = {}
+    for case in CASES:
+        runs = runs_of(case, results)
+        if case.digest and runs:
+            scores.setdefault(case.agent, {})[case.env] = score(case, [runs[seed] for seed in sorted(runs, key=int)])
+    text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
+    tables.write_atomically(path, f'# Written by benchmarks/learning.py of its kept results, never by hand.\n{text}')
+
+
+def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One preset's entry: see `xagents.presets.Score`."""
+    means = [run['mean'] for run in runs]
+    return {
+        'median': round(statistics.median(means), 2),
+        'means': [round(mean, 2) for mean in means],
+        'episodes': min(run.get('episodes', EPISODES) for run in runs),
+        'date': max(run['date'] for run in runs),
+        'version': runs[-1]['versions'].get('xagents', __version__),
+        'digest': case.digest,
+    }
+
+
 def render(results: dict[str, Any]) -> str:
     """The table of what is there, the commands below it, and where it was measured."""
     lines = ['| ' + ' | '.join(HEADING) + ' |', '|---' * len(HEADING) + '|']
@@ -183,11 +211,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run each (1 2 3)')
     parser.add_argument('--jobs', type=int, default=2, help='runs at a time')
     parser.add_argument('--again', action='store_true', help='train also what there is a result of')
-    parser.add_argument('--docs', action='store_true', help='only write the table of the kept results, train nothing')
+    parser.add_argument(
+        '--docs', action='store_true', help='only write table and scores of the kept results, train nothing'
+    )
     parser.add_argument('--quick', action='store_true', help='a smoke run: few steps and episodes, one seed, not kept')
     parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
     parser.add_argument('--python', default=sys.executable, help='the Python to train with (this one)')
     parser.add_argument('--results', type=Path, default=RESULTS, help='where results are kept, run by run')
+    parser.add_argument('--scores', type=Path, default=SCORES, help='the YAML file of the scores that ship')
     parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
     return parser
 
@@ -201,8 +232,10 @@ def shortened(case: LearningCase) -> LearningCase:
 
 
 def write_page(options: argparse.Namespace) -> None:
-    """Put the table of all kept results between its markers."""
-    tables.write_section(options.page, 'learning', render(read(options.results)))
+    """Put the table of all kept results between its markers, and write the scores of the presets."""
+    results = read(options.results)
+    tables.write_section(options.page, 'learning', render(results))
+    write_scores(options.scores, results)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -242,7 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         minutes = result['seconds'] / 60
         print(f'{case.name}, seed {seed}: {result["mean"]:.1f} in {minutes:.1f} minutes', file=sys.stderr, flush=True)
         if not options.quick:
-            keep(options.results, case, seed, {**result, **machine, 'jobs': options.jobs})
+            versions = {'xagents': __version__, **result['versions']}
+            run = {**result, **machine, 'jobs': options.jobs, 'episodes': training.episodes, 'versions': versions}
+            keep(options.results, case, seed, run)
             write_page(options)
     if not options.quick:
         print(render(read(options.results)))

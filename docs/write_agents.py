@@ -29,7 +29,7 @@ from xagents.usage import shown_default
 
 PAGES = REPOSITORY / 'docs' / 'agents'
 BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'
-# which case of the learning benchmark a page begins with; of PPO there is none, its command is that of the README
+# which case of the learning benchmark a page begins with; PPO's begins with the command of the README
 CASES = {
     'a2c': 'a2c-cartpole',
     'acer': 'acer-cartpole',

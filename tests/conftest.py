@@ -3,12 +3,18 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
 # the command line is tested in processes of its own, wherever they run
 os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get('PYTHONPATH')]))
+
+
+# how long an example takes depends on what else the machine does
+settings.register_profile('xagents', deadline=None)
+settings.load_profile('xagents')
 
 
 @pytest.fixture

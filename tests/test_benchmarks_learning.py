@@ -5,14 +5,15 @@ import sys
 import time
 
 import pytest
+import yaml
 
 from benchmarks import learning
 from benchmarks.learning_cases import CASES, LearningCase, find_cases
-from benchmarks.translation import left_out, translate
+from xagents import presets
 from xagents.cli import parse
 from xagents.commands import find_command
 from xagents.options import describe
-from xagents.registry import find_agent
+from xagents.registry import agents, find_agent
 
 BY_NAME = {case.name: case for case in CASES}
 RUN = {
@@ -32,100 +33,21 @@ def cells(text: str, start: str) -> list[str]:
     return [cell.strip() for cell in line.split('|')[1:-1]]
 
 
-def test_a_dqn_entry_becomes_options():
-    entry = {
-        'learning_rate': 0.01, 'batch_size': 64, 'buffer_size': 700, 'learning_starts': 0, 'gamma': 0.9,
-        'target_update_interval': 250, 'train_freq': 4, 'gradient_steps': -1, 'exploration_fraction': 0.12,
-        'exploration_final_eps': 0.1, 'net_arch': (256, 128),
-    }  # fmt: skip
-    assert translate('dqn', 100_000, entry) == {
-        'lr': 0.01, 'buffer_batch_size': 64, 'buffer_max_size': 700, 'buffer_initial_size': 64, 'gamma': 0.9,
-        'target_sync_steps': 250, 'train_frequency': 4, 'gradient_steps': -1, 'epsilon_decay_steps': 12_000,
-        'epsilon_start': 1.0, 'epsilon_end': 0.1, 'grad_norm': 10.0, 'huber': True, 'opt_epsilon': 1e-8,
-        'net': [256, 128], 'activation': 'relu',
-    }  # fmt: skip
-
-
-def test_an_actor_critic_entry_becomes_options_with_the_defaults_of_its_source():
-    options = translate('td3', 300_000, {'noise_type': 'ornstein-uhlenbeck', 'noise_std': 0.5})
-    assert options == {
-        'lr': 1e-3, 'buffer_batch_size': 256, 'buffer_max_size': 1_000_000, 'buffer_initial_size': 256, 'gamma': 0.99,
-        'train_frequency': 1, 'gradient_steps': 1, 'tau': 0.005, 'policy_delay': 2, 'policy_noise_coef': 0.2,
-        'noise_clip': 0.5, 'noise': 'ornstein-uhlenbeck', 'step_noise_coef': 0.5, 'opt_epsilon': 1e-8,
-        'net': [400, 300], 'activation': 'relu',
-    }  # fmt: skip
-    ddpg = translate('ddpg', 20_000, {'learning_starts': 10_000})
-    assert ddpg['buffer_initial_size'] == 10_000 and ddpg['noise'] == 'gaussian'
-    assert not {'policy_delay', 'policy_noise_coef', 'noise_clip'} & ddpg.keys()
-
-
-def test_a_trpo_entry_becomes_options_with_the_defaults_of_its_source():
-    assert translate('trpo', 1000, {}) == {
-        'n_envs': 1, 'n_steps': 2048, 'gamma': 0.99, 'lam': 0.95, 'normalize_advantage': True, 'minibatch_size': 128,
-        'critic_iterations': 10, 'cg_iterations': 15, 'cg_damping': 0.1, 'actor_iterations': 10, 'max_kl': 0.01,
-        'fvp_n_steps': 1, 'lr': 1e-3, 'optimizer': 'adam', 'opt_epsilon': 1e-5, 'net': [64, 64], 'activation': 'tanh',
-    }  # fmt: skip
-    entry = {
-        'n_envs': 2, 'n_steps': 64, 'gamma': 0.9, 'gae_lambda': 0.8, 'normalize_advantage': False, 'batch_size': 32,
-        'n_critic_updates': 3, 'cg_max_steps': 25, 'cg_damping': 0.01, 'line_search_max_iter': 5, 'target_kl': 0.04,
-        'sub_sampling_factor': 2, 'learning_rate': 0.01, 'net_arch': (32, 16), 'activation': 'relu', 'log_std_init': -2,
-    }  # fmt: skip
-    assert translate('trpo', 1000, entry) == {
-        'n_envs': 2, 'n_steps': 64, 'gamma': 0.9, 'lam': 0.8, 'normalize_advantage': False, 'minibatch_size': 32,
-        'critic_iterations': 3, 'cg_iterations': 25, 'cg_damping': 0.01, 'actor_iterations': 5, 'max_kl': 0.04,
-        'fvp_n_steps': 2, 'lr': 0.01, 'optimizer': 'adam', 'opt_epsilon': 1e-5, 'net': [32, 16], 'activation': 'relu',
-        'log_std_init': -2,
-    }  # fmt: skip
-
-
-def test_an_a2c_entry_becomes_options_with_the_defaults_of_its_source():
-    plain = {
-        'n_envs': 1, 'n_steps': 5, 'gamma': 0.99, 'lam': 1.0, 'entropy_coef': 0.0, 'value_loss_coef': 0.5,
-        'grad_norm': 0.5, 'normalize_advantage': False, 'lr': 7e-4, 'optimizer': 'rmsprop', 'opt_epsilon': 1e-10,
-        'net': [64, 64], 'activation': 'tanh',
-    }  # fmt: skip
-    assert translate('a2c', 1000, {}) == plain
-    entry = {'n_envs': 8, 'learning_rate': 'lin_7e-4', 'normalize': True, 'use_rms_prop': False, 'vf_coef': 0.4}
-    assert translate('a2c', 1000, entry) == {
-        **plain, 'n_envs': 8, 'lr': 7e-4, 'lr_schedule': 'linear', 'normalize_obs': True, 'normalize_reward': True,
-        'optimizer': 'adam', 'opt_epsilon': 1e-5, 'value_loss_coef': 0.4,
-    }  # fmt: skip
-
-
-def test_what_xagents_does_not_have_is_left_out_and_the_table_says_so():
-    entry = {'use_sde': True, 'sde_sample_freq': 4}
-    assert translate('trpo', 1000, entry) == translate('trpo', 1000, {})
-    assert left_out('trpo', entry) == 'no gSDE'
-    assert left_out('a2c', {**entry, 'ortho_init': False}) == 'no gSDE, orthogonal initial weights'
-    assert left_out('a2c', {'use_sde': False, 'ortho_init': True, 'n_steps': 8}) == ''
-    assert BY_NAME['trpo-pendulum'].changed == BY_NAME['trpo-mountaincarcontinuous'].changed == 'no gSDE'
-    assert BY_NAME['trpo-lunarlander'].changed == ''
-
-
-def test_images_keep_the_shipped_network_and_no_name_is_lost():
-    assert not {'net', 'activation'} & translate('dqn', 1000, {}, images=True).keys()
-    assert not {'net', 'activation'} & translate('a2c', 1000, {}, images=True).keys()
-    with pytest.raises(ValueError, match='dqn: no translation of use_sde'):
-        translate('dqn', 1000, {'use_sde': True})
-    with pytest.raises(ValueError, match='trpo: no translation of line_search_shrinking_factor, vf_coef'):
-        translate('trpo', 1000, {'vf_coef': 0.5, 'line_search_shrinking_factor': 0.5})
-
-
 def test_the_cases_that_are_promised():
     asked = {case.name: (case.steps, case.floor, case.goal) for case in CASES if not case.listed}
     assert asked == {
         'dqn-cartpole': (50_000, 475, 500),
-        'dqn-mountaincar': (120_000, -130, -101),
-        'dqn-lunarlander': (100_000, 110, 154),
-        'dqn-lunarlander-linear': (100_000, 110, 154),
-        'td3-pendulum': (20_000, -145, -152),
-        'ddpg-pendulum': (20_000, -145, -152),
+        'dqn-mountaincar': (120_000, -130, -100.8),
+        'dqn-lunarlander': (100_000, 110, 154.4),
+        'dqn-lunarlander-published': (100_000, 110, 154.4),
+        'td3-pendulum': (20_000, -145, -151.9),
+        'ddpg-pendulum': (20_000, -145, -152.1),
         'trpo-cartpole': (100_000, 475, 500),
         'trpo-mountaincarcontinuous': (50_000, 88, 92.5),
-        'trpo-mountaincarcontinuous-noise': (50_000, 88, 92.5),
+        'trpo-mountaincarcontinuous-published': (50_000, 88, 92.5),
         'trpo-pendulum': (100_000, -200, -174.6),
         'trpo-lunarlander': (200_000, 100, 133.2),
-        'trpo-lunarlander-normalized': (200_000, 100, 133.2),
+        'trpo-lunarlander-published': (200_000, 100, 133.2),
         'trpo-halfcheetah': (1_000_000, 1500, 1785.5),
         'a2c-cartpole': (500_000, None, 500),
         'a2c-acrobot': (500_000, None, -83.4),
@@ -136,13 +58,54 @@ def test_the_cases_that_are_promised():
     }
     assert len(BY_NAME) == len(CASES)
     every = [case for case in CASES if not case.listed]
-    assert find_cases(None) == find_cases(['dqn', 'td3', 'ddpg', 'trpo', 'a2c', 'acer']) == every
+    assert find_cases(None) == find_cases(['a2c', 'acer', 'ddpg', 'dqn', 'td3', 'trpo']) == every
     # ACER is compared with A2C after as many steps
     assert BY_NAME['acer-lunarlander'].steps == BY_NAME['a2c-lunarlander'].steps
     assert BY_NAME['trpo-halfcheetah'].seeds == (1,)
-    assert find_cases(['td3-mountaincarcontinuous'])[0].seeds == (1,)
-    with pytest.raises(ValueError, match='got ppo, admits dqn-cartpole'):
+    with pytest.raises(ValueError, match='got ppo, admits a2c-cartpole'):
         find_cases(['ppo'])
+
+
+def test_every_preset_is_a_case_and_each_atari_game_one_of_its_own():
+    found = {(case.agent, case.env): case for case in CASES if case.digest}
+    for agent_id in agents:
+        for preset in presets.list_presets(agent_id):
+            for one in map(preset.of_game, preset.games) if preset.games else [preset]:
+                case = found.pop((agent_id, one.env))
+                assert (case.steps, case.options) == (one.max_steps, one.options)
+                # nobody has published ACER's: A2C's stands in
+                assert case.goal == one.published or case.name == 'acer-acrobot'
+    assert not found
+
+
+def test_published_settings_stand_beside_those_that_were_found_to_be_better():
+    lander, published = BY_NAME['dqn-lunarlander'].options, BY_NAME['dqn-lunarlander-published'].options
+    assert lander == {**published, 'lr_schedule': 'linear'}
+    lander, published = BY_NAME['trpo-lunarlander'].options, BY_NAME['trpo-lunarlander-published'].options
+    assert lander == {**published, 'normalize_obs': True, 'normalize_reward': True, 'max_kl': 0.02}
+    assert published['max_kl'] == 0.01
+    car, published = (BY_NAME[f'trpo-mountaincarcontinuous{end}'].options for end in ('', '-published'))
+    assert car == {**published, 'log_std_init': 1.0, 'n_steps': 1024} and published['n_steps'] == 2048
+    assert not any(case.digest for case in CASES if case.name.endswith('-published'))
+
+
+def test_scores_of_presets_are_written_of_their_kept_results_alone(tmp_path):
+    case, other = BY_NAME['dqn-lunarlander'], BY_NAME['dqn-lunarlander-published']
+    results = {**kept(case, seed10=200, seed2=260.125, seed1=240), **kept(other, seed1=1)}
+    results[case.name]['runs']['2'] |= {'date': '2026-03-04', 'episodes': 50}
+    learning.write_scores(tmp_path / 'scores.yaml', json.loads(json.dumps(results)))
+    assert yaml.safe_load((tmp_path / 'scores.yaml').read_text()) == {
+        'dqn': {
+            'LunarLander-v3': {
+                'median': 240.0, 'means': [240.0, 260.12, 200.0], 'episodes': 50, 'date': '2026-03-04',
+                'version': '2.0', 'digest': presets.find_preset('dqn', 'LunarLander-v3').digest,
+            }
+        }
+    }  # fmt: skip
+    # of other settings
+    results[case.name]['settings']['options']['lr'] = 1.0
+    learning.write_scores(tmp_path / 'scores.yaml', results)
+    assert not yaml.safe_load((tmp_path / 'scores.yaml').read_text())
 
 
 @pytest.mark.parametrize('name', BY_NAME)
@@ -244,10 +207,11 @@ def test_what_is_kept_is_not_trained_again_and_the_page_is_written(tmp_path, mon
 
     monkeypatch.setattr(learning, 'train_all', train_all)
     monkeypatch.setattr(learning.signal, 'signal', lambda *_: None)
-    files = ['--results', str(results), '--page', str(page)]
+    files = ['--results', str(results), '--page', str(page), '--scores', str(tmp_path / 'scores.yaml')]
     assert learning.main(['--only', 'dqn-cartpole', *files]) == 1
     assert asked == [('dqn-cartpole', 1), ('dqn-cartpole', 3)]
     assert '500.0, 100.0' in page.read_text()
+    assert yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['CartPole-v1']['means'] == [500.0, 100.0]
     assert sorted(learning.runs_of(case, learning.read(results))) == ['1', '2']
     page.write_text('<!-- benchmark learning -->\n<!-- end of benchmark learning -->\n')
     assert learning.main(['--docs', *files]) == 0

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from xagents.options import Option, OptionError, Options, changed, describe, nearest, option, shown, signature
 from xagents.registry import agents
 from xagents.settings import (
-    TRAIN_ONLY,
     AgentOptions,
     EnvironmentOptions,
     EvaluateOptions,
@@ -207,10 +206,6 @@ def test_no_two_options_of_an_agent_share_a_flag():
         groups = (entry.options, EnvironmentOptions, NetworkOptions, RunOptions, TrainOptions, SessionOptions)
         flags = [flag for group in groups for o in describe(group).values() for flag in o.flags]
         assert len(flags) == len(set(flags))
-
-
-def test_train_only_names_options_of_a_run():
-    assert describe(RunOptions).keys() >= TRAIN_ONLY
 
 
 @dataclasses.dataclass

@@ -16,6 +16,7 @@ from xagents.options import OptionError, canonical, describe, nearest
 from xagents.paths import check_folder
 from xagents.registry import Entry, Network, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
+from xagents.supply import beside
 
 _NETWORK = ('net', 'activation', 'shared_network')
 
@@ -85,11 +86,8 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
     # networks are saved as what they are, not as where they came from
     left_out = {'seed', *_NETWORK, *entry.models}
-    instead = {o.instead_of: o.name for o in known.values() if o.instead_of}
-    left_out |= {instead[name] for name in given if name in instead}
     left_out |= {name for name, o in known.items() if o.without_effect}
-    left_out |= {o.instead_of for name, o in known.items() if name in given}
-    options = record.get('options', {}).items()
+    options = beside(record.get('options', {}), given, known).items()
     saved = {k: v for k, v in options if k in known and v is not None and k not in left_out}
     # what an option stands instead of is saved with its default, too
     replaced = {known[name].instead_of for name in saved}

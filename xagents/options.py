@@ -258,7 +258,12 @@ def _describe(field: dataclasses.Field, hint: Any) -> Option:
 
 
 class Options:
-    """What the option dataclasses share: making one from keywords, and back."""
+    """What the option dataclasses share: making one from keywords, and back.
+
+    `ranges` has what `xagents tune --search` tries: two bounds or some choices by the option's name.
+    """
+
+    ranges: typing.ClassVar[Mapping[str, tuple]] = {}
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
@@ -299,3 +304,17 @@ def signature(positional: Iterable[str], *declarations: type) -> inspect.Signatu
         if o.name not in names
     ]
     return inspect.Signature(parameters)
+
+
+def flags_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the words that one types for options by name; those that are None are left out."""
+    words: list[str] = []
+    for name, value in options.items():
+        flag = '--' + name.replace('_', '-')
+        if isinstance(value, bool):
+            words.append(flag if value else f'--no-{flag[2:]}')
+        elif isinstance(value, Mapping):
+            words += [flag, *(f'{key}={json.dumps(one)}' for key, one in value.items())]
+        elif value is not None:
+            words += [flag, *map(str, value if isinstance(value, (list, tuple)) else [value])]
+    return words

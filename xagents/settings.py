@@ -136,7 +136,11 @@ class OnPolicyOptions(AgentOptions):
     grad_norm: float = option(0.5, 'largest gradient norm; larger allows larger updates', above=0, tune='log_uniform')
     normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
     log_std_init: float = option(
-        0.0, 'initial log standard deviation of continuous actions; larger explores more', at_least=-20, at_most=5
+        0.0,
+        'initial log standard deviation of continuous actions; larger explores more',
+        at_least=-20,
+        at_most=5,
+        tune='categorical',
     )
 
 
@@ -207,8 +211,8 @@ class OffPolicyOptions(ReplayOptions):
 
 
 @dataclasses.dataclass
-class RunOptions(Options):
-    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took."""
+class EndOptions(Options):
+    """When a run ends and what measures it on the way: what only `train` takes."""
 
     target_reward: float | None = option(
         None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
@@ -217,13 +221,31 @@ class RunOptions(Options):
         None, 'stop after that many environment steps in total; more train longer', at_least=1, metavar='STEPS'
     )
     max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
+    eval_frequency: int | None = option(
+        None,
+        'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
+        at_least=1,
+        metavar='STEPS',
+    )
+    eval_episodes: int = option(10, 'greedy episodes of an evaluation; more give a surer mean', at_least=1)
+    final_episodes: int = option(
+        10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
+    )
+    save_seconds: float = option(
+        10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
+    )
+    tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
+    monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
+
+
+@dataclasses.dataclass
+class RecordOptions(Options):
+    """What every run keeps and says, a trial of `tune` too; 1.0 took these in every command."""
+
     checkpoints: list[str] | None = option(
         None, 'where the best weights are kept, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
     )
     history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
-    save_seconds: float = option(
-        10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
-    )
     plateau_reduce_factor: float = option(
         0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
     )
@@ -237,16 +259,6 @@ class RunOptions(Options):
         at_least=0,
         metavar='STEPS',
     )
-    eval_frequency: int | None = option(
-        None,
-        'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
-        at_least=1,
-        metavar='STEPS',
-    )
-    eval_episodes: int = option(10, 'greedy episodes of an evaluation; more give a surer mean', at_least=1)
-    final_episodes: int = option(
-        10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
-    )
     log_frequency: int | None = option(
         None,
         'episodes between two checks of the mean, the number of environments when not given; more check less often',
@@ -254,17 +266,11 @@ class RunOptions(Options):
     )
     display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
     quiet: bool = option(False, 'only the closing line')
-    tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
-    monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
 
 
-# the flags of RunOptions that belong to `train` alone; 1.0 took the others in every command
-TRAIN_ONLY = frozenset(
-    [
-        *('target_reward', 'max_steps', 'max_time', 'save_seconds', 'tensorboard', 'monitor_session'),
-        *('eval_frequency', 'eval_episodes', 'final_episodes'),
-    ]
-)
+@dataclasses.dataclass
+class RunOptions(RecordOptions, EndOptions):
+    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took."""
 
 
 @dataclasses.dataclass
@@ -282,6 +288,61 @@ class TrainOptions(Options):
     """What only `xagents train` takes, besides the run's own options."""
 
     weights: list[str] | None = option(None, 'checkpoints to start from, one path a model', metavar='PATH')
+    from_study: str | None = option(
+        None, 'take the settings of the best trial of a study that xagents tune made', metavar='NAME'
+    )
+    storage: str | None = option(None, 'where the study of --from-study is kept', metavar='URL')
+    tuned: bool = option(
+        False, 'settings that ship for the agent and the environment, see xagents presets; flags on the line win'
+    )
+
+
+@dataclasses.dataclass
+class TuneOptions(Options):
+    """`xagents tune`."""
+
+    search: bool = option(False, "search the agent's ready ranges, too")
+    print_search: bool = option(False, 'print what would be searched, and stop')
+    n_trials: int = option(
+        1,
+        'trials that this call finishes, as many as --timeout allows where only that is given; more search longer',
+        at_least=1,
+    )
+    trial_steps: int = option(
+        500_000, 'environment steps of a trial; more tell good settings from bad ones more surely', at_least=1
+    )
+    timeout: float | None = option(
+        None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
+    )
+    n_jobs: int = option(1, 'worker processes, each with a trial at a time; more need more cores', at_least=1)
+    study: str | None = option(
+        None, 'name of the study, continued if it exists; AGENT-ENV when not given', metavar='NAME'
+    )
+    storage: str | None = option(
+        None,
+        'where the study is kept, in memory when not given: sqlite:///FILE, postgresql://…, mysql://…, journal:FILE',
+        metavar='URL',
+    )
+    objective: str = option(
+        'reward',
+        'what a trial is worth: the mean of its last episodes, or of greedy ones on separate environments',
+        choices=('reward', 'evaluation'),
+    )
+    eval_episodes: int = option(
+        10, 'greedy episodes of an evaluation, for --objective evaluation; more give a surer mean', at_least=1
+    )
+    trial_seeds: int = option(
+        1, 'runs of a trial with seeds of their own, whose mean is its value; more judge more surely', at_least=1
+    )
+    sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
+    pruner: str = option('median', 'how bad trials are stopped early', choices=('median', 'hyperband', 'none'))
+    warmup_trials: int = option(
+        5, 'trials that end before --pruner median stops any; more stop fewer good ones by mistake', at_least=0
+    )
+    out: str | None = option(None, 'folder for best.yaml, trials.parquet and pictures', metavar='DIR')
+    non_silent: bool = option(False, 'show what the trials say')
+    tuned: bool = option(False, "begin with the environment's tuned settings: xagents presets lists them")
+    weights: list[str] | None = option(None, 'checkpoints that trials start from, one path a model', metavar='PATH')
 
 
 @dataclasses.dataclass
@@ -327,4 +388,11 @@ class PlotOptions(Options):
     title: str | None = option(None, 'title of the picture; usually the environment')
     smooth: int = option(1, 'episodes that are averaged; larger draws a smoother curve', at_least=1)
     out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class PresetsOptions(Options):
+    """`xagents presets`."""
+
     debug: bool = option(False, 'show the traceback of an error')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.options import option
 from xagents.settings import OnPolicyOptions
@@ -11,5 +12,18 @@ from xagents.settings import OnPolicyOptions
 @dataclass
 class A2COptions(OnPolicyOptions):
     """Advantage actor-critic."""
+
+    ranges: ClassVar = {
+        'n_envs': (1, 4, 8, 16),
+        'n_steps': (5, 8, 16, 32, 64, 128),
+        'lr': (1e-5, 1e-2),
+        'gamma': (0.9, 0.9999),
+        'lam': (0.8, 1.0),
+        'entropy_coef': (1e-5, 0.1),
+        'grad_norm': (0.3, 5.0),
+        'normalize_advantage': (False, True),
+        'normalize_obs': (False, True),
+        'normalize_reward': (False, True),
+    }
 
     model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.a2c.cli import A2COptions
 from xagents.options import OptionError, changed, option
@@ -12,6 +13,20 @@ from xagents.settings import ReplayOptions
 @dataclass
 class ACEROptions(A2COptions, ReplayOptions):
     """Actor-critic with experience replay."""
+
+    ranges: ClassVar = {
+        'n_envs': (1, 4, 8, 16),
+        'n_steps': (5, 10, 20, 40),
+        'lr': (1e-5, 1e-2),
+        'gamma': (0.9, 0.9999),
+        'entropy_coef': (1e-5, 0.1),
+        'grad_norm': (0.5, 20.0),
+        'replay_ratio': (1.0, 2.0, 4.0, 8.0),
+        'delta': (0.1, 10.0),
+        'buffer_initial_size': (500, 10_000),
+        'normalize_obs': (False, True),
+        'normalize_reward': (False, True),
+    }
 
     n_steps: int = changed(A2COptions, 'n_steps', 20)
     lam: float = changed(A2COptions, 'lam', 1.0, help='Retrace lambda; larger trusts rewards more than the Q values')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.options import option
 from xagents.settings import OffPolicyOptions
@@ -11,6 +12,17 @@ from xagents.settings import OffPolicyOptions
 @dataclass
 class DDPGOptions(OffPolicyOptions):
     """Deep deterministic policy gradient."""
+
+    ranges: ClassVar = {
+        'lr': (1e-5, 1e-2),
+        'gamma': (0.9, 0.9999),
+        'tau': (1e-3, 0.1),
+        'buffer_batch_size': (32, 64, 128, 256),
+        'buffer_initial_size': (500, 10_000),
+        'train_frequency': (1, 4, 16, 64),
+        'step_noise_coef': (0.05, 0.5),
+        'noise': ('gaussian', 'ornstein-uhlenbeck'),
+    }
 
     actor_model: str | None = option(
         None, "a .cfg of the actor's network; chosen by the environment when not given", metavar='CFG'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.options import option
 from xagents.settings import OffPolicyOptions
@@ -11,6 +12,19 @@ from xagents.settings import OffPolicyOptions
 @dataclass
 class DQNOptions(OffPolicyOptions):
     """Deep Q-network."""
+
+    ranges: ClassVar = {
+        'lr': (1e-5, 1e-2),
+        'gamma': (0.9, 0.9999),
+        'buffer_batch_size': (32, 64, 128, 256),
+        'buffer_initial_size': (500, 10_000),
+        'train_frequency': (1, 4, 16, 64, 256),
+        'target_sync_steps': (10, 10_000),
+        'epsilon_end': (0.01, 0.2),
+        'epsilon_decay_steps': (1000, 200_000),
+        'double': (False, True),
+        'huber': (False, True),
+    }
 
     model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
     double: bool = option(False, 'choose the next action by the online network (double DQN)', tune='categorical')

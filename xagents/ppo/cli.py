@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.a2c.cli import A2COptions
 from xagents.options import changed, option
@@ -11,6 +12,21 @@ from xagents.options import changed, option
 @dataclass
 class PPOOptions(A2COptions):
     """Proximal policy optimisation."""
+
+    ranges: ClassVar = {
+        'n_envs': (1, 4, 8, 16),
+        'n_steps': (32, 64, 128, 256, 512, 1024, 2048),
+        'mini_batches': (1, 2, 4, 8, 16, 32),
+        'ppo_epochs': (3, 4, 5, 10, 20),
+        'lr': (1e-5, 1e-2),
+        'gamma': (0.9, 0.9999),
+        'lam': (0.8, 1.0),
+        'clip_norm': (0.05, 0.4),
+        'entropy_coef': (1e-5, 0.1),
+        'grad_norm': (0.3, 5.0),
+        'normalize_obs': (False, True),
+        'normalize_reward': (False, True),
+    }
 
     n_steps: int = changed(A2COptions, 'n_steps', 128)
     lam: float = changed(A2COptions, 'lam', 0.95)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.ddpg.cli import DDPGOptions
 from xagents.options import option
@@ -11,6 +12,8 @@ from xagents.options import option
 @dataclass
 class TD3Options(DDPGOptions):
     """Twin delayed deep deterministic policy gradient."""
+
+    ranges: ClassVar = {**DDPGOptions.ranges, 'policy_delay': (1, 2, 4)}
 
     policy_delay: int = option(
         2,

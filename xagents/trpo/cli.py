@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xagents.options import changed, option
 from xagents.ppo.cli import PPOOptions
@@ -12,6 +13,19 @@ from xagents.settings import OnPolicyOptions
 @dataclass
 class TRPOOptions(OnPolicyOptions):
     """Trust region policy optimisation."""
+
+    ranges: ClassVar = {
+        'n_envs': (1, 2, 4, 8),
+        'n_steps': (128, 256, 512, 1024, 2048),
+        'max_kl': (1e-3, 0.05),
+        'cg_damping': (1e-3, 0.2),
+        'lr': (1e-4, 1e-2),
+        'critic_iterations': (3, 20),
+        'gamma': (0.9, 0.9999),
+        'lam': (0.8, 1.0),
+        'normalize_obs': (False, True),
+        'normalize_reward': (False, True),
+    }
 
     actor_model: str | None = option(
         None, "a .cfg of the policy's network; chosen by the environment when not given", metavar='CFG'
