@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xagents.registry import agents as agents
     from xagents.td3.agent import TD3 as TD3
     from xagents.trpo.agent import TRPO as TRPO
+    from xagents.tuning import tune as tune
 
 __version__ = '2.0.0.dev0'
 
@@ -35,6 +36,7 @@ _HOMES = {
     'create_envs': 'xagents.envs',
     'make': 'xagents.factory',
     'plot_history': 'xagents.history',
+    'tune': 'xagents.tuning',
 }
 __all__ = sorted([*_HOMES, '__version__'])
 

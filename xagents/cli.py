@@ -67,13 +67,15 @@ def _dispatch(arguments: list[str]) -> None:
     command = find_command(words[0])
     rest = words[1:]
     agent_id = _agent_id(command, rest)
-    if len(words) < len(arguments) or len(rest) <= (agent_id is not None):
+    if len(words) < len(arguments) or (len(rest) <= (agent_id is not None) and not command.bare):
         return _show_command(command, agent_id)
     paths, given = parse(command, agent_id, rest[1:] if agent_id is not None else rest)
     target = paths if agent_id is None else agent_id
     command.check(target, given)
     prepare_process()
-    command.run(target, given, shlex.join(['xagents', *arguments]))
+    page = command.run(target, given, shlex.join(['xagents', *arguments]))
+    if page is not None:
+        _show(page)
 
 
 def _show_usage() -> None:
@@ -127,7 +129,8 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
     if paths and command.takes_agent:
         raise InputError(f'{shown(paths[0])}: belongs to no option, admits flags and their values only')
     given = {
-        name: value if isinstance(value, bool) else options[name].parse(value) for name, value in vars(typed).items()
+        name: value if isinstance(value, bool) else options[name].parse(value or ['true'])
+        for name, value in vars(typed).items()
     }
     return paths, given
 
@@ -140,7 +143,11 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
     for option in options.values():
         if option.type is bool:
             for flag in option.flags:
-                parser.add_argument(flag, dest=option.name, action='store_const', const=not flag.startswith('--no-'))
+                on = not flag.startswith('--no-')
+                if on and option.many:  # a switch whose two positions may both be tried: --double false true
+                    parser.add_argument(flag, dest=option.name, nargs='*')
+                else:
+                    parser.add_argument(flag, dest=option.name, action='store_const', const=on)
         else:
             several = '+' if option.many or option.type is dict else None
             parser.add_argument(*option.flags, dest=option.name, nargs=several)

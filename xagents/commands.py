@@ -15,20 +15,25 @@ from typing import Any
 
 from xagents.options import Option, OptionError, describe, nearest, shown
 from xagents.registry import find_agent
+from xagents.search import searchable
 from xagents.settings import (
-    TRAIN_ONLY,
     AgentOptions,
     EnvironmentOptions,
     EvaluateOptions,
     NetworkOptions,
     PlayOptions,
     PlotOptions,
+    PresetsOptions,
+    RecordOptions,
     RunOptions,
     SessionOptions,
     TrainOptions,
+    TuneOptions,
 )
 
 Given = dict[str, Any]
+# options of train that stand for others
+SUPPLIERS = ('tuned', 'from_study', 'storage')
 
 
 class InputError(Exception):
@@ -60,20 +65,24 @@ class Command:
         groups: titles and dataclasses of its options in the order of its page, where an agent's own come first and
             what every agent has last; those under one title are one section.
         run: does the work, given the agent's id (or the paths, where the command takes no agent), the given options and
-            the line that was typed.
+            the line that was typed; returns a page to show, if it is one.
         check: raises OptionError for what is missing or contradicts itself.
         takes_agent: whether an agent's id stands behind the command; paths do otherwise.
-        hidden: dataclass of options that are checked and have no effect, and names in it that are not accepted.
+        bare: whether it runs with nothing behind it; its page is shown otherwise.
+        hidden: dataclass of options that are checked and have no effect.
+        searches: whether options with a search type take ranges, too.
     """
 
     name: str
     help: str
     example: str
     groups: tuple[tuple[str, type], ...]
-    run: Callable[[Any, Given, str], None]
+    run: Callable[[Any, Given, str], str | None]
     check: Callable[[Any, Given], None]
     takes_agent: bool = True
-    hidden: tuple[type, frozenset[str]] | None = None
+    bare: bool = False
+    hidden: type | None = None
+    searches: bool = False
 
     def sections(self, agent_id: str | None = None) -> dict[str, dict[str, Option]]:
         """Return the options by section title and name, those that only `agent_id` has first."""
@@ -91,10 +100,14 @@ class Command:
             names.sort(key=lambda name: (name not in entry.models) + 2 * known[name].without_effect)
             own = {name: known[name] for name in names}
             shared = {name: known[name] for name in shared}
-            first = {} if self.hidden is None else {self.groups[0][0]: sections.pop(self.groups[0][0])}
+            title, group = self.groups[0]
+            # the agent's own stand first, but for what the command is about
+            first = {} if group is EnvironmentOptions else {title: sections.pop(title)}
             sections = {**first, f'Only {agent_id}': own, **sections}
         sections['Every agent'] = shared
         sections['Session'] = describe(SessionOptions)
+        if self.searches:
+            sections = {t: {n: searchable(o) for n, o in section.items()} for t, section in sections.items()}
         return sections
 
     def options(self, agent_id: str | None = None) -> dict[str, Option]:
@@ -104,10 +117,7 @@ class Command:
 
     def hidden_options(self) -> dict[str, Option]:
         """Return the options that are accepted without an effect and not shown."""
-        if self.hidden is None:
-            return {}
-        group, refused = self.hidden
-        return {name: option for name, option in describe(group).items() if name not in refused}
+        return {} if self.hidden is None else describe(self.hidden)
 
 
 def _only(given: Given, group: type) -> Given:
@@ -134,8 +144,25 @@ def _made(agent_id: str, given: Given, *own: type) -> contextlib.closing:
     return contextlib.closing(_make(agent_id, {name: v for name, v in given.items() if name not in command_only}))
 
 
+def _supplied(agent_id: str, given: Given) -> Given:
+    """The given options, completed by what --tuned or --from-study stands for; says what it took."""
+    rest = {name: value for name, value in given.items() if name not in SUPPLIERS}
+    if not (given.get('tuned') or 'from_study' in given):
+        return rest
+    from xagents import supply
+
+    with wrong_input():
+        if given.get('tuned'):
+            rest, said = supply.tuned(agent_id, rest)
+        else:
+            rest, said = supply.best_of_study(agent_id, rest, given['from_study'], given['storage'])
+    if not given.get('quiet'):
+        print(said, flush=True)
+    return rest
+
+
 def _train(agent_id: str, given: Given, line: str) -> None:
-    with _made(agent_id, given) as agent:
+    with _made(agent_id, _supplied(agent_id, given)) as agent:
         agent.command = line  # an interrupted run says how to go on
         with wrong_input():
             agent.prepare_run()
@@ -159,6 +186,23 @@ def _evaluate(agent_id: str, given: Given, line: str) -> None:
         print(json_line(result))
     else:
         print(evaluation_line(result, arguments['episodes'], given.get('display_precision', 2)))
+
+
+def _tune(agent_id: str, given: Given, line: str) -> str | None:
+    from xagents.tuning_plan import plan, search_page
+
+    given = {name: value for name, value in given.items() if name != 'debug'}
+    with wrong_input():
+        if given.pop('print_search', False):
+            return search_page(agent_id, given)
+        planned = plan(agent_id, given)
+    from xagents.tuning import SettingsError, run
+
+    try:
+        run(planned, line)
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    return None
 
 
 def json_line(result: Mapping[str, float]) -> str:
@@ -186,12 +230,34 @@ def _plot(paths: list[str], given: Given, line: str) -> None:
         print(f'Plot saved to {save_plot(paths, **arguments)}')
 
 
+def _presets(names: list[str], given: Given, line: str) -> str:
+    from xagents.presets.listing import presets_page
+
+    return presets_page(names[0] if names else None)
+
+
+def _check_presets(names: list[str], given: Given) -> None:
+    if len(names) > 1:
+        raise InputError(f'{shown(names[1])}: stands behind {shown(names[0])}, admits one agent or none')
+    for name in names:
+        find_agent(name)
+
+
 def _check_train(agent_id: str, given: Given) -> None:
-    # the state saved with the weights names the environment, where there is one
-    if not ({'env', 'weights'} & given.keys()):
+    if 'from_study' in given and given.get('tuned'):
+        raise OptionError('from_study', f'got {given["from_study"]} beside --tuned, admits one of the two')
+    if len({'from_study', 'storage'} & given.keys()) == 1:
+        raise InputError('--from-study and --storage: got one of them, admits both: the study and where it is kept')
+    # the state saved with the weights names the environment, where there is one, and a study has both
+    if not ({'env', 'weights', 'from_study'} & given.keys()):
         raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
-    if not ({'target_reward', 'max_steps', 'max_time'} & given.keys()):
+    if not ({'target_reward', 'max_steps', 'max_time', 'from_study'} & given.keys() or given.get('tuned')):
         raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
+
+
+def _check_tune(agent_id: str, given: Given) -> None:
+    if not ({'env', 'print_search'} & given.keys()):
+        raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
 
 
 def _check_weights(agent_id: str, given: Given) -> None:
@@ -205,8 +271,6 @@ def _check_plot(paths: list[str], given: Given) -> None:
     if 'labels' in given and len(given['labels']) != len(paths):
         raise OptionError('labels', f'got {len(given["labels"])}, admits as many as there are histories: {len(paths)}')
 
-
-_one_zero = (RunOptions, TRAIN_ONLY)
 
 commands: dict[str, Command] = {
     command.name: command
@@ -231,7 +295,21 @@ commands: dict[str, Command] = {
             (('Play', PlayOptions), ('Environment', EnvironmentOptions), ('Network', NetworkOptions)),
             _play,
             _check_weights,
-            hidden=_one_zero,
+            hidden=RecordOptions,
+        ),
+        Command(
+            'tune',
+            'Tune hyperparameters given an agent, hyperparameter specs, and environment',
+            '<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',
+            (
+                ('Tune', TuneOptions),
+                ('Environment', EnvironmentOptions),
+                ('Trial', RecordOptions),
+                ('Network', NetworkOptions),
+            ),
+            _tune,
+            _check_tune,
+            searches=True,
         ),
         Command(
             'evaluate',
@@ -240,7 +318,7 @@ commands: dict[str, Command] = {
             (('Evaluate', EvaluateOptions), ('Environment', EnvironmentOptions), ('Network', NetworkOptions)),
             _evaluate,
             _check_weights,
-            hidden=_one_zero,
+            hidden=RecordOptions,
         ),
         Command(
             'plot',
@@ -250,6 +328,16 @@ commands: dict[str, Command] = {
             _plot,
             _check_plot,
             takes_agent=False,
+        ),
+        Command(
+            'presets',
+            'List tuned settings, with the scores that they reach',
+            '[<agent>]',
+            (('Session', PresetsOptions),),
+            _presets,
+            _check_presets,
+            takes_agent=False,
+            bare=True,
         ),
     )
 }

@@ -21,6 +21,10 @@ MAX_WIDTH = 140
 LONG_FLAG = 22
 GOOD_HELP = 40
 LEGEND = '-: not given. off, on: a switch, which --no-… turns off. …: one or more values.'
+RANGES = (
+    'Tuned as: of int and log_uniform two values are the bounds of a search, of categorical two or more the choices; '
+    'one value is fixed.'
+)
 STYLES = ('cyan', '', 'green', 'dim')
 
 
@@ -66,6 +70,8 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
             console.print(f'Available agents:\n{listed}\n', markup=False)
         console.print(*_tables(command, agent_id, console.width), sep='')
         console.print(f'\n{LEGEND}', style='dim', markup=False)
+        if command.searches:
+            console.print(RANGES, style='dim', markup=False)
     return '\n'.join(line.rstrip() for line in page.get().splitlines())
 
 
