@@ -67,8 +67,10 @@ Usage:
 Available commands:
     train      Train given an agent and environment
     play       Play a game given a trained agent and environment
+    tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
     evaluate   Evaluate a trained agent given its weights and environment
     plot       Plot the histories of trainings
+    presets    List tuned settings, with the scores that they reach
 
 Use xagents <command> to see more info about a command
 Use xagents <command> <agent> to see more info about command + agent
@@ -98,7 +100,7 @@ def row_of(page, flag):
 @pytest.mark.parametrize('words', PAGES)
 def test_a_page_shows_every_option_whole(words, width, monkeypatch):
     monkeypatch.setenv('COLUMNS', str(width))
-    code, page, stderr = execute(*words)
+    code, page, stderr = execute(*words, '--help')
     assert (code, stderr) == (0, '')
     assert '\x1b' not in page  # not a terminal: no colours
     assert max(map(len, page.splitlines())) <= max(width, 80)
@@ -196,10 +198,11 @@ def test_import_xagents_loads_nothing_heavy():
 def test_python_m_xagents():
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
     done = subprocess.run(
-        [sys.executable, '-m', 'xagents', 'tune'], env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, '-m', 'xagents', 'tunes'], env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 2
-    assert done.stderr == 'xagents: command: got tune, admits one of train, play, evaluate, plot\n'
+    admitted = 'train, play, tune, evaluate, plot, presets'
+    assert done.stderr == f'xagents: command: got tunes, admits one of {admitted} (did you mean tune?)\n'
 
 
 # ---------------------------------------------------------------------------------------------------------- wrong input
@@ -210,7 +213,11 @@ GOAL = '--env CartPole-v1 --max-steps 100'
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        ('tran ppo', 'xagents: command: got tran, admits one of train, play, evaluate, plot (did you mean train?)'),
+        (
+            'tran ppo',
+            'xagents: command: got tran, admits one of train, play, tune, evaluate, plot, presets '
+            '(did you mean train?)',
+        ),
         (
             'train poo --env X',
             'xagents train: agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)',
