@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test lint format types bench bench-learning bench-replay docs images clean
+.PHONY: help demo test lint format types bench bench-learning bench-replay bench-tuning docs images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md'
 	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
 	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
+	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
 	@echo 'make images  makes the pictures of the README again'
 	@echo 'make clean   removes the virtual environment and what the demo made'
@@ -59,6 +60,9 @@ bench-replay: $(VENV)/.installed
 # what is kept already is not trained again: a run that was stopped goes on
 bench-learning: $(VENV)/.installed
 	$(BIN)/python benchmarks/learning.py $(CASES)
+
+bench-tuning: $(VENV)/.installed
+	$(BIN)/python benchmarks/tuning.py $(CASES)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py
