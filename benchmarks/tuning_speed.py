@@ -14,6 +14,8 @@ from benchmarks.tuning_runs import XAGENTS, load_study, seconds_beside, seconds_
 from benchmarks.workers.first_step import FILE
 
 ASKED_TIMES = 1.6
+# steps of a trial: its update is compiled anew, on both cores, which takes as long as 80 000 steps
+LENGTHS = (20_000, 100_000)
 ASKED_SECONDS = 1.0
 SPIN = 'total = 0\nfor number in range({}): total += number'
 WRAPPER = 'benchmarks.workers.first_step:FirstStep'
@@ -33,16 +35,18 @@ def measure_jobs(folder: Path, repeats: int, quick: bool, log: Log) -> dict[str,
     Returns:
         For each row pairs of seconds, one a repeat: first one at a time, then two.
     """
-    trials, steps = (4, 2_000) if quick else (16, 20_000)
-    pairs: dict[str, list[Pair]] = {'spin': [], 'train': [], 'tune': []}
+    trials, lengths = (4, (2_000,)) if quick else (16, LENGTHS)
+    work = trials * lengths[0] // 2
+    pairs: dict[str, list[Pair]] = {name: [] for name in ('spin', 'train', *map(str, lengths))}
     for repeat in range(1 if quick else repeats):
-        for name, commands in independent(trials * steps // 2, 3_000_000 if quick else 100_000_000).items():
+        for name, commands in independent(work, 3_000_000 if quick else 30_000_000).items():
             pairs[name].append((seconds_in_turn(commands, folder), seconds_beside(commands, folder)))
             log(f'{name} {repeat + 1}: {said(pairs[name][-1])}')
-        one, two = (seconds_beside([study(trials, steps, jobs)], folder) for jobs in (1, 2))
-        pairs['tune'].append((one, two))
-        log(f'tune {repeat + 1}: {said(pairs["tune"][-1])}')
-    return {'trials': trials, 'steps': steps, 'pairs': pairs}
+        for steps in lengths:
+            one, two = (seconds_beside([study(trials, steps, jobs)], folder) for jobs in (1, 2))
+            pairs[str(steps)].append((one, two))
+            log(f'{steps} steps {repeat + 1}: {said(pairs[str(steps)][-1])}')
+    return {'trials': trials, 'work': work, 'pairs': pairs}
 
 
 def study(trials: int, steps: int, jobs: int) -> list[str]:
@@ -66,10 +70,17 @@ def said(pair: Pair) -> str:
 
 def render_jobs(result: dict[str, Any]) -> str:
     """The table of one and two at a time."""
-    trials, steps = result['trials'], tables.number(result['steps'])
+    studies = {
+        steps: (
+            f'`xagents tune ppo`, {result["trials"]} trials of {tables.number(int(steps))} steps, `--n-jobs` 1 and 2',
+            f'{ASKED_TIMES:g}',
+        )
+        for steps in result['pairs']
+        if steps.isdecimal()
+    }
     names = {
-        'tune': (f'`xagents tune ppo`, {trials} trials of {steps} steps, `--n-jobs` 1 and 2', f'{ASKED_TIMES:g}'),
-        'train': ('the machine: two `xagents train ppo`, half of these steps each', ''),
+        **studies,
+        'train': (f'the machine: two `xagents train ppo` of {tables.number(result["work"])} steps', ''),
         'spin': ('the machine: two loops of pure Python', ''),
     }
     lines = ['|  | seconds, one at a time | two at a time | times as fast | asked |', '|---|---|---|---|---|']

@@ -280,8 +280,8 @@ def test_a_command_that_fails_without_a_kill_is_given_up(tmp_path):
 
 JOBS = {
     'trials': 16,
-    'steps': 20_000,
-    'pairs': {'tune': [[80, 50], [90, 50]], 'train': [[20.0, 16.0]], 'spin': [[9.0, 6.0], [12.0, 6.0]]},
+    'work': 160_000,
+    'pairs': {'20000': [[80, 50], [90, 50]], 'train': [[20.0, 16.0]], 'spin': [[9.0, 6.0], [12.0, 6.0]]},
 }
 SEARCH = {
     'trials': 40,

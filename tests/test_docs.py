@@ -24,13 +24,14 @@ from xagents.settings import (
     RunOptions,
     SessionOptions,
     TrainOptions,
+    TuneOptions,
 )
 
 ROOT = Path(xagents.__file__).parents[1]
 PAGES = sorted((ROOT / 'docs' / 'agents').glob('*.md'))
-OTHERS = [ROOT / 'README.md', ROOT / 'docs' / 'guide.md', ROOT / 'docs' / 'benchmarks.md']
+OTHERS = [ROOT / 'README.md', *(ROOT / 'docs' / name for name in ('guide.md', 'tuning.md', 'benchmarks.md'))]
 GROUPS = [
-    *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions),
+    *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
     *(PlayOptions, EvaluateOptions, PlotOptions),
     *(entry.options for entry in agents.values()),
 ]
@@ -191,12 +192,13 @@ def test_a_page_has_a_row_for_every_metric(page):
 
 def typed_commands(text):
     """The `xagents` commands in blocks of code, also those that go over several lines."""
-    blocks = re.findall(r'^```\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
+    fences = re.findall(r'^```(\w*)\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fences if not language]
     lines = '\n'.join(blocks).replace('\\\n', ' ').splitlines()
     return [shlex.split(line, comments=True) for line in lines if re.match(r'(\w+=\S+ )*xagents ', line)]
 
 
-@pytest.mark.parametrize('page', [*PAGES, *OTHERS[:2]], ids=lambda page: page.stem)
+@pytest.mark.parametrize('page', [*PAGES, *OTHERS[:-1]], ids=lambda page: page.stem)
 def test_commands_are_admitted(page):
     found = typed_commands(page.read_text())
     assert found or page.stem == 'guide'

@@ -26,10 +26,11 @@ from xagents.settings import (
     RunOptions,
     SessionOptions,
     TrainOptions,
+    TuneOptions,
 )
 
 GROUPS = [
-    *(EnvironmentOptions, NetworkOptions, AgentOptions, RunOptions, SessionOptions, TrainOptions),
+    *(EnvironmentOptions, NetworkOptions, AgentOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
     *(PlayOptions, EvaluateOptions, PlotOptions),
     *(entry.options for entry in agents.values()),
 ]
