@@ -104,8 +104,11 @@ def test_scores_of_presets_are_written_of_their_kept_results_alone(tmp_path):
     }  # fmt: skip
     # of other settings
     results[case.name]['settings']['options']['lr'] = 1.0
-    learning.write_scores(tmp_path / 'scores.yaml', results)
-    assert not yaml.safe_load((tmp_path / 'scores.yaml').read_text())
+    learning.write_scores(tmp_path / 'others.yaml', results)
+    assert not yaml.safe_load((tmp_path / 'others.yaml').read_text())
+    # what stands there of the same settings stays
+    learning.write_scores(tmp_path / 'scores.yaml', {})
+    assert yaml.safe_load((tmp_path / 'scores.yaml').read_text())['dqn']['LunarLander-v3']['median'] == 240.0
 
 
 @pytest.mark.parametrize('name', BY_NAME)

@@ -77,7 +77,7 @@ def test_one_value_is_fixed_whatever_its_search_type():
         ('dqn --target-sync-steps 10 99', {'target_sync_steps': Bounds(10, 99, False)}),
         # from two orders of magnitude on, whole numbers are searched by them
         ('dqn --target-sync-steps 10 1000', {'target_sync_steps': Bounds(10, 1000, True)}),
-        ('dqn --learning-starts 0 5000', {'buffer_initial_size': Bounds(0, 5000, False)}),
+        ('dqn --learning-starts 100 5000', {'buffer_initial_size': Bounds(100, 5000, False)}),
         ('dqn --double false true', {'double': Choices((False, True))}),
         ('dqn --double True FALSE', {'double': Choices((True, False))}),
         ('ddpg --noise ornstein-uhlenbeck gaussian', {'noise': Choices(('ornstein-uhlenbeck', 'gaussian'))}),
@@ -124,7 +124,7 @@ def test_what_is_not_given_is_neither_fixed_nor_searched():
         ('ppo --lr 1e-5 1e-3 1e-2', '--lr: got 1e-05 0.001 0.01, admits one value, or two as bounds'),
         ('dqn --target-sync-steps 1 2 3', '--target-sync-steps: got 1 2 3, admits one value, or two as bounds'),
         ('dqn --target-sync-steps 9 3', '--target-sync-steps: got 9 3, admits the lower bound first'),
-        ('dqn --gradient-steps -1 4', '--gradient-steps: got -1 4, admits bounds from 0 on'),
+        ('dqn --gradient-steps -1 4', '--gradient-steps: got -1 4, admits a lower bound above 0'),
         ('dqn --target-sync-steps 1.5 4', '--target-sync-steps: got 1.5, admits a whole number'),
         ('ppo --n-steps 16 32 16', '--n-steps: got 16 32 16, admits one value or two and more different ones'),
         ('ppo --n-steps 16 16.0', '--n-steps: got 16 16, admits one value or two and more different ones'),

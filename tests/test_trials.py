@@ -133,6 +133,14 @@ def test_a_pruned_trial_stops_with_the_report_that_was_refused(calls):
     assert [call[3]['seed'] for call in calls if call[0] == 'made'][1:] == [1, 2]
 
 
+def test_a_refused_report_stops_a_trial_also_where_an_iteration_passes_several(calls):
+    # hyperband refuses at its rungs only, whichever report of an iteration that is
+    reports = []
+    with pytest.raises(Pruned):
+        run_trial(job(steps=200, chunk=70), lambda part, value, done: reports.append(part) or part != 4)
+    assert reports == [1, 2, 3, 4]
+
+
 def test_every_run_is_closed_whatever_happens(calls):
     run(job(seeds=(1, 2)))
     assert [call[0] for call in calls] == ['made', 'closed', 'cleared'] * 2

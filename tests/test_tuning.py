@@ -266,11 +266,12 @@ def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys
     clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * os.path.exists('hangs'))
     monkeypatch.setattr(tuning, 'time', clock)
     options = {'storage': 'sqlite:///s.db', 'study': 's', 'env_kwargs': {'hangs': 'hangs', 'below': 7e-4}}
-    study = tune('ppo', 'Any-v0', timeout=3000, trial_steps=100, lr=SEARCHED, seed=1, quiet=True, **options)
+    study = tune('ppo', 'Any-v0', timeout=3000, trial_steps=100, lr=SEARCHED, seed=1, **options)
     assert states(study) == [COMPLETE, FAIL, WAITING]
     assert 'reason' not in study.trials[1].user_attrs
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 1 failed'
+    said = 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 0 failed, 1 broken off'
+    assert said in printed
     # the next call begins with what was broken off
     study = study_of(1, **options)
     assert states(study) == [COMPLETE, FAIL, COMPLETE]
@@ -296,7 +297,7 @@ def test_running_trials_are_said_to_go_on(monkeypatch):
 def test_trials_that_a_dead_call_left_are_failed_and_tried_again_first(storage):
     """One of this host at once, one of another host after a minute without a beat; what runs is left alone."""
     study_of(1, storage=storage, study='s')
-    study = optuna.load_study(study_name='s', storage=open_storage(storage))
+    study = optuna.load_study(study_name='s', storage=open_storage(storage), sampler=studies.make_sampler('random', 1))
     here = {**studies._this_process(), 'pid': 2**22 + 1}
     elsewhere = {**here, 'host': 'elsewhere'}
     owners = [{}, {**here}, {**elsewhere}, {**elsewhere, 'beat': time.time() - 61}]
@@ -359,3 +360,81 @@ def test_workers_end_with_a_call_that_breaks(monkeypatch):
     assert not workers_alive()
     study = optuna.load_study(study_name='s', storage='sqlite:///s.db')
     assert RUNNING not in states(study)
+
+
+# what another call takes over
+
+
+@pytest.mark.parametrize('when', ['report', 'ask'])
+def test_a_trial_that_another_call_has_taken_over_is_given_up(when, monkeypatch):
+    """It was not seen for a minute, and is tried again by whoever took it: this call goes on with others."""
+    taken = []
+
+    def take(number):
+        if number == 1 and not taken:
+            other = optuna.load_study(study_name='s', storage=open_storage('sqlite:///s.db'))
+            taken.append(studies.break_off(other, number))
+
+    report, claim = tuning.Call.report, studies.claim
+    if when == 'report':
+
+        def reported(call, worker, message):
+            take(worker.job.number)
+            return report(call, worker, message)
+
+        monkeypatch.setattr(tuning.Call, 'report', reported)
+    else:
+
+        def claimed(trial, seed):
+            take(trial.number)
+            return claim(trial, seed)
+
+        monkeypatch.setattr(studies, 'claim', claimed)
+    study = study_of(3, storage='sqlite:///s.db', study='s')
+    assert taken == [True]
+    assert states(study) == [COMPLETE, FAIL, COMPLETE, COMPLETE]
+    assert study.trials[2].user_attrs['retry_of'] == 1
+    assert study.trials[2].params == study.trials[1].params
+
+
+def test_the_first_settings_are_tried_again_where_they_were_only_begun():
+    study = study_of(1, storage='sqlite:///s.db', study='s')
+    study.enqueue_trial({'lr': 3e-5})
+    study.sampler = studies.make_sampler('random', 1)
+    begun = study.ask()  # nothing is chosen yet
+    assert studies.break_off(study, begun.number)
+    (again,) = study.get_trials(states=(WAITING,))
+    assert again.system_attrs['fixed_params'] == {'lr': 3e-5}
+
+
+def test_a_study_whose_maker_died_before_it_said_what_it_is_about_is_completed():
+    whole = study_of(1, storage='sqlite:///whole.db', study='s')
+    study = optuna.create_study(study_name='s', storage=open_storage('sqlite:///s.db'), direction='maximize')
+    study.enqueue_trial({'lr': 7e-4})
+    study.set_user_attr('agent', 'ppo')
+    study = study_of(1, storage='sqlite:///s.db', study='s')
+    assert (states(study), study.user_attrs) == ([COMPLETE], whole.user_attrs)
+
+
+def test_trials_that_end_before_anything_is_learned_are_warned_of(capsys):
+    study_of(1, agent='dqn', quiet=False)
+    study_of(1, agent='dqn', quiet=False, buffer_initial_size=99)
+    study_of(1, agent='dqn', quiet=False, buffer_initial_size=[50, 2000])
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith('Warning')]
+    assert len(warnings) == 1
+    assert 'before 10000 transitions are stored, and trials end after 100 steps' in warnings[0]
+    assert '--buffer-initial-size' in warnings[0]
+
+
+def test_a_quiet_call_says_the_command_alone_and_seeds_are_told(capsys):
+    study_of(1)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith('xagents train ppo --env Any-v0')
+    study_of(1, quiet=False, trial_seeds=2)
+    assert 'the mean of 2 seeds. To train with it:' in capsys.readouterr().out
+
+
+def test_an_interrupted_call_says_what_is_left_of_it():
+    call = types.SimpleNamespace(total=12, finished=8)
+    command = "xagents tune ppo --env A --n-trials 12 --storage 'sqlite:///a b.db'"
+    assert tuning.going_on(command, call) == command.replace('12', '4')

@@ -73,9 +73,16 @@ def _dispatch(arguments: list[str]) -> None:
     target = paths if agent_id is None else agent_id
     command.check(target, given)
     prepare_process()
-    page = command.run(target, given, shlex.join(['xagents', *arguments]))
+    page = command.run(target, given, _shown_line(arguments))
     if page is not None:
         _show(page)
+
+
+def _shown_line(arguments: Sequence[str]) -> str:
+    """Return what was typed, for the line that says how to go on; passwords in URLs as ***."""
+    from xagents.storages import masked
+
+    return shlex.join(['xagents', *(masked(word) if '://' in word else word for word in arguments)])
 
 
 def _show_usage() -> None:
@@ -129,7 +136,7 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
     if paths and command.takes_agent:
         raise InputError(f'{shown(paths[0])}: belongs to no option, admits flags and their values only')
     given = {
-        name: value if isinstance(value, bool) else options[name].parse(value or ['true'])
+        name: value if isinstance(value, bool) else options[name].parse(['true'] if value == [] else value)
         for name, value in vars(typed).items()
     }
     return paths, given

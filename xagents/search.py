@@ -112,12 +112,10 @@ def _range(option: Option, values: list[Any]) -> Range:
     low, high = values
     if low >= high:
         raise OptionError(option.name, f'{got}, admits the lower bound first and the higher one second')
-    if option.tune == 'int':
-        if low < 0:
-            raise OptionError(option.name, f'{got}, admits bounds from 0 on')
-        return Bounds(low, high, log=low > 0 and high >= ORDERS * low)
     if low <= 0:
-        raise OptionError(option.name, f'{got}, admits a lower bound above 0: orders of magnitude are searched')
+        raise OptionError(option.name, f'{got}, admits a lower bound above 0')
+    if option.tune == 'int':
+        return Bounds(low, high, log=high >= ORDERS * low)
     return Bounds(float(low), float(high), log=True)
 
 
@@ -127,11 +125,11 @@ def ready(declaration: type[Options], known: Mapping[str, Option], given: Mappin
     Args:
         declaration: the dataclass of the agent's options, which has them as `ranges`.
         known: every option by name.
-        given: options by name; ranges count by their names alone.
+        given: options by name, values or ranges.
     """
     ranges = {name: _range(known[name], list(values)) for name, values in declaration.ranges.items()}
     overruled = given.keys() | {known[name].instead_of for name in given}
-    fixed = {name: value for name, value in given.items() if name in describe(declaration) and not _is_range(value)}
+    fixed = {name: _least(value) for name, value in given.items() if name in describe(declaration)}
     return {
         name: r
         for name, r in ranges.items()
@@ -139,16 +137,19 @@ def ready(declaration: type[Options], known: Mapping[str, Option], given: Mappin
     }
 
 
-def _is_range(value: Any) -> bool:
-    return isinstance(value, (Bounds, Choices))
+def _least(value: Any) -> Any:
+    if isinstance(value, Bounds):
+        return value.low
+    return value.values[0] if isinstance(value, Choices) else value
 
 
 def _fits(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: Range) -> bool:
     """Whether all of a range is admitted beside what is fixed, such as sizes within that of a buffer."""
+    if name not in describe(declaration):
+        return True
     try:
         for value in r.values if isinstance(r, Choices) else (r.low, r.high):
-            if name in describe(declaration):
-                declaration.resolve({**fixed, name: value})
+            declaration.resolve({**fixed, name: value})
     except OptionError:
         return False
     return True

@@ -36,7 +36,7 @@ ATTEMPTS = 10
 STARTUP_TRIALS = 10
 # how long a study that exists may say nothing about itself
 MAKING_SECONDS = 5.0
-# reports of a trial before it may be stopped: a fifth of its steps
+# reports of a trial before it may be stopped: a fifth of its first run
 REPORTS_FIRST = 4
 
 
@@ -65,7 +65,7 @@ class RepeatableSampler(optuna.samplers.BaseSampler):
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Sign the trial and make its sampler."""
-        for name, value in {'beat': time.time(), **_this_process()}.items():
+        for name, value in {**_this_process(), 'beat': time.time()}.items():
             # a trial that is not sampled yet has no public face
             study._storage.set_trial_user_attr(trial._trial_id, name, value)
         self._sampler = self._make(int(np.random.SeedSequence([self._seed, trial.number]).generate_state(1)[0]))
@@ -184,7 +184,7 @@ def _check(study: optuna.Study, facts: Mapping[str, Any], ranges: Mapping[str, R
         if key in known and key != 'fixed' and known[key] != value:
             raise OptionError(key, f'got {value}, but the study {study.study_name} has {shown(known[key])}, {other}')
     trials = study.trials
-    if trials and not known.keys() >= facts.keys():
+    if any(trial.state != TrialState.WAITING for trial in trials) and not known.keys() >= facts.keys():
         raise OptionError('study', f'got {study.study_name}, whose trials are none of xagents tune, admits another one')
     # the parameters of others may be incomplete
     done = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
@@ -333,7 +333,9 @@ def _try_again(study: optuna.Study, trial: FrozenTrial) -> None:
     attempt = attributes.get('attempt', 1)
     if attempt < ATTEMPTS:
         kept = {name: attributes[name] for name in ('seed',) if name in attributes}
-        study.enqueue_trial(trial.params, {**kept, 'retry_of': trial.number, 'attempt': attempt + 1})
+        # of one that was broken off while it was being chosen, what was chosen beforehand
+        parameters = {**trial.system_attrs.get('fixed_params', {}), **trial.params}
+        study.enqueue_trial(parameters, {**kept, 'retry_of': trial.number, 'attempt': attempt + 1})
 
 
 def new_seed() -> int:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+# of a run: whenever it has made a twentieth of its steps
 REPORTS = 20
-# a path of a trial's own: its number stands before what follows the name's first dot
 Report = Callable[[int, float, float], bool]
 
 
@@ -88,7 +88,7 @@ def _run(job: Job, seed: int, index: int, report: Report) -> float:
             value = _value(job, agent)
             # an iteration may pass several reports
             for number in range(reported + 1, part + 1):
-                if not report(number, value, log['steps'] / job.steps) and number == part:
+                if not report(number, value, log['steps'] / job.steps):
                     raise Pruned
             reported = part
         value = _value(job, agent) if reported < REPORTS else value
@@ -152,10 +152,12 @@ def _own_output() -> IO[str]:
 
 
 def _listen(source: IO[str], lines: queue.Queue[dict[str, Any]]) -> None:
-    for line in source:
-        lines.put(json.loads(line))
-    # the parent is gone, or wants no more: nobody waits for what is under way
-    os._exit(0)
+    try:
+        for line in source:
+            lines.put(json.loads(line))
+    finally:
+        # the parent is gone, or wants no more: nobody waits for what is under way
+        os._exit(0)
 
 
 @dataclass

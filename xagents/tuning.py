@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 # workers that die in a row before they are ready
-STILLBORN = 3
+STILLBORN = 5
 
 
 class SettingsError(ValueError):
@@ -45,7 +46,7 @@ def tune(agent_id: str, env: str | None = None, **options: Any) -> optuna.Study:
         The study, as Optuna knows it: `best_params`, `best_value`, `trials`.
 
     Raises:
-        OptionError: for what is wrong with the input.
+        OptionError, SettingsError: for what is wrong with the input.
         TuningError: where no trial could be completed.
         KeyboardInterrupt: after a Ctrl-C; what was finished is kept.
     """
@@ -54,6 +55,8 @@ def tune(agent_id: str, env: str | None = None, **options: Any) -> optuna.Study:
         raise OptionError(
             'env', f"got {given.get('env')!r}, admits an id of Gymnasium's: trials run in other processes"
         )
+    if 'print_search' in given:
+        raise OptionError('print_search', 'is for the command line; in Python see xagents.tuning_plan.search_page')
     return run(plan(agent_id, given))
 
 
@@ -80,7 +83,7 @@ def run(planned: Plan, command: str = '') -> optuna.Study:
     workers = Workers(count, planned.aside.get('threads'), silent=not settings.non_silent)
     with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
         stack.callback(workers.end)
-        check_settings(planned, workers, interruption)
+        check_settings(planned, workers, interruption, deadline)
         stack.enter_context(one_line_errors(settings.storage))
         storage = open_storage(settings.storage)
         study = studies.open_study(
@@ -89,6 +92,7 @@ def run(planned: Plan, command: str = '') -> optuna.Study:
         table = TrialTable(total, count, quiet, live=False if settings.non_silent else None)
         stack.callback(table.close)
         table.say(planned.said)
+        table.say(planned.warning)
         table.say(opening_line(planned, study))
         call = Call(planned, study, workers, table, total, deadline, seed)
         try:
@@ -114,25 +118,28 @@ def one_line_errors(storage: str | None) -> Iterator[None]:
         raise storage_error(storage, error) from error
 
 
-def check_settings(planned: Plan, workers: Workers, interruption: Interruption) -> None:
+def check_settings(planned: Plan, workers: Workers, interruption: Interruption, deadline: float | None = None) -> None:
     """Let a worker make the first trial's agent, before anything is written.
 
     Raises:
         OptionError, SettingsError: for what is wrong with the settings.
+        TuningError: where that could not be found out.
     """
-    checked = False
+    checked, deaths = False, 0
     while not checked:
         if interruption.signal:
             print('Interrupted before the first trial')
             interruption.exit()
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TuningError('time was over before the first trial: give more --timeout')
         answer = workers.receive(TICK_SECONDS)
         if answer is None:
             continue
         worker, message = answer
         if message is None:
-            reason = worker.why_it_died()
+            reason, deaths = worker.why_it_died(), deaths + 1
             workers.replace(worker)
-            if workers.stillborn >= STILLBORN:
+            if deaths >= STILLBORN:
                 raise TuningError(reason)
         elif message['kind'] == 'ready' and not any(other.job for other in workers.all):
             worker.start('check', planned.job(0, planned.first, planned.aside.get('seed') or 0))
@@ -227,10 +234,15 @@ class Call:
 
     def begin(self, worker: WorkerProcess) -> None:
         """Ask the study for a trial and give it to a worker."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
         from xagents import studies
 
-        trial = self.study.ask({name: r.distribution() for name, r in self.plan.ranges.items()})
-        seed = studies.claim(trial, self.seed)
+        try:
+            trial = self.study.ask({name: r.distribution() for name, r in self.plan.ranges.items()})
+            seed = studies.claim(trial, self.seed)
+        except UpdateFinishedTrialError:  # choosing took so long that another call has taken it over
+            return
         self.running[trial.number], self.started[trial.number] = trial, time.monotonic()
         self.table.started(trial.number, trial.params)
         worker.start('trial', self.plan.job(trial.number, trial.params, seed))
@@ -340,31 +352,50 @@ def conclude(planned: Plan, study: optuna.Study, call: Call, command: str) -> No
         TuningError: where no trial was completed and none was stopped by choice.
     """
     from xagents import studies
-    from xagents.storages import masked
     from xagents.study_report import train_command, write_report
 
     best = studies.best_trial(study)
-    trials = study.get_trials(deepcopy=False)
-    if best is None and call.ending == 'Finished':
-        reasons = [trial.user_attrs['reason'] for trial in trials if 'reason' in trial.user_attrs]
-        raise TuningError(f'no trial was completed; the last one said: {reasons[-1] if reasons else "nothing"}')
-    counts = ', '.join(
-        f'{sum(trial.state.name == state for trial in trials)} {word}'
-        for state, word in (('COMPLETE', 'complete'), ('PRUNED', 'pruned'), ('FAIL', 'failed'))
-    )
-    print(f'{call.ending}: {call.finished} trial{"s" * (call.finished != 1)} in this call; the study has {counts}')
-    line = ''
+    settings, quiet = planned.tune, bool(planned.aside.get('quiet'))
+    options = {} if best is None else studies.options_of(study, best)
+    line = '' if best is None else train_command(planned.entry.id, options)
+    lines = [counted(study, call)]
+    if settings.out:
+        lines += write_report(settings.out, study, options or None, line)
     if best is not None:
-        options = studies.options_of(study, best)
-        line = train_command(planned.entry.id, options)
-        print(f'Best: trial {best.number}, {best.value:.6g}. To train with it:\n{line}')
-        if planned.tune.out:
-            for text in write_report(planned.tune.out, study, options, line):
-                print(text)
-    if planned.tune.storage is None:
+        of_seeds = f', the mean of {settings.trial_seeds} seeds' if settings.trial_seeds > 1 else ''
+        lines += [f'Best: trial {best.number}, {best.value:.6g}{of_seeds}. To train with it:', line]
+    if settings.storage is None:
         name = planned.study_name
         words = flags_of({'study': name, 'storage': f'sqlite:///{name.replace("/", "-")}.db'})
-        print(f'The study was kept in memory only. To keep the next one: {" ".join(words)}')
+        lines.append(f'The study was kept in memory only. To keep the next one: {" ".join(words)}')
     elif call.ending == 'Interrupted' and command:
-        url = planned.tune.storage
-        print(f'To go on: {command.replace(url, masked(url))}')
+        lines.append(f'To go on: {going_on(command, call)}')
+    print('\n'.join([line] if quiet and line else lines))
+    if best is None and call.ending == 'Finished':
+        said = [trial.user_attrs.get('reason') or trial.user_attrs.get('killed') for trial in study.trials]
+        reasons = [reason for reason in said if reason]
+        raise TuningError(f'no trial was completed; the last one said: {reasons[-1] if reasons else "nothing"}')
+
+
+def counted(study: optuna.Study, call: Call) -> str:
+    """Return how the call ended, and how many trials the study has of each kind."""
+    trials = study.get_trials(deepcopy=False)
+    failed = [trial for trial in trials if trial.state.name == 'FAIL']
+    counts = {
+        'complete': sum(trial.state.name == 'COMPLETE' for trial in trials),
+        'pruned': sum(trial.state.name == 'PRUNED' for trial in trials),
+        'failed': sum('reason' in trial.user_attrs for trial in failed),
+        'broken off': sum('reason' not in trial.user_attrs for trial in failed),
+    }
+    said = ', '.join(f'{count} {word}' for word, count in counts.items() if count or word != 'broken off')
+    plural = 's' * (call.finished != 1)
+    return f'{call.ending}: {call.finished} trial{plural} in this call; the study has {said}'
+
+
+def going_on(command: str, call: Call) -> str:
+    """Return the command that finishes what an interrupted one had left."""
+    words = shlex.split(command)
+    for index, word in enumerate(words[:-1]):
+        if word == '--n-trials' and call.total is not None:
+            words[index + 1] = str(call.total - call.finished)
+    return shlex.join(words)

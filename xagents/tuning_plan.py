@@ -9,7 +9,7 @@ from typing import Any
 from xagents import supply
 from xagents.options import Option, OptionError, Options, canonical, describe, nearest
 from xagents.registry import Entry, find_agent
-from xagents.search import Range, described, first_values, ready, separate
+from xagents.search import Bounds, Range, described, first_values, ready, separate
 from xagents.settings import EnvironmentOptions, NetworkOptions, RecordOptions, SessionOptions, TuneOptions
 from xagents.trials import Job
 
@@ -56,6 +56,24 @@ class Plan:
             'trial_seeds': self.tune.trial_seeds,
         }
         return facts | ({'eval_episodes': self.tune.eval_episodes} if self.tune.objective == 'evaluation' else {})
+
+    @property
+    def warning(self) -> str:
+        """A line on trials that end before anything is learned; empty where there is none."""
+        option = describe(self.entry.options).get('buffer_initial_size')
+        if option is None:
+            return ''
+        settings = {**self.fixed, **self.first}
+        whole = settings.get('buffer_max_size', describe(self.entry.options)['buffer_max_size'].default)
+        size = settings.get(option.name)
+        r = self.ranges.get(option.name)
+        least = r.low if isinstance(r, Bounds) else whole if size is None else size
+        if least < self.tune.trial_steps:
+            return ''
+        return (
+            f'Warning: nothing is learned before {least} transitions are stored, and trials end after '
+            f'{self.tune.trial_steps} steps: give a smaller {option.flag}, or more --trial-steps'
+        )
 
     @property
     def study_name(self) -> str:
@@ -111,7 +129,9 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     base: dict[str, Any] = {}
     said = ''
     if tune.tuned:
-        supplied, said = supply.tuned(agent_id, {**fixed, 'max_steps': tune.trial_steps})
+        steps = {'max_steps': tune.trial_steps}
+        supplied, _ = supply.tuned(agent_id, {**fixed, **steps})
+        _, said = supply.tuned(agent_id, {**fixed, **ranges, **steps})
         base = {name: value for name, value in supplied.items() if name not in fixed and name in known}
     if tune.search:
         # the first trial is to be the tuned settings, and some of them stand instead of others

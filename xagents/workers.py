@@ -41,7 +41,7 @@ class WorkerProcess:
         self.ready = False
         self._said: IO[bytes] | None = tempfile.TemporaryFile() if silent else None  # noqa: SIM115
         # what is imported here can be imported there, and nothing else
-        variables = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
+        variables = {**os.environ, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
         # a session of its own: Ctrl-C is the parent's business
         self._process = subprocess.Popen(
             [sys.executable, '-P', '-m', 'xagents.trials'],
@@ -70,7 +70,7 @@ class WorkerProcess:
     def send(self, message: Message) -> None:
         """Tell it something; whether it still lives shows in its answers."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # it is dead, or was ended
             self._process.stdin.write(json.dumps(message) + '\n')
             self._process.stdin.flush()
 
