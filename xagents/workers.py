@@ -93,10 +93,15 @@ class WorkerProcess:
             lines = self._said.read()[-2000:].decode(errors='replace').strip().splitlines()
         return f'its worker died ({cause})' + (f': {lines[-1]}' if lines else '')
 
+    def dismiss(self) -> None:
+        """Let it end by itself: it hears no more."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
     def end(self) -> None:
         """End the process, at once if it does not by itself."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+        self.dismiss()
         try:
             self._process.wait(SECONDS_TO_END)
         except subprocess.TimeoutExpired:
@@ -158,7 +163,6 @@ class Workers:
     def end(self) -> None:
         """End all of them."""
         for worker in self.all:
-            with contextlib.suppress(OSError):
-                worker._process.stdin.close()  # type: ignore[union-attr]
+            worker.dismiss()
         for worker in self.all:
             worker.end()
