@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 from xagents.options import OptionError, Options, option
@@ -231,8 +232,30 @@ class EndOptions(Options):
     final_episodes: int = option(
         10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
     )
+    run_dir: str | None = option(
+        None, 'folder that keeps everything of the run: settings, history, metrics, checkpoints, events', metavar='DIR'
+    )
     save_seconds: float = option(
         10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
+    )
+    checkpoint_frequency: int | None = option(
+        None,
+        'steps between checkpoints of --run-dir that stay, beside best and last; more keep fewer',
+        at_least=1,
+        metavar='STEPS',
+    )
+    keep: int | None = option(
+        None,
+        'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk',
+        at_least=1,
+    )
+    on_nan: str = option(
+        'stop', 'at numbers that are not finite: stop the run, or skip what they would teach', choices=('stop', 'skip')
+    )
+    overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
+    log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
+    video_frequency: int | None = option(
+        None, 'steps between videos of a greedy episode; more record less often', at_least=1, metavar='STEPS'
     )
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
     monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
@@ -270,7 +293,42 @@ class RecordOptions(Options):
 
 @dataclasses.dataclass
 class RunOptions(RecordOptions, EndOptions):
-    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took."""
+    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
+
+    A run folder has a place for everything; an own path that is given wins.
+    """
+
+    def check(self) -> None:
+        """Check the options against each other."""
+        for name in ('checkpoint_frequency', 'keep'):
+            if getattr(self, name) is not None and self.run_dir is None:
+                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, whose checkpoints it is about')
+        if self.keep is not None and self.checkpoint_frequency is None:
+            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
+
+    def place(self, name: str) -> str | None:
+        """Return where something of the run is kept, a file or folder of the run folder; None without one."""
+        return None if self.run_dir is None else os.path.join(self.run_dir, name)
+
+    @property
+    def history_path(self) -> str | None:
+        """The history's file."""
+        return self.history_checkpoint or self.place('history.parquet')
+
+    @property
+    def metrics_path(self) -> str | None:
+        """The file of the metrics."""
+        return self.place('metrics.parquet')
+
+    @property
+    def events_folder(self) -> str | None:
+        """The folder of TensorBoard's events."""
+        return self.tensorboard or self.place('tensorboard')
+
+    @property
+    def video_folder(self) -> str:
+        """The folder of the videos of `video_frequency`."""
+        return self.place('videos') or 'videos'
 
 
 @dataclasses.dataclass
@@ -295,6 +353,21 @@ class TrainOptions(Options):
     tuned: bool = option(
         False, 'settings that ship for the agent and the environment, see xagents presets; flags on the line win'
     )
+    resume: str | None = option(
+        None,
+        'run folder (or group of them) to go on with, as if it had never stopped; flags on the line win',
+        metavar='DIR',
+    )
+    config: str | None = option(
+        None,
+        'YAML file whose keys are flags; a list of values makes a grid of runs; flags on the line win',
+        metavar='FILE',
+    )
+    print_config: bool = option(False, 'print the file for --config that this command stands for, and stop')
+    seeds: list[int] | None = option(
+        None, 'one run for each seed, in folders of their own under --run-dir', at_least=0, at_most=2**32 - 1
+    )
+    grid_jobs: int = option(1, 'runs of a grid at the same time; more need more cores', at_least=1)
 
 
 @dataclasses.dataclass
@@ -350,6 +423,8 @@ class ActOptions(Options):
     """What `play` and `evaluate` share."""
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
+    checkpoint: str = option('best', 'which checkpoint of the run folder', choices=('best', 'last'))
     stochastic: bool = option(False, 'sample actions instead of taking the best')
 
 
@@ -375,9 +450,29 @@ class EvaluateOptions(ActOptions):
 
 
 @dataclasses.dataclass
+class ExportOptions(Options):
+    """`xagents export`."""
+
+    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
+    checkpoint: str = option('best', 'which checkpoint of the run folder', choices=('best', 'last'))
+    format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx'))
+    out: str | None = option(None, 'folder for the policy', metavar='DIR')
+
+
+@dataclasses.dataclass
+class RunsOptions(Options):
+    """`xagents runs`."""
+
+    json: bool = option(False, 'print one JSON object a run, a line each')
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
 class PlotOptions(Options):
     """`xagents plot`."""
 
+    run_dir: list[str] | None = option(None, 'run folders, or groups of them, to draw', metavar='DIR')
     labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
     by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
     column: str = option('mean_reward', 'what is drawn', choices=('mean_reward', 'best_reward', 'episode_reward'))
