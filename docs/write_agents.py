@@ -1,5 +1,7 @@
 """Writes what stands between the markers of docs/agents/*.md, and the line numbers of their links: `make docs`.
 
+`python docs/write_agents.py my-agent my-agent.md` does the same for an agent of another package, and begins its page.
+
 Everything else on those pages is written by hand. Options come from their declarations, the command from the learning
 benchmark's case, scores and speed from docs/benchmarks.md. Loads no TensorFlow.
 """
@@ -23,7 +25,7 @@ from benchmarks import tables
 from benchmarks.environments import REPOSITORY
 from benchmarks.learning_cases import LearningCase, find_cases
 from xagents.options import Option, describe
-from xagents.registry import Entry, agents
+from xagents.registry import OURS, Entry, find_agent
 from xagents.settings import AgentOptions, EnvironmentOptions, NetworkOptions
 from xagents.usage import shown_default
 
@@ -55,13 +57,30 @@ def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
     Raises:
         ValueError: for a link to a function that does not exist, or a page without one of the markers.
     """
-    for entry in agents.values():
+    for entry in OURS.values():
         page = pages / f'{entry.id}.md'
         for name, text in sections(entry, benchmarks.read_text()).items():
             if f'<!-- benchmark {name} -->' not in page.read_text():
                 raise ValueError(f'{page.name}: has no markers <!-- benchmark {name} -->')
             tables.write_section(page, name, text)
         tables.write_atomically(page, with_lines(page.read_text()))
+
+
+def write_page(entry: Entry, page: Path, benchmarks: Path = BENCHMARKS) -> None:
+    """Write the page of any agent anew, or begin it where there is none: its options, and commands to start from.
+
+    Raises:
+        ValueError: for a link to a function that does not exist.
+    """
+    made = sections(entry, benchmarks.read_text())
+    if not page.exists():
+        marked = {'': 'command', '## Options\n\n': 'options', '## Scores\n\n': 'scores', '## Speed\n\n': 'speed'}
+        places = [f'{head}<!-- benchmark {n} -->\n<!-- end of benchmark {n} -->\n' for head, n in marked.items()]
+        page.write_text('\n'.join([f'# {entry.class_name}: {entry.help}\n', *places]))
+    for name, text in made.items():
+        if f'<!-- benchmark {name} -->' in page.read_text():
+            tables.write_section(page, name, text)
+    tables.write_atomically(page, with_lines(page.read_text(), page.resolve().parent))
 
 
 def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
@@ -84,8 +103,13 @@ def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
 
 def commands(entry: Entry) -> str:
     """Return the command that trains an agent with settings that are known to work, and the same in Python."""
-    name = CASES[entry.id]
-    case = README_CASE if name is None else find_cases([name])[0]
+    if entry.id in CASES:
+        name = CASES[entry.id]
+        case = README_CASE if name is None else find_cases([name])[0]
+    else:
+        continuous = entry.networks and entry.networks[0].output_activation == 'tanh'
+        env = 'Pendulum-v1' if continuous else 'CartPole-v1'
+        case = LearningCase(f'{entry.id}-start', entry.id, env, 100_000, {}, seeds=(1,))
     known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
     options = {o: v for o, v in case.options.items() if o not in known or v != known[o].default}
     short = dataclasses.replace(case, options=options)
@@ -140,11 +164,13 @@ def title(declaration: type, entry: Entry) -> str:
     """Return what the options of one dataclass are called on an agent's page."""
     if declaration is entry.options:
         return f'{entry.class_name} itself'
-    owner = next((other.class_name for other in agents.values() if other.options is declaration), None)
+    owner = next((other.class_name for other in OURS.values() if other.options is declaration), None)
     if owner:
         return f'As {owner}'
-    sharing = [other.class_name for other in agents.values() if issubclass(other.options, declaration)]
-    return 'Every agent' if declaration is AgentOptions else f'{", ".join(sharing[:-1])} and {sharing[-1]}'
+    sharing = [other.class_name for other in OURS.values() if issubclass(other.options, declaration)]
+    if declaration is AgentOptions:
+        return 'Every agent'
+    return f'{", ".join(sharing[:-1])} and {sharing[-1]}' if len(sharing) > 1 else f'As {declaration.__name__}'
 
 
 def table(options: Sequence[Option]) -> str:
@@ -222,4 +248,7 @@ def definitions(path: Path) -> dict[str, int]:
 
 
 if __name__ == '__main__':
-    write_all()
+    if len(sys.argv) == 3:
+        write_page(find_agent(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        write_all()

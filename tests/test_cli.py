@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import xagents
 from xagents import cli
-from xagents.commands import commands, evaluation_line, json_line
+from xagents.command_runs import evaluation_line, json_line
+from xagents.commands import commands
 from xagents.options import OptionError
 from xagents.registry import agents
 from xagents.usage import shown_default
@@ -69,8 +70,11 @@ Available commands:
     play       Play a game given a trained agent and environment
     tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
     evaluate   Evaluate a trained agent given its weights and environment
+    export     Export a trained agent as one file for other runtimes
+    runs       List runs and groups of them, and how they stand
     plot       Plot the histories of trainings
     presets    List tuned settings, with the scores that they reach
+    completion Print the script that completes lines in a shell
 
 Use xagents <command> to see more info about a command
 Use xagents <command> <agent> to see more info about command + agent
@@ -201,12 +205,14 @@ def test_python_m_xagents():
         [sys.executable, '-m', 'xagents', 'tunes'], env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 2
-    admitted = 'train, play, tune, evaluate, plot, presets'
+    admitted = ', '.join(commands)
     assert done.stderr == f'xagents: command: got tunes, admits one of {admitted} (did you mean tune?)\n'
 
 
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
+NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
+NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
 GOAL = '--env CartPole-v1 --max-steps 100'
 
 
@@ -215,8 +221,8 @@ GOAL = '--env CartPole-v1 --max-steps 100'
     [
         (
             'tran ppo',
-            'xagents: command: got tran, admits one of train, play, tune, evaluate, plot, presets '
-            '(did you mean train?)',
+            'xagents: command: got tran, admits one of train, play, tune, evaluate, export, runs, plot, presets, '
+            'completion (did you mean train?)',
         ),
         (
             'train poo --env X',
@@ -277,10 +283,10 @@ GOAL = '--env CartPole-v1 --max-steps 100'
             'train ppo --weights a.tf',
             'xagents train: got none of --target-reward, --max-steps and --max-time, admits one or more of them',
         ),
-        ('play ppo --env X', 'xagents play: --weights: got nothing, admits what --checkpoints of a training was'),
+        ('play ppo --env X', f'xagents play: --weights: {NO_WEIGHTS}'),
         (
             'evaluate ppo --env X',
-            'xagents evaluate: --weights: got nothing, admits what --checkpoints of a training was',
+            f'xagents evaluate: --weights: {NO_WEIGHTS}',
         ),
         (
             'play ppo --weights a --target-reward 5',
@@ -291,7 +297,7 @@ GOAL = '--env CartPole-v1 --max-steps 100'
             'xagents play: --plateau-reduce-factor: got 3, admits a number above 0 and below 1',
         ),
         ('plot --by tim', 'xagents plot: --by: got tim, admits one of step, time (did you mean time?)'),
-        ('plot --by time', 'xagents plot: got no history, admits the .parquet files that --history-checkpoint wrote'),
+        ('plot --by time', f'xagents plot: {NO_HISTORY}'),
         ('plot a b --labels c', 'xagents plot: --labels: got 1, admits as many as there are histories: 2'),
     ],
 )

@@ -6,16 +6,21 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
+import zlib
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from xagents import monitors
 from xagents.monitors import TensorBoardMonitor, WandbMonitor, check_wandb
+from xagents.wandb_log import cut_offline_log
 
 needs_wandb = pytest.mark.skipif(find_spec('wandb') is None, reason='needs wandb')
 
@@ -85,10 +90,21 @@ def test_a_resumed_run_hides_what_lies_beyond_its_step(tmp_path):
     before, after = TensorBoardMonitor(tmp_path), TensorBoardMonitor(tmp_path, purge_step=70)
     for monitor in (before, after):
         monitor.close()
+        monitor.flush()  # a checkpoint on the way out may come after it
     assert before.path != after.path
     assert not any(event.HasField('session_log') for event in read_events(before.path))
     start = read_events(after.path)[1]
     assert (start.step, start.session_log.status) == (70, SessionLog.START)
+
+
+def test_event_files_sort_in_the_order_in_which_they_were_made(tmp_path, monkeypatch):
+    made = [TensorBoardMonitor(tmp_path) for _ in range(12)]  # all in one second or so
+    monkeypatch.setattr(monitors.time, 'time', lambda: 1e9)  # a clock that was set back
+    monkeypatch.setattr(monitors.socket, 'gethostname', lambda: 'a')
+    made.append(TensorBoardMonitor(tmp_path))
+    for monitor in made:
+        monitor.close()
+    assert sorted(tmp_path.iterdir()) == [monitor.path for monitor in made]
 
 
 def test_tensorboard_refuses_a_file_as_its_folder(tmp_path):
@@ -199,6 +215,8 @@ def read_offline_run(path):
         length, kind = int.from_bytes(data[position + 4 : position + 6], 'little'), data[position + 6]
         content += data[position + 7 : position + 7 + length]
         position += 7 + length
+        if position > len(data):  # torn by a kill
+            return
         if kind in (1, 4):  # whole, or the last part of one
             yield Record.FromString(content)
             content = b''
@@ -236,13 +254,156 @@ def test_offline_wandb_holds_every_metric_and_the_configuration(stranger, tmp_pa
     assert not any(thread.name == 'wandb' for thread in threading.enumerate())
 
 
+KILLED = (
+    'import os, signal, sys, time\n'
+    'from xagents.monitors import WandbMonitor\n'
+    "monitor = WandbMonitor('my run', {'lr': 0.25}, folder=sys.argv[1], memory=sys.argv[2])\n"
+    "for step in range(0, 1500, 10): monitor.write(step, {'x': float(step)})\n"
+    'time.sleep(2.5)\n'
+    "for step in range(1500, 2000, 10): monitor.write(step, {'x': float(step)})\n"
+    'os.kill(os.getpid(), signal.SIGKILL)\n'
+)
+
+
+def offline_steps(folder):
+    """The steps of all segments of an offline run, oldest first, and the ids of the runs."""
+    steps, ids = [], set()
+    for path in sorted((folder / 'wandb').glob('offline-run-*/run-*.wandb')):
+        for record in read_offline_run(path):
+            if record.HasField('history'):
+                (step,) = (json.loads(item.value_json) for item in record.history.item if item.nested_key == ['_step'])
+                assert step == record.history.step.num
+                steps.append(step)
+            if record.HasField('run'):
+                ids.add(record.run.run_id)
+    return steps, ids
+
+
+@needs_wandb
+@pytest.mark.skipif(sys.platform == 'win32', reason='needs SIGKILL')
+def test_a_killed_offline_run_goes_on_and_no_step_stands_twice(stranger, tmp_path):
+    import wandb
+
+    stranger.setenv('WANDB_MODE', 'offline')
+    folder, memory = tmp_path / 'files', tmp_path / 'wandb.json'
+    subprocess.run([sys.executable, '-c', KILLED, str(folder), str(memory)], timeout=60)
+    killed, (first_id,) = offline_steps(folder)
+    assert killed[:150] == list(range(0, 1500, 10)), 'what was logged a while ago is there'
+    try:
+        for resumed_at, last in ((1205, 1700), (None, 1900)):  # and once more in the same process
+            monitor = WandbMonitor('my run', {'lr': 0.25}, folder=folder, memory=memory, resumed_at=resumed_at)
+            for step in range(1210 if resumed_at else 1710, last + 1, 10):
+                monitor.write(step, {'x': float(step)})
+            monitor.close()
+            steps, ids = offline_steps(folder)
+            assert steps == list(range(0, last + 1, 10)) and ids == {first_id}
+        # a segment that is on W&B's server stays as it is, and the next one goes on behind it
+        for path in (folder / 'wandb').glob('offline-run-*/run-*.wandb'):
+            path.with_name(path.name + '.synced').write_text('')
+        monitor = WandbMonitor('my run', {'lr': 0.25}, folder=folder, memory=memory, resumed_at=1500)
+        for step in range(1510, 2110, 10):
+            monitor.write(step, {'x': float(step)})
+        monitor.close()
+    finally:
+        wandb.teardown()
+    assert offline_steps(folder)[0] == list(range(0, 2110, 10))
+
+
+def log_file(path, records):
+    """A log in LevelDB's format, cut into fragments at each block's end; returns where each record ends."""
+    data, ends = bytearray(b':W&B\xbe\xe1\x00'), []
+    for record in records:
+        rest, first = record, True
+        while first or rest:
+            room = 32768 - len(data) % 32768
+            if room < 7:
+                data += bytes(room)
+                continue
+            part, rest = rest[: room - 7], rest[room - 7 :]
+            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[first, not rest]
+            checksum = zlib.crc32(bytes([kind]) + part)
+            data += checksum.to_bytes(4, 'little') + len(part).to_bytes(2, 'little') + bytes([kind]) + part
+            first = False
+        ends.append(len(data))
+    path.write_bytes(data)
+    return ends
+
+
+@needs_wandb
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 70_000)), max_size=12), st.integers(-1, 12), st.integers(0, 9))
+def test_a_log_is_cut_before_the_first_step_beyond(records, step, torn):
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    messages = []
+    for i, (is_history, size) in enumerate(records):
+        record = Record(num=i, uuid='x' * size)
+        if is_history:
+            record.history.step.num = i
+        messages.append(record)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'offline-run-1-x' / 'run-x.wandb'
+        path.parent.mkdir()
+        log_file(path, [message.SerializeToString() for message in [*messages, Record(uuid='a torn one')]])
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) - 1 - torn])  # killed while it wrote the last one
+        last = cut_offline_log(path, step)
+        beyond = next((i for i, (is_history, _) in enumerate(records) if is_history and i > step), len(records))
+        assert [record.num for record in read_offline_run(path)] == list(range(beyond))
+        assert last == max((i for i in range(beyond) if records[i][0]), default=-1)
+        if beyond == len(records):
+            assert path.read_bytes() == whole[: len(whole) - 1 - torn]
+
+
+@needs_wandb
+def test_only_what_was_logged_offline_is_cut(tmp_path):
+    path = tmp_path / 'run-1-x' / 'run-x.wandb'
+    assert cut_offline_log(path, 0) == -1
+    path.parent.mkdir()
+    path.write_bytes(b'anything')
+    assert cut_offline_log(path, 0) == -1 and path.read_bytes() == b'anything'
+
+
+@needs_wandb
+def test_an_online_run_goes_on_behind_what_the_server_has(stranger, tmp_path):
+    import wandb
+
+    stranger.setenv('WANDB_MODE', 'offline')
+    memory, asked = tmp_path / 'wandb.json', []
+
+    def init(**keywords):
+        asked.append((keywords['id'], keywords['resume']))
+        run = SlowRun(None)
+        run.id, run.starting_step = 'abc', 95 if keywords['id'] else 0
+        run.settings = wandb.Settings()
+        return run
+
+    stranger.setattr(wandb, 'init', init)
+    logged = []
+    for resumed_at, steps in ((None, (10, 50, 90, 94)), (50, (60, 90, 100, 110)), (None, (120,))):
+        monitor = WandbMonitor('n', {}, memory=memory, resumed_at=resumed_at)
+        for step in steps:
+            monitor.write(step, {})
+        monitor.close()
+        logged += [step for step, _ in monitor.run.logged]
+    assert asked == [(None, None), ('abc', 'allow'), ('abc', 'allow')]
+    assert logged == [10, 50, 90, 94, 100, 110, 120]
+
+
+@needs_wandb
+@pytest.mark.parametrize('content', ['', '[]', '{"id": "a"}', '{"files": []}'])
+def test_a_memory_that_cannot_be_read_begins_a_new_run(tmp_path, content):
+    (tmp_path / 'wandb.json').write_text(content)
+    assert monitors._read_memory(tmp_path / 'wandb.json') == {'id': None, 'files': []}
+
+
 class SlowRun:
     """Stands for a W&B run that fails at a step."""
 
     def __init__(self, fails_at):
         self.fails_at, self.logged, self.finished = fails_at, [], None
 
-    def log(self, metrics, step):
+    def log(self, metrics, step, commit):
         if step == self.fails_at:
             raise OSError('disk full')
         self.logged.append((step, metrics))

@@ -13,7 +13,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from xagents import plotting
+from xagents.groups import bootstrap_interval
 from xagents.history import HistoryWriter, plot_history
+from xagents.metrics_file import MetricsWriter
 from xagents.plotting import save_plot
 
 
@@ -253,3 +255,145 @@ def test_saving_needs_no_display_and_no_pyplot(paths, tmp_path):
     environment['MPLBACKEND'] = 'TkAgg'
     subprocess.run([sys.executable, '-c', code, *paths, str(tmp_path / 'p.png')], check=True, env=environment)
     assert (tmp_path / 'p.png').stat().st_size > 1000
+
+
+# run folders, groups of them, and averages over runs
+
+
+def make_run(folder, slope, agent='ppo', end=100, **options):
+    """A run whose mean reward is `slope` times the step, and whose loss is a tenth of that below zero."""
+    folder.mkdir(parents=True)
+    lines = [f'agent: {agent}', *(f'{name}: {value}' for name, value in {'env': 'CartPole-v1', **options}.items())]
+    (folder / 'config.yaml').write_text('\n'.join(lines) + '\n')
+    steps = range(10, end + 1, 10)
+    with HistoryWriter(folder / 'history.parquet') as writer:
+        writer.append([(slope * step, slope * step, 0.0, step, step / 2) for step in steps])
+    with MetricsWriter(folder / 'metrics.parquet') as writer:
+        for step in steps[::2]:
+            writer.write(step, {'loss/policy': -slope * step / 10, 'mean_reward': 0.0})
+    return folder
+
+
+def make_group(folder, settings):
+    for name, slope in settings.items():
+        make_run(folder / name, slope, **dict(pair.split('=') for pair in name.split(',')))
+    (folder / 'group.yaml').write_text('agent: ppo\nseeds: [1, 2]\n')
+    return folder
+
+
+@pytest.fixture
+def drawn(monkeypatch, tmp_path):
+    """Draw with `save_plot`, and return the axes."""
+
+    def draw(*arguments, **keywords):
+        seen = []
+        plot = plotting.plot_history
+        with monkeypatch.context() as patch:
+            patch.setattr(plotting, 'plot_history', lambda *a, **k: seen.append(plot(*a, **k)))
+            save_plot(*arguments, out=tmp_path / 'p.png', **keywords)
+        return seen[0]
+
+    return draw
+
+
+def test_runs_are_curves_under_their_agents(tmp_path, drawn):
+    one, other = make_run(tmp_path / 'a', 2.0), make_run(tmp_path / 'b', 3.0, agent='a2c')
+    ax = drawn(run_dirs=[one, other])
+    assert (legend(ax), ax.get_title()) == (['ppo', 'a2c'], 'CartPole-v1')
+    np.testing.assert_allclose(curve(ax, 1)[1], 3 * np.arange(10, 101, 10))
+    assert legend(drawn(run_dirs=[tmp_path])) == ['ppo', 'a2c']
+
+
+def test_runs_that_would_have_one_label_are_told_apart_and_not_averaged(tmp_path, drawn):
+    folders = [make_run(tmp_path / 'a', 2.0), make_run(tmp_path / 'b', 2.0), make_run(tmp_path / 'c', 2.0, env='Pong')]
+    ax = drawn(run_dirs=folders)
+    assert legend(ax) == ['ppo, CartPole-v1 (a)', 'ppo, CartPole-v1 (b)', 'ppo, Pong']
+    assert ax.get_title() == ''
+    same = make_run(tmp_path / 'x' / 'a', 2.0)
+    assert legend(drawn(run_dirs=[folders[0], same])) == [f'ppo ({folders[0]})', f'ppo ({same})']
+
+
+def test_files_and_runs_with_labels_of_ones_own(tmp_path, paths, drawn):
+    runs = [make_run(tmp_path / 'a', 2.0), make_run(tmp_path / 'b', 4.0)]
+    ax = drawn(paths[:1], ['old', 'new', 'new'], run_dirs=runs, shade='range')
+    assert legend(ax) == ['old', 'new (mean of 2, range)']
+    np.testing.assert_allclose(curve(ax, 1)[1], 3 * curve(ax, 1)[0])
+    assert legend(drawn(paths[:1], run_dirs=runs[:1])) == [f'ppo ({paths[0]})', 'ppo']
+
+
+def test_a_group_is_a_curve_a_setting_with_both_means_and_an_interval(tmp_path, drawn):
+    slopes = {'lr=0.1,seed=1': 1.0, 'lr=0.1,seed=2': 2.0, 'lr=0.1,seed=3': 9.0, 'lr=0.2,seed=1': 5.0}
+    ax = drawn(run_dirs=[make_group(tmp_path / 'g', slopes)])
+    assert legend(ax)[:2] == ['ppo, lr=0.1 (3 runs)', 'ppo, lr=0.2']
+    assert legend(ax)[2:] == ['interquartile mean', 'mean', '95 % confidence interval']
+    (mean,) = [line for line in ax.lines if line.get_linestyle() == '--' and len(line.get_xdata())]
+    (iqm,) = [line for line in ax.lines if line.get_label() == legend(ax)[0]]
+    x = mean.get_xdata()
+    np.testing.assert_allclose(mean.get_ydata(), 4 * x)
+    np.testing.assert_allclose(iqm.get_ydata(), (1 / 6 + 2 * 2 / 3 + 9 / 6) * x)
+    at, low, high = band(ax)
+    expected = bootstrap_interval(np.outer([1.0, 2.0, 9.0], at))
+    np.testing.assert_allclose([low, high], expected)
+    assert to_hex(mean.get_color()) == to_hex(iqm.get_color())
+
+
+@pytest.mark.parametrize(
+    ('keywords', 'label'),
+    [
+        ({'average': 'mean'}, 'ppo (mean of 2 ± standard error)'),
+        ({'shade': 'std'}, 'ppo (mean of 2 ± standard deviation)'),
+        ({'average': 'iqm'}, 'ppo (interquartile mean of 2, 95 % confidence interval)'),
+        ({'average': 'iqm', 'shade': 'none'}, 'ppo (interquartile mean of 2)'),
+    ],
+)
+def test_the_legend_says_what_is_drawn_of_a_group(tmp_path, drawn, keywords, label):
+    ax = drawn(run_dirs=[make_group(tmp_path / 'g', {'seed=1': 1.0, 'seed=2': 3.0})], **keywords)
+    assert legend(ax) == [label]
+    assert len(ax.collections) == (keywords.get('shade') != 'none')
+
+
+def test_an_interval_of_the_mean_is_that_of_the_mean():
+    frames = [history([0, 10], [0, slope]) for slope in (1.0, 2.0, 30.0, 4.0, 5.0)]
+    x, low, high = band(plot_history(frames, ['PPO'] * 5, shade='ci'))
+    expected = bootstrap_interval(np.outer([0.1, 0.2, 3.0, 0.4, 0.5], x), 'mean')
+    np.testing.assert_allclose([low, high], expected, atol=1e-12)
+
+
+def test_runs_of_a_group_that_have_only_begun_are_left_out(tmp_path, drawn):
+    group = make_group(tmp_path / 'g', {'seed=1': 1.0, 'seed=2': 3.0})
+    make_run(group / 'seed=3', 5.0, end=10, seed=3)
+    (make_run(group / 'seed=4', 5.0, seed=4) / 'history.parquet').unlink()
+    ax = drawn(run_dirs=[group], average='mean')
+    assert legend(ax) == ['ppo (mean of 2 ± standard error)'] and curve(ax)[0][-1] == 100
+
+
+@pytest.mark.parametrize(('by', 'factor'), [('step', 1.0), ('time', 0.5)])
+def test_a_metric_of_runs_has_the_clock_of_their_histories(tmp_path, drawn, by, factor):
+    ax = drawn(run_dirs=[make_run(tmp_path / 'a', 2.0)], plot='loss/policy', by=by)
+    x, y = curve(ax)
+    np.testing.assert_allclose(x, factor * np.arange(10, 101, 20))
+    np.testing.assert_allclose(y, -2 * np.arange(10, 101, 20) / 10)
+    assert ax.get_ylabel() == 'loss/policy'
+
+
+@pytest.mark.parametrize(
+    ('keywords', 'words'),
+    [
+        ({'plot': 'loss/polcy'}, ['column', 'loss/polcy', 'did you mean loss/policy']),
+        ({'run_dirs': ['nowhere']}, ['nowhere', 'does not exist']),
+        ({'run_dirs': ['.']}, ["'.'", 'no run']),
+        ({'labels': ['a', 'b']}, ['--labels', '2', '1']),
+        ({'average': 'iqm', 'shade': 'se'}, ['shade', 'se', 'ci, range or none']),
+        ({'average': 'median'}, ['average', "'median'", 'iqm']),
+        ({'paths': ['ppo.parquet'], 'plot': 'loss/policy'}, ['column', 'loss/policy', 'ppo.parquet']),
+    ],
+)
+def test_a_wrong_word_about_runs_is_refused(tmp_path, paths, monkeypatch, keywords, words):
+    run = make_run(tmp_path / 'runs' / 'a', 2.0)
+    (tmp_path / 'empty').mkdir()
+    monkeypatch.chdir(tmp_path / 'empty' if keywords.get('run_dirs') == ['.'] else tmp_path)
+    with pytest.raises(ValueError) as error:
+        save_plot(**{'run_dirs': [run], 'out': tmp_path / 'p.png', **keywords})
+    message = str(error.value)
+    assert '\n' not in message and all(word in message for word in words), message
+    assert not (tmp_path / 'p.png').exists()

@@ -250,7 +250,7 @@ def without_training(monkeypatch):
         made.append(given)
         raise OptionError('env', 'ends the test')
 
-    monkeypatch.setattr('xagents.commands._make', make)
+    monkeypatch.setattr('xagents.train_command.made', make)
     return made
 
 

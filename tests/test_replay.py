@@ -1,7 +1,6 @@
 """The replay buffer against lists that keep every transition whole."""
 
 import dataclasses
-import io
 
 import numpy as np
 import pytest
@@ -426,42 +425,6 @@ def test_a_sum_tree_does_not_drift():
     found, total = tree.find(np.array([0.0, 0.5, 0.999]))
     assert total == 1e-9
     assert found.tolist() == [77, 77, 77]
-
-
-@pytest.mark.parametrize('stack', [1, 3])
-@pytest.mark.parametrize('alpha', [None, 0.6])
-def test_a_loaded_buffer_goes_on_as_the_saved_one(stack, alpha):
-    def made():
-        return ReplayBuffer(30, 1, batch_size=4, n_step=2, stack=stack, alpha=alpha)
-
-    def read_again(buffer):
-        file = io.BytesIO()
-        np.savez(file, **buffer.state())
-        file.seek(0)
-        loaded = made()
-        loaded.load(np.load(file, allow_pickle=False))
-        return loaded
-
-    frames, kept, reloaded = numbers(), made(), made()
-    histories = [History(frames, stack, UNSEEN) for _ in range(2)]
-    events = np.random.default_rng(0).choice([GO, GO, GO, GO, TERMINATE], size=(20, 2, 2))
-    for k, part in enumerate(events):
-        reloaded = read_again(reloaded)
-        if k == 13:
-            histories[1].reset_from_outside(UNSEEN)
-        batch = collect(histories, part, [[UNSEEN] * 2] * 2, False)
-        drawn = []
-        for buffer in (kept, reloaded):
-            buffer.add(batch)
-            if len(buffer):
-                drawn.append(buffer.sample(5, np.random.default_rng(k)))
-                if alpha:
-                    buffer.prioritize(drawn[-1]['rows'], np.arange(k, k + 20.0))
-        assert (len(kept), kept.stored, kept.ready) == (len(reloaded), reloaded.stored, reloaded.ready)
-        assert all((drawn[0][name] == drawn[1][name]).all() for name in (drawn[0] if drawn else ()))
-    assert len(drawn) == 2
-    with pytest.raises(ValueError, match='saved replay buffer'):
-        ReplayBuffer(40, stack=stack, alpha=alpha).load(kept.state())
 
 
 @pytest.mark.parametrize('stack', [1, 4])

@@ -1,7 +1,5 @@
 """The rollout buffer against a list of copied rollouts."""
 
-import io
-
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -228,52 +226,6 @@ def test_arrays_are_reused_and_nobody_elses():
     one.clear()  # the caller's own dictionary
     rollouts.check(buffer, 2, rng)
     assert {name: array.__array_interface__['data'] for name, array in buffer.sample(rng).items()} == addresses
-
-
-@pytest.mark.parametrize('stack', [1, 3])
-def test_a_loaded_buffer_goes_on_as_the_saved_one(stack):
-    def made():
-        return RolloutBuffer(40, 1, n_steps=5, stack=stack)
-
-    def read_again(buffer):
-        file = io.BytesIO()
-        np.savez(file, **buffer.state())
-        file.seek(0)
-        loaded = made()
-        loaded.load(np.load(file, allow_pickle=False))
-        return loaded
-
-    rollouts, rng = Rollouts(5, [UNSEEN] * 2, stack), np.random.default_rng(0)
-    kept, reloaded = made(), made()
-    for k in range(12):
-        reloaded = read_again(reloaded)
-        events = rng.choice([GO, GO, GO, GO, TERMINATE], size=(5, 2))
-        batch = rollouts.next(events, [[UNSEEN, SHIFT]] * 5, [None, UNSEEN if k == 9 else None], say=False)
-        kept.add(batch)
-        reloaded.add(batch)
-        assert (len(kept), kept.stored, kept.ready) == (len(reloaded), reloaded.stored, reloaded.ready)
-        for drawn in zip(
-            *([b.sample(np.random.default_rng(s)) for s in range(9)] for b in (kept, reloaded)), strict=True
-        ):
-            assert all((drawn[0][name] == drawn[1][name]).all() for name in drawn[0])
-        rollouts.check(read_again(kept), 4, rng)
-
-
-def test_a_saved_buffer_of_another_kind_is_refused():
-    state = filled(random_rollouts(3, 5, 2), 4).state()
-    for size, options, message in (
-        (40, {'n_steps': 10}, 'has rollouts of 5 steps; expected rollouts of 10'),
-        (50, {'n_steps': 5}, r'\(rows, stack, priorities\) \(21, 1, False\); expected \(26,'),
-        (40, {'n_steps': 5, 'columns': ('logits', 'values')}, 'lacks values'),
-        (8, {'n_steps': 5}, 'buffer_max_size: got 8, admits at least 10'),
-    ):
-        buffer = RolloutBuffer(size, **options)
-        with pytest.raises(ValueError, match=message):
-            buffer.load(state)
-        assert buffer.stored == 0
-    buffer = RolloutBuffer(40, n_steps=5)
-    buffer.load({})
-    assert buffer.state() == {}
 
 
 def rollout_of(n_steps, n_envs, shape=(2,), dtype=np.float32, valid=None):

@@ -123,8 +123,9 @@ def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_the
         '# xagents train ppo --env "a\\nb"',
     ]
     best = yaml.safe_load(text)
-    assert list(best) == ['agent', 'env', 'max_steps', 'lr', 'net', 'double'], 'what is not given is not there'
-    assert best == {'agent': 'ppo'} | {name: value for name, value in BEST.items() if value is not None}
+    assert list(best) == ['agent', 'env', 'max-steps', 'lr', 'net', 'double'], 'what is not given is not there'
+    given = {name: value for name, value in BEST.items() if value is not None}
+    assert best == {'agent': 'ppo'} | {name.replace('_', '-'): value for name, value in given.items()}
     assert isinstance(best['lr'], float) and 'lr: 1.0e-05' in text
 
 
@@ -143,8 +144,9 @@ STUDY = study_of()
 def test_settings_of_every_kind_are_read_back_as_they_were(options):
     text = study_report._best_text(STUDY, options, 'xagents train ' + ' '.join(map(str, options.values())))
     read = yaml.safe_load(text.encode())
-    assert read == {'agent': 'ppo', **options}
-    assert all(type(read[name]) is type(value) for name, value in options.items())
+    expected = {'agent': 'ppo', **{name.replace('_', '-'): value for name, value in options.items()}}
+    assert read == expected
+    assert all(type(read[name]) is type(value) for name, value in expected.items())
 
 
 def test_numbers_of_numpy_and_a_list_that_stands_twice_are_written_plainly(tmp_path, without_pictures):

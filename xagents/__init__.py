@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
     from xagents.envs import create_envs as create_envs
+    from xagents.extensions import register as register
+    from xagents.extensions import register_env as register_env
+    from xagents.extensions import register_network as register_network
+    from xagents.extensions import register_stage as register_stage
     from xagents.factory import make as make
     from xagents.history import plot_history as plot_history
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry import agents as agents
+    from xagents.runs import load as load
     from xagents.td3.agent import TD3 as TD3
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning import tune as tune
@@ -34,8 +39,13 @@ _HOMES = {
     'TRPO': 'xagents.trpo.agent',
     'agents': 'xagents.registry',
     'create_envs': 'xagents.envs',
+    'load': 'xagents.runs',
     'make': 'xagents.factory',
     'plot_history': 'xagents.history',
+    'register': 'xagents.extensions',
+    'register_env': 'xagents.extensions',
+    'register_network': 'xagents.extensions',
+    'register_stage': 'xagents.extensions',
     'tune': 'xagents.tuning',
 }
 __all__ = sorted([*_HOMES, '__version__'])

@@ -14,10 +14,12 @@ import numpy as np
 
 from xagents import evaluation, stages
 from xagents.classic import Classic
+from xagents.collecting import Collecting
 from xagents.console import Console
 from xagents.envs import Envs, as_envs
 from xagents.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.options import OptionError, canonical, describe, nearest, signature
+from xagents.overlap import check_overlap
 from xagents.pipeline import Context, Recipe
 from xagents.rollouts import Rollout
 from xagents.running import Running
@@ -28,7 +30,7 @@ from xagents.state import State as State
 from xagents.state import Stateful
 
 
-class BaseAgent(Running, Classic, Stateful):
+class BaseAgent(Running, Classic, Collecting, Stateful):
     """The mathematics of an algorithm, and the run around it.
 
     A subclass implements `train_step()` or, better, `collect()` and `learn(batch)`.
@@ -79,6 +81,11 @@ class BaseAgent(Running, Classic, Stateful):
         self.context = Context()
         self.total_rewards: deque[float] = deque(maxlen=self.options.reward_buffer_size)
         self.best = None
+        self.folder = None
+        self.resumed_at = None
+        self.resume_lines, self.writers = [], []
+        self.own_counters, self.own_kept = {}, frozenset()
+        self.overlapping = self.in_flight = self._collector = None
         self.stopped = ''
         self.paused = 0.0
         self._seed_said = self.seed_given
@@ -272,9 +279,19 @@ class BaseAgent(Running, Classic, Stateful):
 
     # the run
 
-    def recipe(self) -> Recipe:
-        """Return the stages of a run, in order; see `Recipe` for changing them."""
+    def recipe(self, overlap: bool | None = None) -> Recipe:
+        """Return the stages of a run, in order; see `Recipe` for changing them.
+
+        Args:
+            overlap: collect in a thread, one iteration ahead of learning; the run's option when not given.
+
+        Raises:
+            OptionError: where overlap is asked for and the agent cannot learn so.
+        """
         head, tail = stages.head(self), stages.tail(self)
+        if overlap or (overlap is None and self.run.overlap):
+            check_overlap(self)
+            head = head.before('checkpoint', stages.overlap(self))
         if type(self).train_step is not Classic.train_step:
             return head.replace('collect', stages.train_step(self)) + tail
         return head + self.learning() + tail

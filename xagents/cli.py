@@ -18,8 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xagents import __version__
-from xagents.commands import Command, InputError, commands, find_command
+from xagents.command_checks import InputError
+from xagents.commands import Command, commands, find_command
+from xagents.configuration import owners_of
 from xagents.options import Option, OptionError, describe, nearest, shown
+from xagents.orphans import follow_parent
 from xagents.registry import agents, find_agent
 from xagents.startup import admit_any_character, prepare_process
 
@@ -31,6 +34,7 @@ NEGATIVE_NUMBER = re.compile(r'^-((\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinit
 def main() -> None:
     """Run the console script: what the shell's user typed."""
     admit_any_character()
+    follow_parent()
     execute()
 
 
@@ -66,10 +70,13 @@ def _dispatch(arguments: list[str]) -> None:
         return _show(f'xagents {__version__}')
     command = find_command(words[0])
     rest = words[1:]
-    agent_id = _agent_id(command, rest)
-    if len(words) < len(arguments) or (len(rest) <= (agent_id is not None) and not command.bare):
+    typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
+    agent_id = find_agent(rest[0]).id if typed else None
+    if len(words) < len(arguments) or (len(rest) <= typed and not command.bare):
         return _show_command(command, agent_id)
-    paths, given = parse(command, agent_id, rest[1:] if agent_id is not None else rest)
+    if command.takes_agent and agent_id is None:
+        agent_id = _agent_in(command, rest)
+    paths, given = parse(command, agent_id, rest[1:] if typed else rest)
     target = paths if agent_id is None else agent_id
     command.check(target, given)
     prepare_process()
@@ -105,12 +112,16 @@ def _show(page: str) -> None:
         raise SystemExit(1) from None
 
 
-def _agent_id(command: Command, rest: Sequence[str]) -> str | None:
-    if not command.takes_agent or not rest:
-        return None
-    if rest[0].startswith('-'):
+def _agent_in(command: Command, rest: Sequence[str]) -> str:
+    """The agent of a line that does not begin with one."""
+    agent_id = command.agent_in(rest)
+    if agent_id is None:
+        flag = rest[0].partition('=')[0]
+        known = [command.options(), *(describe(agents[owner].options) for owner in agents)]
+        if not any(_has_flag(options, flag) for options in known):
+            raise _unknown_flag(flag, command, None)
         raise OptionError('agent', f'got {shown(rest[0])} in its place, admits one of {", ".join(agents)}')
-    return find_agent(rest[0]).id
+    return agent_id
 
 
 def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -196,6 +207,8 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
     message = str(error)
     if isinstance(error, OptionError) and command is not None:
         agent_id = next((word for word in arguments[1:2] if word in agents and command.takes_agent), None)
+        if agent_id is None and command.takes_agent:
+            agent_id = next(iter(owners_of(error.name)), None)
         option = command.options(agent_id).get(error.name)
         message = f'{option.flag if option else error.name}: {error.problem}'
     if code == 1:

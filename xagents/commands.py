@@ -6,13 +6,15 @@ runs.
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import dataclasses
-import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from xagents import command_checks as checks
+from xagents import command_runs as runs
+from xagents.command_checks import Given, wrong_input
+from xagents.configuration import agent_of, settings_file
 from xagents.options import Option, OptionError, describe, nearest, shown
 from xagents.registry import find_agent
 from xagents.search import searchable
@@ -20,38 +22,19 @@ from xagents.settings import (
     AgentOptions,
     EnvironmentOptions,
     EvaluateOptions,
+    ExportOptions,
     NetworkOptions,
     PlayOptions,
     PlotOptions,
     PresetsOptions,
     RecordOptions,
     RunOptions,
+    RunsOptions,
     SessionOptions,
     TrainOptions,
     TuneOptions,
 )
-
-Given = dict[str, Any]
-# options of train that stand for others
-SUPPLIERS = ('tuned', 'from_study', 'storage')
-
-
-class InputError(Exception):
-    """Wrong input that names no option; its message is for the user as it stands."""
-
-
-@contextlib.contextmanager
-def wrong_input() -> Iterator[None]:
-    """Turn what is raised over wrong values and paths into an `InputError`.
-
-    Only what stands before the work itself belongs into this block: a ValueError later on is a crash.
-    """
-    try:
-        yield
-    except OptionError:
-        raise
-    except (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise InputError(str(error)) from error
+from xagents.train_command import train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,13 +44,14 @@ class Command:
     Args:
         name: what is typed.
         help: its line on the usage page.
-        example: what is typed after its name, for its own page.
+        examples: what is typed after its name, for its own page.
         groups: titles and dataclasses of its options in the order of its page, where an agent's own come first and
             what every agent has last; those under one title are one section.
         run: does the work, given the agent's id (or the paths, where the command takes no agent), the given options and
             the line that was typed; returns a page to show, if it is one.
         check: raises OptionError for what is missing or contradicts itself.
         takes_agent: whether an agent's id stands behind the command; paths do otherwise.
+        named_by: options whose file or folder names the agent where its id is left out.
         bare: whether it runs with nothing behind it; its page is shown otherwise.
         hidden: dataclass of options that are checked and have no effect.
         searches: whether options with a search type take ranges, too.
@@ -75,11 +59,12 @@ class Command:
 
     name: str
     help: str
-    example: str
+    examples: tuple[str, ...]
     groups: tuple[tuple[str, type], ...]
     run: Callable[[Any, Given, str], str | None]
     check: Callable[[Any, Given], None]
     takes_agent: bool = True
+    named_by: tuple[str, ...] = ()
     bare: bool = False
     hidden: type | None = None
     searches: bool = False
@@ -119,157 +104,32 @@ class Command:
         """Return the options that are accepted without an effect and not shown."""
         return {} if self.hidden is None else describe(self.hidden)
 
+    def agent_in(self, words: Sequence[str]) -> str | None:
+        """Return the agent that a file or folder on the line names; None where none does.
 
-def _only(given: Given, group: type) -> Given:
-    return {name: value for name, value in given.items() if name in describe(group)}
-
-
-def _make(agent_id: str, given: Given) -> Any:
-    given = dict(given)
-    threads = given.pop('threads', None)
-    given.pop('debug', None)
-    with wrong_input():
-        if threads is not None:
-            from xagents.compiling import set_threads
-
-            set_threads(threads)
-        from xagents.factory import make
-
-        return make(agent_id, given.pop('env', None), **given)
-
-
-def _made(agent_id: str, given: Given, *own: type) -> contextlib.closing:
-    """An agent that is closed at the end, without the options that belong to the command and not to it."""
-    command_only = {name for group in own for name in describe(group)} - {'weights'}
-    return contextlib.closing(_make(agent_id, {name: v for name, v in given.items() if name not in command_only}))
-
-
-def _supplied(agent_id: str, given: Given) -> Given:
-    """The given options, completed by what --tuned or --from-study stands for; says what it took."""
-    rest = {name: value for name, value in given.items() if name not in SUPPLIERS}
-    if not (given.get('tuned') or 'from_study' in given):
-        return rest
-    from xagents import supply
-
-    with wrong_input():
-        if given.get('tuned'):
-            rest, said = supply.tuned(agent_id, rest)
-        else:
-            rest, said = supply.best_of_study(agent_id, rest, given['from_study'], given['storage'])
-    if not given.get('quiet'):
-        print(said, flush=True)
-    return rest
-
-
-def _train(agent_id: str, given: Given, line: str) -> None:
-    with _made(agent_id, _supplied(agent_id, given)) as agent:
-        agent.command = line  # an interrupted run says how to go on
-        with wrong_input():
-            agent.prepare_run()
-        agent.fit()
-
-
-def _play(agent_id: str, given: Given, line: str) -> None:
-    arguments = _only(given, PlayOptions)
-    arguments.pop('weights')
-    with _made(agent_id, given, PlayOptions, RunOptions) as agent:
-        agent.play(**arguments)
-
-
-def _evaluate(agent_id: str, given: Given, line: str) -> None:
-    arguments = {'episodes': describe(EvaluateOptions)['episodes'].default, **_only(given, EvaluateOptions)}
-    arguments.pop('weights')
-    as_json = arguments.pop('json', False)
-    with _made(agent_id, given, EvaluateOptions, RunOptions) as agent:
-        result = agent.evaluate(**arguments)
-    if as_json:
-        print(json_line(result))
-    else:
-        print(evaluation_line(result, arguments['episodes'], given.get('display_precision', 2)))
-
-
-def _tune(agent_id: str, given: Given, line: str) -> str | None:
-    from xagents.tuning_plan import plan, search_page
-
-    given = {name: value for name, value in given.items() if name != 'debug'}
-    with wrong_input():
-        if given.pop('print_search', False):
-            return search_page(agent_id, given)
-        planned = plan(agent_id, given)
-    from xagents.tuning import SettingsError, run
-
-    try:
-        run(planned, line)
-    except SettingsError as error:
-        raise InputError(str(error)) from error
-    return None
-
-
-def json_line(result: Mapping[str, float]) -> str:
-    """Return the result of an evaluation as one JSON object on one line; what is not finite becomes null."""
-    numbers = {name: float(value) for name, value in result.items()}
-    return json.dumps({name: number if math.isfinite(number) else None for name, number in numbers.items()})
-
-
-def evaluation_line(result: Mapping[str, float], episodes: int, precision: int = 2) -> str:
-    """Return the result of an evaluation for people."""
-    n = {name: f'{value:.{precision}f}' for name, value in result.items()}
-    plural = 's' if episodes != 1 else ''
-    return (
-        f'Reward {n["mean"]} ± {n["std"]}, min {n["min"]}, max {n["max"]}, '
-        f'length {n["length"]}, {episodes} episode{plural}'
-    )
-
-
-def _plot(paths: list[str], given: Given, line: str) -> None:
-    names = {'column': 'plot', 'title': 'env'}
-    arguments = {names.get(name, name): value for name, value in given.items() if name != 'debug'}
-    with wrong_input():
-        from xagents.plotting import save_plot
-
-        print(f'Plot saved to {save_plot(paths, **arguments)}')
-
-
-def _presets(names: list[str], given: Given, line: str) -> str:
-    from xagents.presets.listing import presets_page
-
-    return presets_page(names[0] if names else None)
-
-
-def _check_presets(names: list[str], given: Given) -> None:
-    if len(names) > 1:
-        raise InputError(f'{shown(names[1])}: stands behind {shown(names[0])}, admits one agent or none')
-    for name in names:
-        find_agent(name)
-
-
-def _check_train(agent_id: str, given: Given) -> None:
-    if 'from_study' in given and given.get('tuned'):
-        raise OptionError('from_study', f'got {given["from_study"]} beside --tuned, admits one of the two')
-    if len({'from_study', 'storage'} & given.keys()) == 1:
-        raise InputError('--from-study and --storage: got one of them, admits both: the study and where it is kept')
-    # the state saved with the weights names the environment, where there is one, and a study has both
-    if not ({'env', 'weights', 'from_study'} & given.keys()):
-        raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
-    if not ({'target_reward', 'max_steps', 'max_time', 'from_study'} & given.keys() or given.get('tuned')):
-        raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
-
-
-def _check_tune(agent_id: str, given: Given) -> None:
-    if not ({'env', 'print_search'} & given.keys()):
-        raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
-
-
-def _check_weights(agent_id: str, given: Given) -> None:
-    if 'weights' not in given:
-        raise OptionError('weights', 'got nothing, admits what --checkpoints of a training was')
-
-
-def _check_plot(paths: list[str], given: Given) -> None:
-    if not paths:
-        raise InputError('got no history, admits the .parquet files that --history-checkpoint wrote')
-    if 'labels' in given and len(given['labels']) != len(paths):
-        raise OptionError('labels', f'got {len(given["labels"])}, admits as many as there are histories: {len(paths)}')
+        Raises:
+            OptionError: where there is no such folder.
+            InputError: for a file that cannot be read.
+        """
+        parser = argparse.ArgumentParser(
+            add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+        )
+        for name in self.named_by:
+            parser.add_argument('--' + name.replace('_', '-'), dest=name)
+        try:
+            typed = vars(parser.parse_known_args(words)[0])
+        except argparse.ArgumentError as error:  # a flag without its value
+            name = (error.argument_name or '').lstrip('-').replace('-', '_')
+            raise OptionError(name, f'got nothing, admits {self.options()[name].admits}') from None
+        for name, path in typed.items():
+            in_folder = name != 'config'
+            if in_folder:
+                checks.check_runs(name, [path])
+            with wrong_input():
+                agent_id = agent_of(settings_file(path) if in_folder else path)
+            if agent_id is not None:
+                return agent_id
+        return None
 
 
 commands: dict[str, Command] = {
@@ -278,66 +138,96 @@ commands: dict[str, Command] = {
         Command(
             'train',
             'Train given an agent and environment',
-            '<agent> --env ID --target-reward REWARD [options]',
+            ('<agent> --env ID --target-reward REWARD [options]', '--config FILE [options]', '--resume DIR [options]'),
             (
                 ('Environment', EnvironmentOptions),
                 ('Run', RunOptions),
                 ('Run', TrainOptions),
                 ('Network', NetworkOptions),
             ),
-            _train,
-            _check_train,
+            train,
+            checks.check_train,
+            named_by=('resume', 'config'),
         ),
         Command(
             'play',
             'Play a game given a trained agent and environment',
-            '<agent> --env ID --weights PATH [options]',
+            ('<agent> --env ID --weights PATH [options]', '--run-dir DIR [options]'),
             (('Play', PlayOptions), ('Environment', EnvironmentOptions), ('Network', NetworkOptions)),
-            _play,
-            _check_weights,
+            runs.play,
+            checks.check_trained,
+            named_by=('run_dir',),
             hidden=RecordOptions,
         ),
         Command(
             'tune',
             'Tune hyperparameters given an agent, hyperparameter specs, and environment',
-            '<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',
+            ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
             (
                 ('Tune', TuneOptions),
                 ('Environment', EnvironmentOptions),
                 ('Trial', RecordOptions),
                 ('Network', NetworkOptions),
             ),
-            _tune,
-            _check_tune,
+            runs.tune,
+            checks.check_tune,
             searches=True,
         ),
         Command(
             'evaluate',
             'Evaluate a trained agent given its weights and environment',
-            '<agent> --env ID --weights PATH [options]',
+            ('<agent> --env ID --weights PATH [options]', '--run-dir DIR [options]'),
             (('Evaluate', EvaluateOptions), ('Environment', EnvironmentOptions), ('Network', NetworkOptions)),
-            _evaluate,
-            _check_weights,
+            runs.evaluate,
+            checks.check_trained,
+            named_by=('run_dir',),
             hidden=RecordOptions,
+        ),
+        Command(
+            'export',
+            'Export a trained agent as one file for other runtimes',
+            ('<agent> --weights PATH --out DIR [options]', '--run-dir DIR --out DIR [options]'),
+            (('Export', ExportOptions), ('Environment', EnvironmentOptions), ('Network', NetworkOptions)),
+            runs.export,
+            checks.check_export,
+            named_by=('run_dir',),
+        ),
+        Command(
+            'runs',
+            'List runs and groups of them, and how they stand',
+            ('DIR ... [options]',),
+            (('Runs', RunsOptions),),
+            runs.list_runs,
+            checks.check_runs_command,
+            takes_agent=False,
         ),
         Command(
             'plot',
             'Plot the histories of trainings',
-            'HISTORY.parquet ... [options]',
+            ('HISTORY.parquet ... [options]', '--run-dir DIR ... [options]'),
             (('Plot', PlotOptions),),
-            _plot,
-            _check_plot,
+            runs.plot,
+            checks.check_plot,
             takes_agent=False,
         ),
         Command(
             'presets',
             'List tuned settings, with the scores that they reach',
-            '[<agent>]',
+            ('[<agent>]',),
             (('Session', PresetsOptions),),
-            _presets,
-            _check_presets,
+            runs.presets,
+            checks.check_presets,
             takes_agent=False,
             bare=True,
+        ),
+        Command(
+            'completion',
+            'Print the script that completes lines in a shell',
+            ('bash|zsh|fish',),
+            (('Session', PresetsOptions),),
+            runs.completion,
+            checks.check_completion,
+            takes_agent=False,
         ),
     )
 }

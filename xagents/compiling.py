@@ -164,6 +164,22 @@ class Actor:
             return self._mirror(observations)
         return [output.numpy() for output in self._graph(observations)]
 
+    def apart(self) -> Actor:
+        """Return an actor with weights of its own, which only `follow` renews."""
+        # a mirror's weights are its own anyway
+        model = self.model if self._mirror is not None else keras.models.clone_model(self.model)
+        other = Actor(model, self._dtype)
+        other.follow(self)
+        return other
+
+    def follow(self, other: Actor) -> None:
+        """Take over the weights of an actor of the same kind."""
+        if self._mirror is not None and other._mirror is not None:
+            self._mirror.refresh(other._mirror.weights)
+            return
+        for own, its in zip(self.model.variables, other.model.variables, strict=True):
+            own.assign(its)
+
     def published(self) -> tf.Tensor:
         """Return what an update gives to `refresh`: flat weights, or nothing where a graph reads the model."""
         return flat_parameters(self.model) if self._mirror is not None else tf.zeros(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,7 +144,7 @@ def play(
             window = stack.enter_context(Window(name, envs.frames_per_second))
             sinks.append(window.show)
         stack.enter_context(agent.policy_output(action_idx))
-        reward, steps = _episode(agent, envs, seed, max_steps, stochastic, sinks, frame_delay)
+        reward, steps = episode(agent, envs, seed, max_steps, stochastic, sinks, frame_delay)
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if video_dir is not None:
         print(f'Video: {path}')
@@ -152,17 +153,41 @@ def play(
     return reward
 
 
-def _episode(
-    agent: BaseAgent, envs: Envs, seed: int, max_steps: int | None, stochastic: bool, sinks: list, delay: float
+def episode(
+    agent: BaseAgent,
+    envs: Envs,
+    seed: int,
+    max_steps: int | None = None,
+    stochastic: bool = False,
+    sinks: Sequence[Callable[[np.ndarray], Any]] = (),
+    delay: float = 0.0,
 ) -> tuple[float, int]:
-    """Play one episode and give each frame to every sink; returns its raw reward and its steps."""
+    """Play one episode with the present weights.
+
+    Args:
+        agent: whose weights and normaliser are used and left as they are; none of its random streams is.
+        envs: a single environment to play in, which can be drawn where there are sinks.
+        seed: of the environment and, where they are sampled, the actions.
+        max_steps: end it after that many steps.
+        stochastic: sample actions; greedy when not.
+        sinks: each is given every frame, uint8 [H, W, 3], the first observation's included.
+        delay: seconds between two frames.
+
+    Returns:
+        Its raw reward and its steps.
+
+    Raises:
+        Interrupted: where the run that asks is to end.
+    """
     steps, reward = 0, 0.0
     ended: list[Episode] = []
+    envs.pop_episodes()
     agent.refresh()
     rng = np.random.default_rng(seed) if stochastic else None
     observations = envs.reset(seed)
     _show(envs, sinks)
     while not ended and (max_steps is None or steps < max_steps):
+        Interruption.check()
         observations, rewards, *_ = envs.step(choose(agent, observations, rng))
         steps, reward = steps + 1, reward + float(rewards[0])
         ended = envs.pop_episodes()
@@ -172,7 +197,7 @@ def _episode(
     return (ended[0].reward, ended[0].length) if ended else (reward, steps)
 
 
-def _show(envs: Envs, sinks: list) -> None:
+def _show(envs: Envs, sinks: Sequence[Callable[[np.ndarray], Any]]) -> None:
     if sinks:
         frame = envs.render()[0]
         for sink in sinks:

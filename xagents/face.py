@@ -11,6 +11,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from xagents.snapshot_reader import AbsentError, give
+from xagents.snapshots import Snapshot, Uncopyable, take
 from xagents.spaces import Encoder
 from xagents.vectors import LoopVectorEnv
 from xagents.wrappers import REPORT
@@ -67,6 +69,7 @@ class Envs:
         frame_stack: how many frames an image shows, newest last, where it is known to be a stack; otherwise 1.
         valid: bool [N], whether the next step is a real one; False where it only resets. The array is
             updated in place.
+        uncopied: what the last `snapshot` could not copy, in a few words; '' if it copied all.
 
     Args:
         vector: the environments, in NEXT_STEP mode.
@@ -102,6 +105,7 @@ class Envs:
         self.observation_space = self.encoder.space
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
+        self.uncopied = ''
         self._vector = vector
         self._again = again
         self._closed = False
@@ -203,6 +207,55 @@ class Envs:
         episodes, self._episodes = self._episodes, []
         return episodes
 
+    def snapshot(self) -> Snapshot | None:
+        """Copies the state of the environments exactly, random numbers and unfinished episodes included.
+
+        Returns:
+            the copy, or None where something can not be copied; `uncopied` then says what.
+        """
+        try:
+            copy = take(self._state())
+        except Uncopyable as reason:
+            self.uncopied = str(reason)
+            return None
+        self.uncopied = ''
+        copy.record['kind'] = self._kind()
+        return copy
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes on from a snapshot of environments of the same kind: all that follows is what followed there.
+
+        Arguments of the environments are part of their state: a time limit is again what it was.
+
+        Args:
+            snapshot: of `snapshot`, from this process or another one.
+
+        Raises:
+            ValueError: in one line, if it is that of other environments, or damaged. The environments may have been
+                reset then: reset them before going on.
+        """
+        kind = snapshot.record.get('kind')
+        if kind != self._kind():
+            raise ValueError(f'snapshot: it is that of {_described(kind)}, not of {_described(self._kind())}')
+        try:
+            state = give(self._state(), snapshot)
+        except AbsentError:
+            # Some environments make parts of theirs only when they are reset.
+            self.reset(0)
+            state = give(self._state(), snapshot)
+        self._seeds = state['seeds']
+        self._episodes = [Episode(*episode) for episode in state['episodes']]
+        for name in ('valid', 'totals', 'lengths'):
+            np.copyto(self._state()[name], state[name])
+
+    def _state(self) -> dict[str, Any]:
+        episodes = [dataclasses.astuple(episode) for episode in self._episodes]
+        own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
+        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own}
+
+    def _kind(self) -> list[Any]:
+        return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]
+
     def another(self, n_envs: int, *, render_mode: str | None = None, training: bool = False) -> Envs:
         """Makes the same environment afresh.
 
@@ -259,6 +312,14 @@ class Envs:
 
     def __repr__(self) -> str:
         return f'<Envs {self.id} x {self.n_envs}>'
+
+
+def _described(kind: Any) -> str:
+    """Returns what a snapshot says of its environments, on one line."""
+    if not (isinstance(kind, list) and len(kind) == 4):
+        return 'something else'
+    name, n_envs, observation, action = (' '.join(str(part).split()) for part in kind)
+    return f'{n_envs} x {name} with observations {observation} and actions {action}'
 
 
 def _takes_seeds(vector: VectorEnv) -> bool:

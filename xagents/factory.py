@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from xagents import checkpoints
-from xagents.cfg import to_text
+from xagents.extensions import find_stages
+from xagents.network_functions import NetworkFunction, network_of_text, network_text, read_network
 from xagents.options import OptionError, canonical, describe, nearest
 from xagents.paths import check_folder
 from xagents.registry import Entry, Network, find_agent
@@ -50,31 +51,51 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
         if record.get('agent', agent_id) != agent_id:
             raise ValueError(f'--weights: {paths[0]} is of {record["agent"]}, not of {agent_id}')
     given = options if env is None else {'env': env, **options}
+
+    def load(agent: Any) -> None:
+        if paths is None:
+            return
+        try:
+            agent.load_weights(paths)
+        except ValueError as error:
+            trained = record.get('options', {}).get('env')
+            raise ValueError(f'{error}' + (f'; it was trained on {trained}' if trained else '')) from error
+        agent.context.plateau_count = agent.context.early_stop_count = 0
+        if 'lr' in given:
+            agent.context.plateau_factor = 1.0
+
+    return make_saved(entry, given, record, load, name=paths[0] if paths else '')
+
+
+def make_saved(
+    entry: Entry, given: dict[str, Any], record: Mapping[str, Any], load: Callable[[Any], None], name: str = ''
+) -> Any:
+    """Make an agent whose defaults are what was saved, and load what was saved into it.
+
+    Args:
+        entry: the agent's.
+        given: options by name, which win.
+        record: of a saved state; empty where there is none.
+        load: gets the agent that was made.
+        name: of what was saved, for messages; empty where nothing was.
+    """
     groups = _split(entry, {**_saved(entry, record, given), **given})
     entry.options.resolve({k: v for k, v in given.items() if k in groups['agent']})  # two that exclude each other
-    _check_files(groups, entry, continued=paths is not None)
+    _check_files(groups, entry, continued=bool(name))
     envs = _environments(groups['environment'])
     try:
         trained, saved_networks = record.get('options', {}), record.get('networks', [])
         network_given = {name for name in (*_NETWORK, *entry.models) if given.get(name) is not None}
-        for name in _switches(entry) & given.keys():
-            if paths and saved_networks and given[name] != bool(trained.get(name)):
-                raise OptionError(name, f'got {given[name]}, but {paths[0]} was trained with {not given[name]}')
+        for switch in _switches(entry) & given.keys():
+            if saved_networks and given[switch] != bool(trained.get(switch)):
+                raise OptionError(switch, f'got {given[switch]}, but {name} was trained with {not given[switch]}')
         saved = [] if network_given else saved_networks
         descriptions = _descriptions(entry, envs, groups, saved)
         agent = _build(entry, envs, groups, descriptions)
         agent.seed_given = agent._seed_said = given.get('seed') is not None
-        agent.creation = _plain({**groups['environment'], **groups['network']})
-        agent.networks = [to_text(description) for description in descriptions]
-        if paths is not None:
-            try:
-                agent.load_weights(paths)
-            except ValueError as error:
-                trained = record.get('options', {}).get('env')
-                raise ValueError(f'{error}' + (f'; it was trained on {trained}' if trained else '')) from error
-            agent.context.plateau_count = agent.context.early_stop_count = 0
-            if 'lr' in given:
-                agent.context.plateau_factor = 1.0
+        agent.creation = _plain({**groups['environment'], **groups['network'], **groups['models']})
+        agent.networks = [network_text(description) for description in descriptions]
+        load(agent)
         return agent
     except BaseException:
         envs.close()
@@ -132,6 +153,8 @@ def _check_files(groups: dict[str, dict[str, Any]], entry: Entry, continued: boo
         check_history_path(run['history_checkpoint'], resume=continued)
     if run.get('tensorboard'):
         check_folder('tensorboard', run['tensorboard'])
+    if run.get('stages'):
+        find_stages(run['stages'])
     if run.get('monitor_session'):
         from xagents.monitors import check_wandb
 
@@ -142,12 +165,7 @@ def _check_files(groups: dict[str, dict[str, Any]], entry: Entry, continued: boo
     for name in given:
         if network.get('net'):
             raise OptionError('net', f'got {network["net"]} beside {name} {models[name]}, admits one of them')
-        from xagents.cfg import parse_network
-
-        try:
-            parse_network(models[name])
-        except ValueError as error:
-            raise OptionError(name, str(error)) from error
+        read_network(models[name], name)
     shares = entry.variant is not None and entry.variant.option == 'shared_network'
     if network.get('shared_network') and not shares:
         raise OptionError('shared_network', f'{entry.id} has no network of two heads to share')
@@ -173,44 +191,53 @@ def _build(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], descripti
     entry.agent.check_envs(envs, options)
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), 'little')
-    convolutional = any(_convolves(network) for network in descriptions)
+    convolutional = any(_convolves(network, envs) for network in descriptions)
     if options.precision != 'float32' and not convolutional:
         raise OptionError('precision', f'got {options.precision}, admits float32 for a network without convolutions')
     _set_threads(convolutional)
+    units, outputs = entry.agent.output_units(envs), [_outputs(entry, network, options) for network in entry.networks]
+    with _precision(options.precision):
+        models = [
+            _model(network, description, envs, units, outputs[i], _network_seed(options.seed, i))
+            for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True))
+        ]
+    return entry.agent(envs, *models, **{**groups['agent'], 'seed': options.seed}, **groups['run'])
+
+
+def _model(
+    network: Network, description: Any, envs: Any, units: Mapping[str, int], outputs: tuple[str, ...], seed: int
+) -> Any:
+    """Build one network for observations, or for observations and actions."""
     from xagents.networks import ModelReader
 
-    units, models = entry.agent.output_units(envs), []
-    with _precision(options.precision):
-        for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
-            shape = envs.observation_space.shape
-            joins = network.takes_actions and description.action is not None
-            if network.takes_actions and not joins:
-                if len(shape) > 1:
-                    raise OptionError(network.option, f'{envs.id} shows images: the file needs an action-* section')
-                shape = (shape[0] + units['actor'],)
-            reader = ModelReader(
-                description,
-                output_units=[units[name] for name in _outputs(entry, network, options)],
-                input_shape=shape,
-                seed=_network_seed(options.seed, i),
-                action_units=units['actor'] if joins else None,
-            )
-            models.append(reader.build_model())
-    return entry.agent(envs, *models, **{**groups['agent'], 'seed': options.seed}, **groups['run'])
+    own = isinstance(description, NetworkFunction)
+    joins = network.takes_actions and ('action_units' in description.takes if own else description.action is not None)
+    shape, sizes = envs.observation_space.shape, [units[name] for name in outputs]
+    if network.takes_actions and not joins:
+        if len(shape) > 1:
+            needed = 'the function needs an argument action_units' if own else 'the file needs an action-* section'
+            raise OptionError(network.option, f'{envs.id} shows images: {needed}')
+        shape = (shape[0] + units['actor'],)
+    action_units = units['actor'] if joins else None
+    if own:
+        return description.build(shape, sizes, seed, action_units)
+    return ModelReader(
+        description, output_units=sizes, input_shape=shape, seed=seed, action_units=action_units
+    ).build_model()
 
 
 def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], saved: list[str]) -> list[Any]:
     """Return each network's description: what was saved, a file, `--net`, or the default for these observations."""
-    from xagents.cfg import dense_network, parse_network, parse_text
+    from xagents.cfg import dense_network, parse_network
 
     if saved:
-        return [parse_text(text, 'the saved network') for text in saved]
+        return [network_of_text(text, network.option) for text, network in zip(saved, entry.networks, strict=True)]
     given = groups['network'] | groups['agent']
     varied = entry.variant is not None and bool(given.get(entry.variant.option))
     descriptions = []
     for network in entry.networks:
         if groups['models'].get(network.option):
-            descriptions.append(parse_network(groups['models'][network.option]))
+            descriptions.append(read_network(groups['models'][network.option], network.option))
         elif given.get('net'):
             if envs.is_image:
                 flag = '--' + network.option.replace('_', '-')
@@ -228,6 +255,11 @@ def _descriptions(entry: Entry, envs: Any, groups: dict[str, dict[str, Any]], sa
             )
         else:
             files = entry[network.option]['cnn' if envs.is_image else 'ann']
+            if not files:
+                kind = 'images' if envs.is_image else 'vectors'
+                raise OptionError(
+                    network.option, f'got nothing, and {entry.id} ships no network for {kind}: give a .cfg'
+                )
             # what convolves shares its trunk by default
             descriptions.append(parse_network(files[-1] if varied else files[0]))
     return descriptions
@@ -251,7 +283,9 @@ def _network_seed(seed: int, index: int) -> int:
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0]) if index else seed
 
 
-def _convolves(network: Any) -> bool:
+def _convolves(network: Any, envs: Any) -> bool:
+    if isinstance(network, NetworkFunction):
+        return envs.is_image  # what it makes is not known before TensorFlow has started
     return any(layer.kind == 'convolutional' for layer in network.layers)
 
 

@@ -13,12 +13,16 @@ records that follow with it. Hence a record counts only behind the very file it 
 number continues that file's rows: whatever instant a process is killed at, no row is read twice and no torn or left
 over record is read at all. A reader takes the tail first and the parquet file second; if the file is replaced in
 between, the tail no longer matches and the new file has its rows already.
+
+The metrics of a run (`xagents.metrics_file`) are kept in the same manner by the same `TailedWriter`, with records of
+their own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import os
 import struct
 import time
@@ -26,7 +30,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -126,7 +130,147 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False) -> Pa
     return path
 
 
-class HistoryWriter:
+class TailedWriter:
+    """Keeps the rows of a run in a parquet file and the newest in a tail beside it, as the module's docstring says.
+
+    A subclass holds the rows, and says what the columns and the tail's records look like.
+
+    Attributes:
+        path: The parquet file.
+        renamed: Where an older file of the same name was moved to, or None.
+    """
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self.path = path
+        self.renamed: Path | None = None
+        self._tail_path = _tail_path(path)
+        self._tail: Any = None
+        self._tail_size = 0  # bytes of the tail that count
+        self._closed = False
+        self._synced = True
+        self._key = 0
+        self._saved = 0  # rows that the parquet file holds
+        self._written = 0  # rows that the parquet file and the tail hold together
+        with _naming(path):
+            if path.exists():
+                if resume:
+                    self._adopt(self._read())
+                if not resume or path.is_dir():
+                    self.renamed = self._set_aside()
+            self._rewrite()
+            self._tail_path.unlink(missing_ok=True)  # nothing in it is valid behind the file just written
+        self._next_rewrite = self._next_tail = 0.0  # the first rows show in the parquet file at once
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, those of a continued file included."""
+        raise NotImplementedError
+
+    def _columns(self) -> Mapping[str, Any]:
+        """All rows by column, as pyarrow takes them."""
+        raise NotImplementedError
+
+    def _records(self, start: int) -> bytes:
+        """The tail's records of the rows from number `start` on."""
+        raise NotImplementedError
+
+    def _read(self) -> Mapping[str, np.ndarray]:
+        """Read all rows of an older file, tail included; raises ValueError for another kind of file."""
+        raise NotImplementedError
+
+    def _adopt(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Make `columns` all the rows there are, without writing them."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Make all rows durable now, in the small append-only file: cheap, and safe against a power cut too."""
+        if self._closed:
+            return
+        self._write_tail()
+        if not self._synced:
+            with _naming(self._tail_path):
+                os.fsync(self._tail.fileno())
+            self._synced = True
+
+    def close(self) -> None:
+        """Write everything to the parquet file and remove the tail. Closing again does nothing."""
+        if self._closed:
+            return
+        if self._saved != self.n_rows:
+            self._rewrite()
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+        self._tail_path.unlink(missing_ok=True)
+        self._closed = True
+
+    def _save(self) -> None:
+        """Write what is due after new rows."""
+        now = time.monotonic()
+        if now >= self._next_rewrite:
+            self._rewrite()
+        elif now >= self._next_tail:
+            self._write_tail()
+
+    def _rewrite(self) -> None:
+        """Replace the parquet file by one with all rows, and start an empty tail."""
+        started = time.monotonic()
+        key = int.from_bytes(os.urandom(4), 'little')
+        with _naming(self.path):
+            _write_parquet(self._columns(), self.path, {_KEY: str(key).encode()})
+        # From here on no record of the old tail counts any more, emptied or not.
+        self._key = key
+        self._saved = self._written = self.n_rows
+        self._tail_size = 0
+        if self._tail is not None:
+            self._tail.truncate(0)
+            self._synced = True
+        ended = time.monotonic()
+        self._next_rewrite = ended + max(REWRITE_SECONDS, REWRITE_COST_FACTOR * (ended - started))
+
+    def _write_tail(self) -> None:
+        """Write the rows that are in neither file yet to the tail."""
+        self._next_tail = time.monotonic() + TAIL_SECONDS
+        rest = memoryview(self._records(self._written))
+        if not rest:
+            return
+        size = len(rest)
+        with _naming(self._tail_path):
+            if self._tail is None:
+                self._tail = open(self._tail_path, 'wb', buffering=0)  # noqa: SIM115 (kept open between writes)
+            # Positioned, not appended: what a failed write left behind (a full disk) is overwritten by the next one.
+            self._tail.seek(self._tail_size)
+            self._synced = False
+            while rest:
+                rest = rest[self._tail.write(rest) :]
+        self._tail_size += size
+        self._written = self.n_rows
+
+    def _set_aside(self) -> Path | None:
+        """Rename an older file to the next free numbered name; one without a row is not worth keeping."""
+        path = self.path
+        with contextlib.suppress(ValueError):  # unreadable or another program's: kept as it is
+            n_rows = len(next(iter(self._read().values())))
+            if n_rows == 0 and path.is_file():
+                return None
+            if path.is_file() and self._tail_path.exists():  # made whole first: one rename then moves all of it
+                type(self)(path, resume=True).close()
+        number = 1
+        while (target := path.with_name(f'{path.stem}.{number}.parquet')).exists():
+            number += 1
+        os.rename(path, target)
+        return target
+
+
+class HistoryWriter(TailedWriter):
     """Appends the rows of a run to its history, so that killing the process at any instant loses next to nothing.
 
     Rows reach the disk within about `TAIL_SECONDS`; `flush` makes them durable at once. Appending costs about a
@@ -151,40 +295,15 @@ class HistoryWriter:
         Raises:
             ValueError: As `check_history_path`.
         """
-        self.path = check_history_path(path, resume)
-        self.renamed: Path | None = None
-        self._tail_path = _tail_path(self.path)
-        self._tail: Any = None
-        self._closed = False
-        self._synced = True
-        self._key = 0
-        self._records = bytearray()  # all rows, as in the tail; their numbers and checksums matter only there
-        self._saved = 0  # rows that the parquet file holds
-        self._written = 0  # rows that the parquet file and the tail hold together
+        self._packed = bytearray()  # all rows, as in the tail; their numbers and checksums matter only there
         self.last_step = 0
         self.last_time = 0.0
-        if self.path.exists():
-            if resume:
-                self._adopt(_read_columns(self.path))
-            if not resume or self.path.is_dir():
-                self.renamed = _set_aside(self.path)
-        self._find_last()
-        self._rewrite()
-        self._tail_path.unlink(missing_ok=True)  # nothing in it is valid behind the file just written
-        self._next_rewrite = self._next_tail = 0.0  # the first rows show in the parquet file at once
-
-    def __enter__(self) -> HistoryWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(check_history_path(path, resume), resume)
 
     @property
     def n_rows(self) -> int:
         """Number of rows, those of a continued history included."""
-        return len(self._records) // _RECORD.itemsize
+        return len(self._packed) // _RECORD.itemsize
 
     def append(self, rows: Iterable[tuple[float, float, float, int, float]]) -> None:
         """Append rows.
@@ -204,22 +323,9 @@ class HistoryWriter:
             number += 1
         if not packed:
             return
-        self._records += packed
+        self._packed += packed
         self.last_step, self.last_time = int(step), float(seconds)
-        now = time.monotonic()
-        if now >= self._next_rewrite:
-            self._rewrite()
-        elif now >= self._next_tail:
-            self._write_tail()
-
-    def flush(self) -> None:
-        """Make all rows durable now, in the small append-only file: cheap, and safe against a power cut too."""
-        if self._closed:
-            return
-        self._write_tail()
-        if not self._synced:
-            os.fsync(self._tail.fileno())
-            self._synced = True
+        self._save()
 
     def cut(self, step: int) -> None:
         """Drop the rows beyond `step`, for a run that resumes at an earlier checkpoint."""
@@ -228,67 +334,26 @@ class HistoryWriter:
         if keep.all():
             return
         self._adopt({name: column[keep] for name, column in columns.items()})
-        self._find_last()
         self._rewrite()
 
-    def close(self) -> None:
-        """Write everything to the parquet file and remove the tail. Closing again does nothing."""
-        if self._closed:
-            return
-        if self._saved != self.n_rows:
-            self._rewrite()
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
-        self._tail_path.unlink(missing_ok=True)
-        self._closed = True
+    def _read(self) -> dict[str, np.ndarray]:
+        return _read_columns(self.path)
 
     def _adopt(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Make `columns` all the rows there are, without writing them."""
         records = np.zeros(len(columns['step']), _RECORD)
         for name in COLUMNS:
             records[name] = columns[name]
-        self._records = bytearray(records.tobytes())
-
-    def _find_last(self) -> None:
-        last = _BODY.unpack(self._records[-_RECORD.itemsize : -4]) if self._records else (0, 0.0)
+        self._packed = bytearray(records.tobytes())
+        last = _BODY.unpack(self._packed[-_RECORD.itemsize : -4]) if self._packed else (0, 0.0)
         self.last_step, self.last_time = last[-2:]
 
     def _columns(self) -> dict[str, np.ndarray]:
         # Copies, because a view of the records would forbid appending to them.
-        records = np.frombuffer(self._records, _RECORD)
+        records = np.frombuffer(self._packed, _RECORD)
         return {name: records[name].copy() for name in COLUMNS}
 
-    def _rewrite(self) -> None:
-        """Replace the parquet file by one with all rows, and start an empty tail."""
-        started = time.monotonic()
-        key = int.from_bytes(os.urandom(4), 'little')
-        _write_parquet(self._columns(), self.path, {_KEY: str(key).encode()})
-        # From here on no record of the old tail counts any more, emptied or not.
-        self._key = key
-        self._saved = self._written = self.n_rows
-        if self._tail is not None:
-            self._tail.truncate(0)
-            self._synced = True
-        ended = time.monotonic()
-        self._next_rewrite = ended + max(REWRITE_SECONDS, REWRITE_COST_FACTOR * (ended - started))
-
-    def _write_tail(self) -> None:
-        """Write the rows that are in neither file yet to the tail."""
-        self._next_tail = time.monotonic() + TAIL_SECONDS
-        size = _RECORD.itemsize
-        pending = bytes(self._records[self._written * size :])
-        if not pending:
-            return
-        if self._tail is None:
-            self._tail = open(self._tail_path, 'wb', buffering=0)  # noqa: SIM115 (kept open between writes)
-        # Positioned, not appended: what a failed write left behind (a full disk) is overwritten by the next one.
-        self._tail.seek((self._written - self._saved) * size)
-        self._synced = False
-        rest = memoryview(pending)
-        while rest:
-            rest = rest[self._tail.write(rest) :]
-        self._written = self.n_rows
+    def _records(self, start: int) -> bytes:
+        return bytes(self._packed[start * _RECORD.itemsize :])
 
 
 def read_history(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -338,29 +403,48 @@ def _write_parquet(columns: Mapping[str, np.ndarray], path: Path, metadata: dict
 
     table = pa.table(dict(columns)).replace_schema_metadata(metadata or None)
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression='zstd')
+        # Numbers that hardly repeat: dictionaries of them would cost four times the time and much memory for nothing.
+        pq.write_table(table, temporary, compression='zstd', use_dictionary=False)
 
 
-def _read_table(path: Path) -> tuple[pa.Table, np.ndarray]:
-    """Read the parquet file and the records of its tail that continue it."""
+def read_both(path: Path, noun: str) -> tuple[pa.Table, bytes, int]:
+    """Read a parquet file and the tail beside it.
+
+    Args:
+        path: The parquet file, or a folder of them.
+        noun: What it is, for messages.
+
+    Returns:
+        The table, the tail's bytes (none, where no tail can belong to the file) and the tail's key.
+
+    Raises:
+        ValueError: If there is no such file, or it is no parquet file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not path.exists():
-        raise ValueError(f"the history '{path}' does not exist{_similar_file(path)}")
+        raise ValueError(f"the {noun} '{path}' does not exist{_similar_file(path)}")
     try:
         if path.is_dir():
-            table = pq.read_table(path)
-            return (table.sort_by('step') if 'step' in table.column_names else table), np.empty(0, _RECORD)
+            return pq.read_table(path), b'', 0
         try:
             tail = _tail_path(path).read_bytes()  # before the parquet file, see the module's docstring
         except FileNotFoundError:
             tail = b''
         table = pq.read_table(pa.BufferReader(path.read_bytes()))
     except pa.ArrowInvalid as error:
-        raise ValueError(f"the history '{path}' is not a readable parquet file ({_first_line(error)})") from error
+        raise ValueError(f"the {noun} '{path}' is not a readable parquet file ({_first_line(error)})") from error
     key = (table.schema.metadata or {}).get(_KEY)
-    return table, _valid_records(tail if key else b'', int(key or 0), table.num_rows)
+    return table, tail if key else b'', int(key or 0)
+
+
+def _read_table(path: Path) -> tuple[pa.Table, np.ndarray]:
+    """Read the parquet file and the records of its tail that continue it."""
+    table, tail, key = read_both(path, 'history')
+    if path.is_dir() and 'step' in table.column_names:
+        table = table.sort_by('step')
+    return table, _valid_records(tail, key, table.num_rows)
 
 
 def _valid_records(tail: bytes, key: int, n_rows: int) -> np.ndarray:
@@ -391,19 +475,14 @@ def _check_columns(table: pa.Table, path: Path) -> None:
         )
 
 
-def _set_aside(path: Path) -> Path | None:
-    """Rename an older history to the next free numbered name; one without a row is not worth keeping."""
-    with contextlib.suppress(ValueError):  # unreadable or another program's: kept as it is
-        table, tail = _read_table(path)
-        if table.num_rows + len(tail) == 0 and path.is_file():
-            return None
-        if len(tail):  # made one whole file first, so that one rename moves all of it
-            HistoryWriter(path, resume=True).close()
-    number = 1
-    while (target := path.with_name(f'{path.stem}.{number}.parquet')).exists():
-        number += 1
-    os.rename(path, target)
-    return target
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give an OSError of the block the name of the file that it is about: a full disk knows none."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else _first_line(error)
+        raise OSError(error.errno or errno.EIO, reason, str(path)) from error
 
 
 def _similar_file(path: Path) -> str:

@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
+from xagents import extensions
+from xagents.entry_points import NAME
 from xagents.options import OptionError, nearest
 from xagents.wrappers import EpisodeReport, RawReward, preprocess_atari
 
@@ -142,7 +144,8 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
 
     Args:
         env: an id of Gymnasium's registry, 'module:Id' (the module is imported first, from the working directory too),
-            'gym:Id' for the old gym through shimmy, a spec, or a function that makes one environment.
+            'gym:Id' for the old gym through shimmy, the name of a registered function (see `xagents.extensions`), a
+            spec, or a function that makes one environment.
         **settings: further fields of `EnvMaker`.
 
     Returns:
@@ -164,6 +167,10 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
         import_module(module, 'env')
+    elif NAME.fullmatch(name) and name not in registry:
+        function = extensions.envs.find(name)
+        if function is not None:
+            return EnvMaker(name=env, source=function, **settings)
     return EnvMaker(name=env, source=_spec(name), **settings)
 
 
@@ -194,13 +201,15 @@ def _nearest_id(name: str) -> str:
     try:
         space, base, _ = parse_env_id(name)
     except gymnasium.error.Error:
-        return nearest(name, registry)
+        return nearest(name, (*registry, *extensions.envs.names()))
     same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
     if same:
         return f' (did you mean {max(same, key=lambda spec: spec.version or 0).id}?)'
     # Letters in the wrong case are the most frequent mistake, and the one that difflib finds farthest away.
     lower = {known.lower(): known for known in registry}
-    return f' (did you mean {lower[name.lower()]}?)' if name.lower() in lower else nearest(name, registry)
+    if name.lower() in lower:
+        return f' (did you mean {lower[name.lower()]}?)'
+    return nearest(name, (*registry, *extensions.envs.names()))
 
 
 def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env]:

@@ -90,6 +90,11 @@ class DenseMirror:
             raise ValueError(f'vector: got shape {np.shape(vector)}, admits ({self.n_parameters},)')
         np.copyto(self._weights, vector)
 
+    @property
+    def weights(self) -> Array:
+        """The flat vector of weights; the next refresh overwrites it."""
+        return self._weights
+
     def __call__(self, observations: Array) -> list[Array]:
         """Return the model's outputs.
 

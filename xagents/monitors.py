@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import os
 import queue
 import socket
@@ -21,12 +22,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from xagents.history import replacing
 from xagents.paths import check_folder
+from xagents.wandb_log import cut_offline_log
 
 __all__ = ['Monitor', 'TensorBoardMonitor', 'WandbMonitor', 'check_wandb']
 
 FLUSH_SECONDS = 2.0
 """Longest time that metrics wait in memory before TensorBoard can see them, as long as more keep coming."""
+WANDB_FLUSH_SECONDS = 1.0
+"""How often W&B writes out what is logged offline: a kill loses what came since."""
 QUEUE_SIZE = 1000
 """How many writes may wait for W&B before `write` waits, too."""
 
@@ -51,7 +56,8 @@ class TensorBoardMonitor:
 
         Args:
             folder: Where TensorBoard's `--logdir` points; made when it does not exist.
-            purge_step: For a resumed run: TensorBoard hides what earlier files hold from this step on.
+            purge_step: For a resumed run: TensorBoard hides what earlier files hold from this step on. It takes the
+                files in the order of their names, so this one's name comes last whatever the clock says.
 
         Raises:
             ValueError: If `folder` is an existing file, or tensorboard is not installed.
@@ -62,14 +68,16 @@ class TensorBoardMonitor:
         folder = Path(folder)
         check_folder('tensorboard', folder)
         folder.mkdir(parents=True, exist_ok=True)
-        name = f'events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}'
+        seconds = max(int(time.time()), _newest(folder) + 1)
+        name = f'events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}'
         self.path = folder / name
         self._event = Event
         self._file = open(self.path, 'xb')  # noqa: SIM115 (kept open between writes)
         self._write_event(Event(wall_time=time.time(), file_version='brain.Event:2'))
         if purge_step is not None:
             start = SessionLog(status=SessionLog.START)
-            self._write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
+            for _ in range(2):  # the first start of all hides nothing, and earlier files have none
+                self._write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
         self.flush()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -86,8 +94,9 @@ class TensorBoardMonitor:
 
     def flush(self) -> None:
         """Let TensorBoard see everything written so far."""
-        self._file.flush()
-        self._flushed = time.time()
+        if not self._file.closed:
+            self._file.flush()
+            self._flushed = time.time()
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
@@ -99,6 +108,12 @@ class TensorBoardMonitor:
         self._file.write(length + _masked_crc32c(length) + data + _masked_crc32c(data))
 
 
+def _newest(folder: Path) -> int:
+    """Return the largest number of seconds in the names of a folder's event files, 0 where there are none."""
+    seconds = (path.name.split('.')[3] for path in folder.glob('events.out.tfevents.*'))
+    return max((int(text) for text in seconds if text.isdigit()), default=0)
+
+
 class WandbMonitor:
     """Logs metrics to a W&B run, in a thread: W&B takes up to a millisecond for what costs the caller microseconds."""
 
@@ -108,6 +123,8 @@ class WandbMonitor:
         config: Mapping[str, Any],
         project: str = 'xagents',
         folder: str | os.PathLike[str] | None = None,
+        memory: str | os.PathLike[str] | None = None,
+        resumed_at: int | None = None,
     ) -> None:
         """Start a run, quietly and without ever asking for input.
 
@@ -116,6 +133,10 @@ class WandbMonitor:
             config: The options of the run.
             project: The W&B project.
             folder: W&B keeps its files in `<folder>/wandb`; the working directory (or WANDB_DIR) when not given.
+            memory: A file that remembers which W&B run it was: where it exists, that run goes on.
+            resumed_at: The step of the checkpoint that a run goes on from. What W&B holds beyond it is cut where it
+                was logged offline and not synced yet. What W&B's server has, or a synced file, cannot be taken back: it
+                stays, and logging goes on behind it.
 
         Raises:
             ValueError: As `check_wandb`.
@@ -125,14 +146,23 @@ class WandbMonitor:
 
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        settings = wandb.Settings(silent=True, console='off', disable_git=True, save_code=False)
+        known = _read_memory(memory)
+        self._known_step = -1  # what W&B has up to here is not logged again
+        if resumed_at is not None:
+            self._known_step = max([resumed_at, *(cut_offline_log(path, resumed_at) for path in known['files'])])
         self.run: Any = wandb.init(
             project=project,
             name=name,
             config=dict(config),
             dir=None if folder is None else str(folder),
-            settings=settings,
+            id=known['id'],
+            resume='allow' if known['id'] else None,
+            settings=_wandb_settings(),
         )
+        if resumed_at is not None:
+            self._known_step = max(self._known_step, getattr(self.run, 'starting_step', 0) - 1)
+        if memory is not None:
+            _write_memory(memory, self.run, known['files'])
         self._error: BaseException | None = None
         self._waiting: queue.Queue[tuple[int, dict[str, float]] | None] = queue.Queue(QUEUE_SIZE)
         self._thread: threading.Thread | None = threading.Thread(target=self._log, name='wandb', daemon=True)
@@ -145,7 +175,8 @@ class WandbMonitor:
             RuntimeError: If logging an earlier step failed.
         """
         self._check()
-        self._waiting.put((int(step), dict(metrics)))
+        if step > self._known_step:
+            self._waiting.put((int(step), dict(metrics)))
 
     def close(self) -> None:
         """Log what waits and finish the run. Closing again does nothing.
@@ -167,13 +198,38 @@ class WandbMonitor:
             if self._error is None:
                 step, metrics = item
                 try:
-                    self.run.log(metrics, step=step)
+                    self.run.log(metrics, step=step, commit=True)  # not only with the next one
                 except BaseException as error:
                     self._error = error
 
     def _check(self) -> None:
         if self._error is not None:
             raise RuntimeError(f'W&B could not log a metric: {self._error}') from self._error
+
+
+def _wandb_settings() -> Any:
+    import wandb
+
+    options: dict[str, Any] = {'silent': True, 'console': 'off', 'disable_git': True, 'save_code': False}
+    flushing = 'x_transaction_log_flush_interval'  # newer versions have it
+    if flushing in getattr(wandb.Settings, 'model_fields', {}):
+        options[flushing] = WANDB_FLUSH_SECONDS
+    return wandb.Settings(**options)
+
+
+def _read_memory(path: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return a W&B run's id, None where there is none, and its files of what was logged offline."""
+    try:
+        known = json.loads(Path(path).read_bytes()) if path is not None else {}
+        return {'id': str(known['id']), 'files': [str(file) for file in known['files']]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {'id': None, 'files': []}
+
+
+def _write_memory(path: str | os.PathLike[str], run: Any, files: list[str]) -> None:
+    file = str(run.settings.sync_file)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({'id': run.id, 'files': [*files, file]}))
 
 
 def check_wandb() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class OffPolicy(Replaying):
         super().__init__(envs, **options)
         self._given_buffer = given[0] if len(given) == 1 else None
         self._experienced = False
+        self._told: bool | None = None  # of a double: whether the buffer is ready
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
@@ -75,7 +76,19 @@ class OffPolicy(Replaying):
     @property
     def warming_up(self) -> bool:
         """Whether the buffer of an agent that has not learned yet is being filled."""
-        return not (self._experienced or self.buffer.ready)
+        return not (self._experienced or (self.buffer.ready if self._told is None else self._told))
+
+    def double(self) -> Self:
+        """Return who collects in another thread, and is told whether the buffer is ready."""
+        told = self.buffer.ready  # makes the buffer, too, which both have
+        double = super().double()
+        double._told = told
+        return double
+
+    def follow(self, learner: Self) -> None:
+        """Let a double take over what acting needs to know of the one who learns, while it is idle."""
+        super().follow(learner)
+        self._told = learner.buffer.ready
 
     @property
     def priority_alpha(self) -> float | None:

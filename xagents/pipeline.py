@@ -280,9 +280,20 @@ class Recipe:
         """Use another class of contexts."""
         return Recipe(self._stages, context)
 
-    def stream(self, source: Iterator[Context]) -> Generator[Context, None, None]:
-        """Return the stream of `source` through all stages."""
-        return compose(source, self.stages)
+    def stream(self, first: Context, collected: bool = False) -> Generator[Context, None, None]:
+        """Return the stream through all stages.
+
+        Args:
+            first: the context that the last iteration left, or a new one.
+            collected: whether `first` is an iteration that was collected before, and is still to be learned from.
+        """
+        if not collected:
+            return compose(source(first), self.stages)
+        joins = next((name for name in ('overlap', 'checkpoint') if name in self.names), None)
+        index = self._index(joins or 'collect') + (joins is None)
+        stages = list(self.stages)
+        stages.insert(index, preceded_by(first))
+        return compose(source(first), stages)
 
     def _insert(self, index: int, stage: Stage, name: str | None) -> Recipe:
         name = name or str(getattr(stage, '__name__', type(stage).__name__))
@@ -309,8 +320,18 @@ def source(first: Context) -> Iterator[Context]:
     Args:
         first: the context that the last iteration left, or a new one.
     """
-    ctx = first.renew()
-    yield ctx
+    ctx = first
     while not ctx.stop:
         ctx = ctx.renew()
         yield ctx
+
+
+def preceded_by(first: Context) -> Stage:
+    """Let a context go before those of the stream."""
+
+    @stage
+    def preceded(stream: Stream) -> Iterator[Context]:
+        yield first
+        yield from stream
+
+    return preceded

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from xagents.groups import average as average_of
+from xagents.groups import bootstrap_interval
 from xagents.history import read_history, replacing
+from xagents.options import OptionError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +29,15 @@ Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 BENCHMARKS = ('step', 'time')
 TIME_UNITS = {'second': 1.0, 'minute': 60.0, 'hour': 3600.0, 'day': 86400.0}
-SHADES = {'se': ' ± standard error', 'std': ' ± standard deviation', 'range': ', range', 'none': ''}
+SHADES = {
+    'se': ' ± standard error',
+    'std': ' ± standard deviation',
+    'ci': ', 95 % confidence interval',
+    'range': ', range',
+    'none': '',
+}
+MEAN_SHADES = ('se', 'std')  # what describes a mean alone
+AVERAGES = {'mean': 'mean of {}', 'iqm': 'interquartile mean of {}', 'both': '{} runs'}
 FORMATS = ('png', 'svg', 'pdf')
 # Okabe and Ito's colours, which most colour-blind people tell apart; the yellow is left out, it is too light for lines.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
@@ -45,13 +56,14 @@ def plot_history(
     time_unit: str = 'hour',
     *,
     smooth: int = 1,
-    shade: str = 'se',
+    shade: str | None = None,
+    average: str = 'mean',
     ax: Axes | None = None,
 ) -> Axes:
     """Draw one column of one or more histories over steps or time.
 
     Histories under the same label are drawn as one: each is interpolated linearly onto a common grid over the range
-    that all of them cover, and their mean is drawn with a shaded interval around it.
+    that all of them cover, and their average is drawn with a shaded interval around it.
 
     Args:
         paths: A history or several: paths of parquet files or DataFrames.
@@ -62,8 +74,12 @@ def plot_history(
         history_interval: Draw every so many rows.
         time_unit: 'second', 'minute', 'hour', 'day', or 'auto' for one that suits the longest history.
         smooth: Episodes that a moving mean is taken over before anything else; 1 draws the column itself.
-        shade: The interval around a mean of several: 'se' (± one standard error of the mean), 'std' (± one standard
-            deviation), 'range' (from the least to the greatest) or 'none'.
+        shade: The interval around an average of several: 'se' (± one standard error of the mean), 'std' (± one
+            standard deviation), 'ci' (95 % confidence interval of the average, by a percentile bootstrap over the
+            histories that draws the same each time), 'range' (from the least to the greatest) or 'none'. When not
+            given, 'se' around a mean and 'ci' around an interquartile mean, which the first two do not describe.
+        average: 'mean', 'iqm' (the interquartile mean: of the middle half; Agarwal et al. 2021, arXiv:2108.13264), or
+            'both' (the mean is a dashed line beside it).
         ax: Where to draw. When not given, the current figure if nothing is in it yet, else a new one.
 
     Returns:
@@ -76,7 +92,7 @@ def plot_history(
     histories = _as_list(paths)
     _check_choice('benchmark', benchmark, BENCHMARKS)
     _check_choice('time_unit', time_unit, (*TIME_UNITS, 'auto'))
-    _check_choice('shade', shade, tuple(SHADES))
+    shade = _check_shade(shade, average)
     _check_positive('history_interval', history_interval)
     _check_positive('smooth', smooth)
     labels = _labels(histories, agents)
@@ -96,13 +112,15 @@ def plot_history(
     if ax is None:
         ax = _new_axes()
     for index, (label, x, values) in enumerate(drawings):
-        _draw(ax, label, x, values, shade, COLOURS[index % len(COLOURS)])
+        _draw(ax, label, x, values, shade, average, COLOURS[index % len(COLOURS)])
+    if average == 'both' and any(len(values) > 1 for _, _, values in drawings):
+        _explain_lines(ax, shade)
     _decorate(ax, x_label, plot.replace('_', ' '), env)
     return ax
 
 
 def save_plot(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[str | os.PathLike[str]] = (),
     labels: Sequence[str] | None = None,
     by: str = 'step',
     out: str | os.PathLike[str] = 'plot.png',
@@ -112,21 +130,26 @@ def save_plot(
     smooth: int = 1,
     history_interval: int = 1,
     time_unit: str = 'auto',
-    shade: str = 'se',
+    shade: str | None = None,
+    average: str | None = None,
+    run_dirs: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Path:
     """Draw histories into a picture file, atomically and without a display.
 
     Args:
         paths: Parquet files.
-        labels: One for each of them; the names of the files when not given.
+        labels: One for each of them and of `run_dirs`, in this order; the names of the files and the agents of the
+            runs when not given.
         by: 'step' or 'time'.
         out: The picture; its ending (.png, .svg or .pdf) says the format.
-        plot: The column that is drawn.
-        env: The title.
+        plot: The column that is drawn; of runs also one of their metrics.
+        env: The title; the environment of the runs when not given, where it is one.
         smooth: Episodes that a moving mean is taken over.
         history_interval: Draw every so many rows.
         time_unit: 'second', 'minute', 'hour', 'day' or 'auto'.
-        shade: The interval around a mean of several histories: 'se', 'std', 'range' or 'none'.
+        shade: The interval around an average of several, as `plot_history` says.
+        average: 'mean', 'iqm' or 'both'; when not given, both where a group of runs is drawn and the mean otherwise.
+        run_dirs: Run folders, and groups of them, which are a curve for each setting (see `run_curves`).
 
     Returns:
         The path of the picture.
@@ -142,8 +165,21 @@ def save_plot(
     if not target.parent.is_dir():
         raise ValueError(f"--out '{out}': the folder '{target.parent}' does not exist")
     _check_choice('--by', by, BENCHMARKS)
-    if labels is not None and len(labels) != len(paths):
-        raise ValueError(f'--labels must be as many as the histories: got {len(labels)} for {len(paths)}')
+    paths, run_dirs = list(paths), list(run_dirs or ())
+    if labels is not None and len(labels) != len(paths) + len(run_dirs):
+        what = 'histories and runs' if run_dirs else 'histories'
+        raise ValueError(f'--labels must be as many as the {what}: got {len(labels)} for {len(paths) + len(run_dirs)}')
+    histories: list[History] = [*paths]
+    if run_dirs:
+        from xagents.run_curves import run_curves
+
+        runs = run_curves(run_dirs, plot, None if labels is None else labels[len(paths) :])
+        labels = _labels_beside(histories, runs.labels) if labels is None else list(labels[: len(paths)])
+        labels += runs.labels
+        histories += runs.frames
+        env = env if env is not None or paths else runs.env
+        if runs.grouped and shade not in MEAN_SHADES:
+            average = average or 'both'
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -151,9 +187,11 @@ def save_plot(
     # Without pyplot: no window system is asked for and no figure of the user's session is touched.
     figure = Figure(figsize=(8, 4.5), layout='constrained')
     FigureCanvasAgg(figure)
-    plot_history(
-        paths, labels, env, plot, by, history_interval, time_unit, smooth=smooth, shade=shade, ax=figure.subplots()
-    )
+    drawn: dict[str, Any] = {'smooth': smooth, 'shade': shade, 'average': average or 'mean', 'ax': figure.subplots()}
+    try:
+        plot_history(histories, labels, env, plot, by, history_interval, time_unit, **drawn)
+    except OptionError as error:  # on the command line the column has a name of its own
+        raise OptionError('column' if error.name == 'plot' else error.name, error.problem) from error
     picture = io.BytesIO()
     figure.savefig(picture, format=file_format, dpi=160)
     with replacing(target) as temporary:
@@ -190,6 +228,12 @@ def _labels(histories: list[History], agents: str | Sequence[str] | None) -> lis
     ]
 
 
+def _labels_beside(histories: list[History], others: Sequence[str]) -> list[str]:
+    """Labels of files, told apart from those of runs, with which they are not to be averaged."""
+    labels = _labels(histories, None)
+    return [f'{label} ({path})' if label in others else label for label, path in zip(labels, histories, strict=True)]
+
+
 def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: int) -> Curve:
     """Column `plot` of a history over `benchmark`, ascending, without what is not finite."""
     frame: pd.DataFrame
@@ -201,7 +245,9 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
         if column not in frame.columns:
             names = [str(known) for known in frame.columns]
             nearest = _did_you_mean(column, names)
-            raise ValueError(f"{argument}='{column}': {name} has no such column, but {', '.join(names)}{nearest}")
+            raise OptionError(
+                argument, f"got '{column}', but {name} has no such column, but {', '.join(names)}{nearest}"
+            )
     if len(frame) == 0:
         raise ValueError(f'{name} has no rows yet')
     try:
@@ -237,22 +283,36 @@ def _on_common_grid(label: str, members: list[Curve]) -> tuple[np.ndarray, np.nd
     return grid, np.stack(rows)
 
 
-def _draw(ax: Axes, label: str, x: np.ndarray, values: np.ndarray, shade: str, colour: str) -> None:
-    """Draw one curve, or the mean of M with its interval: `x` [G], `values` [M, G]."""
-    mean = values.mean(axis=0)
+def _draw(ax: Axes, label: str, x: np.ndarray, values: np.ndarray, shade: str, average: str, colour: str) -> None:
+    """Draw one curve, or the average of M with its interval: `x` [G], `values` [M, G]."""
+    centre = values[0]
     if len(values) > 1:
-        label = f'{label} (mean of {len(values)}{SHADES[shade]})'
-        low, high = _interval(values, shade)
+        kind = 'mean' if average == 'mean' else 'iqm'
+        centre = average_of(values, kind)
+        label = f'{label} ({AVERAGES[average].format(len(values))}{SHADES[shade] if average != "both" else ""})'
         if shade != 'none':
+            low, high = _interval(values, shade, kind)
             ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        if average == 'both':
+            ax.plot(x, values.mean(axis=0), color=colour, linewidth=1, linestyle='--')
     # A history of one episode would be an invisible line.
-    ax.plot(x, mean, color=colour, linewidth=1.6, label=label, marker='o' if len(x) == 1 else None)
+    ax.plot(x, centre, color=colour, linewidth=1.6, label=label, marker='o' if len(x) == 1 else None)
 
 
-def _interval(values: np.ndarray, shade: str) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper edge, [G] each, of the interval around the mean of `values` [M, G]."""
+def _explain_lines(ax: Axes, shade: str) -> None:
+    """Say in the legend, in grey, what is drawn of each label."""
+    ax.plot([], [], color='0.4', linewidth=1.6, label='interquartile mean')
+    ax.plot([], [], color='0.4', linewidth=1, linestyle='--', label='mean')
+    if shade != 'none':
+        ax.fill_between([], [], [], color='0.4', alpha=0.2, linewidth=0, label=SHADES[shade].strip(', '))
+
+
+def _interval(values: np.ndarray, shade: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper edge, [G] each, of the interval around the average of `values` [M, G]."""
     if shade == 'range':
         return values.min(axis=0), values.max(axis=0)
+    if shade == 'ci':
+        return bootstrap_interval(values, kind)
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
     if shade == 'se':
         spread = spread / np.sqrt(len(values))
@@ -310,6 +370,19 @@ def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         nearest = _did_you_mean(str(value), choices)
         raise ValueError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, got '{value}'{nearest}")
+
+
+def _check_shade(shade: str | None, average: str) -> str:
+    """Return the interval that is drawn around an average."""
+    _check_choice('average', average, tuple(AVERAGES))
+    if shade is None:
+        return 'se' if average == 'mean' else 'ci'
+    _check_choice('shade', shade, tuple(SHADES))
+    if average != 'mean' and shade in MEAN_SHADES:
+        raise OptionError(
+            'shade', f"got {shade}, which is about a mean, admits ci, range or none with average '{average}'"
+        )
+    return shade
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from xagents.options import OptionError
-from xagents.ring import TERMINATED, TRUNCATED, Ring
+from xagents.ring import TERMINATED, TRUNCATED, Buffer, Ring
 from xagents.ring import memory_needed as memory_needed
 from xagents.sum_tree import SumTree
 
@@ -17,7 +18,7 @@ REDRAWS = 16
 Scale = Callable[[np.ndarray], np.ndarray]
 
 
-class ReplayBuffer:
+class ReplayBuffer(Buffer):
     """Keeps the newest transitions of N environments and draws batches of them.
 
     The arrays are made at the first `add`, by the shapes that come. Sampling is uniform over all transitions that can
@@ -57,9 +58,8 @@ class ReplayBuffer:
         stack: int = 1,
         alpha: float | None = None,
     ):
-        self.max_size, self.batch_size = max_size, batch_size
-        self.initial_size = max_size if initial_size is None else initial_size
-        self._ring: Ring | None = None
+        super().__init__(max_size, initial_size)
+        self.batch_size = batch_size
         self.configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
 
     def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
@@ -83,35 +83,10 @@ class ReplayBuffer:
         self._discounts = np.where(flags & TERMINATED, 0.0, gamma).astype(np.float32)
 
     def _check(self) -> None:
-        sizes = {'buffer_initial_size': self.initial_size, 'buffer_batch_size': self.batch_size}
-        counts = {'buffer_max_size': self.max_size, **sizes, 'n_step': self.n_step, 'frame_stack': self.stack}
-        for name, value in counts.items():
-            least = 0 if name == 'buffer_initial_size' else 1
-            if value < least:
-                raise OptionError(name, f'got {value}, admits a whole number at least {least}')
-        for name, value in sizes.items():
-            if value > self.max_size:
-                raise OptionError(name, f'got {value}, admits at most buffer_max_size, {self.max_size}')
+        self._check_sizes({'buffer_batch_size': self.batch_size, 'n_step': self.n_step}, ['buffer_batch_size'])
         for name, share in (('gamma', self.gamma), ('priority_alpha', self.alpha or 0.0)):
             if not 0 <= share <= 1:
                 raise OptionError(name, f'got {share}, admits a number at least 0 and at most 1')
-
-    @property
-    def stored(self) -> int:
-        """Valid transitions added since the start, overwritten ones included."""
-        return self._ring.stored if self._ring else 0
-
-    def __len__(self) -> int:
-        """Transitions that can be sampled."""
-        return self._ring.count if self._ring else 0
-
-    @property
-    def ready(self) -> bool:
-        """Whether enough was stored and something can be sampled."""
-        ring = self._ring
-        if not ring or not ring.count:
-            return False
-        return ring.stored >= self.needed
 
     @property
     def needed(self) -> int:
@@ -136,8 +111,16 @@ class ReplayBuffer:
             OptionError: where the buffer has no room for a transition of each environment.
         """
         if self._ring is None:
-            self._ring = Ring(self.max_size, batch, self.stack, self.alpha is not None)
+            self._ring = self.make_ring(batch)
         self._ring.add(batch)
+
+    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+        """Return an empty ring for batches like this one."""
+        return Ring(self.max_size, like, self.stack, self.alpha is not None)
+
+    def kind(self) -> dict[str, Any]:
+        """Return the options that decide what is kept of a transition."""
+        return {'frame_stack': self.stack, 'prioritized': self.alpha is not None}
 
     def sample(
         self,
@@ -271,26 +254,6 @@ class ReplayBuffer:
             priorities = (errors + PRIORITY_EPSILON) ** self.alpha
             ring.new_priority = max(ring.new_priority, float(priorities.max()))
             ring.priorities.set(rows, priorities)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Return the content as arrays by name; large ones are the buffer's own: write them before the next `add`."""
-        return self._ring.state() if self._ring else {}
-
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` of a buffer with the same options returned.
-
-        Raises:
-            ValueError: if it was a buffer of another size or kind.
-        """
-        self._outputs, self._flat_outputs, self._ring = {}, {}, None
-        if 'observations' not in state:
-            return
-        frames = state['observations']
-        shape = (0, *frames.shape[1:], *([self.stack] if self.stack > 1 else []))
-        like = {'observations': np.empty(shape, frames.dtype), 'actions': state['actions']}
-        ring = Ring(self.max_size, like, self.stack, self.alpha is not None)
-        ring.load(state)
-        self._ring = ring
 
 
 def _draw(ring: Ring, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from xagents.console import bottleneck, number, status_line
+from xagents.console import Console, bottleneck, number
 from xagents.pipeline import Context, Stage, Stream, stage
 
 if TYPE_CHECKING:
@@ -17,29 +19,69 @@ MONITOR_SECONDS = 0.2
 SECONDS_FOR_A_HINT = 2.0
 
 
+def begin(agent: BaseAgent) -> Console:
+    """Return the console of a run that begins, which has said what run it is."""
+    run = agent.run
+    console = Console(run.quiet, run.max_steps, run.log_format, run.display_precision)
+    console.start(
+        {
+            'agent': type(agent).__name__.lower(),
+            'env': agent.envs.id,
+            'seed': agent.options.seed,
+            'options': settings(agent),
+        }
+    )
+    return console
+
+
+def end(agent: BaseAgent, error: BaseException | None = None) -> None:
+    """Let the console say why the run ended; people are told of an error elsewhere, machines here, too."""
+    ctx = agent.context
+    facts = {
+        'why': 'failed' if error else agent.stopped,
+        'steps': ctx.steps,
+        'mean_reward': ctx.mean_reward,
+        'best_reward': ctx.best_reward,
+        'seconds': ctx.seconds,
+    }
+    if error:
+        facts['error'] = f'{type(error).__name__}: {error}'
+    agent.console.close('' if error else closing_line(agent), facts)
+
+
+def settings(agent: BaseAgent) -> dict[str, Any]:
+    """Return every option of a run by name, those of its agent and those of its process."""
+    return {**agent.run_record(), 'run_dir': agent.run.run_dir}
+
+
 def history(agent: BaseAgent) -> Stage:
-    """Write one row an episode to `history_checkpoint`."""
+    """Write one row an episode to the history."""
 
     @stage
     def history(stream: Stream) -> Iterator[Context]:
-        if not agent.run.history_checkpoint:
+        path = agent.run.history_path
+        if not path:
             yield from stream
             return
         from xagents.history import HistoryWriter
 
-        writer = HistoryWriter(agent.run.history_checkpoint, resume=agent.context.iteration > 0)
+        writer = HistoryWriter(path, resume=_goes_on(agent))
         if writer.renamed:
             agent.console.say(f'The history that was there is now {writer.renamed}')
-        means = _RunningMean(agent.options.reward_buffer_size, list(agent.total_rewards))
+        mean = RunningMean(agent.options.reward_buffer_size, agent.total_rewards)
+        resumed = agent.resumed_at
+        if resumed is not None:
+            writer.cut(resumed)
         # best weights may be older than the history they are continued with
         steps = max((writer.last_step or 0) - agent.context.steps, 0)
-        seconds = max((writer.last_time or 0.0) - agent.context.seconds, 0.0)
+        seconds = max((writer.last_time or 0.0) - agent.context.seconds, 0.0) if resumed is None else 0.0
+        agent.writers.append(writer)
         try:
             for ctx in stream:
                 # the best of the checks so far; this iteration's episodes came before its own check
                 known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
                 if ctx.episodes:
-                    rows = [(means(e.reward), known, e.reward, e.step + steps, e.time + seconds) for e in ctx.episodes]
+                    rows = [(mean(e.reward), known, e.reward, e.step + steps, e.time + seconds) for e in ctx.episodes]
                     writer.append(rows)
                 yield ctx
         finally:
@@ -48,26 +90,43 @@ def history(agent: BaseAgent) -> Stage:
     return history
 
 
-class _RunningMean:
-    """The mean of the last rewards, in constant time; summed anew now and then against rounding."""
+def _goes_on(agent: BaseAgent) -> bool:
+    """Return whether the files that are there are this run's; one that resumes may have had no checkpoint yet."""
+    return agent.context.iteration > 0 or agent.resumed_at is not None
 
-    def __init__(self, size: int, rewards: list[float]):
-        self.size = size
-        self.rewards = list(rewards)[-size:]
-        self._sum = math.fsum(self.rewards)
-        self._next = 0
+
+class RunningMean:
+    """The mean of the last `size` rewards.
+
+    It depends on them alone and not on how they came, as that of a running sum would by rounding: a run that was
+    resumed writes the same bits. Adding up 100 takes 8 µs.
+    """
+
+    def __init__(self, size: int, rewards: Iterable[float]):
+        self._rewards = deque(rewards, maxlen=size)
 
     def __call__(self, reward: float) -> float:
-        if len(self.rewards) < self.size:
-            self.rewards.append(reward)
-        else:
-            self._sum -= self.rewards[self._next]
-            self.rewards[self._next] = reward
-            self._next = (self._next + 1) % self.size
-        self._sum += reward
-        if self._next == 0:
-            self._sum = math.fsum(self.rewards)
-        return self._sum / len(self.rewards)
+        """Add a reward and return the mean; NaN where there is none."""
+        self._rewards.append(reward)
+        try:
+            return math.fsum(self._rewards) / len(self._rewards)
+        except (ValueError, OverflowError):  # inf beside -inf, or beyond all numbers
+            return math.nan
+
+
+def record(agent: BaseAgent) -> Stage:
+    """Write the log to the run folder's file of metrics."""
+
+    def make() -> Any:
+        from xagents.metrics_file import MetricsWriter
+
+        writer = MetricsWriter(agent.run.metrics_path or '', resume=_goes_on(agent))
+        if agent.resumed_at is not None:
+            writer.cut(agent.resumed_at)
+        agent.writers.append(writer)
+        return writer
+
+    return _monitor(lambda: agent.run.metrics_path, make)
 
 
 def metrics(agent: BaseAgent) -> Stage:
@@ -97,24 +156,12 @@ def console(agent: BaseAgent) -> Stage:
 
     @stage
     def console(stream: Stream) -> Iterator[Context]:
-        run, screen = agent.run, agent.console
-        spent: dict[str, float] = {}
-        total = 0.0
-        before: float | None = None
-        learned = False
+        run, screen, phases = agent.run, agent.console, _Phases(agent)
         old_best: float | None = None
         told = False
         try:
             for ctx in stream:
-                now = time.perf_counter()
-                compiled = 'seconds/learn' in ctx.logs and not learned  # the first time that something is learned
-                learned = learned or compiled
-                if before is not None and not compiled:
-                    total += now - before
-                    for name in ('env', 'act', 'replay', 'learn'):
-                        if f'seconds/{name}' in ctx.logs:
-                            spent[name] = spent.get(name, 0.0) + ctx.logs[f'seconds/{name}']
-                before = now
+                phases.add(ctx.logs)
                 if ctx.new_best is not None and old_best is None:
                     old_best = ctx.new_best
                 for message in ctx.messages:
@@ -123,7 +170,7 @@ def console(agent: BaseAgent) -> Stage:
                     screen.event(best_line(old_best, ctx.best_reward, run.display_precision))
                     old_best, told = None, True  # the next line says how the run stands
                 elif (ctx.checked or ctx.note or screen.bar or screen.silent) and screen.due():
-                    screen.status(status_line(ctx, run.display_precision), ctx.steps)
+                    screen.status(ctx)
                     told = False
                 yield ctx
                 if ctx.stop and old_best is not None:  # before what is said of the end
@@ -133,11 +180,39 @@ def console(agent: BaseAgent) -> Stage:
             screen.stop()
             if old_best is not None:
                 screen.say(best_line(old_best, agent.context.best_reward, run.display_precision))
-            spent['rest'] = max(total - sum(spent.values()), 0.0)
-            if sum(spent.values()) > SECONDS_FOR_A_HINT:
-                screen.say(bottleneck(spent))
+            screen.say(phases.line())
 
     return console
+
+
+class _Phases:
+    """Adds up where the time went, without the iteration that compiles: the first one that learns."""
+
+    def __init__(self, agent: BaseAgent):
+        self._agent = agent
+        self._spent: dict[str, float] = {}
+        self._total = 0.0
+        self._before: float | None = None
+        self._learned = False
+
+    def add(self, logs: dict[str, float]) -> None:
+        """Add an iteration's."""
+        now = time.perf_counter() - self._agent.paused  # a user's own loop is none of it
+        compiled = 'seconds/learn' in logs and not self._learned
+        self._learned = self._learned or compiled
+        if self._before is not None and not compiled:
+            self._total += now - self._before
+            for name in ('env', 'act', 'replay', 'learn', 'wait'):
+                if f'seconds/{name}' in logs:
+                    self._spent[name] = self._spent.get(name, 0.0) + logs[f'seconds/{name}']
+        self._before = now
+
+    def line(self) -> str:
+        """Return what is said at the end; nothing of a short run."""
+        if self._total <= SECONDS_FOR_A_HINT:
+            return ''
+        agent = self._agent
+        return bottleneck(self._spent, self._total, not agent.NO_OVERLAP and (os.cpu_count() or 1) > 1)
 
 
 def best_line(old: float, new: float, precision: int) -> str:
@@ -146,23 +221,30 @@ def best_line(old: float, new: float, precision: int) -> str:
 
 
 def tensorboard(agent: BaseAgent) -> Stage:
-    """Write the log to `--tensorboard`."""
+    """Write the log as TensorBoard's events."""
 
     def make() -> Any:
         from xagents.monitors import TensorBoardMonitor
 
-        return TensorBoardMonitor(agent.run.tensorboard or '')
+        resumed = agent.resumed_at
+        monitor = TensorBoardMonitor(agent.run.events_folder or '', None if resumed is None else resumed + 1)
+        agent.writers.append(monitor)
+        return monitor
 
-    return _monitor(lambda: agent.run.tensorboard, make)
+    return _monitor(lambda: agent.run.events_folder, make)
 
 
 def wandb(agent: BaseAgent) -> Stage:
-    """Send the log to the Weights & Biases run `--monitor-session`."""
+    """Send the log to the Weights & Biases run `--monitor-session`; a run folder remembers which one that is."""
 
     def make() -> Any:
         from xagents.monitors import WandbMonitor
 
-        return WandbMonitor(agent.run.monitor_session or '', agent.options_record())
+        run = agent.run
+        config = {'agent': type(agent).__name__.lower(), **settings(agent)}
+        return WandbMonitor(
+            run.monitor_session or '', config, memory=run.place('wandb.json'), resumed_at=agent.resumed_at
+        )
 
     return _monitor(lambda: agent.run.monitor_session, make)
 

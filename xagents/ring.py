@@ -4,11 +4,16 @@ A ring of `rows` rows x N environments, time-major. Row t holds an observation, 
 its flags. The next observation of row t is the observation of row t + 1: an episode's last observation has a row of its
 own, which only reset the environment. The newest observation stands in the row where the next addition begins, the
 head. A flat row is row * N + environment; one that cannot be sampled has no flag at all.
+
+Rows are also counted since the start: the k-th stands in row k % rows until the (k + rows)-th takes its place. Once it
+is added, a row stays as it is, but for its flags, and for the newest observation, which another one takes the place of
+when an environment begins anew.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -38,8 +43,7 @@ class Ring:
         columns: names of the further columns.
         stored: valid transitions added since the start.
         count: transitions that can be sampled.
-        used: rows written so far; those beyond were never.
-        head: the row of the newest observation, where the next addition begins.
+        position: rows added since the start, so that the newest observation is in the position-th.
         priorities: the tree in which each transition gets `new_priority` when it comes, and 0 when it is forgotten.
         new_priority: the largest priority so far.
 
@@ -77,9 +81,24 @@ class Ring:
         self.rows = len(self.arrays['flags'])
         self.priorities = SumTree(self.rows * self.n_envs) if prioritized else None
         self.new_priority = 1.0
-        self.stored = self.count = self.used = self.head = 0
+        self.stored = self.count = self.position = 0
         self._newest = b''  # the observations in the head, whole
         self._unknown = np.zeros(self.n_envs, bool)  # whether a stack in the head holds frames that were never seen
+
+    @property
+    def head(self) -> int:
+        """The row of the newest observation, where the next addition begins."""
+        return self.position % self.rows
+
+    @property
+    def used(self) -> int:
+        """Rows written so far, the head included; those beyond were never."""
+        return min(self.position + 1, self.rows)
+
+    @property
+    def oldest(self) -> int:
+        """The number, counted since the start, of the oldest row that is held; `position` is that of the newest."""
+        return self.position + 1 - self.used
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
         """Copy a batch into the ring; of more than it holds, the newest. See `ReplayBuffer.add`."""
@@ -108,8 +127,7 @@ class Ring:
         self.arrays['observations'][after] = frames[skipped + 1 :]
         if restarted.size or skipped:
             self.arrays['observations'][start] = frames[skipped]
-        self.used = max(self.used, min(start + steps + 1, self.rows))
-        self.head = (start + steps) % self.rows
+        self.position += len(flags) - 1
         if self.stack > 1:
             self.arrays['ages'][start] = ages[skipped]
             self.arrays['ages'][after] = ages[skipped + 1 :]
@@ -209,32 +227,123 @@ class Ring:
 
     # keeping
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Return the content as arrays; those of the ring are its own, so write them before anything is added."""
-        counters = [self.rows, self.stack, self.stored, self.count, self.used, self.head]
-        state = {name: array[: self.used] for name, array in self.arrays.items()}
-        if self.priorities is not None:
-            state['priorities'] = self.priorities.leaves[: self.used * self.n_envs]
-        state |= {'counters': np.array(counters, np.int64), 'new_priority': np.array(self.new_priority)}
-        return state | {'newest': np.frombuffer(self._newest, np.uint8), 'unknown': self._unknown.copy()}
+    def read_rows(self, first: int, stop: int) -> dict[str, np.ndarray]:
+        """Return the rows from `first` to before `stop`, counted since the start, of all arrays but the flags.
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` returned.
+        They may be the ring's own: use them before anything is added.
+        """
+        span = self._span(first % self.rows, stop - first)
+        return {name: array[span] for name, array in self.arrays.items() if name != 'flags'}
+
+    def write_rows(self, first: int, rows: Mapping[str, np.ndarray]) -> None:
+        """Put back what `read_rows` returned, the first of them being the row `first`."""
+        for name, array in rows.items():
+            self.arrays[name][self._span(first % self.rows, len(array))] = array
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the rest: copies of what may change in any row, and numbers as JSON holds them."""
+        arrays = {'flags': self.arrays['flags'][: self.used].copy(), 'unknown': self._unknown.copy()}
+        arrays['newest'] = np.frombuffer(self._newest, np.uint8)
+        if self.priorities is not None:
+            arrays['priorities'] = self.priorities.leaves[: self.used * self.n_envs].copy()
+        return arrays, {name: getattr(self, name) for name in _COUNTERS}
+
+    def load(self, arrays: Mapping[str, np.ndarray], counters: Mapping[str, Any]) -> None:
+        """Take over what `state` of a ring of the same size returned; its rows are to be written, too."""
+        for name in _COUNTERS:
+            setattr(self, name, counters[name])
+        self.arrays['flags'][: self.used] = arrays['flags']
+        self.count = int(np.count_nonzero(arrays['flags']))
+        self._newest, self._unknown = np.asarray(arrays['newest']).tobytes(), np.array(arrays['unknown'], bool)
+        if self.priorities is not None:
+            self.priorities.set_span(0, arrays['priorities'])
+
+    def columns_like(self) -> dict[str, tuple[list[int], str]]:
+        """Return shape, [N, …], and dtype of the columns of a batch that such a ring is for, as JSON holds them."""
+        arrays = {name: self.arrays[name] for name in ('observations', 'actions', *self.columns)}
+        shapes = {name: array.shape[1:] for name, array in arrays.items()} | {'observations': self.shape}
+        return {name: (list(shapes[name]), array.dtype.str) for name, array in arrays.items()}
+
+
+_COUNTERS = ('position', 'stored', 'new_priority')
+
+
+class Buffer(ABC):
+    """A ring that is made at the first addition, by the shapes that come; what can be drawn is up to subclasses.
+
+    Attributes:
+        max_size: transitions over all environments.
+        initial_size: how many valid ones must have been stored before it is ready, `max_size` when not given.
+        stack: frames of an observation.
+    """
+
+    stack: int
+
+    def __init__(self, max_size: int, initial_size: int | None):
+        self.max_size = max_size
+        self.initial_size = max_size if initial_size is None else initial_size
+        self._ring: Ring | None = None
+
+    @property
+    def ring(self) -> Ring | None:
+        """What the transitions are kept in; None before the first addition."""
+        return self._ring
+
+    @property
+    def stored(self) -> int:
+        """Valid transitions added since the start, overwritten ones included."""
+        return self._ring.stored if self._ring else 0
+
+    def __len__(self) -> int:
+        """Valid transitions that are held now and can be drawn."""
+        return self._ring.count if self._ring else 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough was stored and something valid can be drawn."""
+        return len(self) > 0 and self.stored >= self.needed
+
+    @property
+    @abstractmethod
+    def needed(self) -> int:
+        """How many valid transitions must have been stored before it is ready; known exactly once N is."""
+
+    @abstractmethod
+    def kind(self) -> dict[str, Any]:
+        """Return the options, besides its size, that decide what is kept of a transition, as JSON holds them."""
+
+    @abstractmethod
+    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+        """Return an empty ring for batches like this one, by the buffer's options.
 
         Raises:
-            ValueError: if it is of a ring of another size or kind.
+            OptionError: where it has no room for the least.
         """
-        rows, stack, *counters = (int(counter) for counter in state['counters'])
-        kind, own = (rows, stack, 'priorities' in state), (self.rows, self.stack, self.priorities is not None)
-        if kind != own:
-            raise ValueError(f'the saved replay buffer has (rows, stack, priorities) {kind}; expected {own}')
-        self.stored, self.count, self.used, self.head = counters
-        for name, array in self.arrays.items():
-            array[: self.used] = state[name]
-        if self.priorities is not None:
-            self.priorities.set_span(0, state['priorities'])
-        self.new_priority = float(state['new_priority'])
-        self._newest, self._unknown = np.asarray(state['newest']).tobytes(), np.array(state['unknown'], bool)
+
+    def fill(self, ring: Ring) -> None:
+        """Take over the ring of another buffer with the same options.
+
+        Raises:
+            ValueError: where this one is not empty.
+        """
+        if self._ring is not None and self._ring.position:
+            raise ValueError(f'the replay buffer already holds {len(self)} transitions, admits an empty one')
+        self._ring = ring
+
+    def _check_sizes(self, further: Mapping[str, int], at_most_max: Iterable[str] = ()) -> None:
+        """Check sizes by name, those named `at_most_max` and the initial size against the largest, too.
+
+        Raises:
+            OptionError: for the first wrong one.
+        """
+        sizes = {'buffer_max_size': self.max_size, 'buffer_initial_size': self.initial_size, **further}
+        for name, value in {**sizes, 'frame_stack': self.stack}.items():
+            least = 0 if name == 'buffer_initial_size' else 1
+            if value < least:
+                raise OptionError(name, f'got {value}, admits a whole number at least {least}')
+        for name in ('buffer_initial_size', *at_most_max):
+            if sizes[name] > self.max_size:
+                raise OptionError(name, f'got {sizes[name]}, admits at most buffer_max_size, {self.max_size}')
 
 
 def layout(

@@ -9,14 +9,14 @@ import numpy as np
 
 from xagents import ring as rings
 from xagents.options import OptionError
-from xagents.ring import TERMINATED, TRUNCATED, VALID, Columns, Ring
+from xagents.ring import TERMINATED, TRUNCATED, VALID, Buffer, Columns, Ring
 
 # columns [T, N, …] that every rollout has; `observations` is [T + 1, N, *D]
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
 FLAGS = {'terminated': TERMINATED, 'truncated': TRUNCATED, 'valid': VALID}
 
 
-class RolloutBuffer:
+class RolloutBuffer(Buffer):
     """Keeps the newest rollouts of T steps x N environments and draws whole ones, uniformly.
 
     Each observation is stored once, also the one that ends a rollout and begins the next, and each frame of a stack
@@ -56,44 +56,21 @@ class RolloutBuffer:
         stack: int = 1,
         columns: Iterable[str] = ('logits',),
     ):
-        self.max_size, self.n_steps, self.stack, self.columns = max_size, n_steps, stack, tuple(columns)
-        self.initial_size = max_size if initial_size is None else initial_size
+        super().__init__(max_size, initial_size)
+        self.n_steps, self.stack, self.columns = n_steps, stack, tuple(columns)
         self._check()
-        self._ring: Ring | None = None
         self._output: dict[str, np.ndarray] = {}
 
     def _check(self) -> None:
-        sizes = {'buffer_max_size': self.max_size, 'buffer_initial_size': self.initial_size}
-        for name, value in {**sizes, 'n_steps': self.n_steps, 'frame_stack': self.stack}.items():
-            least = 0 if name == 'buffer_initial_size' else 1
-            if value < least:
-                raise OptionError(name, f'got {value}, admits a whole number at least {least}')
-        if self.initial_size > self.max_size:
-            raise OptionError(
-                'buffer_initial_size', f'got {self.initial_size}, admits at most buffer_max_size, {self.max_size}'
-            )
+        self._check_sizes({'n_steps': self.n_steps})
         for name in self.columns:
             if name in _TAKEN or self.columns.count(name) > 1:
                 raise ValueError(f'columns: got {name!r}, which is kept already; admits names of other columns')
 
     @property
-    def stored(self) -> int:
-        """Valid transitions added since the start, overwritten ones included."""
-        return self._ring.stored if self._ring else 0
-
-    def __len__(self) -> int:
-        """Valid transitions that are held now."""
-        return self._ring.count if self._ring else 0
-
-    @property
     def rollouts(self) -> int:
         """Rollouts that are held now."""
         return (self._ring.used - 1) // self.n_steps if self._ring else 0
-
-    @property
-    def ready(self) -> bool:
-        """Whether enough was stored and something valid can be drawn."""
-        return len(self) > 0 and self.stored >= self.needed
 
     @property
     def needed(self) -> int:
@@ -121,10 +98,19 @@ class RolloutBuffer:
         """
         self._check_batch(batch)
         if self._ring is None:
-            self._ring = self._make_ring(batch)
+            self._ring = self.make_ring(batch)
         self._ring.add(batch)
 
-    def _make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+    def kind(self) -> dict[str, Any]:
+        """Return the options that decide what is kept of a rollout."""
+        return {'frame_stack': self.stack, 'n_steps': self.n_steps, 'columns': list(self.columns)}
+
+    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+        """Return an empty ring for rollouts like this one.
+
+        Raises:
+            OptionError: where there is no room for one.
+        """
         size = room(self.max_size, self.n_steps, like['observations'].shape[1])
         return Ring(size, like, self.stack, prioritized=False, columns=self.columns)
 
@@ -185,35 +171,9 @@ class RolloutBuffer:
         }
         return self._output
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Return the content as arrays by name; large ones are the buffer's own: write them before the next `add`."""
-        return self._ring.state() | {'n_steps': np.array(self.n_steps)} if self._ring else {}
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` of a buffer with the same options returned.
-
-        Raises:
-            ValueError: if it was a buffer of another size or kind; this one is empty then.
-        """
-        self._output, self._ring = {}, None
-        if 'observations' not in state:
-            return
-        missing = [name for name in ('n_steps', *self.columns) if name not in state]
-        if missing or int(state['n_steps']) != self.n_steps:
-            saved = f'lacks {missing[0]}' if missing else f'has rollouts of {int(state["n_steps"])} steps'
-            own = ', '.join(('rewards', *self.columns))
-            raise ValueError(f'the saved replay buffer {saved}; expected rollouts of {self.n_steps} steps with {own}')
-        frames = state['observations']
-        shape = (0, *frames.shape[1:], *([self.stack] if self.stack > 1 else []))
-        like = {name: state[name] for name in ('actions', *self.columns)}
-        ring = self._make_ring({'observations': np.empty(shape, frames.dtype), **like})
-        ring.load(state)
-        self._ring = ring
-
-
-# names in a rollout or in a saved buffer that mean something else
-_TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages', 'n_steps'}
-_TAKEN |= {'counters', 'newest', 'new_priority', 'priorities', 'unknown'}
+# names in a rollout or in a ring that mean something else
+_TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages'}
 
 
 def room(max_size: int, n_steps: int, n_envs: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xagents.envs import Envs
+from xagents.finite import check_rollout
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
@@ -42,24 +43,33 @@ def fill(
         rollout: what `allocate` made; overwritten.
         columns: names of the columns that `choose` fills.
         choose: from t and raw encoded observations [N, *D] to the columns, the policy's `actions` among them.
+
+    Raises:
+        NotFiniteError: where observations or rewards are not finite.
     """
     envs = agent.envs
     observations = agent.get_states()
     clock = time.perf_counter
     acting, start = 0.0, clock()
-    for t in range(len(rollout['valid'])):
-        rollout['observations'][t] = observations
-        before = clock()
-        chosen = choose(t, observations)
-        for name in columns:
-            rollout[name][t] = chosen[name]
-        actions = agent.decode(chosen['actions'])
-        acting += clock() - before
-        rollout['valid'][t] = envs.valid
-        observations, rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = envs.step(actions)
-        agent.collected_steps += int(np.count_nonzero(rollout['valid'][t]))
-        agent.note_episodes(envs.pop_episodes(), clock() - start)
+    t = 0
+    try:
+        for t in range(len(rollout['valid'])):
+            rollout['observations'][t] = observations
+            before = clock()
+            chosen = choose(t, observations)
+            for name in columns:
+                rollout[name][t] = chosen[name]
+            actions = agent.decode(chosen['actions'])
+            acting += clock() - before
+            rollout['valid'][t] = envs.valid
+            observations, rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = envs.step(actions)
+            agent.collected_steps += int(np.count_nonzero(rollout['valid'][t]))
+            agent.note_episodes(envs.pop_episodes(), clock() - start)
+    except Exception:
+        check_rollout(rollout, t)  # an error after a NaN is the NaN's
+        raise
     agent.observations = observations
     rollout['observations'][-1] = observations
     agent.seconds['act'] += acting
     agent.seconds['env'] += clock() - start - acting
+    check_rollout(rollout)

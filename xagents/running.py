@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from xagents import reporting, stages
+from xagents.configuration import CONFIG
 from xagents.console import Console
+from xagents.finite import NotFiniteError
 from xagents.interruption import Interruption
 from xagents.options import OptionError
-from xagents.pipeline import Context, Recipe, source
+from xagents.overlap import InFlight
+from xagents.pipeline import Context, Recipe
+from xagents.run_folder import RunFolder
+from xagents.saving import keepers
 from xagents.settings import AgentOptions, RunOptions
+from xagents.state import State
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
@@ -30,6 +38,14 @@ class Running:
     run: RunOptions
     envs: Envs
     context: Context
+    best: State | None
+    folder: RunFolder | None
+    resumed_at: int | None
+    resume_lines: list[str]
+    writers: list[Any]
+    in_flight: InFlight | None
+    own_counters: dict[str, Any]
+    own_kept: frozenset[str]
     console: Console
     stopped: str
     paused: float
@@ -63,7 +79,10 @@ class Running:
         """
         self._close_open()
         self.prepare_run(**run)
-        stream = self._iterate(recipe or self.recipe())
+        recipe = recipe or self.recipe()
+        if self.run.overlap and 'overlap' not in recipe.names:
+            raise OptionError('overlap', 'the recipe has no such stage: make it with recipe(overlap=True)')
+        stream = self._iterate(recipe)
         self._open = weakref.ref(stream)
         return stream
 
@@ -99,10 +118,35 @@ class Running:
         if not self.context.updates:
             self.start_targets()  # their networks may have been given other weights since they were made
         stages.check_run(cast('BaseAgent', self))
+        self._choose_folder()
+
+    def _choose_folder(self) -> None:
+        """Keep the run in the folder that is asked for.
+
+        Raises:
+            OptionError: where another run is kept there.
+        """
+        path = self.run.run_dir
+        if path is None:
+            self.folder = None
+        elif self.folder is None or self.folder.path != Path(path):
+            if (Path(path) / CONFIG).exists():
+                raise OptionError(
+                    'run_dir', f'{path} holds a run already: go on with xagents train --resume {path}, or choose another'
+                )
+            self.folder = RunFolder(path, cast('BaseAgent', self))
+
+    def run_record(self) -> dict[str, Any]:
+        """Return every option of the present run by name: what makes an equal one."""
+        schedules = cast('BaseAgent', self).schedules().values()
+        length = {'schedule_steps': self.schedule_steps} if any(s.needs_length() for s in schedules) else {}
+        known = {'env': self.envs.id, 'n_envs': self.envs.n_envs}
+        return {**known, **cast('BaseAgent', self).options_record(), **length, **self.run.asdict(), 'run_dir': None}
 
     def notices(self) -> list[str]:
         """Return what a run says before it starts."""
-        return self._ineffective_said()
+        lines, self.resume_lines = self.resume_lines, []
+        return lines + self._ineffective_said()
 
     def _ineffective_said(self) -> list[str]:
         """Say once which of the given options do nothing here; other agents of the family have a use for them."""
@@ -116,21 +160,53 @@ class Running:
         return self.options.schedule_steps or self.run.max_steps
 
     def _iterate(self, recipe: Recipe) -> Generator[dict[str, float], None, None]:
-        self.console = Console(self.run.quiet, self.run.max_steps)
+        self.console = reporting.begin(cast('BaseAgent', self))
         if not self._seed_said:
             self.console.say(f'Seed: {self.options.seed}')
             self._seed_said = True
         for line in self.notices():
             self.console.say(line)
         self.refresh()
-        first = self._carried(recipe.context)
-        self.stopped = stages.why_stop(cast('BaseAgent', self), first)
+        self.context = self._carried(recipe.context)
+        self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
         if self.stopped:  # a finished run collects nothing, and opens nothing
-            self.console.close(reporting.closing_line(cast('BaseAgent', self)))
+            reporting.end(cast('BaseAgent', self))
             return
-        stream = recipe.stream(source(first))
+        with self._kept_in_folder():
+            yield from self._drain(recipe)
+
+    @contextlib.contextmanager
+    def _kept_in_folder(self) -> Iterator[None]:
+        """Let the run's folder, if it has one, know that it goes on and how it ended."""
+        self.writers = []
+        folder = self.folder
+        if folder is not None:
+            folder.begin()
+        state, why = 'failed', ''
+        try:
+            yield
+            state = 'interrupted' if self.stopped == 'interrupted' else 'finished'
+            why = self.stopped
+        except GeneratorExit:
+            state, why = 'interrupted', 'the loop was left'
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            state, why = 'interrupted', 'interrupted'
+            raise
+        except BaseException as error:
+            why = f'{type(error).__name__}: {error}'
+            raise
+        finally:
+            self.resumed_at = None
+            if folder is not None:
+                folder.ended(state, why)
+
+    def _drain(self, recipe: Recipe) -> Generator[dict[str, float], None, None]:
+        flight, self.in_flight = self.in_flight, None
+        first = self.context if flight is None else flight.onto(self.context)
+        stream = recipe.stream(first, collected=flight is not None)
         interruption = Interruption()
-        with contextlib.closing(stream):
+        with contextlib.closing(stream), self._best_saved_on_bad_numbers():
             while True:
                 with Interruption.guard() as present:
                     ctx = next(stream, None)
@@ -143,11 +219,30 @@ class Running:
                 left = time.perf_counter()
                 yield ctx.logs
                 self.paused += time.perf_counter() - left
-        self.console.close(reporting.closing_line(cast('BaseAgent', self)))
+        reporting.end(cast('BaseAgent', self))
         interruption.exit()
+
+    @contextlib.contextmanager
+    def _best_saved_on_bad_numbers(self) -> Iterator[None]:
+        """Before numbers that are not finite end the run, save what is known to be good."""
+        try:
+            yield
+        except NotFiniteError as error:
+            for place in keepers(cast('BaseAgent', self)):
+                place.save_best()
+            if self.folder is not None and self.folder.saved_steps >= 0:
+                error.saved = f'; the last good state, of step {self.folder.saved_steps}, is in {self.folder.path}'
+            elif self.run.checkpoints and self.best is not None:
+                error.saved = f'; the best weights so far are in {" ".join(self.run.checkpoints)}'
+            raise
 
     def interrupted_line(self) -> str:
         """Return what an interrupted run says: what is saved, and how to go on."""
+        if self.folder is not None:
+            return (
+                f'Interrupted after {self.context.steps} steps; everything is in {self.folder.path}. '
+                f'To go on: xagents train --resume {shlex.quote(str(self.folder.path))}'
+            )
         paths = self.run.checkpoints
         line = f'Interrupted after {self.context.steps} steps; '
         if not paths:
@@ -161,8 +256,9 @@ class Running:
     def _carried(self, context: type[Context]) -> Context:
         """Return the context that a run goes on from, which may be of another class than the last run's."""
         fields = set(context.__dataclass_fields__)
-        first = context(**{name: value for name, value in self.context.kept().items() if name in fields})
-        first.kept_names = self.context.kept_names & fields
+        values = {**self.own_counters, **self.context.kept()}
+        first = context(**{name: value for name, value in values.items() if name in fields})
+        first.kept_names = (self.context.kept_names | self.own_kept) & fields
         if first.evaluated != bool(self.run.eval_frequency):
             # means of training episodes and of evaluations are not compared
             first.evaluated = bool(self.run.eval_frequency)

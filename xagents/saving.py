@@ -1,11 +1,11 @@
-"""The stages that keep an agent's weights: the best so far, and which of best and last stays in the end."""
+"""The stages that keep what a run has learned: the best so far, its whole state, and which of best and last stays."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from xagents.console import number
 from xagents.interruption import Interrupted, Interruption
@@ -13,6 +13,61 @@ from xagents.pipeline import Context, Stage, Stream, left_by_choice, stage
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
+    from xagents.state import State
+
+
+class Keeper(Protocol):
+    """Where a run is kept."""
+
+    def due(self, ctx: Context) -> bool:
+        """Return whether something must be saved now, however short ago the last saving was."""
+
+    def save(self, ctx: Context) -> None:
+        """Save how the run stands after an iteration that has passed every stage."""
+
+    def save_best(self) -> None:
+        """Save the best weights so far, where they are not yet."""
+
+    def end(self, ctx: Context) -> None:
+        """Save how the run stands at its end."""
+
+    def choose(self, state: State) -> None:
+        """Let the weights of `state` be those that count as the best."""
+
+
+class LooseFiles:
+    """`--checkpoints`: the best weights, one path a model; the last ones where no mean was ever reached."""
+
+    def __init__(self, agent: BaseAgent):
+        self.agent, self.written = agent, agent.best
+
+    def due(self, ctx: Context) -> bool:
+        """Return whether something must be saved now: it can wait."""
+        return False
+
+    def save(self, ctx: Context) -> None:
+        """Write the best weights, where there are new ones."""
+        self.save_best()
+
+    def save_best(self) -> None:
+        """Write the best weights, where there are new ones."""
+        if self.agent.best is not None and self.agent.best is not self.written:
+            self.choose(self.agent.best)
+
+    def end(self, ctx: Context) -> None:
+        """Write the best weights with the counters of the whole run."""
+        self.choose(self.agent.best or self.agent.state())
+
+    def choose(self, state: State) -> None:
+        """Write the weights of `state`."""
+        self.agent.write_checkpoints(state)
+        self.written = state
+
+
+def keepers(agent: BaseAgent) -> list[Keeper]:
+    """Return where the present run of an agent is kept."""
+    kept: list[Keeper] = [LooseFiles(agent)] if agent.run.checkpoints else []
+    return kept if agent.folder is None else [*kept, agent.folder]
 
 
 def best(agent: BaseAgent) -> Stage:
@@ -22,7 +77,8 @@ def best(agent: BaseAgent) -> Stage:
         improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
         if improved:
             ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
-        if agent.run.checkpoints and (improved or target_reached(agent, ctx)):
+        kept = agent.run.checkpoints or agent.folder is not None
+        if kept and (improved or target_reached(agent, ctx)):
             agent.best = agent.state()
 
     return best
@@ -34,37 +90,42 @@ def is_better(mean: float, best: float) -> bool:
 
 
 def checkpoint(agent: BaseAgent) -> Stage:
-    """Write the best weights every `save_seconds` and on the way out; nothing after an error."""
+    """Save the run after its first iteration, every `save_seconds` and on the way out; nothing after an error."""
 
     @stage
     def checkpoint(stream: Stream) -> Iterator[Context]:
-        if not agent.run.checkpoints:
+        places = keepers(agent)
+        if not places:
             yield from stream
             return
-        written, last, ctx = agent.best, time.monotonic(), None
+        last, ctx = -math.inf, None
         whole = False
         try:
             for ctx in stream:
                 yield ctx
-                if agent.best is not written and time.monotonic() - last >= agent.run.save_seconds:
-                    agent.write_checkpoints(agent.best)  # type: ignore[arg-type]
-                    written, last = agent.best, time.monotonic()
+                late = time.monotonic() - last >= agent.run.save_seconds
+                for place in places:
+                    if late or place.due(ctx):
+                        place.save(ctx)
+                if late:
+                    last = time.monotonic()
             whole = ctx is not None
         except GeneratorExit as exit:
             # a loop was left: after an iteration that had passed every stage
             whole = left_by_choice(exit) and ctx is not None and agent.context is ctx
             raise
         finally:
-            if whole and not Interruption.abandoned():
-                agent.write_checkpoints(agent.best or agent.state())
+            if whole and ctx is not None and not Interruption.abandoned():
+                for place in places:
+                    place.end(ctx)
         if ctx is not None and ctx.stop in ('steps', 'time', 'early'):
-            _contest(agent)
+            _contest(agent, places)
 
     return checkpoint
 
 
-def _contest(agent: BaseAgent) -> None:
-    """Let best and last play for the place in `--checkpoints`: the mean of training episodes lags behind."""
+def _contest(agent: BaseAgent, places: list[Keeper]) -> None:
+    """Let best and last play for the place of the best: the mean of training episodes lags behind."""
     run = agent.run
     if run.eval_frequency or not run.final_episodes or agent.best is None:
         return
@@ -79,12 +140,13 @@ def _contest(agent: BaseAgent) -> None:
         return
     kept = 'last' if last >= first else 'best'
     if kept == 'last':
-        agent.best = agent.state()
-        agent.write_checkpoints(agent.best)
+        chosen = agent.state()
+        for place in places:
+            place.choose(chosen)
     p = run.display_precision
     agent.console.say(
         f'Greedy mean of {run.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
-        f'the {kept} weights are in {" ".join(run.checkpoints or ())}'
+        f'the {kept} weights are in {" ".join(run.checkpoints or [run.place("checkpoints/best") or ""])}'
     )
 
 

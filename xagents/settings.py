@@ -298,6 +298,10 @@ class RunOptions(RecordOptions, EndOptions):
     A run folder has a place for everything; an own path that is given wins.
     """
 
+    stages: list[str] | None = option(
+        None, 'registered stages of your own, see docs/extending.md; they stand where they say', metavar='NAME'
+    )
+
     def check(self) -> None:
         """Check the options against each other."""
         for name in ('checkpoint_frequency', 'keep'):
@@ -475,11 +479,24 @@ class PlotOptions(Options):
     run_dir: list[str] | None = option(None, 'run folders, or groups of them, to draw', metavar='DIR')
     labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
     by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
-    column: str = option('mean_reward', 'what is drawn', choices=('mean_reward', 'best_reward', 'episode_reward'))
+    column: str = option(
+        'mean_reward',
+        'what is drawn: mean_reward, best_reward, episode_reward, and of --run-dir any metric, such as loss/policy',
+    )
     time_unit: str = option(
         'auto', 'unit of --by time; auto suits the longest', choices=('auto', 'second', 'minute', 'hour', 'day')
     )
-    shade: str = option('se', 'the interval around a mean of several', choices=('se', 'std', 'range', 'none'))
+    average: str | None = option(
+        None,
+        'average of several: mean, interquartile mean or both; when not given, both of a group of --run-dir, else mean',
+        choices=('mean', 'iqm', 'both'),
+    )
+    shade: str | None = option(
+        None,
+        'interval around it: standard error or deviation, 95 % confidence interval, range; when not given, se around '
+        'a mean, else ci',
+        choices=('se', 'std', 'ci', 'range', 'none'),
+    )
     title: str | None = option(None, 'title of the picture; usually the environment')
     smooth: int = option(1, 'episodes that are averaged; larger draws a smoother curve', at_least=1)
     out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xagents import checkpoints
+from xagents.finite import NotFiniteError, suspect
 from xagents.interruption import Interrupted, Interruption
 from xagents.options import OptionError
+from xagents.overlap import overlap as overlap
 from xagents.pipeline import Context, Recipe, Stage, Stream, stage
-from xagents.reporting import console, history, metrics, tensorboard, wandb
+from xagents.reporting import console, history, metrics, record, tensorboard, wandb
 from xagents.saving import best, checkpoint, target_reached
+from xagents.videos import check_video, video
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent, OffPolicy
@@ -47,7 +50,7 @@ def relearning(agent: Relearning) -> Recipe:
 
 def tail(agent: BaseAgent) -> Recipe:
     """The stages after learning."""
-    makers = (plateau, history, metrics, console, tensorboard, wandb, until)
+    makers = (plateau, history, metrics, record, console, tensorboard, wandb, video, until)
     return Recipe((make.__name__, make(agent)) for make in makers)
 
 
@@ -65,6 +68,7 @@ def check_run(agent: BaseAgent) -> None:
         from xagents.history import check_history_path
 
         check_history_path(run.history_checkpoint, resume=agent.context.iteration > 0)
+    check_video(agent)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
     for value in agent.schedules().values():
@@ -93,7 +97,7 @@ def schedule(agent: BaseAgent) -> Stage:
 def collect(agent: BaseAgent) -> Stage:
     """Let the environments take some steps, with those values of the schedule that `collect` takes."""
     takes = inspect.signature(agent.collect).parameters
-    return _stepping(agent, lambda ctx: ctx.batch.update(agent.collect(**_named(ctx.schedule, takes))))
+    return _stepping(agent, lambda ctx: ctx.batch.update(agent.collector.collect(**_named(ctx.schedule, takes))))
 
 
 def _named(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -116,13 +120,23 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
     def collect(ctx: Context) -> Iterator[None]:
         # what a user's own loop does between two iterations is no training time
         start, before = time.perf_counter() - agent.paused, ctx.seconds
-        agent.collected, agent.collected_steps = [], 0
-        agent.seconds = dict.fromkeys(agent.seconds, 0.0)
-        step(ctx)
-        for episode in agent.collected:
+        collector = agent.collector
+        collector.collected, collector.collected_steps = [], 0
+        collector.seconds = dict.fromkeys(collector.seconds, 0.0)
+        try:
+            step(ctx)
+        except NotFiniteError as error:
+            error.env_id, error.step = agent.envs.id, ctx.steps + error.step
+            if agent.run.on_nan == 'stop':
+                raise
+            ctx.idle, ctx.batch = True, {}
+            ctx.logs['stats/refused'] = 1.0
+            ctx.messages.append(f'Skipped an iteration: {error}')
+            collector.observations = None  # the environments begin anew
+        for episode in collector.collected:
             ctx.episodes.append(dataclasses.replace(episode, step=ctx.steps + episode.step, time=before + episode.time))
-        ctx.steps += agent.collected_steps
-        for name, seconds in agent.seconds.items():
+        ctx.steps += collector.collected_steps
+        for name, seconds in collector.seconds.items():
             ctx.logs[f'seconds/{name}'] = seconds
         ctx.seconds = before + time.perf_counter() - agent.paused - start
         yield
@@ -179,7 +193,8 @@ def remember(agent: Replaying) -> Stage:
     """Put what was collected into the replay buffer."""
 
     def remember(ctx: Context) -> None:
-        agent.buffer.add(ctx.batch)
+        if not ctx.idle:
+            agent.buffer.add(ctx.batch)
 
     return remember
 
@@ -188,6 +203,8 @@ def replay(agent: OffPolicy) -> Stage:
     """Draw from the replay buffer the batches of this iteration's updates, all in one go, once it holds enough."""
 
     def replay(ctx: Context) -> None:
+        if ctx.idle:
+            return
         start = time.perf_counter()
         buffer, steps = agent.buffer, int(np.count_nonzero(ctx.batch['valid']))
         ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
@@ -213,13 +230,21 @@ def learn(agent: BaseAgent) -> Stage:
         start = time.perf_counter()
         arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
         ctx.logs.update(agent.learn(ctx.batch, **arguments) or {})
+        _check_refused(agent, ctx, ctx.logs.get('stats/refused', 0.0), ctx.batch)
         ctx.updates += int(ctx.logs.pop('updates', 1))
         ctx.logs['seconds/learn'] = time.perf_counter() - start
         ctx.seconds += ctx.logs['seconds/learn']
-        if ctx.logs.get('stats/refused'):
-            ctx.messages.append(f'Refused {ctx.logs["stats/refused"]:.0f} updates that were not finite')
 
     return learn
+
+
+def _check_refused(agent: BaseAgent, ctx: Context, refused: float, batch: Mapping[str, Any]) -> None:
+    """Stop a run whose updates were refused because they were not finite or, where that is asked for, say so."""
+    if not refused:
+        return
+    if agent.run.on_nan == 'stop':
+        raise NotFiniteError(suspect(agent, batch), step=ctx.steps)
+    ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
 
 
 def relearn(agent: Relearning) -> Stage:
@@ -227,6 +252,8 @@ def relearn(agent: Relearning) -> Stage:
     takes = inspect.signature(agent.learn).parameters
 
     def replay(ctx: Context) -> None:
+        if ctx.idle:
+            return
         buffer = agent.buffer
         ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
         if not buffer.ready:
@@ -234,7 +261,11 @@ def relearn(agent: Relearning) -> Stage:
             return
         start = time.perf_counter()
         arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
-        metrics = [agent.learn(agent.replay(), **arguments) or {} for _ in range(agent.draw_replays())]
+        metrics = []
+        for _ in range(agent.draw_replays()):
+            batch = agent.replay()
+            metrics.append(agent.learn(batch, **arguments) or {})
+            _check_refused(agent, ctx, metrics[-1].get('stats/refused', 0.0), batch)
         made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
         refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
         counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}
@@ -244,8 +275,6 @@ def relearn(agent: Relearning) -> Stage:
         elapsed = time.perf_counter() - start
         ctx.logs['seconds/learn'] = ctx.logs.get('seconds/learn', 0.0) + elapsed
         ctx.seconds += elapsed
-        if refused:
-            ctx.messages.append(f'Refused {refused} replayed updates that were not finite')
 
     return replay
 

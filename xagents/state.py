@@ -7,13 +7,15 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 import numpy as np
 
 from xagents import checkpoints
+from xagents.overlap import InFlight, Overlap
 from xagents.pipeline import Context
+from xagents.snapshots import Snapshot
 from xagents.targets import TargetNetwork
 
 if TYPE_CHECKING:
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """Everything of an agent that a checkpoint must hold; its environments are not part of it.
+    """What a checkpoint holds: arrays that equal seeds make equal, and a record for JSON, which has the clock, too.
 
     Attributes:
         weights: for each model, its weights and then its optimiser's variables.
-        arrays: the agent's parts, and the observations that the environments stand at.
+        arrays: the agent's parts and, of a whole state, the environments and what is in flight.
         record: counters, recent episodes, options and random streams, as JSON holds them.
     """
 
@@ -51,6 +53,11 @@ class Stateful:
     creation: dict[str, Any]
     networks: list[str]
     total_rewards: deque[float]
+    restarted: bool
+    overlapping: Overlap | None
+    in_flight: InFlight | None
+    own_counters: dict[str, Any]
+    own_kept: frozenset[str]
     normalize_observations: ObservationNormalizer | None
     normalize_rewards: RewardNormalizer | None
     _rngs: dict[str, np.random.Generator]
@@ -60,25 +67,74 @@ class Stateful:
         def rng(self, purpose: str) -> np.random.Generator:
             """Return the generator of one purpose."""
 
+        @property
+        def collector(self) -> Self:
+            """Who collects."""
+
     def refresh(self) -> None:
         """Let acting use the models' present weights."""
         if self.actor is not None:
             self.actor.refresh()
 
     def state(self) -> State:
-        """Return a copy of everything a checkpoint must hold."""
-        arrays = self._parts_arrays()
-        if self.observations is not None:
-            arrays |= {'envs/observations': np.array(self.observations), 'envs/valid': np.array(self.envs.valid)}
+        """Return a copy of what the agent knows: all but its environments and its replay buffer."""
         record = {
-            'agent': type(self).__name__.lower(),
+            'agent': self.id,
             'options': self.options_record(),
             'networks': self.networks,
             'counters': self.context.kept(),
+            'kept_names': sorted(self.context.kept_names),
             'rewards': list(self.total_rewards),
-            'rngs': {purpose: _plain(rng.bit_generator.state) for purpose, rng in self._rngs.items()},
+            'rngs': {purpose: _plain(rng.bit_generator.state) for purpose, rng in [*self._rngs.items()]},
         }
-        return State([[v.numpy() for v in self._variables(m)] for m in self.output_models], arrays, record)
+        return State([[v.numpy() for v in self._variables(m)] for m in self.output_models], self._parts_arrays(), record)
+
+    def whole_state(self) -> State:
+        """Return also where the run stands: the environments, and what was collected and not learned from yet."""
+        flight = self.in_flight if self.overlapping is None else self.overlapping.in_flight()
+        broken = self.overlapping is not None and flight is None  # collecting has failed midway
+        state, collector = self.state(), self.collector
+        state.arrays |= collector._parts_arrays()
+        state.record |= {'restarted': collector.restarted, 'environments': None, 'in_flight': None}
+        if flight is not None:
+            arrays, state.record['in_flight'] = flight.state()
+            state.arrays |= _prefixed('in_flight', arrays)
+        snapshot = None if broken or collector.observations is None else self.envs.snapshot()
+        state.record['uncopied'] = self.envs.uncopied
+        if snapshot is not None:
+            state.record['environments'] = snapshot.record
+            state.arrays |= _prefixed('environments', snapshot.arrays)
+            state.arrays['observations'] = np.array(collector.observations)
+        return state
+
+    def load_whole_state(self, state: State) -> bool:
+        """Go on exactly where `whole_state` was taken.
+
+        Returns:
+            Whether the environments stand where they stood; new episodes begin otherwise.
+
+        Raises:
+            ValueError: where it is of another network.
+        """
+        self.load_state(state)
+        record, arrays = state.record, state.arrays
+        self.restarted, self.observations, self.in_flight = record['restarted'], None, None
+        if record['in_flight'] is not None:
+            batch = _without_prefix('in_flight', arrays)
+            self.in_flight = InFlight.load(batch, record['in_flight'], Context)
+        if record['environments'] is None:
+            return False
+        try:
+            self.envs.restore(Snapshot(_without_prefix('environments', arrays), record['environments']))
+        except ValueError:  # other environments than those that were saved, or more of them
+            return False
+        self.observations = np.array(arrays['observations'])
+        return True
+
+    @property
+    def id(self) -> str:
+        """The agent's name on the command line."""
+        return type(self).__name__.lower()
 
     def options_record(self) -> dict[str, Any]:
         """Return every option as JSON holds it: what makes an equal agent."""
@@ -92,6 +148,7 @@ class Stateful:
         """
         self._assign(state.weights)
         self.load_record(state.arrays, state.record)
+        self.total_rewards.clear()
         self.total_rewards.extend(state.record['rewards'])
         self.context.mean_reward = state.record['counters']['mean_reward']
         for purpose, saved in state.record['rngs'].items():
@@ -108,9 +165,12 @@ class Stateful:
         """Take over the agent's parts and the counters; the mean starts anew."""
         self._load_parts(arrays)
         self.start_targets(known=arrays)  # weights may have come alone
-        fields = Context.__dataclass_fields__
-        counters = {name: value for name, value in record.get('counters', {}).items() if name in fields}
-        self.context = Context(**{**counters, 'mean_reward': float('nan')})
+        fields, counters = Context.__dataclass_fields__, record.get('counters', {})
+        known = {name: value for name, value in counters.items() if name in fields}
+        self.context = Context(**{**known, 'mean_reward': float('nan')})
+        # those of a context of the user's own, and what was kept by name: for the recipe that has them again
+        self.own_counters = {name: value for name, value in counters.items() if name not in fields}
+        self.own_kept = frozenset(record.get('kept_names', ()))
 
     def load_weights(self, paths: list[str]) -> None:
         """Read weights and optimisers, and the state beside the first one where it is there.
@@ -130,8 +190,7 @@ class Stateful:
         with self.with_weights(state):
             record = {k: state.record[k] for k in ('agent', 'options', 'networks')}
             record['counters'] = self.context.kept()
-            arrays = {k: v for k, v in state.arrays.items() if not k.startswith('envs/')}
-            checkpoints.write_set(self.run.checkpoints, self.output_models, arrays, record)
+            checkpoints.write_set(self.run.checkpoints, self.output_models, state.arrays, record)
 
     @contextlib.contextmanager
     def with_weights(self, state: State) -> Iterator[None]:
@@ -147,11 +206,11 @@ class Stateful:
 
     def _parts_arrays(self) -> dict[str, np.ndarray]:
         parts = self.parts().items()
-        return {f'{name}/{key}': np.array(value) for name, part in parts for key, value in part.state().items()}
+        return {k: np.array(v) for name, part in parts for k, v in _prefixed(name, part.state()).items()}
 
     def _load_parts(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, part in self.parts().items():
-            saved = {key.removeprefix(f'{name}/'): v for key, v in arrays.items() if key.startswith(f'{name}/')}
+            saved = _without_prefix(name, arrays)
             if saved:
                 part.load(saved)
 
@@ -169,6 +228,14 @@ class Stateful:
     @staticmethod
     def _variables(model: keras.Model) -> list[Any]:
         return [*model.weights, *(model.optimizer.variables if getattr(model, 'optimizer', None) else ())]
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f'{prefix}/{name}': array for name, array in arrays.items()}
+
+
+def _without_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {n.removeprefix(f'{prefix}/'): array for n, array in arrays.items() if n.startswith(f'{prefix}/')}
 
 
 def _plain(state: Any) -> Any:

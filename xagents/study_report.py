@@ -149,7 +149,7 @@ def _write_best(path: Path, study: optuna.Study, options: Mapping[str, Any] | No
 
 
 def _best_text(study: optuna.Study, options: Mapping[str, Any], command: str) -> str:
-    import yaml
+    from xagents.configuration import to_yaml
 
     trial = study.best_trial
     date = f', {trial.datetime_complete:%Y-%m-%d}' if trial.datetime_complete else ''
@@ -157,10 +157,7 @@ def _best_text(study: optuna.Study, options: Mapping[str, Any], command: str) ->
         f'trial {trial.number} of study {shown(study.study_name)}: {objective_name(study)} {trial.value!r}{date}',
         ''.join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in command),
     ]
-    settings = {'agent': study.user_attrs.get('agent'), **_ordered(options)}
-    plain = {name: _plain(value) for name, value in settings.items() if value is not None}
-    # in ASCII: with allow_unicode PyYAML does not quote every control character that it reads as a line break
-    text = yaml.safe_dump(plain, sort_keys=False, width=10_000)
+    text = to_yaml(study.user_attrs['agent'], _ordered(options))
     return ''.join(f'# {comment}\n' for comment in comments) + text
 
 
@@ -168,15 +165,6 @@ def _ordered(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with the environment and the budget first, as one types them."""
     first = {name: options[name] for name in ('env', 'max_steps') if name in options}
     return first | {name: value for name, value in options.items() if name not in (*first, 'agent')}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value in YAML's own types; a list that stands twice is written twice."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value.item() if hasattr(value, 'item') else value
 
 
 @contextlib.contextmanager

@@ -61,10 +61,11 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
 
     console = Console(highlight=False)
     console.width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
-    example = command.example if agent_id is None else command.example.replace('<agent>', agent_id)
+    examples = [line if agent_id is None else line.replace('<agent>', agent_id) for line in command.examples]
+    usage = '\n'.join(f'    xagents {command.name} {line}' for line in examples)
     subject = f'{agent_id}, {agents[agent_id].help}' if agent_id else command.help
     with console.capture() as page:
-        console.print(f'{subject}\n\nUsage:\n    xagents {command.name} {example}\n', markup=False)
+        console.print(f'{subject}\n\nUsage:\n{usage}\n', markup=False)
         if command.takes_agent and agent_id is None:
             listed = '\n'.join(f'    {id:<10} {entry.help}' for id, entry in agents.items())
             console.print(f'Available agents:\n{listed}\n', markup=False)

@@ -114,6 +114,36 @@ class FireReset(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
+class StickyActions(gymnasium.Wrapper):
+    """Repeats the action before with a probability, in each frame anew, as the Arcade Learning Environment does.
+
+    The emulator's own repetition remembers an action that no copy of its state holds, so here it is told not to repeat.
+    Machado et al., "Revisiting the Arcade Learning Environment" (2018), section 5.2.
+
+    Args:
+        env: an ALE environment made with `frameskip=1`, which takes over the probability it was made with.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        inner = cast(Any, env.unwrapped)
+        self.probability: float = inner.ale.getFloat('repeat_action_probability')
+        self._last: Any = 0
+        inner.ale.setFloat('repeat_action_probability', 0.0)
+        inner.load_game()  # which is when the emulator reads its settings
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Resets; the action before the first one is to do nothing."""
+        self._last = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Step:
+        """Takes the action, or once more the one before."""
+        if self.env.unwrapped.np_random.random() >= self.probability:
+            self._last = int(action)
+        return self.env.step(self._last)
+
+
 class FrameStack(gymnasium.Wrapper):
     """Shows the last `size` frames [H, W] as one image [H, W, size], the newest last.
 
@@ -248,7 +278,7 @@ def preprocess_atari(
     the maximum of the last two, then the switches. Machado et al., "Revisiting the Arcade Learning Environment" (2018).
 
     Args:
-        env: an ALE environment made with `frameskip=1`.
+        env: an ALE environment made with `frameskip=1`; `StickyActions` repeats actions as it was made to.
         frame_skip: frames an action.
         frame_stack: frames an observation.
         clip_rewards: whether rewards are clipped to their sign (after the statistics).
@@ -260,6 +290,8 @@ def preprocess_atari(
         an environment of observations uint8 [84, 84, frame_stack].
     """
     meanings = cast(Any, env.unwrapped).get_action_meanings()
+    if cast(Any, env.unwrapped).ale.getFloat('repeat_action_probability') > 0:
+        env = StickyActions(env)
     env = gymnasium.wrappers.AtariPreprocessing(env, frame_skip=frame_skip)
     if max_episode_steps is not None:
         env = gymnasium.wrappers.TimeLimit(env, max_episode_steps)

@@ -28,6 +28,10 @@ class A2C(ActorCritic):
         options: those of `A2COptions` and `RunOptions`.
     """
 
+    NO_OVERLAP: ClassVar[str] = (
+        'learns from what its present policy has collected and has no correction for one that is an update older '
+        '(PPO, ACER and agents with a replay buffer have)'
+    )
     Options: ClassVar[type[AgentOptions]] = A2COptions
     options: A2COptions
     METRICS: ClassVar[tuple[str, ...]] = (

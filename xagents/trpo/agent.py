@@ -34,6 +34,10 @@ class TRPO(OnPolicy):
         options: those of `TRPOOptions` and `RunOptions`.
     """
 
+    NO_OVERLAP = (
+        'bounds the divergence from the policy that collected, which would be an update older '
+        '(PPO, ACER and agents with a replay buffer correct for it)'
+    )
     Options = TRPOOptions
     options: TRPOOptions
     model_names = ('actor', 'critic')

@@ -1,0 +1,38 @@
+"""Runs a policy that `xagents export --format savedmodel` wrote; needs tensorflow and numpy, no xagents.
+
+    python run_savedmodel.py FOLDER [OBSERVATIONS.npz]
+
+The .npz holds a batch of raw observations, one array [N, …] for each input that policy.json names. Without one, two
+observations of zeros show how it is called.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+
+def load(folder):
+    """Return a function from arrays [N, …] by name to actions [N, …], for any N."""
+    loaded = tf.saved_model.load(str(folder))
+
+    def act(observations):
+        # through `loaded`: a signature alone does not keep its weights alive
+        call = loaded.signatures['serving_default']
+        return call(**{name: tf.constant(array) for name, array in observations.items()})['actions'].numpy()
+
+    return act
+
+
+def observations_for(folder, path=None):
+    """Return a batch of observations by name, in the dtypes that the policy takes: a file's, or zeros."""
+    inputs = json.loads((Path(folder) / 'policy.json').read_text())['inputs']
+    given = np.load(path) if path else {part['name']: np.zeros((2, *part['shape'][1:])) for part in inputs}
+    return {part['name']: given[part['name']].astype(part['dtype']) for part in inputs}
+
+
+if __name__ == '__main__':
+    policy = load(sys.argv[1])
+    print(json.dumps(policy(observations_for(*sys.argv[1:])).tolist()))

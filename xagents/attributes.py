@@ -1,0 +1,132 @@
+"""What an object's state is: which classes keep it in attributes alone, and which attributes never change."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import marshal
+import pathlib
+import re
+import types
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Env
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+
+# Attributes of environments that are fixed when they are made, or only draw.
+_FIXED = frozenset(
+    {
+        *('spec', '_cached_spec', 'metadata', '_metadata', 'render_mode', 'env_fns', 'mujoco_renderer'),
+        *('_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'),
+    }
+)
+# Tables of up to 12 000 numbers that are made with the environment: compared, not copied.
+_TABLES = {
+    'gymnasium.envs.toy_text.taxi.TaxiEnv': 'P',
+    'gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv': 'P',
+    'gymnasium.envs.toy_text.frozen_lake.FrozenLakeEnv': 'P',
+}
+
+_CONSTANTS = (
+    *(type, types.ModuleType, np.dtype, np.ufunc, EnvSpec, range, slice, type(...), property),
+    *(pathlib.PurePath, logging.Logger, re.Pattern, types.GenericAlias, types.WrapperDescriptorType),
+    *(types.MethodDescriptorType, functools._lru_cache_wrapper),
+)
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, np.ufunc)
+
+_HEAP_TYPE = 1 << 9
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Where a class keeps its state.
+
+    Attributes:
+        slots: what `__slots__` made, by name.
+        in_dict: whether its objects have a `__dict__`.
+        skipped: attributes that are neither copied nor touched.
+        tables: those of them that must be equal.
+    """
+
+    slots: dict[str, types.MemberDescriptorType]
+    in_dict: bool
+    skipped: frozenset[str]
+    tables: frozenset[str]
+
+
+@functools.cache
+def fields_of(kind: type) -> Fields:
+    """Returns where a class keeps its state."""
+    members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
+    slots = {name: member for name, member in members.items() if isinstance(member, types.MemberDescriptorType)}
+    fixed = _FIXED if issubclass(kind, Env | VectorEnv) else frozenset()
+    tables = frozenset(table for base in kind.__mro__ if (table := _TABLES.get(label(base))))
+    return Fields(slots, bool(kind.__dictoffset__), fixed | tables, tables)
+
+
+def get_fields(value: Any) -> dict[str, Any]:
+    """Returns an object's attributes by name, those in slots included."""
+    fields = fields_of(type(value))
+    if not fields.slots:
+        return vars(value)
+    slots = {name: slot.__get__(value) for name, slot in fields.slots.items() if _is_filled(slot, value)}
+    return {**slots, **(vars(value) if fields.in_dict else {})}
+
+
+def set_fields(value: Any, attributes: dict[str, Any]) -> None:
+    """Gives an object exactly these attributes, whatever its class does when one is set; skipped ones stay."""
+    fields = fields_of(type(value))
+    for name, slot in fields.slots.items():
+        if name in attributes:
+            slot.__set__(value, attributes[name])
+        elif _is_filled(slot, value):
+            slot.__delete__(value)
+    if fields.in_dict:
+        own = vars(value)
+        for name in [n for n in own if n not in attributes and n not in fields.skipped]:
+            del own[name]
+        own.update({name: v for name, v in attributes.items() if name not in fields.slots})
+
+
+def _is_filled(slot: types.MemberDescriptorType, value: Any) -> bool:
+    try:
+        slot.__get__(value)
+    except AttributeError:
+        return False
+    return True
+
+
+def checksum(table: Any) -> int:
+    """Returns a number that tells one table of plain values from another."""
+    return zlib.crc32(marshal.dumps(table, 2))  # of version 2: the later ones also tell how often an object is used
+
+
+@functools.cache
+def is_plain_class(kind: type) -> bool:
+    """Whether a class is written in Python all the way down, so that its objects are their attributes.
+
+    A class from an extension makes its objects by a `__new__` of its own, or has neither `__dict__` nor `__slots__`.
+    """
+    for base in kind.__mro__[:-1]:
+        if not base.__flags__ & _HEAP_TYPE or isinstance(vars(base).get('__new__'), types.BuiltinFunctionType):
+            return False
+        if not base.__dictoffset__ and '__slots__' not in vars(base):
+            return False
+    return kind is not object
+
+
+def is_constant(kind: type) -> bool:
+    """Whether objects of a class never change."""
+    return issubclass(kind, _CONSTANTS)
+
+
+def label(value: Any) -> str:
+    """Returns the full name of a class, a function or a module; for any other object that of its class."""
+    named = value if isinstance(value, _NAMED) else type(value)
+    module = getattr(named, '__module__', None)
+    name = getattr(named, '__qualname__', None) or getattr(named, '__name__', '')
+    return f'{module}.{name}' if module else name

@@ -1,0 +1,231 @@
+"""Collecting in a thread, exactly one iteration ahead of learning.
+
+What stands before the stage runs in the thread, what stands after it where the user is. It is a rendezvous with one
+credit, not a queue: the lag is always one, so that equal seeds give equal runs. The thread collects with a double of
+the agent, which acts by weights of its own; they are renewed at the rendezvous, when the thread is idle. Imports no
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xagents.classic import Classic
+from xagents.options import OptionError
+from xagents.pipeline import Context, EndedEpisode, Stage, Stream, stage
+
+if TYPE_CHECKING:
+    from xagents.base import BaseAgent
+
+# of a context, what collecting gives to learning, besides counters and the batch
+_COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
+
+
+class Ahead:
+    """A stream that runs in a thread, one item ahead of who takes them.
+
+    Args:
+        stream: begins to run at once.
+    """
+
+    def __init__(self, stream: Iterator[Context]):
+        self._stream = stream
+        self._credit, self._made = threading.Semaphore(1), threading.Semaphore(0)
+        self._waited = self._closing = False
+        self._item: Context | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name='collector', daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._credit.acquire() and not self._closing:
+            try:
+                self._item = next(self._stream, None)
+            except BaseException as error:  # raised where the user is
+                self._error = error
+            self._made.release()
+            if self._item is None:
+                return
+
+    def peek(self) -> Context | None:
+        """Wait until the item in flight is there, and return it without taking it; None where there is none."""
+        if not self._waited:
+            self._made.acquire()
+            self._waited = True
+        return self._item
+
+    def take(self) -> Context | None:
+        """Return the next item, or None at the stream's end; the thread is idle until `go`.
+
+        Raises:
+            BaseException: what the stream raised.
+        """
+        item = self.peek()
+        if self._error is not None:
+            raise self._error
+        self._item = None
+        return item
+
+    def go(self) -> None:
+        """Let the thread make one more item."""
+        self._waited = False
+        self._credit.release()
+
+    def close(self) -> None:
+        """Wait until the item in flight is there, and end the thread."""
+        self.peek()
+        self._closing = True
+        self._credit.release()
+        self._thread.join()
+
+
+@dataclass
+class InFlight:
+    """An iteration that is collected and not learned from yet.
+
+    Attributes:
+        changed: counters that collecting has changed, by name.
+        context: the iteration's.
+    """
+
+    changed: dict[str, Any]
+    context: Context
+
+    def onto(self, carried: Context) -> Context:
+        """Return the iteration's context, with the other counters of `carried`."""
+        ctx = copy.copy(self.context)
+        _assign(ctx, carried.kept() | self.changed)
+        ctx.kept_names |= carried.kept_names
+        return ctx
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the batch as arrays, and the rest as JSON holds it.
+
+        Raises:
+            TypeError: for something in the batch that is no array of numbers.
+        """
+        ctx = self.context
+        arrays = {name: np.asarray(value) for name, value in ctx.batch.items()}
+        for name, array in arrays.items():
+            if array.dtype == object:
+                raise TypeError(f'batch[{name!r}]: a checkpoint takes arrays of numbers, got {type(ctx.batch[name])}')
+        record = {name: getattr(ctx, name) for name in _COLLECTED}
+        episodes = [asdict(episode) for episode in ctx.episodes]
+        return arrays, {**record, 'changed': self.changed, 'episodes': episodes}
+
+    @classmethod
+    def load(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], context: type[Context]) -> InFlight:
+        """Undo `state`."""
+        ctx = context(batch=dict(arrays), episodes=[EndedEpisode(**episode) for episode in record['episodes']])
+        for name in _COLLECTED:
+            setattr(ctx, name, record[name])
+        return cls(dict(record['changed']), ctx)
+
+
+class Overlap:
+    """One run's overlap: the thread, the agent's double in it, and the counters of both sides.
+
+    Args:
+        agent: who learns, and goes on from its context.
+        stream: what collects.
+    """
+
+    def __init__(self, agent: BaseAgent, stream: Iterator[Context]):
+        self.agent = agent
+        self.base = self.latest = agent.context.kept()
+        self.names = agent.context.kept_names
+        self.marked = time.perf_counter() - agent.paused
+        agent.collector = agent.double()
+        self._ahead = Ahead(stream)
+
+    def take(self) -> Context | None:
+        """Return the next iteration for learning, and let the thread collect the one after it."""
+        start = time.perf_counter()
+        theirs = self._ahead.take()
+        if theirs is None:
+            return None
+        waited = time.perf_counter() - start
+        values = self.latest | self._changed(theirs)
+        theirs.kept_names |= self.names
+        ours = copy.copy(theirs)
+        ours.logs = {**theirs.logs, 'seconds/wait': waited}
+        for ctx in (ours, theirs):  # the next iteration is collected from what is known now
+            _assign(ctx, values)
+        self.base = values
+        self.agent.collector.follow(self.agent)
+        self.agent.take_statistics(self.agent.collector)
+        self._ahead.go()
+        return ours
+
+    def learned(self, ctx: Context) -> None:
+        """Take over the counters of an iteration that has passed the last stage."""
+        now = time.perf_counter() - self.agent.paused
+        # both sides work at the same time, so the clock counts and not their sum
+        ctx.seconds, self.marked = self.latest['seconds'] + now - self.marked, now
+        self.latest, self.names = ctx.kept(), ctx.kept_names
+
+    def in_flight(self) -> InFlight | None:
+        """Wait for the iteration in flight and return it; None where collecting it failed."""
+        theirs = self._ahead.peek()
+        return None if theirs is None else InFlight(self._changed(theirs), theirs)
+
+    def close(self) -> None:
+        """End the thread; what it has collected waits for the next run."""
+        self._ahead.close()
+        self.agent.in_flight = self.in_flight()
+        self.agent.join(self.agent.collector)
+
+    def _changed(self, theirs: Context) -> dict[str, Any]:
+        """Return the counters that collecting has changed; the clock is the learning side's."""
+        changed = {n: v for n, v in theirs.kept().items() if n not in self.base or not _equal(v, self.base[n])}
+        changed.pop('seconds', None)
+        return changed
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+
+
+def _assign(ctx: Context, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(ctx, name, value)
+
+
+def overlap(agent: BaseAgent) -> Stage:
+    """Run what stands before it in a thread, one iteration ahead."""
+
+    @stage
+    def overlap(stream: Stream) -> Iterator[Context]:
+        agent.overlapping = both = Overlap(agent, stream)
+        try:
+            while (ctx := both.take()) is not None:
+                yield ctx
+                both.learned(ctx)
+                if ctx.stop:
+                    return
+        finally:
+            agent.overlapping = None
+            both.close()
+
+    return overlap
+
+
+def check_overlap(agent: BaseAgent) -> None:
+    """Check that an agent may learn from what an older policy has collected.
+
+    Raises:
+        OptionError: with the reason why not.
+    """
+    if type(agent).train_step is not Classic.train_step:
+        raise OptionError('overlap', f'{type(agent).__name__} collects and learns in train_step(), admits an agent that '
+                          'implements collect() and learn(batch)')
+    if agent.NO_OVERLAP:
+        raise OptionError('overlap', f'{type(agent).__name__} {agent.NO_OVERLAP}')

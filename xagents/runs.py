@@ -1,0 +1,228 @@
+"""Runs that are kept in folders: what they are, how they stand, and agents made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xagents.configuration import CONFIG, GROUP, read_config_file
+from xagents.options import OptionError, canonical, describe, flags_of
+from xagents.registry import Entry, find_agent
+from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
+
+if TYPE_CHECKING:
+    from xagents.base import BaseAgent
+    from xagents.state import State
+
+
+def is_run(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds a run."""
+    return (Path(folder) / CONFIG).is_file()
+
+
+def is_group(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds a group of runs."""
+    return (Path(folder) / GROUP).is_file()
+
+
+def check_run(name: str, folder: str | os.PathLike[str]) -> None:
+    """Check that a folder holds a run.
+
+    Raises:
+        OptionError: naming the option `name`.
+    """
+    if not is_run(folder):
+        what = 'a group of runs: name one of them' if is_group(folder) else 'no run in it'
+        raise OptionError(name, f'got {folder}, which has {what}' if Path(folder).is_dir() else f'there is no {folder}')
+
+
+def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the settings of a run: `agent`, and its options by Python name.
+
+    Raises:
+        ValueError: in one line, for a file that is missing or wrong.
+    """
+    configuration = read_config_file(Path(folder) / CONFIG)
+    return {'agent': configuration.agent, **configuration.options}
+
+
+def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return how a run stands: state, why, steps, games, seconds, mean_reward, best_reward, pid, host, updated.
+
+    One that says it is running, on this machine, and whose process is gone, was killed.
+
+    Raises:
+        ValueError: in one line, for a file that is missing or torn.
+    """
+    path = Path(folder) / 'status.json'
+    try:
+        status = json.loads(path.read_text())
+        gone = status['host'] == socket.gethostname() and not _alive(int(status['pid']))
+        if status['state'] == 'running' and gone:
+            status['state'] = 'killed'
+        return status
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(' '.join(f'{path} is not readable ({error})'.split())) from error
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Any) -> BaseAgent:
+    """Make the agent of a run: its networks, environments and normalisers as they were saved.
+
+    Args:
+        folder: of the run.
+        checkpoint: 'best' (the last one, where no mean was ever reached), 'last', or a folder's name in `checkpoints`.
+        options: win over those of the run; what `make` takes.
+
+    Raises:
+        ValueError: in one line, where there is no such run or checkpoint, or it is damaged.
+    """
+    from xagents.factory import make_saved
+    from xagents.run_folder import read_state
+
+    check_run('run_dir', folder)
+    entry, saved = _saved(folder)
+    path = _checkpoint(folder, checkpoint)
+    if path is None:
+        raise OptionError('run_dir', f'got {folder}, where nothing was saved yet: the run ended before its first one')
+    state = read_state(path)
+    given = canonical(options, describe(entry.options))
+    record = {**state.record, 'options': {**saved, **state.record['options']}}
+    return make_saved(entry, given, record, lambda agent: agent.load_state(state), name=str(path))
+
+
+def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any) -> BaseAgent:
+    """Make the agent of a run as it stood when it was last saved: `fit()` goes on as if it had never stopped.
+
+    Args:
+        folder: of the run.
+        command: what was typed, for the folder's settings.
+        options: win over those of the run.
+
+    Raises:
+        ValueError: in one line, where there is no such run, it is damaged, or an option does not fit what was saved.
+    """
+    from xagents.factory import make_saved
+    from xagents.run_folder import RunFolder, read_state
+
+    check_run('resume', folder)
+    entry, saved = _saved(folder)
+    given = canonical(options, describe(entry.options))
+    _check_given(entry, given, saved)
+    path = _checkpoint(folder, 'last')
+    state = None if path is None else read_state(path)
+    known = {**describe(EnvironmentOptions), **describe(RunOptions), **describe(entry.options)}
+    # networks are taken from the checkpoint, where there is one
+    fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
+    overruled = {o.instead_of for n, o in known.items() if n in given} | {
+        n for n, o in known.items() if o.instead_of in given
+    }
+    kept = {n: v for n, v in saved.items() if n not in fixed | overruled | given.keys()}
+    record = {} if state is None else {**state.record, 'options': {**saved, **state.record['options']}}
+
+    def restore(agent: BaseAgent) -> None:
+        agent.command = command
+        agent.folder = RunFolder(folder, agent)
+        agent.folder.about = _about(folder)
+        if state is not None:
+            _restore(agent, folder, state, given)
+        agent.resumed_at = agent.context.steps
+        agent.resume_lines.insert(0, _resumed_line(folder, agent, given, saved))
+
+    return make_saved(entry, {**kept, **given, 'run_dir': str(folder)}, record, restore, name=str(path or ''))
+
+
+def _restore(agent: BaseAgent, folder: str | os.PathLike[str], state: State, given: Mapping[str, Any]) -> None:
+    from xagents.run_folder import read_state
+
+    assert agent.folder is not None
+    arrays, record = state.arrays, state.record
+    where_it_stood = agent.load_whole_state(state)
+    if 'lr' in given:
+        agent.context.plateau_factor = 1.0
+    if record.get('replay'):
+        own = {name.removeprefix('replay/'): array for name, array in arrays.items() if name.startswith('replay/')}
+        agent.folder.segments.load(agent.buffer, own, record['replay'])
+    if not where_it_stood and record['environments'] is not None:
+        agent.resume_lines.append('New episodes begin: the environments are others than those that were saved')
+    elif record['uncopied']:
+        agent.resume_lines.append(f'New episodes begin: the environments cannot be copied ({record["uncopied"]})')
+    best = record.get('best') or ''
+    if best:
+        agent.best = read_state(Path(folder) / 'checkpoints' / best)
+    agent.folder.resume(best, agent.best)
+
+
+def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
+    """Return the agent's entry and the options of a run."""
+    saved = read_config(folder)
+    if saved['agent'] is None:
+        raise ValueError(f'{Path(folder) / CONFIG}: agent: got nothing, admits what made the run')
+    return find_agent(saved.pop('agent')), saved
+
+
+def _about(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load((Path(folder) / CONFIG).read_text()).get('about') or {}
+
+
+def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
+    """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all.
+
+    Raises:
+        OptionError: where there are others, but none of that name.
+    """
+    checkpoints = Path(folder) / 'checkpoints'
+    for candidate in (name, 'last') if name == 'best' else (name,):
+        if (checkpoints / candidate).is_dir():
+            return checkpoints / os.readlink(checkpoints / candidate) if candidate in ('best', 'last') else (
+                checkpoints / candidate
+            )
+    there = sorted(path.name for path in checkpoints.glob('[!.]*') if path.is_dir()) if checkpoints.is_dir() else []
+    if there:
+        raise OptionError('checkpoint', f'got {name}, {folder} has {", ".join(there)}')
+    return None
+
+
+def _check_given(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Refuse what cannot change while a run goes on."""
+    fixed = {*entry.models, *describe(NetworkOptions), *(('env',) if 'env' in saved else ())}
+    fixed |= {name for name in ('seed', 'buffer_max_size', 'frame_stack') if name in saved}
+    for name in fixed & given.keys():
+        if given[name] != saved.get(name) and given[name] is not None:
+            was = f', was {saved[name]}' if saved.get(name) is not None else ''
+            raise OptionError(name, f'got {given[name]}{was}: it is fixed for a run that is resumed')
+    if 'run_dir' in given:
+        raise OptionError('run_dir', 'stands instead of --resume, admits one of the two')
+
+
+def _resumed_line(
+    folder: str | os.PathLike[str], agent: BaseAgent, given: Mapping[str, Any], saved: Mapping[str, Any]
+) -> str:
+    changed = {name: value for name, value in given.items() if value is not None and value != saved.get(name)}
+    parts = []
+    for name, value in changed.items():
+        was = f' (was {shlex.join(map(str, _words(saved[name])))})' if saved.get(name) is not None else ''
+        parts.append(f'{shlex.join(flags_of({name: value}))}{was}')
+    line = f'Resumed {folder} at step {agent.context.steps}'
+    line += '' if agent.context.iteration else ': nothing was saved before'
+    return f'{line}; changed: {", ".join(parts)}' if parts else line
+
+
+def _words(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

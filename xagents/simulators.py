@@ -1,0 +1,167 @@
+"""The simulators whose state is no Python attribute: MuJoCo and the Arcade Learning Environment.
+
+Each is told by the names of its classes, so that neither package is imported here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# What MuJoCo computes anew within every step and keeps in an arena whose layout changes with the contacts.
+_ARENA = ('efc_', 'iefc_', 'efm_', 'ifrc_', 'iacc', 'island_', 'map_')
+_ARENA_ENDS = ('_island', '_efcadr')
+# Addresses of a plugin's own memory.
+_ADDRESSES = ('plugin', 'plugin_data')
+# Numbers of an MjData beside its arrays: the time, what has been computed since the last step, who is awake.
+_DATA_NUMBERS = ('time', 'ntree_awake', 'nbody_awake', 'nv_awake', 'nparent_awake')
+
+Write = Callable[[], None]
+
+
+def simulator_of(kind: type) -> str:
+    """Returns 'data' for MuJoCo's MjData, 'model' for its MjModel, 'ale' for an ALEInterface, '' for anything else."""
+    package = getattr(kind, '__module__', '').partition('.')[0]
+    names = {('mujoco', 'MjData'): 'data', ('mujoco', 'MjModel'): 'model', ('ale_py', 'ALEInterface'): 'ale'}
+    return names.get((package, kind.__name__), '')
+
+
+def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
+    """Returns a simulator's whole state.
+
+    Returns:
+        its bytes, uint8 of any length, and what tells their meaning, for JSON.
+
+    Raises:
+        ValueError: if it keeps what cannot be read; the message goes on after "holds ".
+    """
+    sort = simulator_of(type(simulator))
+    if sort == 'ale':
+        if simulator.getFloat('repeat_action_probability') > 0:
+            # the action before, which it may repeat, is in no state
+            raise ValueError('an ALEInterface that repeats actions by itself')
+        if simulator.getBool('color_averaging') or simulator.getBool('sound_obs'):
+            raise ValueError('an ALEInterface that averages colours or plays sound')
+        # The whole system: the machine, its random numbers, the frames counted.
+        return np.frombuffer(simulator.cloneSystemState().serialize(), np.uint8), []
+    if sort == 'data' and simulator.nplugin:
+        raise ValueError('an MjData with plugins')
+    arrays = _arrays(simulator)
+    joined = b''.join([array.tobytes() for array in arrays])
+    numbers = [getattr(owner, name) for owner, name in _numbers(simulator)]
+    return np.frombuffer(joined, np.uint8), [_layout(simulator, arrays), *numbers]
+
+
+def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> Write:
+    """Checks a state that `read_simulator` gave, and returns what puts it into a simulator of the same kind.
+
+    MuJoCo's contacts and constraints are not part of it: they read as none until the next step computes them.
+
+    Raises:
+        ValueError: if it is that of another game or model.
+    """
+    if simulator_of(type(simulator)) == 'ale':
+        return _ale_write(simulator, state)
+    arrays, places = _arrays(simulator), _numbers(simulator)
+    layout, *numbers = meaning
+    fits = layout == _layout(simulator, arrays) and len(numbers) == len(places)
+    if not fits or len(state) != sum(array.nbytes for array in arrays):
+        raise ValueError('snapshot: its MuJoCo state is that of another model or version')
+
+    def write() -> None:
+        if simulator_of(type(simulator)) == 'data':
+            import mujoco
+
+            mujoco.mj_resetData(simulator.model, simulator)  # also empties the arena
+        start = 0
+        for array in arrays:
+            array[...] = state[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+            start += array.nbytes
+        for (owner, name), value in zip(places, numbers, strict=True):
+            setattr(owner, name, value)
+
+    return write
+
+
+def _ale_write(ale: Any, state: np.ndarray) -> Write:
+    import ale_py
+
+    before = ale.cloneSystemState()
+    try:
+        # Only a trial tells a state from garbage: what is put in must come out again.
+        saved = ale_py.ALEState(state.tobytes())
+        ale.restoreSystemState(saved)
+        if ale.cloneSystemState().serialize() != state.tobytes():
+            raise ValueError('other bytes')
+    except Exception as error:
+        raise ValueError('snapshot: its ALE state is damaged, or that of another game or version') from error
+    finally:
+        ale.restoreSystemState(before)
+
+    def write() -> None:
+        ale.restoreSystemState(saved)
+
+    return write
+
+
+def simulator_arrays(simulator: Any) -> list[np.ndarray]:
+    """Returns the arrays through which others could look into a simulator's memory."""
+    return [] if simulator_of(type(simulator)) == 'ale' else _arrays(simulator)
+
+
+def _arrays(simulator: Any) -> list[np.ndarray]:
+    """Returns the arrays of an MjData that a step depends on, or those of an MjModel that a person would change."""
+    names = _names(type(simulator), simulator)
+    arrays = [getattr(simulator, name) for name in names.arrays]
+    return arrays + [getattr(simulator.opt, name) for name in names.option_arrays]
+
+
+class _Names(NamedTuple):
+    """Names of a simulator's attributes that are arrays or numbers, and of those of its `opt`."""
+
+    arrays: list[str]
+    numbers: list[str]
+    option_arrays: list[str]
+    option_numbers: list[str]
+
+
+_NAMES: dict[type, _Names] = {}
+
+
+def _names(kind: type, simulator: Any) -> _Names:
+    """Returns the names of what is state; they are the same for all simulators of a kind."""
+    if kind not in _NAMES:
+        if simulator_of(kind) == 'data':
+            arrays, numbers = _sorted_out(simulator)
+            inside = [n for n in arrays if not n.startswith(_ARENA) and not n.endswith(_ARENA_ENDS)]
+            state = [n for n in numbers if n in _DATA_NUMBERS or n.startswith('flg_')]
+            _NAMES[kind] = _Names([n for n in inside if n not in _ADDRESSES], state, [], [])
+        else:
+            arrays, _ = _sorted_out(simulator)
+            # Masses, frictions, gains, terrain…; a model's integers are its structure, the rest is drawn.
+            arrays = [n for n in arrays if getattr(simulator, n).dtype == np.float64 or n == 'hfield_data']
+            arrays = [n for n in arrays if not n.startswith(('mesh', 'skin', 'bvh', 'oct'))]
+            _NAMES[kind] = _Names(arrays, [], *_sorted_out(simulator.opt))
+    return _NAMES[kind]
+
+
+def _sorted_out(owner: Any) -> tuple[list[str], list[str]]:
+    """Returns the names of all arrays and of all numbers among an object's attributes."""
+    values = {name: getattr(owner, name) for name in dir(owner) if not name.startswith('_')}
+    arrays = [name for name, value in values.items() if isinstance(value, np.ndarray)]
+    return arrays, [name for name, value in values.items() if isinstance(value, bool | int | float)]
+
+
+def _layout(simulator: Any, arrays: list[np.ndarray]) -> int:
+    """Returns a number that tells one list of names and shapes from another."""
+    return zlib.crc32(f'{_names(type(simulator), simulator)}{[array.shape for array in arrays]}'.encode())
+
+
+def _numbers(simulator: Any) -> list[tuple[Any, str]]:
+    """Returns where the numbers stand that are no arrays."""
+    names = _names(type(simulator), simulator)
+    numbers = [(simulator, name) for name in names.numbers]
+    return numbers + [(simulator.opt, name) for name in names.option_numbers]
