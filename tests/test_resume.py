@@ -84,7 +84,9 @@ def differences(one, other):
         if x.tobytes() != y.tobytes()
     ]
     found += sorted(a.arrays.keys() ^ b.arrays.keys())
-    found += [name for name in a.arrays.keys() & b.arrays.keys() if a.arrays[name].tobytes() != b.arrays[name].tobytes()]
+    found += [
+        name for name in a.arrays.keys() & b.arrays.keys() if a.arrays[name].tobytes() != b.arrays[name].tobytes()
+    ]
     found += [name for name in ('rewards', 'rngs', 'environments', 'restarted') if a.record[name] != b.record[name]]
     counters = [{k: repr(v) for k, v in s.record['counters'].items() if k != 'seconds'} for s in (a, b)]
     return found + [k for k in counters[0] if counters[0][k] != counters[1][k]]

@@ -17,6 +17,7 @@ from xagents.classic import Classic
 from xagents.collecting import Collecting
 from xagents.console import Console
 from xagents.envs import Envs, as_envs
+from xagents.extensions import with_stages
 from xagents.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.options import OptionError, canonical, describe, nearest, signature
 from xagents.overlap import check_overlap
@@ -293,8 +294,10 @@ class BaseAgent(Running, Classic, Collecting, Stateful):
             check_overlap(self)
             head = head.before('checkpoint', stages.overlap(self))
         if type(self).train_step is not Classic.train_step:
-            return head.replace('collect', stages.train_step(self)) + tail
-        return head + self.learning() + tail
+            recipe = head.replace('collect', stages.train_step(self)) + tail
+        else:
+            recipe = head + self.learning() + tail
+        return with_stages(recipe, self, self.run.stages)
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: from what was collected to what was learned."""

@@ -23,7 +23,7 @@ from xagents.commands import Command, commands, find_command
 from xagents.configuration import owners_of
 from xagents.options import Option, OptionError, describe, nearest, shown
 from xagents.orphans import follow_parent
-from xagents.registry import agents, find_agent
+from xagents.registry import agents, find_agent, names
 from xagents.startup import admit_any_character, prepare_process
 
 HELP = ('-h', '--help')
@@ -120,7 +120,7 @@ def _agent_in(command: Command, rest: Sequence[str]) -> str:
         known = [command.options(), *(describe(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
             raise _unknown_flag(flag, command, None)
-        raise OptionError('agent', f'got {shown(rest[0])} in its place, admits one of {", ".join(agents)}')
+        raise OptionError('agent', f'got {shown(rest[0])} in its place, admits one of {", ".join(names())}')
     return agent_id
 
 

@@ -131,7 +131,7 @@ def play(
     envs = agent.envs.another(1, render_mode='rgb_array' if drawn else None)
     with contextlib.ExitStack() as stack:
         stack.callback(envs.close)
-        name = f'{type(agent).__name__.lower()}-{Path(envs.id).name.replace(":", "-")}'
+        name = f'{agent.id}-{Path(envs.id).name.replace(":", "-")}'
         sinks = []
         if video_dir is not None:
             path = _folder('video_dir', video_dir) / f'{name}-{datetime.now():%Y%m%d-%H%M%S-%f}.mp4'

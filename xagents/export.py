@@ -83,7 +83,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         shutil.rmtree(temporary, ignore_errors=True)
     _sync(folder.parent)
     path = Path(out) / wanted.file
-    print(f'{path}: {_size(path)}; {_agreed(agent, agreement)}')
+    print(f'{path}: {_size(path)}; {_agreed(agreement)}')
     return path
 
 
@@ -108,7 +108,7 @@ def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> 
     actions = policy.function.structured_outputs['actions']
     return {
         'xagents': xagents.__version__,
-        'agent': type(agent).__name__.lower(),
+        'agent': agent.id,
         'env': agent.envs.id,
         'steps': agent.context.steps,
         'normalized': agent.normalize_observations is not None,
@@ -164,7 +164,7 @@ def _written(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> R
     raise OptionError('format', f'{name} cannot hold this policy: {reason}') from failure
 
 
-def _agreed(agent: BaseAgent, agreement: Agreement) -> str:
+def _agreed(agreement: Agreement) -> str:
     """Return what the check found, for a person."""
     observations, ties, difference, tolerance = agreement
     found = f'acts as the agent does on {observations - ties} of {observations} observations'

@@ -48,7 +48,7 @@ def find_format(name: str) -> Format:
         raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{nearest(str(name), FORMATS)}')
     missing = [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]
     if missing:
-        raise OptionError('format', f"{name} needs {' and '.join(missing)}: pip install 'xagents[export]'")
+        raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")
     return FORMATS[name]
 
 

@@ -25,7 +25,7 @@ T = TypeVar('T')
 # names of the stages of our recipes, see stages.py
 STAGES = (
     *('schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay', 'plateau'),
-    *('history', 'metrics', 'prune', 'console', 'tensorboard', 'wandb', 'record', 'overlap', 'until'),
+    *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'video', 'overlap', 'until'),
 )
 # what the commands themselves take: an agent's own options have other names
 _COMMANDS = (

@@ -225,7 +225,10 @@ def check_overlap(agent: BaseAgent) -> None:
         OptionError: with the reason why not.
     """
     if type(agent).train_step is not Classic.train_step:
-        raise OptionError('overlap', f'{type(agent).__name__} collects and learns in train_step(), admits an agent that '
-                          'implements collect() and learn(batch)')
+        raise OptionError(
+            'overlap',
+            f'{type(agent).__name__} collects and learns in train_step(), admits an agent that '
+            'implements collect() and learn(batch)',
+        )
     if agent.NO_OVERLAP:
         raise OptionError('overlap', f'{type(agent).__name__} {agent.NO_OVERLAP}')

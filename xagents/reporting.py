@@ -25,7 +25,7 @@ def begin(agent: BaseAgent) -> Console:
     console = Console(run.quiet, run.max_steps, run.log_format, run.display_precision)
     console.start(
         {
-            'agent': type(agent).__name__.lower(),
+            'agent': agent.id,
             'env': agent.envs.id,
             'seed': agent.options.seed,
             'options': settings(agent),
@@ -65,11 +65,11 @@ def history(agent: BaseAgent) -> Stage:
             return
         from xagents.history import HistoryWriter
 
+        resumed = agent.resumed_at
         writer = HistoryWriter(path, resume=_goes_on(agent))
         if writer.renamed:
             agent.console.say(f'The history that was there is now {writer.renamed}')
         mean = RunningMean(agent.options.reward_buffer_size, agent.total_rewards)
-        resumed = agent.resumed_at
         if resumed is not None:
             writer.cut(resumed)
         # best weights may be older than the history they are continued with
@@ -241,7 +241,7 @@ def wandb(agent: BaseAgent) -> Stage:
         from xagents.monitors import WandbMonitor
 
         run = agent.run
-        config = {'agent': type(agent).__name__.lower(), **settings(agent)}
+        config = {'agent': agent.id, **settings(agent)}
         return WandbMonitor(
             run.monitor_session or '', config, memory=run.place('wandb.json'), resumed_at=agent.resumed_at
         )

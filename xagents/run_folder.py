@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,7 +180,7 @@ class RunFolder:
         self._records |= {name: read_record(folder / name) for name in needed - self._records.keys()}
         self._records = {name: self._records[name] for name in needed}
         records = [*self._records.values()]
-        needed |= {record.get('best') for record in records}  # what is resumed from one needs its best, too
+        needed |= {record.get('best', '') for record in records}  # what is resumed from one needs its best, too
         for path in folder.iterdir():
             if path.is_symlink() or path.name in needed or path.name.partition('-')[0] not in (STAYING, BEST, NEWEST):
                 continue

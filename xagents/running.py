@@ -132,7 +132,8 @@ class Running:
         elif self.folder is None or self.folder.path != Path(path):
             if (Path(path) / CONFIG).exists():
                 raise OptionError(
-                    'run_dir', f'{path} holds a run already: go on with xagents train --resume {path}, or choose another'
+                    'run_dir',
+                    f'{path} holds a run already: go on with xagents train --resume {path}, or choose another',
                 )
             self.folder = RunFolder(path, cast('BaseAgent', self))
 
@@ -195,6 +196,7 @@ class Running:
             raise
         except BaseException as error:
             why = f'{type(error).__name__}: {error}'
+            reporting.end(cast('BaseAgent', self), error)
             raise
         finally:
             self.resumed_at = None

@@ -190,8 +190,10 @@ def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
     checkpoints = Path(folder) / 'checkpoints'
     for candidate in (name, 'last') if name == 'best' else (name,):
         if (checkpoints / candidate).is_dir():
-            return checkpoints / os.readlink(checkpoints / candidate) if candidate in ('best', 'last') else (
-                checkpoints / candidate
+            return (
+                checkpoints / os.readlink(checkpoints / candidate)
+                if candidate in ('best', 'last')
+                else (checkpoints / candidate)
             )
     there = sorted(path.name for path in checkpoints.glob('[!.]*') if path.is_dir()) if checkpoints.is_dir() else []
     if there:

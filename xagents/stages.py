@@ -64,10 +64,10 @@ def check_run(agent: BaseAgent) -> None:
     if run.checkpoints:
         models = agent.model_names or [f'model {i + 1}' for i in range(len(agent.output_models))]
         checkpoints.check_paths('checkpoints', run.checkpoints, models)
-    if run.history_checkpoint:
+    if run.history_path and (run.history_checkpoint or agent.resumed_at is not None):
         from xagents.history import check_history_path
 
-        check_history_path(run.history_checkpoint, resume=agent.context.iteration > 0)
+        check_history_path(run.history_path, resume=agent.context.iteration > 0 or agent.resumed_at is not None)
     check_video(agent)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')

@@ -15,6 +15,7 @@ import numpy as np
 from xagents import checkpoints
 from xagents.overlap import InFlight, Overlap
 from xagents.pipeline import Context
+from xagents.registry import id_of
 from xagents.snapshots import Snapshot
 from xagents.targets import TargetNetwork
 
@@ -87,7 +88,9 @@ class Stateful:
             'rewards': list(self.total_rewards),
             'rngs': {purpose: _plain(rng.bit_generator.state) for purpose, rng in [*self._rngs.items()]},
         }
-        return State([[v.numpy() for v in self._variables(m)] for m in self.output_models], self._parts_arrays(), record)
+        return State(
+            [[v.numpy() for v in self._variables(m)] for m in self.output_models], self._parts_arrays(), record
+        )
 
     def whole_state(self) -> State:
         """Return also where the run stands: the environments, and what was collected and not learned from yet."""
@@ -134,7 +137,7 @@ class Stateful:
     @property
     def id(self) -> str:
         """The agent's name on the command line."""
-        return type(self).__name__.lower()
+        return id_of(type(self))
 
     def options_record(self) -> dict[str, Any]:
         """Return every option as JSON holds it: what makes an equal agent."""

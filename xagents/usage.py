@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xagents import __version__
 from xagents.commands import Command, commands
 from xagents.options import Option
-from xagents.registry import agents
+from xagents.registry import agents, listed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,8 +67,8 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
     with console.capture() as page:
         console.print(f'{subject}\n\nUsage:\n{usage}\n', markup=False)
         if command.takes_agent and agent_id is None:
-            listed = '\n'.join(f'    {id:<10} {entry.help}' for id, entry in agents.items())
-            console.print(f'Available agents:\n{listed}\n', markup=False)
+            lines = '\n'.join(f'    {id:<10} {line}' for id, line in listed().items())
+            console.print(f'Available agents:\n{lines}\n', markup=False)
         console.print(*_tables(command, agent_id, console.width), sep='')
         console.print(f'\n{LEGEND}', style='dim', markup=False)
         if command.searches:

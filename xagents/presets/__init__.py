@@ -117,6 +117,8 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
         return presets[name]
     if ATARI in presets and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
         return presets[ATARI].of_game(env_id)
+    if not presets:
+        raise OptionError('tuned', f'got {shown(env_id)}, and {agent_id} has no tuned settings')
     names = ', '.join('every Atari game' if env == ATARI else env for env in presets)
     got = f'got {shown(env_id)}, for which {agent_id} has no tuned settings'
     raise OptionError('tuned', f'{got}, admits {names}{nearest(name, presets.keys() - {ATARI})}')
@@ -149,4 +151,4 @@ def _preset(agent_id: str, env: str, entry: dict[str, Any]) -> Preset:
 def _read(path: Path) -> dict[str, Any]:
     import yaml  # slow to load, and most commands need none
 
-    return yaml.safe_load(path.read_text(encoding='utf-8')) or {}
+    return (yaml.safe_load(path.read_text(encoding='utf-8')) or {}) if path.exists() else {}

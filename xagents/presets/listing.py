@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from xagents.presets import Preset, find_score, list_presets
-from xagents.registry import agents
+from xagents.registry import OURS
 
 MIN_WIDTH, MAX_WIDTH = 72, 140
 # columns of steps, published score, seen score with its seeds, and date, and what is between them
@@ -32,7 +32,9 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
         width: columns, instead of the console's.
     """
     width = min(max(width or shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
-    presets = {name: list_presets(name) for name in (agents if agent_id is None else [agent_id])}
+    presets = {name: list_presets(name) for name in (OURS if agent_id is None else [agent_id])}
+    if agent_id is not None and not presets[agent_id]:
+        return f'{agent_id} has no tuned settings.'
     if agent_id is not None:
         presets = {agent_id: [one for preset in presets[agent_id] for one in _expanded(preset)]}
     widths = (max(len(preset.env) for group in presets.values() for preset in group), *WIDTHS)

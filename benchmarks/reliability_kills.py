@@ -1,0 +1,309 @@
+"""`kill -9` of trainings at random instants: whether they resume, whether every file reads, and what is lost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Failed
+from benchmarks.reliability_runs import SETTINGS, Run, resume, running, train
+
+# when a kill comes: while the process starts, when its first checkpoint (a later one) is being written, right after
+# one, or at any time of the training
+MOMENTS = ('start', 'first save', 'saving', 'saved', 'any')
+KILLS_A_FOLDER = 5
+RESUMED = re.compile(r'^Resumed .* at step (\d+)')
+
+
+@dataclass
+class Kill:
+    """One kill, and what became of it.
+
+    Args:
+        agent: whose run it was.
+        moment: one of `MOMENTS`.
+        reported: the steps that the run had told of, by console, history or metrics.
+        saved: the steps of the last checkpoint that it left; 0 without one.
+        seconds: of training since that checkpoint was written.
+        silence: the longest time between two status lines, or from the last one to the kill: no iteration was longer.
+        unreadable: what of its folder did not read, a line each.
+        files: how many files and checkpoints were read.
+        resumed: the step that a later call went on from; None where none did.
+    """
+
+    agent: str
+    moment: str
+    reported: int = 0
+    saved: int = 0
+    seconds: float = 0.0
+    silence: float = 0.0
+    unreadable: list[str] = field(default_factory=list)
+    files: int = 0
+    resumed: int | None = None
+
+    @property
+    def lost(self) -> int:
+        """Steps that were told of and are gone."""
+        return max(self.reported - self.saved, 0)
+
+    def beyond(self, save_seconds: float) -> float:
+        """Return the seconds that were lost beyond what is promised: `save_seconds`, and an iteration."""
+        return max(self.seconds - save_seconds - self.silence, 0.0) if self.lost else 0.0
+
+
+def measure_kills(folder: Path, options: argparse.Namespace, log: Callable[[str], None]) -> dict[str, Any]:
+    """Kill as often as asked, in turn over the agents.
+
+    Returns:
+        The kills, and problems that stand for themselves.
+    """
+    agent_ids = list(options.agents or SETTINGS)
+    count = options.kills or (len(agent_ids) if options.quick else 100)
+    kills: list[Kill] = []
+    problems: list[str] = []
+    for number, (agent_id, share) in enumerate(shares(agent_ids, count)):
+        place = folder / f'{number:03}-{agent_id}'
+        place.mkdir()
+        raid = Raid(agent_id, place, options.save_seconds, random.Random(f'{options.seed} {number}'), log)
+        try:
+            raid.strike(share)
+        except (Failed, ValueError) as error:
+            problems.append(f'{agent_id}, folder {number}: {error}')
+            log(problems[-1])
+        kills += raid.kills
+        log(f'{len(kills)} of {count} kills, {sum(kill.resumed is not None for kill in kills)} resumed')
+    records = [{**vars(kill), 'lost': kill.lost, 'beyond': kill.beyond(options.save_seconds)} for kill in kills]
+    return {'kills': records, 'problems': problems, 'save_seconds': options.save_seconds}
+
+
+def shares(agent_ids: list[str], count: int) -> Iterator[tuple[str, int]]:
+    """Yield agents in turn, and how many kills a folder of theirs gets, until there are enough."""
+    while count > 0:
+        for agent_id in agent_ids:
+            share = min(KILLS_A_FOLDER, count)
+            if share:
+                yield agent_id, share
+            count -= share
+
+
+class Raid:
+    """Kills one run again and again, and looks at its folder each time.
+
+    Args:
+        agent_id: whose run it is.
+        folder: where; the run's own folder is `run` in it.
+        save_seconds: of the run.
+        generator: of instants.
+        log: where to say what is done.
+    """
+
+    def __init__(
+        self,
+        agent_id: str,
+        folder: Path,
+        save_seconds: float,
+        generator: random.Random,
+        log: Callable[[str], None],
+    ):
+        self.agent_id, self.folder, self.save_seconds = agent_id, folder, save_seconds
+        self.generator, self.log = generator, log
+        self.run_dir = folder / 'run'
+        self.kills: list[Kill] = []
+        self.start_seconds = 10.0  # until the first status line, as the last call had it
+
+    def strike(self, count: int) -> None:
+        """Kill so many times, and let the run come to an end after that.
+
+        Raises:
+            Failed: where a command fails, or hangs.
+        """
+        first = ['start', 'first save', 'any'] if count > 1 else ['first save', 'any']
+        moments = [self.generator.choice(first)]
+        moments += [self.generator.choice(('start', 'saving', 'saved', 'any')) for _ in range(count - 1)]
+        for moment in moments:
+            with running(self.command(), self.folder) as run:
+                began = self.wait_for(run, moment)
+                run.signal(signal.SIGKILL)
+                when = time.time()
+                if run.wait() != -signal.SIGKILL:
+                    raise Failed(f'ended by itself: {run.problem}')
+            self.note_resumed(run)
+            kill = Kill(self.agent_id, moment)
+            self.kills.append(kill)
+            examine(self.run_dir, kill)
+            measure_loss(self.run_dir, kill, run, began, when)
+            self.log(f'{self.agent_id}: {moment}: lost {kill.lost} steps, {kill.seconds:.2f} s; {kill.unreadable or "all reads"}')
+        with running(self.command(until=True), self.folder) as run:
+            if run.wait() != 0:
+                raise Failed(f'after {count} kills: {run.problem}')
+        self.note_resumed(run)
+        self.log(f'{self.agent_id}: went on to its end')
+
+    def command(self, until: bool = False) -> list[str]:
+        """Return the command that begins the run or goes on with it; `until`: for one more iteration."""
+        saved = last_steps(self.run_dir)
+        end = ['--max-steps', saved + 1] if until else []
+        if (self.run_dir / 'config.yaml').exists():
+            return resume(self.run_dir, *end)
+        return train(
+            self.agent_id,
+            self.run_dir,
+            *end,
+            seed=3,
+            save_seconds=self.save_seconds,
+            final_episodes=0,
+            schedule_steps=10**7,
+            **({} if until else {'max_steps': 10**9}),
+        )
+
+    def wait_for(self, run: Run, moment: str) -> float | None:
+        """Wait for the instant of a kill; returns when the training had begun, None where it had not."""
+        before = link(self.run_dir)
+        if moment == 'start':
+            time.sleep(self.generator.uniform(0, self.start_seconds))
+        elif moment == 'first save':
+            run.wait_until(lambda: being_written(self.run_dir) or link(self.run_dir) != before, pause=0.0003)
+            time.sleep(self.generator.uniform(0, 0.03))
+        else:
+            run.wait_until(lambda: run.events('status'))
+            self.start_seconds = self.seconds_to_start(run)
+            time.sleep(self.generator.uniform(0, self.save_seconds))
+            if moment == 'any':
+                time.sleep(self.generator.uniform(0, 1.5 * self.save_seconds))
+            elif moment == 'saving':
+                run.wait_until(lambda: being_written(self.run_dir), pause=0.0003)
+                time.sleep(self.generator.uniform(0, 0.03))
+            else:
+                before = link(self.run_dir)
+                run.wait_until(lambda: link(self.run_dir) != before, pause=0.0003)
+                time.sleep(self.generator.uniform(0, 0.03))
+        starts = run.events('start')
+        return starts[0][0] if starts else None
+
+    def seconds_to_start(self, run: Run) -> float:
+        """Return the seconds from the start of the process to its first status line."""
+        import psutil
+
+        return run.events('status')[0][0] - psutil.Process(run.process.pid).create_time()
+
+    def note_resumed(self, run: Run) -> None:
+        """Write down where a call went on from, for the kills before it that none had gone on from yet.
+
+        Raises:
+            Failed: where that is not the last checkpoint.
+        """
+        steps = [int(match[1]) for _, said in run.events('message') if (match := RESUMED.match(said['text']))]
+        began = bool(run.events('start'))
+        waiting = [kill for kill in self.kills if kill.resumed is None]
+        if not (began and waiting):
+            return
+        resumed = steps[0] if steps else 0
+        if resumed != waiting[-1].saved:
+            raise Failed(f'went on from step {resumed}, and {waiting[-1].saved} was the last checkpoint')
+        for kill in waiting:
+            kill.resumed = resumed
+
+
+def link(run_dir: Path) -> str:
+    """Return the name of the last checkpoint; empty where there is none."""
+    try:
+        return os.readlink(run_dir / 'checkpoints' / 'last')
+    except OSError:
+        return ''
+
+
+def being_written(run_dir: Path) -> bool:
+    """Return whether a checkpoint is being written."""
+    try:
+        return any(name.endswith('.new') for name in os.listdir(run_dir / 'checkpoints'))
+    except OSError:
+        return False
+
+
+def last_steps(run_dir: Path) -> int:
+    """Return the steps of the last checkpoint; 0 where there is none."""
+    if not link(run_dir):
+        return 0
+    return json.loads((run_dir / 'checkpoints' / 'last' / 'state.json').read_text())['counters']['steps']
+
+
+def examine(run_dir: Path, kill: Kill) -> None:
+    """Read every file that a kill left, and note what does not read."""
+    from xagents.history import read_history
+    from xagents.metrics_file import read_metrics
+    from xagents.run_folder import read_state
+    from xagents.runs import read_config, read_status
+
+    files: list[tuple[str, Callable[[Path], Any], Path]] = [
+        ('config.yaml', lambda path: read_config(path.parent), run_dir),
+        ('status.json', lambda path: read_status(path.parent), run_dir),
+        ('history.parquet', read_history, run_dir),
+        ('metrics.parquet', read_metrics, run_dir),
+    ]
+    checkpoints = run_dir / 'checkpoints'
+    if checkpoints.is_dir():
+        files += [(path.name, read_state, checkpoints) for path in checkpoints.iterdir() if path.name[0] != '.']
+    for name, read, place in files:
+        path = place / name
+        if not (path.exists() or path.is_symlink()):
+            continue
+        kill.files += 1
+        try:
+            content = read(path)
+        except Exception as error:  # whatever it is, the file does not read
+            kill.unreadable.append(f'{name}: {type(error).__name__}: {error}')
+            continue
+        for column in ('step', 'steps'):
+            if name.endswith('.parquet') and column in content and len(content):
+                kill.reported = max(kill.reported, int(content[column].iloc[-1]))
+                if column == 'steps' and not content[column].is_unique:
+                    kill.unreadable.append(f'{name}: a step stands twice')
+    for name in ('best', 'last'):
+        if (checkpoints / name).is_symlink() and not (checkpoints / name).is_dir():
+            kill.unreadable.append(f'{name}: leads nowhere')
+
+
+def measure_loss(run_dir: Path, kill: Kill, run: Run, began: float | None, when: float) -> None:
+    """Note what was lost: from what the run had told of, to the last whole checkpoint and the time it was written."""
+    kill.saved = last_steps(run_dir)
+    status = [moment for moment, _ in run.events('status') if moment <= when]
+    kill.reported = max(kill.reported, run.steps)
+    if began is None:  # nothing was trained, so that nothing can be lost
+        kill.reported = kill.saved
+        return
+    written = (run_dir / 'checkpoints' / 'last' / 'state.npz').stat().st_mtime if link(run_dir) else 0.0
+    kill.seconds = when - max(written, began)
+    moments = [*status, when] if status else [began, when]
+    kill.silence = max(b - a for a, b in zip(moments, moments[1:], strict=False))
+
+
+def render_kills(result: dict[str, Any]) -> str:
+    """The table of kills by agent, with problems below it."""
+    heading = ['', 'kills', 'resumed', 'files read', 'unreadable', 'largest loss, s', 'steps', 'beyond the promise, s']
+    lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
+    kills = result['kills']
+    groups = {agent_id: [kill for kill in kills if kill['agent'] == agent_id] for agent_id in SETTINGS}
+    for name, own in {**groups, 'all': kills}.items():
+        if own:
+            worst = max((kill for kill in own if kill['lost']), key=lambda kill: kill['seconds'], default=None)
+            cells = [name, len(own), sum(kill['resumed'] is not None for kill in own)]
+            cells += [sum(kill['files'] for kill in own), sum(len(kill['unreadable']) for kill in own)]
+            cells += [f'{worst["seconds"]:.2f}', worst['lost']] if worst else ['0', 0]
+            cells += [f'{max(kill["beyond"] for kill in own):.2f}']
+            lines.append('| ' + ' | '.join(map(str, cells)) + ' |')
+    moments = Counter(kill['moment'] for kill in kills)
+    when = ', '.join(f'{moment} {moments[moment]}' for moment in MOMENTS if moments[moment])
+    lines += ['', f'`--save-seconds {result["save_seconds"]:g}`; moments of the kills: {when}.']
+    problems = [f'- {text}' for text in result['problems']]
+    problems += [f'- {kill["agent"]}, {kill["moment"]}: {text}' for kill in kills for text in kill['unreadable']]
+    return '\n'.join([*lines, '', *problems] if problems else lines)
