@@ -120,6 +120,7 @@ class Raid:
         self.run_dir = folder / 'run'
         self.kills: list[Kill] = []
         self.start_seconds = 10.0  # until the first status line, as the last call had it
+        self.resuming = False
 
     def strike(self, count: int) -> None:
         """Kill so many times, and let the run come to an end after that.
@@ -142,7 +143,9 @@ class Raid:
             self.kills.append(kill)
             examine(self.run_dir, kill)
             measure_loss(self.run_dir, kill, run, began, when)
-            self.log(f'{self.agent_id}: {moment}: lost {kill.lost} steps, {kill.seconds:.2f} s; {kill.unreadable or "all reads"}')
+            self.log(
+                f'{self.agent_id}: {moment}: lost {kill.lost} steps, {kill.seconds:.2f} s; {kill.unreadable or "all reads"}'
+            )
         with running(self.command(until=True), self.folder) as run:
             if run.wait() != 0:
                 raise Failed(f'after {count} kills: {run.problem}')
@@ -153,7 +156,8 @@ class Raid:
         """Return the command that begins the run or goes on with it; `until`: for one more iteration."""
         saved = last_steps(self.run_dir)
         end = ['--max-steps', saved + 1] if until else []
-        if (self.run_dir / 'config.yaml').exists():
+        self.resuming = (self.run_dir / 'config.yaml').exists()
+        if self.resuming:
             return resume(self.run_dir, *end)
         return train(
             self.agent_id,
@@ -203,11 +207,11 @@ class Raid:
             Failed: where that is not the last checkpoint.
         """
         steps = [int(match[1]) for _, said in run.events('message') if (match := RESUMED.match(said['text']))]
-        began = bool(run.events('start'))
         waiting = [kill for kill in self.kills if kill.resumed is None]
-        if not (began and waiting):
+        # one that was killed before it had said so proves nothing
+        if not waiting or not (steps if self.resuming else run.events('start')):
             return
-        resumed = steps[0] if steps else 0
+        resumed = steps[0] if self.resuming else 0
         if resumed != waiting[-1].saved:
             raise Failed(f'went on from step {resumed}, and {waiting[-1].saved} was the last checkpoint')
         for kill in waiting:

@@ -365,6 +365,20 @@ def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(numbe
 
 
 @POSIX
+def test_a_signal_that_comes_while_a_run_is_started_reaches_it(stand_in, monkeypatch):
+    start = grid_processes.Child.__init__
+
+    def interrupted(self, *arguments):
+        start(self, *arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(grid_processes.Child, '__init__', interrupted)
+    ended = run_all({name: ['train', '--seed', '4', '--run-dir', name] for name in 'ab'}, 1)
+    assert (ended.signal, ended.left) == (signal.SIGINT, ['b'])
+    assert ended.codes['a'] != 0, 'left alone it would have finished'
+
+
+@POSIX
 def test_a_ctrl_c_in_the_terminal_is_the_parents_alone(parent):
     process, children = parent(*GRID, '8', '9', '--grid-jobs', '2')
     groups = {os.getpgid(child.pid) for child in children}

@@ -24,6 +24,7 @@ class Stub:
         self.collected, self.collected_steps, self.seconds = [], 0, {'env': 0.0, 'act': 0.0}
         self.written, self.asked, self.paused = [], [], 0.0
         self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0')
+        self.collector, self.folder, self.resumed_at, self.writers, self.NO_OVERLAP = self, None, None, [], ''
 
     def state(self):
         return SimpleNamespace(record={'options': {}}, at=len(self.asked))

@@ -90,7 +90,7 @@ def is_better(mean: float, best: float) -> bool:
 
 
 def checkpoint(agent: BaseAgent) -> Stage:
-    """Save the run after its first iteration, every `save_seconds` and on the way out; nothing after an error."""
+    """Save the run every `save_seconds` and on the way out; nothing after an error."""
 
     @stage
     def checkpoint(stream: Stream) -> Iterator[Context]:
@@ -98,7 +98,7 @@ def checkpoint(agent: BaseAgent) -> Stage:
         if not places:
             yield from stream
             return
-        last, ctx = -math.inf, None
+        last, ctx = time.monotonic(), None
         whole = False
         try:
             for ctx in stream:

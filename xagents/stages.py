@@ -230,7 +230,10 @@ def learn(agent: BaseAgent) -> Stage:
         start = time.perf_counter()
         arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
         ctx.logs.update(agent.learn(ctx.batch, **arguments) or {})
-        _check_refused(agent, ctx, ctx.logs.get('stats/refused', 0.0), ctx.batch)
+        refused = ctx.logs.get('stats/refused', 0.0)
+        if refused:
+            _check_refused(agent, ctx, ctx.batch)
+            ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
         ctx.updates += int(ctx.logs.pop('updates', 1))
         ctx.logs['seconds/learn'] = time.perf_counter() - start
         ctx.seconds += ctx.logs['seconds/learn']
@@ -238,13 +241,10 @@ def learn(agent: BaseAgent) -> Stage:
     return learn
 
 
-def _check_refused(agent: BaseAgent, ctx: Context, refused: float, batch: Mapping[str, Any]) -> None:
-    """Stop a run whose updates were refused because they were not finite or, where that is asked for, say so."""
-    if not refused:
-        return
+def _check_refused(agent: BaseAgent, ctx: Context, batch: Mapping[str, Any]) -> None:
+    """End a run with an update that was refused, unless those are to be skipped."""
     if agent.run.on_nan == 'stop':
         raise NotFiniteError(suspect(agent, batch), step=ctx.steps)
-    ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
 
 
 def relearn(agent: Relearning) -> Stage:
@@ -265,7 +265,8 @@ def relearn(agent: Relearning) -> Stage:
         for _ in range(agent.draw_replays()):
             batch = agent.replay()
             metrics.append(agent.learn(batch, **arguments) or {})
-            _check_refused(agent, ctx, metrics[-1].get('stats/refused', 0.0), batch)
+            if metrics[-1].get('stats/refused'):
+                _check_refused(agent, ctx, batch)
         made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
         refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
         counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}
@@ -275,6 +276,8 @@ def relearn(agent: Relearning) -> Stage:
         elapsed = time.perf_counter() - start
         ctx.logs['seconds/learn'] = ctx.logs.get('seconds/learn', 0.0) + elapsed
         ctx.seconds += elapsed
+        if refused:
+            ctx.messages.append(f'Refused {refused} replayed updates that were not finite')
 
     return replay
 

@@ -1,0 +1,324 @@
+"""Random command lines, .cfg and .yaml files, drawn from the declared options and then damaged.
+
+Sizes stay small, so that a line that is right asks for no more than a moment's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from xagents.commands import Command, commands
+from xagents.options import Option
+from xagents.registry import agents, find_agent
+
+ENVIRONMENTS = ('CartPole-v1', 'Pendulum-v1', 'MountainCar-v0', 'MountainCarContinuous-v0', 'Acrobot-v1')
+WRONG_ENVIRONMENTS = (
+    'CartPole-v9',
+    'Cartpole-v1',
+    'nothing:CartPole-v1',
+    'gym:CartPole-v1',
+    '',
+    ':',
+    'a/b:C-v0',
+    '-v1',
+)
+# what options with paths get: what `reliability_fuzz.furnish` makes, and what is not there
+PATHS = (
+    'run', 'torn', 'foreign', 'bare', 'empty', 'group', 'w.tf', 'w.tf.index', 'w.npz', 'h.parquet', 'net.cfg', 'run.yaml',
+    'run/checkpoints/best', 'new', 'new/deeper', 'new.tf', 'new.keras', 'new.weights.h5', 'new.parquet', 'new.png', 'new.pdf',
+    'nowhere/new', '.', '..', '/', '/dev/null', '/proc/1', 'text.txt', 'a b', 'ü.tf', '-', '~', 'x' * 300,
+)  # fmt: skip
+PATH_OPTIONS = {
+    'run_dir', 'resume', 'config', 'weights', 'checkpoints', 'history_checkpoint', 'tensorboard', 'out', 'video_dir',
+    'frame_dir', 'model', 'actor_model', 'critic_model',
+}  # fmt: skip
+TEXTS = {
+    'env': (*ENVIRONMENTS, *WRONG_ENVIRONMENTS),
+    'storage': ('sqlite:///s.db', 'sqlite:///nowhere/s.db', 'journal:s.log', 'redis://x', 'sqlite:', 'x', '://', 'journal:'),
+    'study': ('s', 'ppo-CartPole-v1', ' ', 'ü', 's' * 300),
+    'from_study': ('s', 'none', ''),
+    'wrapper': ('gymnasium.wrappers:ClipAction', 'gymnasium.wrappers:None', 'nothing:X', 'gymnasium', ':', 'json:dumps'),
+    'env_kwargs': ('gravity=9', 'g=1', 'render_mode=human', 'x', '=', 'a=[', 'sutton_barto_reward=true', 'a={"b":1}'),
+    'stages': ('none', 'collect', ''),
+}  # fmt: skip
+GOOD_NUMBERS = ('1', '2', '3', '8', '16', '1e1', '0.5', '0.9', '1e-3', '0', '-1')
+WRONG_NUMBERS = (
+    '-7',
+    '1.5',
+    'nan',
+    'inf',
+    '-inf',
+    '1e400',
+    'x',
+    '0x10',
+    '',
+    ' ',
+    '٣',
+    '½',
+    '--',
+    '1,5',
+    '1e',
+    'None',
+    '+',
+)
+# of options whose size costs no memory
+HUGE = ('9' * 30, '1e30', '4294967296', '18446744073709551616')
+COSTLY = ('env', 'envs', 'net', 'steps', 'size', 'stack', 'jobs', 'trials', 'episodes', 'seeds', 'threads', 'batches')
+WORDS = (
+    '--',
+    '-',
+    '-h',
+    '--help',
+    '--lr',
+    '--no-quiet',
+    '--quiet=1',
+    '--nothing',
+    '-lr',
+    '--=',
+    '---',
+    'ppo',
+    'x',
+    '#',
+    '💥',
+)
+
+# hypothesis' own texts, without what no shell can hand over
+text = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=12)
+
+
+@dataclass
+class Line:
+    """One example: what is typed, and the files that stand in its folder."""
+
+    words: list[str]
+    files: dict[str, bytes] = field(default_factory=dict)
+    kind: str = 'line'
+
+    def __str__(self) -> str:
+        shown = {name: content.decode('utf-8', 'backslashreplace') for name, content in self.files.items()}
+        return f'{self.words}' + (f' with {shown}' if shown else '')
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+
+@st.composite
+def values(draw: st.DrawFn, option: Option) -> str:
+    """Draw one value of an option as it is typed: mostly one that it admits."""
+    kind = draw(st.integers(0, 9))
+    if kind == 0:
+        return draw(text)
+    if kind == 1 and option.type is not str:
+        return draw(st.sampled_from(WRONG_NUMBERS))
+    if option.choices is not None:
+        return draw(st.sampled_from([*map(str, option.choices)] * 3 + [f'{option.choices[0]}x', 'PPO']))
+    if option.type is dict:
+        return draw(st.sampled_from(TEXTS['env_kwargs']))
+    if option.type is str:
+        pool = PATHS if option.name in PATH_OPTIONS else TEXTS.get(option.name, ('x', 'name', 'a b', ' '))
+        return draw(st.sampled_from(pool))
+    if kind == 2 and not any(word in option.name for word in COSTLY):
+        return draw(st.sampled_from(HUGE))
+    admitted = [number for number in GOOD_NUMBERS if admits(option, number)]
+    return draw(st.sampled_from(admitted or GOOD_NUMBERS))
+
+
+def admits(option: Option, number: str) -> bool:
+    """Return whether an option admits a number as it is typed."""
+    try:
+        option.parse([number] if option.many else number)
+    except ValueError:
+        return False
+    return True
+
+
+@st.composite
+def flags(draw: st.DrawFn, option: Option) -> list[str]:
+    """Draw an option with its values as it is typed."""
+    flag = draw(st.sampled_from(option.flags))
+    if option.type is bool:
+        return [flag]
+    count = draw(st.integers(1, 3)) if option.many or option.type is dict else 1
+    given = [draw(values(option)) for _ in range(count)]
+    return [f'{flag}={given[0]}', *given[1:]] if draw(st.integers(0, 5)) == 0 else [flag, *given]
+
+
+# ---------------------------------------------------------------------------------------------------------------- lines
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Line:
+    """Draw a command line: what the command needs, some options more, and in half of the cases some damage."""
+    command = commands[draw(st.sampled_from([*commands, 'train', 'train', 'train']))]
+    agent_id = draw(st.sampled_from([*agents])) if command.takes_agent else None
+    known = command.options(agent_id)
+    words = [command.name, *([agent_id] if agent_id else []), *draw(needed(command))]
+    names = draw(st.lists(st.sampled_from([*known]), max_size=4, unique=True))
+    for name in names:
+        words += draw(flags(known[name]))
+    if draw(st.booleans()):
+        for _ in range(draw(st.integers(1, 3))):
+            words = draw(damaged(words))
+    return Line([word for word in words if word != '--debug'])
+
+
+@st.composite
+def needed(draw: st.DrawFn, command: Command) -> list[str]:
+    """Draw what a command does not go without."""
+    folder = draw(st.sampled_from(['run', 'run', 'run', 'torn', 'bare', 'group', 'empty', 'nowhere']))
+    if command.name in ('train', 'tune'):
+        begin = [
+            '--env',
+            draw(st.sampled_from(ENVIRONMENTS)),
+            *(['--max-steps', '10'] if command.name == 'train' else []),
+        ]
+        return draw(st.sampled_from([begin, begin, begin, begin, begin[:2], [], ['--resume', folder]]))
+    if command.name in ('play', 'evaluate', 'export'):
+        out = ['--out', 'new'] if command.name == 'export' else []
+        return [*draw(st.sampled_from([['--run-dir', folder], ['--weights', 'w.tf'], []])), *out]
+    return {
+        'plot': draw(st.sampled_from([['h.parquet'], ['--run-dir', folder], []])),
+        'runs': draw(st.sampled_from([[folder], ['.'], []])),
+        'completion': [draw(st.sampled_from(['bash', 'zsh', 'fish', 'sh']))],
+    }.get(command.name, draw(st.sampled_from([[], ['ppo'], ['ppx']])))
+
+
+@st.composite
+def damaged(draw: st.DrawFn, words: list[str]) -> list[str]:
+    """Draw what becomes of words by one mistake."""
+    place = draw(st.integers(0, max(len(words) - 1, 0)))
+    kind = draw(st.sampled_from(['drop', 'twice', 'swap', 'insert', 'replace', 'cut', 'text']))
+    before, word, after = words[:place], words[place : place + 1], words[place + 1 :]
+    if kind == 'drop' or not word:
+        return before + after
+    if kind == 'twice':
+        return before + word * 2 + after
+    if kind == 'swap':
+        return before + after[:1] + word + after[1:]
+    if kind == 'insert':
+        return [*before, draw(st.sampled_from(WORDS)), *word, *after]
+    if kind == 'replace':
+        return [*before, draw(st.sampled_from(WORDS)), *after]
+    new = draw(text) if kind == 'text' else word[0][: draw(st.integers(0, len(word[0])))]
+    return [*before, new, *after]
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+CFG_VALUES = {
+    'units': ('1', '8', '64'), 'filters': ('1', '8'), 'size': ('1', '3', '8'), 'stride': ('1', '2'),
+    'activation': ('relu', 'tanh', 'softmax', 'rlu'), 'initializer': ('orthogonal', 'glorot_uniform', 'x'),
+    'gain': ('1', '0.01', '-1', 'nan', '1e400'), 'common': ('1', '0', 'yes', '2'), 'output': ('1', '0', 'true', 'x'),
+    'from': ('input', 'dense-0', 'dense-actor', 'nothing', ''), 'init': ('0', '-0.5', 'inf'),
+}  # fmt: skip
+CFG_WRONG = ('0', '-1', '1.5', 'x', '', '1e3', '9' * 30, '1000001', '%(a)s', '=', '٣')
+CFG_LINES = (
+    '[dense-x]', '[flatten-0]', '[convolutional-0]', '[log-std]', '[action]', '[DEFAULT]', '[', ']', '[dense-0', 'output=1',
+    'units=8', 'units', '=8', '# x', 'units: 8', ' units=8', '\tcommon=1', 'filters=8', 'size=3', 'stride=1', '[dense- ]', '[x]',
+)  # fmt: skip
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Line:
+    """Draw a .cfg file, one of those that ship with some lines changed, and the line that takes it."""
+    entry = find_agent(draw(st.sampled_from([*agents])))
+    network = draw(st.sampled_from(entry.networks))
+    shipped = [path for paths in entry[network.option].values() for path in paths]
+    path = Path(draw(st.sampled_from(shipped)))
+    content = path.read_text().splitlines()
+    for _ in range(draw(st.integers(0, 3))):
+        content = draw(changed_lines(content, CFG_LINES, '=', CFG_VALUES, CFG_WRONG))
+    env = draw(st.sampled_from(ENVIRONMENTS))
+    words = ['train', entry.id, '--env', env, '--max-steps', '10', '--' + network.option.replace('_', '-'), 'net.cfg']
+    return Line(words, {'net.cfg': draw(encoded(content))}, 'cfg')
+
+
+YAML_VALUES = (
+    '1', '0.1', 'true', 'no', '~', '', '[1, 2]', '[]', '{}', '{a: 1}', '[[8], [8, 8]]', '"x"', "'1'", '1e-3', '.nan', '.inf', '-1',
+    '2026-11-22', '0x10', '010', '1:30', '!!python/object/apply:os.getcwd []', '!!int x', '!!str 1', '&a [1]', '*a', '*b', '|', '>-',
+    '[1, [2]]', '{1: 2}', '"\\u0000"', '"', '[', '{', '@', '`', '%', '- 1', '!', '&', '*', 'x: y', '12345678901234567890', '\u2028',
+    'ü', '[true, false]', '[0.1, x]', '[~]',
+)  # fmt: skip
+YAML_LINES = (
+    '---', '...', '- x', '\t', '? a', ': b', '<<: {lr: 1}', '&a', '%YAML 9.9', '# x', 'lr', 'lr:1', '"lr": 0.1', '? [a, b]',
+    'about: {command: 1}', 'about: [', 'agent: dqn', 'agent: [ppo, a2c]', 'agent: x', 'agent:', '1: 2', 'true: 1', 'null: 1',
+    'seed: 1', 'seed: 1', 'resume: run', 'config: run.yaml', 'debug: true', 'print-config: true', '  lr: 1', 'env: &e CartPole-v1',
+)  # fmt: skip
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Line:
+    """Draw a .yaml file of options, some of them wrong, and the line that takes it."""
+    agent_id = draw(st.sampled_from([*agents]))
+    known = commands['train'].options(agent_id)
+    content = [f'agent: {agent_id}', f'env: {draw(st.sampled_from(ENVIRONMENTS))}', 'max-steps: 10']
+    for name in draw(st.lists(st.sampled_from([*known]), max_size=5, unique=True)):
+        option = known[name]
+        value = draw(values(option)) if draw(st.integers(0, 2)) else draw(st.sampled_from(YAML_VALUES))
+        value = value if draw(st.integers(0, 3)) else f'[{value}]'
+        content.append(f'{draw(st.sampled_from([name, option.flag[2:]]))}: {value}')
+    for _ in range(draw(st.integers(0, 2))):
+        content = draw(changed_lines(content, YAML_LINES, ': ', {}, YAML_VALUES))
+    words = ['train', *draw(st.sampled_from([[], [], [agent_id]])), '--config', 'run.yaml']
+    words += draw(
+        st.sampled_from([[], [], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']])
+    )
+    return Line(words, {'run.yaml': draw(encoded(content))}, 'yaml')
+
+
+@st.composite
+def changed_lines(
+    draw: st.DrawFn,
+    content: list[str],
+    pool: tuple[str, ...],
+    equals: str,
+    known: Mapping[str, tuple[str, ...]],
+    wrong: tuple[str, ...],
+) -> list[str]:
+    """Draw what becomes of a file's lines by one change."""
+    place = draw(st.integers(0, max(len(content) - 1, 0)))
+    kind = draw(st.sampled_from(['drop', 'twice', 'swap', 'insert', 'value', 'value', 'value', 'text']))
+    before, line, after = content[:place], content[place : place + 1], content[place + 1 :]
+    if not line or kind == 'drop':
+        return before + after
+    if kind == 'twice':
+        return before + line * 2 + after
+    if kind == 'swap':
+        return before + after[:1] + line + after[1:]
+    if kind == 'insert':
+        return [*before, draw(st.sampled_from(pool)), *line, *after]
+    if kind == 'text':
+        return [*before, draw(text), *line, *after]
+    key, found, _ = line[0].partition(equals)
+    if not found:
+        return content
+    good = known.get(key, ())
+    value = draw(st.sampled_from(good)) if good and draw(st.booleans()) else draw(st.sampled_from(wrong))
+    return [*before, f'{key}{equals}{value}', *after]
+
+
+@st.composite
+def encoded(draw: st.DrawFn, content: list[str]) -> bytes:
+    """Draw a file's bytes: seldom anything but UTF-8."""
+    whole = '\n'.join(content) + '\n'
+    kind = draw(st.integers(0, 29))
+    if kind == 0:
+        return whole.encode('utf-16')
+    if kind == 1:
+        return b'\xef\xbb\xbf' + whole.encode()
+    if kind == 2:
+        return whole.encode() + b'\0'
+    if kind == 3:
+        place = draw(st.integers(0, len(whole)))
+        return whole[:place].encode() + draw(st.binary(max_size=4)) + whole[place:].encode()
+    return b'' if kind == 4 else whole.replace('\n', '\r\n').encode() if kind == 5 else whole.encode()
+
+
+def examples() -> st.SearchStrategy[Line]:
+    """Return a strategy of all kinds alike."""
+    return st.one_of(lines(), networks(), configurations())

@@ -1,0 +1,116 @@
+"""Speed with `--overlap` beside the same run without it, and beside Stable-Baselines3, in turn."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import tables
+from benchmarks.cases import BASELINE, PONG, PPO, SB3, find_cases
+from benchmarks.harness import Failed, find_pythons, measure
+from benchmarks.reliability_cost import work
+from benchmarks.settings import Settings
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same run with overlap and beside something.
+
+    Args:
+        label: of its row.
+        case: of the benchmark of speed, which says how many steps are timed.
+        settings: of both.
+        asked: the least ratio; None where it is only reported.
+        beside_peer: whether Stable-Baselines3 stands beside it, and not the run without overlap.
+    """
+
+    label: str
+    case: str
+    settings: Settings
+    asked: float | None = None
+    beside_peer: bool = False
+
+
+SHARED = replace(PPO, shared_network=True)
+PAIRS = {
+    'cartpole': Pair('PPO, CartPole-v1, 16 x 128', 'ppo-cartpole', PPO, 1.15),
+    'cartpole-long': Pair('PPO, CartPole-v1, 16 x 1024', 'ppo-cartpole-long', replace(PPO, n_steps=1024), 1.5),
+    'shared': Pair('PPO, CartPole-v1, 16 x 128, shared network', 'ppo-cartpole', SHARED),
+    'peer': Pair(f'the same beside {BASELINE}', 'ppo-cartpole', SHARED, 6, True),
+    'pong': Pair('PPO, PongNoFrameskip-v4, 8 x 128, float32', 'ppo-pong', PONG),
+    'pong-bfloat16': Pair(
+        'PPO, PongNoFrameskip-v4, 8 x 128, bfloat16', 'ppo-pong', replace(PONG, precision='bfloat16')
+    ),
+}
+
+
+def measure_overlap(folder: Path, options: argparse.Namespace, log: Callable[[str], None]) -> dict[str, Any]:
+    """Measure every pair in turn, repeat by repeat; what took the place of start-up and compiling is not timed.
+
+    Returns:
+        Steps/s of both sides of each pair, one a repeat.
+    """
+    chosen = {name: PAIRS[name] for name in options.pairs or PAIRS}
+    rates: dict[str, Any] = {name: {'overlap': [], 'beside': [], 'parts': []} for name in chosen}
+    for repeat in range(1 if options.quick else options.repeats):
+        for name, pair in chosen.items():
+            row = rates[name]
+            if 'problem' in row:
+                continue
+            settings = replace(pair.settings, seed=pair.settings.seed + repeat)
+            try:
+                beside = peer(settings, pair, options) if pair.beside_peer else ours(settings, pair, False, options)
+                overlap = ours(settings, pair, True, options)
+            except Failed as error:
+                row['problem'] = str(error)
+                log(f'{name}: {error}')
+                continue
+            row['beside'].append(beside['steps'] / beside['seconds'])
+            row['overlap'].append(overlap['steps'] / overlap['seconds'])
+            row['parts'].append({k: v / overlap['seconds'] for k, v in overlap.get('parts', {}).items()})
+            ratio = row['overlap'][-1] / row['beside'][-1]
+            log(f'{name} {repeat + 1}: {row["beside"][-1]:.0f} and {row["overlap"][-1]:.0f} steps/s: {ratio:.2f} times')
+    return {'pairs': rates}
+
+
+def ours(settings: Settings, pair: Pair, overlap: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure xagents once."""
+    (case,) = find_cases([pair.case])
+    warmup, steps = case.quick if options.quick else (case.warmup, case.steps)
+    job = {'task': 'overlap', 'settings': dataclasses.asdict(settings), 'warmup': warmup, 'steps': steps}
+    return work({**job, 'overlap': overlap}, options.timeout)
+
+
+def peer(settings: Settings, pair: Pair, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure Stable-Baselines3 once, as the benchmark of speed does."""
+    (case,) = find_cases([pair.case])
+    python = find_pythons([replace(case, runs=(SB3,))], options)[SB3.peer]
+    if isinstance(python, str):
+        raise Failed(f'not installed: {python}')
+    return measure(case, SB3, replace(settings, shared_network=False), python, options)
+
+
+def render_overlap(result: dict[str, Any]) -> str:
+    """The table of steps/s and their ratios, pair by pair."""
+    heading = ['', 'beside, steps/s', 'with `--overlap`, steps/s', 'times', 'asked', 'of the time']
+    lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
+    problems = []
+    for name, row in result['pairs'].items():
+        pair = PAIRS[name]
+        if row['overlap']:
+            ratios = tables.spread(tables.ratios(row['overlap'], row['beside']), 2)
+            parts = {part for one in row['parts'] for part in one}
+            shares = {part: statistics.median(one.get(part, 0.0) for one in row['parts']) for part in sorted(parts)}
+            cells = [pair.label, tables.spread(row['beside']), tables.spread(row['overlap']), ratios]
+            cells += [f'{pair.asked:g}' if pair.asked else '']
+            cells += [', '.join(f'{part} {100 * share:.0f} %' for part, share in shares.items())]
+            lines.append('| ' + ' | '.join(cells) + ' |')
+        if 'problem' in row:
+            problems.append(f'- {pair.label}: {row["problem"]}')
+    lines += ['', 'Where the time goes is that of the run with overlap, collecting and learning side by side.']
+    return '\n'.join([*lines, '', *problems] if problems else lines)
