@@ -30,7 +30,9 @@ def differences(one: Path, other: Path) -> list[str]:
     best = [Path(folder) / 'checkpoints' / 'best' for folder in (one, other)]
     if best[0].is_dir() != best[1].is_dir():
         return [*found, 'best: only one of them has it']
-    return found + [*_weights(*map(read_state, best), 'best')] if best[0].is_dir() else found
+    if best[0].is_dir():
+        found += _weights(read_state(best[0]), read_state(best[1]), 'best')
+    return found
 
 
 def _weights(a: State, b: State, label: str) -> Iterator[str]:
@@ -63,7 +65,7 @@ def rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     history = read_history(Path(folder) / 'history.parquet').drop(columns='time')
     metrics = read_metrics(Path(folder) / 'metrics.parquet')
-    return history, metrics[[name for name in metrics if not name.startswith(CLOCK)]]
+    return history, metrics[[name for name in metrics if not str(name).startswith(CLOCK)]]
 
 
 def row_differences(one: Path, other: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run promises: resumed to the bit, killed at any instant, at little cost. `python benchmarks/reliability.py`."""
+"""What a run promises: exact resume, safety from kills, little cost. `python benchmarks/reliability.py`."""
 
 from __future__ import annotations
 

@@ -145,15 +145,17 @@ def stopped_before_the_work(seconds: float = SECONDS_A_LINE) -> Iterator[None]:
 @contextlib.contextmanager
 def furnished(folder: Path, files: dict[str, bytes]) -> Iterator[None]:
     """Let files stand in a folder, and take away what is new in it at the end."""
-    there = set(os.listdir(folder))
+    there = set(folder.rglob('*'))
     try:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         yield
     finally:
-        for name in set(os.listdir(folder)) - there:
-            path = folder / name
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for path in sorted(set(folder.rglob('*')) - there):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def count(number: int, seed: int, tally: Tally, patched: Callable = stopped_before_the_work) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -143,9 +144,8 @@ class Raid:
             self.kills.append(kill)
             examine(self.run_dir, kill)
             measure_loss(self.run_dir, kill, run, began, when)
-            self.log(
-                f'{self.agent_id}: {moment}: lost {kill.lost} steps, {kill.seconds:.2f} s; {kill.unreadable or "all reads"}'
-            )
+            reads = kill.unreadable or f'{kill.files} files read'
+            self.log(f'{self.agent_id}: {moment}: lost {kill.lost} steps, {kill.seconds:.2f} s; {reads}')
         with running(self.command(until=True), self.folder) as run:
             if run.wait() != 0:
                 raise Failed(f'after {count} kills: {run.problem}')
@@ -288,7 +288,7 @@ def measure_loss(run_dir: Path, kill: Kill, run: Run, began: float | None, when:
     written = (run_dir / 'checkpoints' / 'last' / 'state.npz').stat().st_mtime if link(run_dir) else 0.0
     kill.seconds = when - max(written, began)
     moments = [*status, when] if status else [began, when]
-    kill.silence = max(b - a for a, b in zip(moments, moments[1:], strict=False))
+    kill.silence = max(b - a for a, b in itertools.pairwise(moments))
 
 
 def render_kills(result: dict[str, Any]) -> str:

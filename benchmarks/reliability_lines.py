@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -27,11 +26,11 @@ WRONG_ENVIRONMENTS = (
     'a/b:C-v0',
     '-v1',
 )
-# what options with paths get: what `reliability_fuzz.furnish` makes, and what is not there
+# what options with paths get: what `reliability_fuzz.furnish` makes, and what is not there; nothing outside the folder
 PATHS = (
-    'run', 'torn', 'foreign', 'bare', 'empty', 'group', 'w.tf', 'w.tf.index', 'w.npz', 'h.parquet', 'net.cfg', 'run.yaml',
-    'run/checkpoints/best', 'new', 'new/deeper', 'new.tf', 'new.keras', 'new.weights.h5', 'new.parquet', 'new.png', 'new.pdf',
-    'nowhere/new', '.', '..', '/', '/dev/null', '/proc/1', 'text.txt', 'a b', 'ü.tf', '-', '~', 'x' * 300,
+    'run', 'torn', 'foreign', 'bare', 'empty', 'group', 'w.tf', 'w.tf.index', 'w.npz', 'h.parquet', 'net.cfg',
+    'run.yaml', 'run/checkpoints/best', 'new', 'new/deeper', 'new.tf', 'new.keras', 'new.weights.h5', 'new.parquet',
+    'new.png', 'new.pdf', 'nowhere/new', '.', 'text.txt', 'text.txt/new', 'a b', 'ü.tf', '-', '~', 'x' * 300,
 )  # fmt: skip
 PATH_OPTIONS = {
     'run_dir', 'resume', 'config', 'weights', 'checkpoints', 'history_checkpoint', 'tensorboard', 'out', 'video_dir',
@@ -39,10 +38,10 @@ PATH_OPTIONS = {
 }  # fmt: skip
 TEXTS = {
     'env': (*ENVIRONMENTS, *WRONG_ENVIRONMENTS),
-    'storage': ('sqlite:///s.db', 'sqlite:///nowhere/s.db', 'journal:s.log', 'redis://x', 'sqlite:', 'x', '://', 'journal:'),
+    'storage': ('sqlite:///s.db', 'sqlite:///nowhere/s.db', 'journal:s.log', 'x://x', 'sqlite:', 'x', '://', 'journal:'),
     'study': ('s', 'ppo-CartPole-v1', ' ', 'ü', 's' * 300),
     'from_study': ('s', 'none', ''),
-    'wrapper': ('gymnasium.wrappers:ClipAction', 'gymnasium.wrappers:None', 'nothing:X', 'gymnasium', ':', 'json:dumps'),
+    'wrapper': ('gymnasium.wrappers:ClipAction', 'gymnasium.wrappers:X', 'nothing:X', 'gymnasium', ':', 'json:dumps'),
     'env_kwargs': ('gravity=9', 'g=1', 'render_mode=human', 'x', '=', 'a=[', 'sutton_barto_reward=true', 'a={"b":1}'),
     'stages': ('none', 'collect', ''),
 }  # fmt: skip
@@ -87,8 +86,8 @@ WORDS = (
     '💥',
 )
 
-# hypothesis' own texts, without what no shell can hand over
-text = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=12)
+# without what no shell can hand over, and what would lead out of the folder
+text = st.text(st.characters(exclude_characters='\0/', exclude_categories=['Cs']), max_size=12).filter('..'.__ne__)
 
 
 @dataclass
@@ -218,8 +217,9 @@ CFG_VALUES = {
 }  # fmt: skip
 CFG_WRONG = ('0', '-1', '1.5', 'x', '', '1e3', '9' * 30, '1000001', '%(a)s', '=', '٣')
 CFG_LINES = (
-    '[dense-x]', '[flatten-0]', '[convolutional-0]', '[log-std]', '[action]', '[DEFAULT]', '[', ']', '[dense-0', 'output=1',
-    'units=8', 'units', '=8', '# x', 'units: 8', ' units=8', '\tcommon=1', 'filters=8', 'size=3', 'stride=1', '[dense- ]', '[x]',
+    '[dense-x]', '[flatten-0]', '[convolutional-0]', '[log-std]', '[action]', '[DEFAULT]', '[', ']', '[dense-0',
+    'output=1', 'units=8', 'units', '=8', '# x', 'units: 8', ' units=8', '\tcommon=1', 'filters=8', 'size=3',
+    'stride=1', '[dense- ]', '[x]',
 )  # fmt: skip
 
 
@@ -239,15 +239,16 @@ def networks(draw: st.DrawFn) -> Line:
 
 
 YAML_VALUES = (
-    '1', '0.1', 'true', 'no', '~', '', '[1, 2]', '[]', '{}', '{a: 1}', '[[8], [8, 8]]', '"x"', "'1'", '1e-3', '.nan', '.inf', '-1',
-    '2026-11-22', '0x10', '010', '1:30', '!!python/object/apply:os.getcwd []', '!!int x', '!!str 1', '&a [1]', '*a', '*b', '|', '>-',
-    '[1, [2]]', '{1: 2}', '"\\u0000"', '"', '[', '{', '@', '`', '%', '- 1', '!', '&', '*', 'x: y', '12345678901234567890', '\u2028',
-    'ü', '[true, false]', '[0.1, x]', '[~]',
+    '1', '0.1', 'true', 'no', '~', '', '[1, 2]', '[]', '{}', '{a: 1}', '[[8], [8, 8]]', '"x"', "'1'", '1e-3',
+    '.nan', '.inf', '-1', '2026-11-22', '0x10', '010', '1:30', '!!python/object/apply:os.getcwd []', '!!int x',
+    '!!str 1', '&a [1]', '*a', '*b', '|', '>-', '[1, [2]]', '{1: 2}', '"\\u0000"', '"', '[', '{', '@', '`', '%',
+    '- 1', '!', '&', '*', 'x: y', '12345678901234567890', '\u2028', 'ü', '[true, false]', '[0.1, x]', '[~]',
 )  # fmt: skip
 YAML_LINES = (
-    '---', '...', '- x', '\t', '? a', ': b', '<<: {lr: 1}', '&a', '%YAML 9.9', '# x', 'lr', 'lr:1', '"lr": 0.1', '? [a, b]',
-    'about: {command: 1}', 'about: [', 'agent: dqn', 'agent: [ppo, a2c]', 'agent: x', 'agent:', '1: 2', 'true: 1', 'null: 1',
-    'seed: 1', 'seed: 1', 'resume: run', 'config: run.yaml', 'debug: true', 'print-config: true', '  lr: 1', 'env: &e CartPole-v1',
+    '---', '...', '- x', '\t', '? a', ': b', '<<: {lr: 1}', '&a', '%YAML 9.9', '# x', 'lr', 'lr:1', '"lr": 0.1',
+    '? [a, b]', 'about: {command: 1}', 'about: [', 'agent: dqn', 'agent: [ppo, a2c]', 'agent: x', 'agent:', '1: 2',
+    'true: 1', 'null: 1', 'seed: 1', 'seed: 1', 'resume: run', 'config: run.yaml', 'debug: true',
+    'print-config: true', '  lr: 1', 'env: &e CartPole-v1',
 )  # fmt: skip
 
 
@@ -265,9 +266,8 @@ def configurations(draw: st.DrawFn) -> Line:
     for _ in range(draw(st.integers(0, 2))):
         content = draw(changed_lines(content, YAML_LINES, ': ', {}, YAML_VALUES))
     words = ['train', *draw(st.sampled_from([[], [], [agent_id]])), '--config', 'run.yaml']
-    words += draw(
-        st.sampled_from([[], [], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']])
-    )
+    more = [[], [], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']]
+    words += draw(st.sampled_from(more))
     return Line(words, {'run.yaml': draw(encoded(content))}, 'yaml')
 
 
@@ -282,7 +282,7 @@ def changed_lines(
 ) -> list[str]:
     """Draw what becomes of a file's lines by one change."""
     place = draw(st.integers(0, max(len(content) - 1, 0)))
-    kind = draw(st.sampled_from(['drop', 'twice', 'swap', 'insert', 'value', 'value', 'value', 'text']))
+    kind = draw(st.sampled_from(['drop', 'twice', 'swap', 'insert', *['value'] * 3, 'text']))
     before, line, after = content[:place], content[place : place + 1], content[place + 1 :]
     if not line or kind == 'drop':
         return before + after

@@ -177,10 +177,10 @@ def _write(space: spaces.Space, batch: Any, out: np.ndarray) -> int:
     else:
         out[:, : values.shape[1]] = values
         return values.shape[1]
-    columns = values - start
+    columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned ones would become floats
     if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
         raise ValueError(f'an observation is outside its space {_one_line(space)}')
-    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)[:-1]])
     out[np.arange(len(out))[:, None], columns + offsets] = 1
     return int(sizes.sum())
 
