@@ -20,7 +20,12 @@ def set_threads(threads: int) -> bool:
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-    return tf.config.threading.get_intra_op_parallelism_threads() == threads
+    return threads_in_use() == threads
+
+
+def threads_in_use() -> int:
+    """Return TensorFlow's threads within an operation; 0 where it chooses itself."""
+    return tf.config.threading.get_intra_op_parallelism_threads()
 
 
 SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from xagents import reporting, stages
+from xagents.compiling import threads_in_use
 from xagents.configuration import CONFIG
 from xagents.console import Console
 from xagents.finite import NotFiniteError
@@ -142,6 +143,8 @@ class Running:
         schedules = cast('BaseAgent', self).schedules().values()
         length = {'schedule_steps': self.schedule_steps} if any(s.needs_length() for s in schedules) else {}
         known = {'env': self.envs.id, 'n_envs': self.envs.n_envs}
+        if threads_in_use():  # another number of them would round otherwise
+            known['threads'] = threads_in_use()
         return {**known, **cast('BaseAgent', self).options_record(), **length, **self.run.asdict(), 'run_dir': None}
 
     def notices(self) -> list[str]:

@@ -132,6 +132,10 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
         n for n, o in known.items() if o.instead_of in given
     }
     kept = {n: v for n, v in saved.items() if n not in fixed | overruled | given.keys()}
+    if 'threads' in kept:
+        from xagents.compiling import set_threads
+
+        set_threads(kept.pop('threads'))
     record = {} if state is None else {**state.record, 'options': {**saved, **state.record['options']}}
 
     def restore(agent: BaseAgent) -> None:

@@ -369,7 +369,10 @@ class TrainOptions(Options):
     )
     print_config: bool = option(False, 'print the file for --config that this command stands for, and stop')
     seeds: list[int] | None = option(
-        None, 'one run for each seed, in folders of their own under --run-dir', at_least=0, at_most=2**32 - 1
+        None,
+        'one run for each seed, in folders of their own under --run-dir; more judge settings more surely',
+        at_least=0,
+        at_most=2**32 - 1,
     )
     grid_jobs: int = option(1, 'runs of a grid at the same time; more need more cores', at_least=1)
 
