@@ -25,7 +25,9 @@ def differences(one: Path, other: Path) -> list[str]:
 
     a, b = (read_state(Path(folder) / 'checkpoints' / 'last') for folder in (one, other))
     found = [*_weights(a, b, 'weights'), *_arrays(a.arrays, b.arrays)]
-    found += [name for name in ('rewards', 'rngs', 'environments', 'restarted') if a.record[name] != b.record[name]]
+    found += [name for name in ('rewards', 'rngs', 'restarted') if a.record[name] != b.record[name]]
+    if seeded(a.record['environments']) != seeded(b.record['environments']):
+        found.append('environments')
     found += _counters(a, b)
     best = [Path(folder) / 'checkpoints' / 'best' for folder in (one, other)]
     if best[0].is_dir() != best[1].is_dir():
@@ -56,6 +58,23 @@ def _counters(a: State, b: State) -> list[str]:
     # as text, because NaN is not equal to itself
     ours, theirs = ({n: repr(v) for n, v in s.record['counters'].items() if n != 'seconds'} for s in (a, b))
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+
+
+def seeded(environments: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the record of environments without the generators of their spaces.
+
+    Gymnasium draws those afresh in every process, whatever the seed; nothing draws from them. Two runs of one process,
+    and a run and what it resumed from, have equal ones.
+    """
+    if environments is None:
+        return None
+    nodes = list(environments['nodes'])
+    left_out = [number for number, node in enumerate(nodes) if node[0] == 'space']
+    while left_out:
+        number = left_out.pop()
+        node, nodes[number] = nodes[number], None
+        left_out += [part[1] for part in node or () if isinstance(part, list) and part[:1] == ['node']]
+    return {**environments, 'nodes': nodes}
 
 
 def rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

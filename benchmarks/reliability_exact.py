@@ -18,7 +18,6 @@ STEPS = {'a2c': 40_000, 'acer': 20_000, 'ddpg': 6_000, 'dqn': 10_000, 'ppo': 100
 OVERLAPPING = ('acer', 'dqn', 'ppo', 'td3')
 INTERRUPTIONS = 3
 WAYS = {'stop': 'stop at N', 'ctrl-c': f'{INTERRUPTIONS} x Ctrl-C', 'kill': '`kill -9`'}
-QUICK = 1_500
 
 
 def measure_exact(folder: Path, options: argparse.Namespace, log: Callable[[str], None]) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def measure_exact(folder: Path, options: argparse.Namespace, log: Callable[[str]
             name = f'{agent_id} --overlap' if overlap else agent_id
             place = folder / name.replace(' ', '')
             place.mkdir()
-            steps = options.steps or (QUICK if options.quick else STEPS[agent_id])
+            steps = options.steps or STEPS[agent_id] // (4 if options.quick else 1)
             try:
                 found[name] = compare(agent_id, overlap, steps, place, options.seed, log)
             except (Failed, ValueError) as error:

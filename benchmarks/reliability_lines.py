@@ -15,7 +15,9 @@ from xagents.commands import Command, commands
 from xagents.options import Option
 from xagents.registry import agents, find_agent
 
-ENVIRONMENTS = ('CartPole-v1', 'Pendulum-v1', 'MountainCar-v0', 'MountainCarContinuous-v0', 'Acrobot-v1')
+DISCRETE, CONTINUOUS = ('CartPole-v1', 'MountainCar-v0', 'Acrobot-v1'), ('Pendulum-v1', 'MountainCarContinuous-v0')
+ENVIRONMENTS = DISCRETE + CONTINUOUS
+SUITED = {'dqn': DISCRETE, 'ddpg': CONTINUOUS, 'td3': CONTINUOUS}
 WRONG_ENVIRONMENTS = (
     'CartPole-v9',
     'Cartpole-v1',
@@ -36,9 +38,13 @@ PATH_OPTIONS = {
     'run_dir', 'resume', 'config', 'weights', 'checkpoints', 'history_checkpoint', 'tensorboard', 'out', 'video_dir',
     'frame_dir', 'model', 'actor_model', 'critic_model',
 }  # fmt: skip
+GOOD_PATHS = {
+    'run_dir': ('new', 'run'), 'weights': ('w.tf',), 'checkpoints': ('new.tf', 'new.keras'), 'tensorboard': ('new',),
+    'history_checkpoint': ('new.parquet',), 'out': ('new', 'new.png'), 'config': ('bare/config.yaml',),
+}  # fmt: skip
 TEXTS = {
     'env': (*ENVIRONMENTS, *WRONG_ENVIRONMENTS),
-    'storage': ('sqlite:///s.db', 'sqlite:///nowhere/s.db', 'journal:s.log', 'x://x', 'sqlite:', 'x', '://', 'journal:'),
+    'storage': ('sqlite:///s.db', 'sqlite:///nowhere/s.db', 'journal:s.log', 'x://x', 'sqlite:', 'x', '://'),
     'study': ('s', 'ppo-CartPole-v1', ' ', 'ü', 's' * 300),
     'from_study': ('s', 'none', ''),
     'wrapper': ('gymnasium.wrappers:ClipAction', 'gymnasium.wrappers:X', 'nothing:X', 'gymnasium', ':', 'json:dumps'),
@@ -109,16 +115,18 @@ class Line:
 @st.composite
 def values(draw: st.DrawFn, option: Option) -> str:
     """Draw one value of an option as it is typed: mostly one that it admits."""
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0, 19))
     if kind == 0:
         return draw(text)
     if kind == 1 and option.type is not str:
         return draw(st.sampled_from(WRONG_NUMBERS))
     if option.choices is not None:
-        return draw(st.sampled_from([*map(str, option.choices)] * 3 + [f'{option.choices[0]}x', 'PPO']))
+        return draw(st.sampled_from([*map(str, option.choices)] * 4 + [f'{option.choices[0]}x', 'PPO']))
     if option.type is dict:
         return draw(st.sampled_from(TEXTS['env_kwargs']))
     if option.type is str:
+        if kind > 6 and option.name in GOOD_PATHS:
+            return draw(st.sampled_from(GOOD_PATHS[option.name]))
         pool = PATHS if option.name in PATH_OPTIONS else TEXTS.get(option.name, ('x', 'name', 'a b', ' '))
         return draw(st.sampled_from(pool))
     if kind == 2 and not any(word in option.name for word in COSTLY):
@@ -152,30 +160,33 @@ def flags(draw: st.DrawFn, option: Option) -> list[str]:
 
 @st.composite
 def lines(draw: st.DrawFn) -> Line:
-    """Draw a command line: what the command needs, some options more, and in half of the cases some damage."""
+    """Draw a command line: what the command needs, some options more, and in a third of the cases some damage."""
     command = commands[draw(st.sampled_from([*commands, 'train', 'train', 'train']))]
     agent_id = draw(st.sampled_from([*agents])) if command.takes_agent else None
     known = command.options(agent_id)
-    words = [command.name, *([agent_id] if agent_id else []), *draw(needed(command))]
+    words = [command.name, *([agent_id] if agent_id else []), *draw(needed(command, agent_id))]
     names = draw(st.lists(st.sampled_from([*known]), max_size=4, unique=True))
     for name in names:
         words += draw(flags(known[name]))
-    if draw(st.booleans()):
+    if not draw(st.integers(0, 2)):
         for _ in range(draw(st.integers(1, 3))):
             words = draw(damaged(words))
     return Line([word for word in words if word != '--debug'])
 
 
 @st.composite
-def needed(draw: st.DrawFn, command: Command) -> list[str]:
+def environments(draw: st.DrawFn, agent_id: str | None) -> str:
+    """Draw an environment, mostly one that suits the agent."""
+    return draw(st.sampled_from(SUITED.get(agent_id or '', ENVIRONMENTS) * 4 + ENVIRONMENTS))
+
+
+@st.composite
+def needed(draw: st.DrawFn, command: Command, agent_id: str | None) -> list[str]:
     """Draw what a command does not go without."""
     folder = draw(st.sampled_from(['run', 'run', 'run', 'torn', 'bare', 'group', 'empty', 'nowhere']))
     if command.name in ('train', 'tune'):
-        begin = [
-            '--env',
-            draw(st.sampled_from(ENVIRONMENTS)),
-            *(['--max-steps', '10'] if command.name == 'train' else []),
-        ]
+        begin = ['--env', draw(environments(agent_id))]
+        begin += ['--max-steps', '10'] if command.name == 'train' else []
         return draw(st.sampled_from([begin, begin, begin, begin, begin[:2], [], ['--resume', folder]]))
     if command.name in ('play', 'evaluate', 'export'):
         out = ['--out', 'new'] if command.name == 'export' else []
@@ -231,9 +242,9 @@ def networks(draw: st.DrawFn) -> Line:
     shipped = [path for paths in entry[network.option].values() for path in paths]
     path = Path(draw(st.sampled_from(shipped)))
     content = path.read_text().splitlines()
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.sampled_from([0, 1, 1, 2, 3]))):
         content = draw(changed_lines(content, CFG_LINES, '=', CFG_VALUES, CFG_WRONG))
-    env = draw(st.sampled_from(ENVIRONMENTS))
+    env = draw(environments(entry.id))
     words = ['train', entry.id, '--env', env, '--max-steps', '10', '--' + network.option.replace('_', '-'), 'net.cfg']
     return Line(words, {'net.cfg': draw(encoded(content))}, 'cfg')
 
@@ -257,13 +268,13 @@ def configurations(draw: st.DrawFn) -> Line:
     """Draw a .yaml file of options, some of them wrong, and the line that takes it."""
     agent_id = draw(st.sampled_from([*agents]))
     known = commands['train'].options(agent_id)
-    content = [f'agent: {agent_id}', f'env: {draw(st.sampled_from(ENVIRONMENTS))}', 'max-steps: 10']
+    content = [f'agent: {agent_id}', f'env: {draw(environments(agent_id))}', 'max-steps: 10']
     for name in draw(st.lists(st.sampled_from([*known]), max_size=5, unique=True)):
         option = known[name]
-        value = draw(values(option)) if draw(st.integers(0, 2)) else draw(st.sampled_from(YAML_VALUES))
-        value = value if draw(st.integers(0, 3)) else f'[{value}]'
+        value = draw(values(option)) if draw(st.integers(0, 5)) else draw(st.sampled_from(YAML_VALUES))
+        value = value if draw(st.integers(0, 7)) else f'[{value}]'
         content.append(f'{draw(st.sampled_from([name, option.flag[2:]]))}: {value}')
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         content = draw(changed_lines(content, YAML_LINES, ': ', {}, YAML_VALUES))
     words = ['train', *draw(st.sampled_from([[], [], [agent_id]])), '--config', 'run.yaml']
     more = [[], [], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']]
@@ -298,7 +309,7 @@ def changed_lines(
     if not found:
         return content
     good = known.get(key, ())
-    value = draw(st.sampled_from(good)) if good and draw(st.booleans()) else draw(st.sampled_from(wrong))
+    value = draw(st.sampled_from(good if good and draw(st.integers(0, 2)) else wrong))
     return [*before, f'{key}{equals}{value}', *after]
 
 
@@ -306,7 +317,7 @@ def changed_lines(
 def encoded(draw: st.DrawFn, content: list[str]) -> bytes:
     """Draw a file's bytes: seldom anything but UTF-8."""
     whole = '\n'.join(content) + '\n'
-    kind = draw(st.integers(0, 29))
+    kind = draw(st.integers(0, 39))
     if kind == 0:
         return whole.encode('utf-16')
     if kind == 1:

@@ -231,8 +231,8 @@ def test_pong_goes_on_with_actions_that_stick():
     assert_goes_on(lambda: create_envs('PongNoFrameskip-v4', 2, sticky_actions=True), before=40, after=150)
 
 
-def test_a_game_whose_last_action_decides_goes_on():
-    """Qbert remembers the action before: a copy without it differs in the very next step."""
+def test_a_game_that_cuts_its_first_frames_goes_on():
+    """Qbert draws no whole frame as it starts, and a fresh emulator is in the middle of one."""
     pytest.importorskip('ale_py')
     for before in (30, 31, 32, 33):
         make = functools.partial(create_envs, 'QbertNoFrameskip-v4', 1, sticky_actions=True)

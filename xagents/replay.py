@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from xagents.buffer import Buffer
 from xagents.options import OptionError
-from xagents.ring import TERMINATED, TRUNCATED, Buffer, Ring
+from xagents.ring import TERMINATED, TRUNCATED, Ring
 from xagents.ring import memory_needed as memory_needed
 from xagents.sum_tree import SumTree
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from xagents import ring as rings
+from xagents.buffer import Buffer
 from xagents.options import OptionError
-from xagents.ring import TERMINATED, TRUNCATED, VALID, Buffer, Columns, Ring
+from xagents.ring import TERMINATED, TRUNCATED, VALID, Columns, Ring
 
 # columns [T, N, …] that every rollout has; `observations` is [T + 1, N, *D]
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid')

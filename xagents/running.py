@@ -174,6 +174,8 @@ class Running:
         self.context = self._carried(recipe.context)
         self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
         if self.stopped:  # a finished run collects nothing, and opens nothing
+            if self.resumed_at is not None:
+                self.console.say('It has ended already: with a further end, such as a larger --max-steps, it goes on')
             reporting.end(cast('BaseAgent', self))
             return
         with self._kept_in_folder():

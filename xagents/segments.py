@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xagents.buffer import Buffer
 from xagents.history import replacing
-from xagents.ring import Buffer, Ring
+from xagents.ring import Ring
 
 # Up to this size, a segment takes in those before it that are no larger, so that a slow run has no thousands of them:
 # their number grows with the logarithm of the saves, as does how often a row is written.

@@ -19,6 +19,9 @@ _ADDRESSES = ('plugin', 'plugin_data')
 # Numbers of an MjData beside its arrays: the time, what has been computed since the last step, who is awake.
 _DATA_NUMBERS = ('time', 'ntree_awake', 'nbody_awake', 'nv_awake', 'nparent_awake')
 
+# The graphics chip in an ALE state: its name, then 32-bit numbers; the sixth and seventh count lines.
+_TIA = b'TIA'
+
 Write = Callable[[], None]
 
 
@@ -46,7 +49,10 @@ def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
         if simulator.getBool('color_averaging') or simulator.getBool('sound_obs'):
             raise ValueError('an ALEInterface that averages colours or plays sound')
         # The whole system: the machine, its random numbers, the frames counted.
-        return np.frombuffer(simulator.cloneSystemState().serialize(), np.uint8), []
+        state = simulator.cloneSystemState().serialize()
+        if not _frame_is_whole(state):
+            raise ValueError('an ALEInterface in the middle of a frame')
+        return np.frombuffer(state, np.uint8), []
     if sort == 'data' and simulator.nplugin:
         raise ValueError('an MjData with plugins')
     arrays = _arrays(simulator)
@@ -102,9 +108,24 @@ def _ale_write(ale: Any, state: np.ndarray) -> Write:
         ale.restoreSystemState(before)
 
     def write() -> None:
+        # Whether a frame was cut short stands in no state: the emulator must have finished one before.
+        for _ in range(100):
+            ale.act(0)
+            if _frame_is_whole(ale.cloneSystemState().serialize()):
+                break
         ale.restoreSystemState(saved)
 
     return write
+
+
+def _frame_is_whole(state: bytes) -> bool:
+    """Whether the last frame of an ALE state was finished: then its lines are those of the last finished one.
+
+    A frame is cut short where a game draws none for long, as Qbert does as it starts.
+    """
+    start = state.find(_TIA) + len(_TIA)
+    finished, current = np.frombuffer(state[start : start + 32], '<i4')[5:7]
+    return bool(finished == current)
 
 
 def simulator_arrays(simulator: Any) -> list[np.ndarray]:

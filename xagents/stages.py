@@ -125,14 +125,16 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
         collector.seconds = dict.fromkeys(collector.seconds, 0.0)
         try:
             step(ctx)
-        except NotFiniteError as error:
+        except BaseException as error:
+            collector.observations = None  # the environments stand midway: they begin anew
+            if not isinstance(error, NotFiniteError):
+                raise
             error.env_id, error.step = agent.envs.id, ctx.steps + error.step
             if agent.run.on_nan == 'stop':
                 raise
             ctx.idle, ctx.batch = True, {}
             ctx.logs['stats/refused'] = 1.0
             ctx.messages.append(f'Skipped an iteration: {error}')
-            collector.observations = None  # the environments begin anew
         for episode in collector.collected:
             ctx.episodes.append(dataclasses.replace(episode, step=ctx.steps + episode.step, time=before + episode.time))
         ctx.steps += collector.collected_steps
