@@ -5,9 +5,11 @@ Sizes stay small, so that a line that is right asks for no more than a moment's 
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -92,8 +94,12 @@ WORDS = (
     '💥',
 )
 
-# without what no shell can hand over, and what would lead out of the folder
-text = st.text(st.characters(exclude_characters='\0/', exclude_categories=['Cs']), max_size=12).filter('..'.__ne__)
+
+def text(rng: Random) -> str:
+    """Return any text that a shell can hand over, without what would lead out of the folder."""
+    alphabets = (string.printable.replace('/', ''), 'äß½٣💥\u2028\u202e\x85\ufeff\u0301漢', '-=.[]{}#%&*!|>\'"@`,:?~')
+    found = ''.join(rng.choice(rng.choice(alphabets)) for _ in range(rng.randint(0, 12)))
+    return '' if found == '..' else found
 
 
 @dataclass
@@ -112,27 +118,26 @@ class Line:
 # --------------------------------------------------------------------------------------------------------------- values
 
 
-@st.composite
-def values(draw: st.DrawFn, option: Option) -> str:
-    """Draw one value of an option as it is typed: mostly one that it admits."""
-    kind = draw(st.integers(0, 19))
+def values(rng: Random, option: Option) -> str:
+    """Return one value of an option as it is typed: mostly one that it admits."""
+    kind = rng.randint(0, 19)
     if kind == 0:
-        return draw(text)
+        return text(rng)
     if kind == 1 and option.type is not str:
-        return draw(st.sampled_from(WRONG_NUMBERS))
+        return rng.choice(WRONG_NUMBERS)
     if option.choices is not None:
-        return draw(st.sampled_from([*map(str, option.choices)] * 4 + [f'{option.choices[0]}x', 'PPO']))
+        return rng.choice([*map(str, option.choices)] * 4 + [f'{option.choices[0]}x', 'PPO'])
     if option.type is dict:
-        return draw(st.sampled_from(TEXTS['env_kwargs']))
+        return rng.choice(TEXTS['env_kwargs'])
     if option.type is str:
         if kind > 6 and option.name in GOOD_PATHS:
-            return draw(st.sampled_from(GOOD_PATHS[option.name]))
+            return rng.choice(GOOD_PATHS[option.name])
         pool = PATHS if option.name in PATH_OPTIONS else TEXTS.get(option.name, ('x', 'name', 'a b', ' '))
-        return draw(st.sampled_from(pool))
+        return rng.choice(pool)
     if kind == 2 and not any(word in option.name for word in COSTLY):
-        return draw(st.sampled_from(HUGE))
+        return rng.choice(HUGE)
     admitted = [number for number in GOOD_NUMBERS if admits(option, number)]
-    return draw(st.sampled_from(admitted or GOOD_NUMBERS))
+    return rng.choice(admitted or GOOD_NUMBERS)
 
 
 def admits(option: Option, number: str) -> bool:
@@ -144,65 +149,60 @@ def admits(option: Option, number: str) -> bool:
     return True
 
 
-@st.composite
-def flags(draw: st.DrawFn, option: Option) -> list[str]:
-    """Draw an option with its values as it is typed."""
-    flag = draw(st.sampled_from(option.flags))
+def flags(rng: Random, option: Option) -> list[str]:
+    """Return an option with its values as it is typed."""
+    flag = rng.choice(option.flags)
     if option.type is bool:
         return [flag]
-    count = draw(st.integers(1, 3)) if option.many or option.type is dict else 1
-    given = [draw(values(option)) for _ in range(count)]
-    return [f'{flag}={given[0]}', *given[1:]] if draw(st.integers(0, 5)) == 0 else [flag, *given]
+    count = rng.randint(1, 3) if option.many or option.type is dict else 1
+    given = [values(rng, option) for _ in range(count)]
+    return [f'{flag}={given[0]}', *given[1:]] if rng.randint(0, 5) == 0 else [flag, *given]
 
 
 # ---------------------------------------------------------------------------------------------------------------- lines
 
 
-@st.composite
-def lines(draw: st.DrawFn) -> Line:
-    """Draw a command line: what the command needs, some options more, and in a third of the cases some damage."""
-    command = commands[draw(st.sampled_from([*commands, 'train', 'train', 'train']))]
-    agent_id = draw(st.sampled_from([*agents])) if command.takes_agent else None
+def lines(rng: Random) -> Line:
+    """Return a command line: what the command needs, some options more, and in a third of the cases some damage."""
+    command = commands[rng.choice([*commands, 'train', 'train', 'train'])]
+    agent_id = rng.choice([*agents]) if command.takes_agent else None
     known = command.options(agent_id)
-    words = [command.name, *([agent_id] if agent_id else []), *draw(needed(command, agent_id))]
-    names = draw(st.lists(st.sampled_from([*known]), max_size=4, unique=True))
+    words = [command.name, *([agent_id] if agent_id else []), *needed(rng, command, agent_id)]
+    names = rng.sample([*known], min(rng.randint(0, 4), len(known)))
     for name in names:
-        words += draw(flags(known[name]))
-    if not draw(st.integers(0, 2)):
-        for _ in range(draw(st.integers(1, 3))):
-            words = draw(damaged(words))
+        words += flags(rng, known[name])
+    if not rng.randint(0, 2):
+        for _ in range(rng.randint(1, 3)):
+            words = damaged(rng, words)
     return Line([word for word in words if word != '--debug'])
 
 
-@st.composite
-def environments(draw: st.DrawFn, agent_id: str | None) -> str:
-    """Draw an environment, mostly one that suits the agent."""
-    return draw(st.sampled_from(SUITED.get(agent_id or '', ENVIRONMENTS) * 4 + ENVIRONMENTS))
+def environments(rng: Random, agent_id: str | None) -> str:
+    """Return an environment, mostly one that suits the agent."""
+    return rng.choice(SUITED.get(agent_id or '', ENVIRONMENTS) * 4 + ENVIRONMENTS)
 
 
-@st.composite
-def needed(draw: st.DrawFn, command: Command, agent_id: str | None) -> list[str]:
-    """Draw what a command does not go without."""
-    folder = draw(st.sampled_from(['run', 'run', 'run', 'torn', 'bare', 'group', 'empty', 'nowhere']))
+def needed(rng: Random, command: Command, agent_id: str | None) -> list[str]:
+    """Return what a command does not go without."""
+    folder = rng.choice(['run', 'run', 'run', 'torn', 'bare', 'group', 'empty', 'nowhere'])
     if command.name in ('train', 'tune'):
-        begin = ['--env', draw(environments(agent_id))]
+        begin = ['--env', environments(rng, agent_id)]
         begin += ['--max-steps', '10'] if command.name == 'train' else []
-        return draw(st.sampled_from([begin, begin, begin, begin, begin[:2], [], ['--resume', folder]]))
+        return rng.choice([begin, begin, begin, begin, begin[:2], [], ['--resume', folder]])
     if command.name in ('play', 'evaluate', 'export'):
         out = ['--out', 'new'] if command.name == 'export' else []
-        return [*draw(st.sampled_from([['--run-dir', folder], ['--weights', 'w.tf'], []])), *out]
+        return [*rng.choice([['--run-dir', folder], ['--weights', 'w.tf'], []]), *out]
     return {
-        'plot': draw(st.sampled_from([['h.parquet'], ['--run-dir', folder], []])),
-        'runs': draw(st.sampled_from([[folder], ['.'], []])),
-        'completion': [draw(st.sampled_from(['bash', 'zsh', 'fish', 'sh']))],
-    }.get(command.name, draw(st.sampled_from([[], ['ppo'], ['ppx']])))
+        'plot': rng.choice([['h.parquet'], ['--run-dir', folder], []]),
+        'runs': rng.choice([[folder], ['.'], []]),
+        'completion': [rng.choice(['bash', 'zsh', 'fish', 'sh'])],
+    }.get(command.name, rng.choice([[], ['ppo'], ['ppx']]))
 
 
-@st.composite
-def damaged(draw: st.DrawFn, words: list[str]) -> list[str]:
-    """Draw what becomes of words by one mistake."""
-    place = draw(st.integers(0, max(len(words) - 1, 0)))
-    kind = draw(st.sampled_from(['drop', 'twice', 'swap', 'insert', 'replace', 'cut', 'text']))
+def damaged(rng: Random, words: list[str]) -> list[str]:
+    """Return what becomes of words by one mistake."""
+    place = rng.randint(0, max(len(words) - 1, 0))
+    kind = rng.choice(['drop', 'twice', 'swap', 'insert', 'replace', 'cut', 'text'])
     before, word, after = words[:place], words[place : place + 1], words[place + 1 :]
     if kind == 'drop' or not word:
         return before + after
@@ -211,10 +211,10 @@ def damaged(draw: st.DrawFn, words: list[str]) -> list[str]:
     if kind == 'swap':
         return before + after[:1] + word + after[1:]
     if kind == 'insert':
-        return [*before, draw(st.sampled_from(WORDS)), *word, *after]
+        return [*before, rng.choice(WORDS), *word, *after]
     if kind == 'replace':
-        return [*before, draw(st.sampled_from(WORDS)), *after]
-    new = draw(text) if kind == 'text' else word[0][: draw(st.integers(0, len(word[0])))]
+        return [*before, rng.choice(WORDS), *after]
+    new = text(rng) if kind == 'text' else word[0][: rng.randint(0, len(word[0]))]
     return [*before, new, *after]
 
 
@@ -234,19 +234,18 @@ CFG_LINES = (
 )  # fmt: skip
 
 
-@st.composite
-def networks(draw: st.DrawFn) -> Line:
-    """Draw a .cfg file, one of those that ship with some lines changed, and the line that takes it."""
-    entry = find_agent(draw(st.sampled_from([*agents])))
-    network = draw(st.sampled_from(entry.networks))
+def networks(rng: Random) -> Line:
+    """Return a .cfg file, one of those that ship with some lines changed, and the line that takes it."""
+    entry = find_agent(rng.choice([*agents]))
+    network = rng.choice(entry.networks)
     shipped = [path for paths in entry[network.option].values() for path in paths]
-    path = Path(draw(st.sampled_from(shipped)))
+    path = Path(rng.choice(shipped))
     content = path.read_text().splitlines()
-    for _ in range(draw(st.sampled_from([0, 1, 1, 2, 3]))):
-        content = draw(changed_lines(content, CFG_LINES, '=', CFG_VALUES, CFG_WRONG))
-    env = draw(environments(entry.id))
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        content = changed_lines(rng, content, CFG_LINES, '=', CFG_VALUES, CFG_WRONG)
+    env = environments(rng, entry.id)
     words = ['train', entry.id, '--env', env, '--max-steps', '10', '--' + network.option.replace('_', '-'), 'net.cfg']
-    return Line(words, {'net.cfg': draw(encoded(content))}, 'cfg')
+    return Line(words, {'net.cfg': encoded(rng, content)}, 'cfg')
 
 
 YAML_VALUES = (
@@ -263,37 +262,35 @@ YAML_LINES = (
 )  # fmt: skip
 
 
-@st.composite
-def configurations(draw: st.DrawFn) -> Line:
-    """Draw a .yaml file of options, some of them wrong, and the line that takes it."""
-    agent_id = draw(st.sampled_from([*agents]))
+def configurations(rng: Random) -> Line:
+    """Return a .yaml file of options, some of them wrong, and the line that takes it."""
+    agent_id = rng.choice([*agents])
     known = commands['train'].options(agent_id)
-    content = [f'agent: {agent_id}', f'env: {draw(environments(agent_id))}', 'max-steps: 10']
-    for name in draw(st.lists(st.sampled_from([*known]), max_size=5, unique=True)):
+    content = [f'agent: {agent_id}', f'env: {environments(rng, agent_id)}', 'max-steps: 10']
+    for name in rng.sample([*known], rng.randint(0, 5)):
         option = known[name]
-        value = draw(values(option)) if draw(st.integers(0, 5)) else draw(st.sampled_from(YAML_VALUES))
-        value = value if draw(st.integers(0, 7)) else f'[{value}]'
-        content.append(f'{draw(st.sampled_from([name, option.flag[2:]]))}: {value}')
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
-        content = draw(changed_lines(content, YAML_LINES, ': ', {}, YAML_VALUES))
-    words = ['train', *draw(st.sampled_from([[], [], [agent_id]])), '--config', 'run.yaml']
+        value = values(rng, option) if rng.randint(0, 5) else rng.choice(YAML_VALUES)
+        value = value if rng.randint(0, 7) else f'[{value}]'
+        content.append(f'{rng.choice([name, option.flag[2:]])}: {value}')
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        content = changed_lines(rng, content, YAML_LINES, ': ', {}, YAML_VALUES)
+    words = ['train', *rng.choice([[], [], [agent_id]]), '--config', 'run.yaml']
     more = [[], [], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']]
-    words += draw(st.sampled_from(more))
-    return Line(words, {'run.yaml': draw(encoded(content))}, 'yaml')
+    words += rng.choice(more)
+    return Line(words, {'run.yaml': encoded(rng, content)}, 'yaml')
 
 
-@st.composite
 def changed_lines(
-    draw: st.DrawFn,
+    rng: Random,
     content: list[str],
     pool: tuple[str, ...],
     equals: str,
     known: Mapping[str, tuple[str, ...]],
     wrong: tuple[str, ...],
 ) -> list[str]:
-    """Draw what becomes of a file's lines by one change."""
-    place = draw(st.integers(0, max(len(content) - 1, 0)))
-    kind = draw(st.sampled_from(['drop', 'twice', 'swap', 'insert', *['value'] * 3, 'text']))
+    """Return what becomes of a file's lines by one change."""
+    place = rng.randint(0, max(len(content) - 1, 0))
+    kind = rng.choice(['drop', 'twice', 'swap', 'insert', *['value'] * 3, 'text'])
     before, line, after = content[:place], content[place : place + 1], content[place + 1 :]
     if not line or kind == 'drop':
         return before + after
@@ -302,22 +299,21 @@ def changed_lines(
     if kind == 'swap':
         return before + after[:1] + line + after[1:]
     if kind == 'insert':
-        return [*before, draw(st.sampled_from(pool)), *line, *after]
+        return [*before, rng.choice(pool), *line, *after]
     if kind == 'text':
-        return [*before, draw(text), *line, *after]
+        return [*before, text(rng), *line, *after]
     key, found, _ = line[0].partition(equals)
     if not found:
         return content
     good = known.get(key, ())
-    value = draw(st.sampled_from(good if good and draw(st.integers(0, 2)) else wrong))
+    value = rng.choice(good if good and rng.randint(0, 2) else wrong)
     return [*before, f'{key}{equals}{value}', *after]
 
 
-@st.composite
-def encoded(draw: st.DrawFn, content: list[str]) -> bytes:
-    """Draw a file's bytes: seldom anything but UTF-8."""
+def encoded(rng: Random, content: list[str]) -> bytes:
+    """Return a file's bytes: seldom anything but UTF-8."""
     whole = '\n'.join(content) + '\n'
-    kind = draw(st.integers(0, 39))
+    kind = rng.randint(0, 39)
     if kind == 0:
         return whole.encode('utf-16')
     if kind == 1:
@@ -325,11 +321,20 @@ def encoded(draw: st.DrawFn, content: list[str]) -> bytes:
     if kind == 2:
         return whole.encode() + b'\0'
     if kind == 3:
-        place = draw(st.integers(0, len(whole)))
-        return whole[:place].encode() + draw(st.binary(max_size=4)) + whole[place:].encode()
+        place = rng.randint(0, len(whole))
+        return whole[:place].encode() + rng.randbytes(rng.randint(0, 4)) + whole[place:].encode()
     return b'' if kind == 4 else whole.replace('\n', '\r\n').encode() if kind == 5 else whole.encode()
 
 
+def example(rng: Random) -> Line:
+    """Return a line of any kind."""
+    return rng.choice([lines, networks, configurations])(rng)
+
+
 def examples() -> st.SearchStrategy[Line]:
-    """Return a strategy of all kinds alike."""
-    return st.one_of(lines(), networks(), configurations())
+    """Return a strategy of all kinds alike.
+
+    Every example comes from a seed of its own: hypothesis would make most of them by changing a place of the one
+    before, and so come back to the same refusal again and again.
+    """
+    return st.randoms(use_true_random=True).map(example)

@@ -33,7 +33,10 @@ def small_agents():
 def no_thread_is_left():
     yield
     gc.collect()
-    assert collectors() == []
+    left = collectors()
+    for thread in left:
+        thread.name = 'left over'  # by one test, not by those that follow
+    assert left == []
 
 
 def collectors():
@@ -229,7 +232,7 @@ def test_ctrl_c_in_a_stage_on_either_side(where, times, tmp_path):
 @pytest.mark.parametrize('agent_id', ['a2c', 'trpo'])
 def test_agents_without_a_correction_refuse_with_the_reason(agent_id, capsys, tmp_path, monkeypatch):
     agent = xagents.make(agent_id, ENV, net=[4])
-    reason = rf'{type(agent).__name__} .*(?:no correction|trust region|present policy)'
+    reason = rf'{type(agent).__name__} .*an update older'
     for run in (lambda: agent.recipe(overlap=True), lambda: agent.fit(max_steps=10, overlap=True)):
         with pytest.raises(OptionError, match=reason) as error:
             run()

@@ -9,8 +9,9 @@ import pathlib
 import re
 import types
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from gymnasium import Env
@@ -41,6 +42,14 @@ _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
 _HEAP_TYPE = 1 << 9
 
 
+T = TypeVar('T')
+
+
+def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
+    """Lets a function look at each class once."""
+    return cast(Callable[[type], T], functools.cache(function))
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Where a class keeps its state.
@@ -58,7 +67,7 @@ class Fields:
     tables: frozenset[str]
 
 
-@functools.cache
+@cached_by_class
 def fields_of(kind: type) -> Fields:
     """Returns where a class keeps its state."""
     members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
@@ -105,7 +114,7 @@ def checksum(table: Any) -> int:
     return zlib.crc32(marshal.dumps(table, 2))  # of version 2: the later ones also tell how often an object is used
 
 
-@functools.cache
+@cached_by_class
 def is_plain_class(kind: type) -> bool:
     """Whether a class is written in Python all the way down, so that its objects are their attributes.
 
@@ -128,5 +137,5 @@ def label(value: Any) -> str:
     """Returns the full name of a class, a function or a module; for any other object that of its class."""
     named = value if isinstance(value, _NAMED) else type(value)
     module = getattr(named, '__module__', None)
-    name = getattr(named, '__qualname__', None) or getattr(named, '__name__', '')
+    name = str(getattr(named, '__qualname__', None) or getattr(named, '__name__', ''))
     return f'{module}.{name}' if module else name

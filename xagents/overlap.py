@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +38,8 @@ class Ahead:
 
     def __init__(self, stream: Iterator[Context]):
         self._stream = stream
-        self._credit, self._made = threading.Semaphore(1), threading.Semaphore(0)
-        self._waited = self._closing = False
+        self._credit, self._made = threading.Semaphore(1), threading.Event()
+        self._closing = False
         self._item: Context | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name='collector', daemon=True)
@@ -51,15 +51,13 @@ class Ahead:
                 self._item = next(self._stream, None)
             except BaseException as error:  # raised where the user is
                 self._error = error
-            self._made.release()
+            self._made.set()
             if self._item is None:
                 return
 
     def peek(self) -> Context | None:
         """Wait until the item in flight is there, and return it without taking it; None where there is none."""
-        if not self._waited:
-            self._made.acquire()
-            self._waited = True
+        self._made.wait()
         return self._item
 
     def take(self) -> Context | None:
@@ -76,15 +74,20 @@ class Ahead:
 
     def go(self) -> None:
         """Let the thread make one more item."""
-        self._waited = False
+        self._made.clear()
         self._credit.release()
 
     def close(self) -> None:
-        """Wait until the item in flight is there, and end the thread."""
-        self.peek()
-        self._closing = True
-        self._credit.release()
-        self._thread.join()
+        """Wait until the item in flight is there, and end the thread.
+
+        A Ctrl-C meanwhile waits, too: what the thread is still at work in could not be closed.
+        """
+        try:
+            self.peek()
+        finally:
+            self._closing = True
+            self._credit.release()
+            self._thread.join()
 
 
 @dataclass
@@ -94,16 +97,21 @@ class InFlight:
     Attributes:
         changed: counters that collecting has changed, by name.
         context: the iteration's.
+        own: of one that was loaded, the fresh fields that only the recipe's own class of contexts has.
     """
 
     changed: dict[str, Any]
     context: Context
+    own: dict[str, Any] = field(default_factory=dict)
 
     def onto(self, carried: Context) -> Context:
         """Return the iteration's context, with the other counters of `carried`."""
-        ctx = copy.copy(self.context)
-        _assign(ctx, carried.kept() | self.changed)
-        ctx.kept_names |= carried.kept_names
+        # one that was loaded is of the recipe's own class again
+        fields = carried.__dataclass_fields__.keys()
+        known = {name: getattr(self.context, name) for name in fields & self.context.__dataclass_fields__.keys()}
+        values = {**known, **self.own, **carried.kept(), **self.changed}
+        ctx = type(carried)(**{name: value for name, value in values.items() if name in fields})
+        ctx.kept_names = carried.kept_names | (self.context.kept_names & fields)
         return ctx
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -118,8 +126,9 @@ class InFlight:
             if array.dtype == object:
                 raise TypeError(f'batch[{name!r}]: a checkpoint takes arrays of numbers, got {type(ctx.batch[name])}')
         record = {name: getattr(ctx, name) for name in _COLLECTED}
-        episodes = [asdict(episode) for episode in ctx.episodes]
-        return arrays, {**record, 'changed': self.changed, 'episodes': episodes}
+        record['episodes'] = [asdict(episode) for episode in ctx.episodes]
+        record['own'] = {**self.own, **_scalars(ctx)}
+        return arrays, {**record, 'changed': self.changed, 'kept_names': sorted(ctx.kept_names)}
 
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], context: type[Context]) -> InFlight:
@@ -127,7 +136,8 @@ class InFlight:
         ctx = context(batch=dict(arrays), episodes=[EndedEpisode(**episode) for episode in record['episodes']])
         for name in _COLLECTED:
             setattr(ctx, name, record[name])
-        return cls(dict(record['changed']), ctx)
+        ctx.kept_names = frozenset(record['kept_names'])
+        return cls(dict(record['changed']), ctx, dict(record['own']))
 
 
 class Overlap:
@@ -192,6 +202,12 @@ class Overlap:
 
 def _equal(a: Any, b: Any) -> bool:
     return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+
+
+def _scalars(ctx: Context) -> dict[str, Any]:
+    """Return the fresh fields of an own class of contexts that JSON can hold: what a stage on `collect` may have set."""
+    own = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys() - ctx.kept().keys()
+    return {name: getattr(ctx, name) for name in own if isinstance(getattr(ctx, name), bool | int | float | str)}
 
 
 def _assign(ctx: Context, values: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import struct
@@ -46,10 +47,8 @@ def give(state: Any, snapshot: Snapshot) -> Any:
         ValueError: in one line, if it is that of something else, or damaged.
     """
     known = Writer()
-    try:
+    with contextlib.suppress(Uncopyable):  # what was met until then is known
         known.encode(state)
-    except Uncopyable:
-        pass  # what was met so far is known
     try:
         reader = Reader(snapshot, known.classes)
         restored = reader.decode(snapshot.record['state'], state)
@@ -95,9 +94,9 @@ class Reader:
             _NODES[tag](self, number, present, *content)
         return self._made[number]
 
-    def _decode_all(self, codes: list[Code], present: Any, kind: type) -> list[Any]:
+    def _decode_all(self, codes: list[Code], present: Any, kind: Any) -> list[Any]:
         """Decodes a sequence beside another one."""
-        beside = list(present) if type(present) is kind else []
+        beside: list[Any] = [*present] if type(present) is kind else []
         beside += [NOTHING] * (len(codes) - len(beside))
         return [self.decode(code, other) for code, other in zip(codes, beside, strict=False)]
 
@@ -165,7 +164,7 @@ class Reader:
         self._made[number] = made
         made.extend(self._decode_all(list(codes), present, deque))
 
-    def _dict(self, number: int, present: Any, keys: list[Code], codes: list[Code], kind: type = dict) -> None:
+    def _dict(self, number: int, present: Any, keys: list[Code], codes: list[Code], kind: Any = dict) -> None:
         made = self._made[number] = kind()
         beside = present if type(present) is kind else {}
         for key, code in zip(self._keys(keys), codes, strict=True):
@@ -212,7 +211,9 @@ class Reader:
 
     def _bits(self, number: int, present: Any, name: str, state: Code, seeds: Code) -> None:
         if name not in BIT_GENERATORS:
-            raise ValueError(f'snapshot: got the random bit generator {name!r}, admitted are {", ".join(BIT_GENERATORS)}')
+            raise ValueError(
+                f'snapshot: got the random bit generator {name!r}, admitted are {", ".join(BIT_GENERATORS)}'
+            )
         made = getattr(np.random, name)(0 if seeds is None else self.decode(seeds))
         made.state = state if isinstance(state, dict) else self.decode(state)
         self._made[number] = made
@@ -277,7 +278,8 @@ class Reader:
     def _object(self, number: int, present: Any, name: str, attributes: dict[str, Code]) -> None:
         kind = self._class(name)
         # a new one: what stands there may be a default that belongs to the class
-        made = self._made[number] = object.__new__(kind)
+        made: Any = object.__new__(kind)
+        self._made[number] = made
         self._fill(made, attributes, get_fields(present) if type(present) is kind else {})
 
     def _fill(self, target: Any, attributes: dict[str, Code], beside: dict[str, Any]) -> None:

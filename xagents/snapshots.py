@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium import Env, spaces
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from xagents.attributes import checksum, fields_of, get_fields, is_constant, is_plain_class, label
+from xagents.attributes import cached_by_class, checksum, fields_of, get_fields, is_constant, is_plain_class, label
 from xagents.simulators import read_simulator, simulator_arrays, simulator_of
 
 BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
@@ -370,7 +370,7 @@ _EXACT: dict[type, Callable[[Writer, Any], Code]] = {
 }
 
 
-@functools.cache
+@cached_by_class
 def _method(kind: type) -> Callable[[Writer, Any], Code]:
     """Returns how values of a type are written."""
     if kind in _EXACT:
