@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test lint format types bench bench-learning bench-replay bench-tuning docs images clean
+.PHONY: help demo test lint format types bench bench-learning bench-replay bench-tuning bench-reliability docs images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
 	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
+	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
 	@echo 'make images  makes the pictures of the README again'
 	@echo 'make clean   removes the virtual environment and what the demo made'
@@ -63,6 +64,9 @@ bench-learning: $(VENV)/.installed
 
 bench-tuning: $(VENV)/.installed
 	$(BIN)/python benchmarks/tuning.py $(CASES)
+
+bench-reliability: $(VENV)/.installed
+	$(BIN)/python benchmarks/reliability.py $(CASES)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py

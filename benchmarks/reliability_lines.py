@@ -19,6 +19,7 @@ from xagents.registry import agents, find_agent
 
 DISCRETE, CONTINUOUS = ('CartPole-v1', 'MountainCar-v0', 'Acrobot-v1'), ('Pendulum-v1', 'MountainCarContinuous-v0')
 ENVIRONMENTS = DISCRETE + CONTINUOUS
+ATARI = 'PongNoFrameskip-v4'
 SUITED = {'dqn': DISCRETE, 'ddpg': CONTINUOUS, 'td3': CONTINUOUS}
 WRONG_ENVIRONMENTS = (
     'CartPole-v9',
@@ -125,6 +126,8 @@ def values(rng: Random, option: Option) -> str:
         return text(rng)
     if kind == 1 and option.type is not str:
         return rng.choice(WRONG_NUMBERS)
+    if option.type is bool:
+        return rng.choice(['true', 'false', 'yes', 'off', '1'])
     if option.choices is not None:
         return rng.choice([*map(str, option.choices)] * 4 + [f'{option.choices[0]}x', 'PPO'])
     if option.type is dict:
@@ -243,7 +246,8 @@ def networks(rng: Random) -> Line:
     content = path.read_text().splitlines()
     for _ in range(rng.choice([0, 1, 1, 2, 3])):
         content = changed_lines(rng, content, CFG_LINES, '=', CFG_VALUES, CFG_WRONG)
-    env = environments(rng, entry.id)
+    images = path.name.startswith('cnn') and entry.id not in ('ddpg', 'td3') and rng.randint(0, 3)
+    env = ATARI if images else environments(rng, entry.id)
     words = ['train', entry.id, '--env', env, '--max-steps', '10', '--' + network.option.replace('_', '-'), 'net.cfg']
     return Line(words, {'net.cfg': encoded(rng, content)}, 'cfg')
 

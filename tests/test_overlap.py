@@ -32,7 +32,6 @@ def small_agents():
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
     yield
-    gc.collect()
     left = collectors()
     for thread in left:
         thread.name = 'left over'  # by one test, not by those that follow

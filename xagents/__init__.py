@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry import agents as agents
     from xagents.runs import load as load
+    from xagents.runs import resume as resume
     from xagents.td3.agent import TD3 as TD3
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning import tune as tune
@@ -40,6 +41,7 @@ _HOMES = {
     'agents': 'xagents.registry',
     'create_envs': 'xagents.envs',
     'load': 'xagents.runs',
+    'resume': 'xagents.runs',
     'make': 'xagents.factory',
     'plot_history': 'xagents.history',
     'register': 'xagents.extensions',

@@ -46,12 +46,17 @@ def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -
     steps = len(rollout['valid']) if steps is None else steps
     for name, rows in (('observations', steps + 1), ('rewards', steps)):
         array = rollout[name][:rows]
-        # a sum is not finite where a number is not; where it overflows, the numbers are looked at
-        if array.dtype.kind != 'f' or np.isfinite(array.sum()) or np.isfinite(array).all():
+        if array.dtype.kind != 'f' or _finite(array):
             continue
         first = tuple(np.argwhere(~np.isfinite(array))[0])
         taken = int(np.count_nonzero(rollout['valid'][: first[0] + (name == 'rewards')]))
         raise NotFiniteError(name, float(array[first]), int(first[1]), taken)
+
+
+def _finite(array: np.ndarray) -> bool:
+    with np.errstate(all='ignore'):
+        # a sum is not finite where a number is not; where it overflows, the numbers are looked at
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
 def suspect(agent: BaseAgent, batch: Mapping[str, Any]) -> str:

@@ -206,7 +206,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _scalars(ctx: Context) -> dict[str, Any]:
     """Return the fresh fields of an own class of contexts that JSON can hold: what a stage on `collect` may have set."""
-    own = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys() - ctx.kept().keys()
+    own = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()
     return {name: getattr(ctx, name) for name in own if isinstance(getattr(ctx, name), bool | int | float | str)}
 
 

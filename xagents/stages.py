@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,8 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
             ctx.idle, ctx.batch = True, {}
             ctx.logs['stats/refused'] = 1.0
             ctx.messages.append(f'Skipped an iteration: {error}')
+            # one whose reward is not finite would spoil the mean of many
+            collector.collected = [episode for episode in collector.collected if math.isfinite(episode.reward)]
         for episode in collector.collected:
             ctx.episodes.append(dataclasses.replace(episode, step=ctx.steps + episode.step, time=before + episode.time))
         ctx.steps += collector.collected_steps
