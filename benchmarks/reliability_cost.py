@@ -67,18 +67,33 @@ def work(job: dict[str, Any], timeout: float) -> dict[str, Any]:
 
 def render_cost(result: dict[str, Any]) -> str:
     """The table of what saving takes."""
-    heading = ['', '', 'seconds', 'steps/s', 'checkpoints', 'longest, s', 'folder, MB', 'share of the time', 'asked']
+    heading = [
+        '',
+        '',
+        'seconds',
+        'steps/s',
+        'checkpoints',
+        'longest, s',
+        'copies of a new best',
+        'folder, MB',
+        'share of the time',
+        'asked',
+    ]
     lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
     problems = []
     for case, found in result['cases'].items():
         if 'problem' in found:
             problems.append(f'- {LABELS[case]}: {found["problem"]}')
-        for phase in found['phases']:
-            what = f'{tables.number(result["buffer"])} transitions are filled in' if len(found['phases']) > 1 else ''
-            what = what if phase is found['phases'][0] else 'buffer full' if what == '' and case != 'ppo' else what
-            what = 'buffer full' if len(found['phases']) > 1 and phase is found['phases'][-1] else what
+        filling = f'{tables.number(result["buffer"])} transitions are filled in'
+        labels = (filling, 'buffer full') if len(found['phases']) > 1 else ('',)
+        for what, phase in zip(labels, found['phases'], strict=False):
             cells = [LABELS[case], what, f'{phase["seconds"]:.0f}', tables.number(phase['steps'] / phase['seconds'])]
-            cells += [str(phase['saves']), f'{phase["longest"]:.2f}', tables.number(phase['megabytes'])]
+            cells += [
+                str(phase['saves']),
+                f'{phase["longest"]:.2f}',
+                str(phase['copies']),
+                tables.number(phase['megabytes']),
+            ]
             cells += [f'{100 * phase["saving"] / phase["seconds"]:.2f} %', f'under {100 * ASKED_SHARE:g} %']
             lines.append('| ' + ' | '.join(cells) + ' |')
     return '\n'.join([*lines, '', *problems] if problems else lines)

@@ -114,8 +114,13 @@ def wrong(end: str, stdout: str, stderr: str) -> str:
 
 
 @contextlib.contextmanager
-def stopped_before_the_work(seconds: float = SECONDS_A_LINE) -> Iterator[None]:
-    """Let training, playing, evaluating, exporting, and whatever starts processes raise `Begun` instead."""
+def stopped_before_the_work(*earlier: str, seconds: float = SECONDS_A_LINE) -> Iterator[None]:
+    """Let training, playing, evaluating, exporting, and whatever starts processes raise `Begun` instead.
+
+    Args:
+        earlier: functions that raise it, too, as `module.name`.
+        seconds: that a line may take.
+    """
     from unittest import mock
 
     def begin(*arguments: Any, **options: Any) -> None:
@@ -127,7 +132,7 @@ def stopped_before_the_work(seconds: float = SECONDS_A_LINE) -> Iterator[None]:
     from xagents.base import BaseAgent
 
     targets = [(BaseAgent, name) for name in ('fit', 'play', 'evaluate')]
-    modules = ('xagents.grid.run_all', 'xagents.workers.Workers.__init__', 'xagents.export.export')
+    modules = ('xagents.grid.run_all', 'xagents.workers.Workers.__init__', 'xagents.export.export', *earlier)
     before = signal.signal(signal.SIGALRM, hang)
     with contextlib.ExitStack() as stack:
         for owner, name in targets:
@@ -158,8 +163,8 @@ def furnished(folder: Path, files: dict[str, bytes]) -> Iterator[None]:
                 path.unlink(missing_ok=True)
 
 
-def count(number: int, seed: int, tally: Tally, patched: Callable = stopped_before_the_work) -> None:
-    """Run so many random examples in the present folder, and count what becomes of them."""
+def count(number: int, seed: int, tally: Tally, *earlier: str) -> None:
+    """Run so many random examples in the present folder, and count what becomes of them; `earlier` ends them sooner."""
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 
@@ -173,7 +178,7 @@ def count(number: int, seed: int, tally: Tally, patched: Callable = stopped_befo
     )
     @given(examples())
     def try_out(line: Line) -> None:
-        with furnished(Path.cwd(), line.files), patched():
+        with furnished(Path.cwd(), line.files), stopped_before_the_work(*earlier):
             end, problem = run(line)
         tally.add(line, end.split(':')[0], problem)
         if sum(tally.codes.values()) % 50 == 0:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,11 +25,11 @@ class Stopwatch:
     """Adds up the time inside functions, that of one inside another counted once."""
 
     def __init__(self) -> None:
-        self.calls: list[float] = []
+        self.calls: list[tuple[str, float]] = []
         self._depth = 0
 
-    def around(self, function: Callable) -> Callable:
-        """Return the function, timed."""
+    def around(self, function: Callable, name: str) -> Callable:
+        """Return the function, timed under a name."""
 
         @functools.wraps(function)
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -42,7 +40,7 @@ class Stopwatch:
             finally:
                 self._depth -= 1
                 if not self._depth:
-                    self.calls.append(time.perf_counter() - start)
+                    self.calls.append((name, time.perf_counter() - start))
 
         return timed
 
@@ -61,19 +59,20 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
         settings |= {'buffer_max_size': job['buffer'], 'buffer_initial_size': job['buffer']}
     agent = xagents.make(settings.pop('agent_id'), settings.pop('env'), seed=1, quiet=True, **settings)
     watch = Stopwatch()
-    RunFolder.save = watch.around(RunFolder.save)  # type: ignore[method-assign]
-    RunFolder.save_best = watch.around(RunFolder.save_best)  # type: ignore[method-assign]
-    agent.state = watch.around(agent.state)
+    RunFolder.save = watch.around(RunFolder.save, 'checkpoint')  # type: ignore[method-assign]
+    RunFolder.save_best = watch.around(RunFolder.save_best, 'best')  # type: ignore[method-assign]
+    agent.state = watch.around(agent.state, 'copy')
     phases: list[dict[str, float]] = []
     folder = Path('run')
     start = steps = updates = before = 0.0
 
     def note(until: float) -> None:
         seconds = until - start
-        saves = [call for call in watch.calls if call > 0.001]
+        saves = [seconds for name, seconds in watch.calls if name == 'checkpoint']
+        copies = [seconds for name, seconds in watch.calls if name != 'checkpoint']
         phases.append({
-            'seconds': seconds, 'saving': sum(watch.calls), 'saves': len(saves), 'longest': max(saves, default=0.0),
-            'steps': log['steps'] - steps, 'megabytes': size_mb(folder),
+            'seconds': seconds, 'saving': sum(saves) + sum(copies), 'saves': len(saves), 'longest': max(saves, default=0.0),
+            'copies': len(copies), 'copying': sum(copies), 'steps': log['steps'] - steps, 'megabytes': size_mb(folder),
         })  # fmt: skip
 
     for log in agent.train_iter(max_steps=10**12, run_dir=str(folder)):
@@ -113,9 +112,8 @@ def main() -> None:
 
     prepare_process()
     job = json.loads(sys.argv[1])
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     result = {'cost': measure_cost, 'overlap': measure_overlap}[job['task']](job)
-    print(json.dumps({name: None if value is math.nan else value for name, value in result.items()}), flush=True)
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == '__main__':

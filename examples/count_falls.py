@@ -10,8 +10,9 @@ import dataclasses
 import sys
 
 import xagents
+from xagents.base import BaseAgent
 from xagents.pipeline import Context, Recipe, kept
-from xagents.runs import is_run, resume
+from xagents.runs import is_run
 
 FOLDER = 'runs/falls'
 
@@ -29,7 +30,7 @@ def count(ctx: Falls) -> None:
     ctx.logs['own/falls'] = ctx.falls
 
 
-def recipe(agent: xagents.PPO) -> Recipe:
+def recipe(agent: BaseAgent) -> Recipe:
     """Return the agent's recipe with the counter in it; it is code, and so has to be given again on a resume."""
     return agent.recipe().with_context(Falls).after('episodes', count)
 
@@ -37,11 +38,12 @@ def recipe(agent: xagents.PPO) -> Recipe:
 def main(folder: str) -> None:
     """Begin the run, or go on with it."""
     if is_run(folder):
-        agent = resume(folder)
+        agent = xagents.resume(folder)
         agent.fit(max_steps=agent.steps + 1000, recipe=recipe(agent))
     else:
         agent = xagents.make('ppo', 'CartPole-v1', n_envs=8, n_steps=32, seed=1)
         agent.fit(max_steps=2000, run_dir=folder, recipe=recipe(agent))
+    assert isinstance(agent.context, Falls)
     print(f'{agent.context.falls} falls in {agent.steps} steps')
 
 

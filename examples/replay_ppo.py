@@ -1,6 +1,6 @@
 """PPO that learns from one of its last rollouts instead of the very last, as an agent of its own.
 
-    python replay_ppo.py train replay-ppo --env CartPole-v1 --n-envs 8 --n-steps 32 --max-steps 20000 --run-dir runs/replay
+    python replay_ppo.py train replay-ppo --env CartPole-v1 --n-envs 8 --n-steps 32 --max-steps 20000 --run-dir runs/a
 
 Everything of the command line works with it: `train --resume`, `play`, `evaluate`, `export`. docs/recipes.md says what
 the mathematics of this is worth.

@@ -236,7 +236,7 @@ def test_switches_of_the_preprocessing():
         names = str(envs._vector.envs[0])
         assert not any(name in names for name in ('ClipReward', 'EpisodicLife', 'FireReset'))
         inner = envs._vector.envs[0].unwrapped
-        assert inner.ale.getFloat('repeat_action_probability') == 0.25
+        assert 'StickyActions' in names and inner.ale.getFloat('repeat_action_probability') == 0.0
         envs.reset(0)
         frame = inner.ale.getEpisodeFrameNumber()
         ends = [envs.step(np.array([0]))[3][0] for _ in range(3)]

@@ -1,6 +1,7 @@
 """The docs: what is made of the code is up to date, and links, commands and formulas are sound."""
 
 import importlib.util
+import itertools
 import re
 import shlex
 import shutil
@@ -29,7 +30,10 @@ from xagents.settings import (
 
 ROOT = Path(xagents.__file__).parents[1]
 PAGES = sorted((ROOT / 'docs' / 'agents').glob('*.md'))
-OTHERS = [ROOT / 'README.md', *(ROOT / 'docs' / name for name in ('guide.md', 'tuning.md', 'benchmarks.md'))]
+OTHERS = [
+    ROOT / 'README.md',
+    *(ROOT / 'docs' / name for name in ('guide.md', 'recipes.md', 'runs.md', 'tuning.md', 'benchmarks.md')),
+]
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
     *(PlayOptions, EvaluateOptions, PlotOptions),
@@ -195,18 +199,36 @@ def typed_commands(text):
     fences = re.findall(r'^```(\w*)\n(.*?)^```', text, re.DOTALL | re.MULTILINE)
     blocks = [block for language, block in fences if not language]
     lines = '\n'.join(blocks).replace('\\\n', ' ').splitlines()
+    # what stands behind a > is the shell's
+    lines = [line.partition(' > ')[0] for line in lines]
     return [shlex.split(line, comments=True) for line in lines if re.match(r'(\w+=\S+ )*xagents ', line)]
 
 
+def make_what_is_named(words):
+    """Let the run folders and settings exist that a command goes on from."""
+    settings = 'agent: ppo\nenv: CartPole-v1\n'
+    named = dict(itertools.pairwise(words))
+    for flag in ('--run-dir', '--resume'):
+        if flag in named and (words[0] != 'train' or flag == '--resume'):
+            Path(named[flag]).mkdir(parents=True, exist_ok=True)
+            Path(named[flag], 'config.yaml').write_text(settings)
+    if '--config' in named:
+        Path(named['--config']).write_text(settings)
+
+
 @pytest.mark.parametrize('page', [*PAGES, *OTHERS[:-1]], ids=lambda page: page.stem)
-def test_commands_are_admitted(page):
+def test_commands_are_admitted(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found = typed_commands(page.read_text())
-    assert found or page.stem == 'guide'
+    assert found or page.stem in ('guide', 'recipes')
     for words in found:
         words = words[words.index('xagents') + 1 :]
-        command = commands[words[0]]
-        agent_id = words[1] if command.takes_agent else None
-        paths, given = parse(command, agent_id, words[2:] if agent_id else words[1:])
+        command, rest = commands[words[0]], words[1:]
+        make_what_is_named(words)
+        typed = command.takes_agent and not rest[0].startswith('-')
+        agent_id = rest[0] if typed else command.agent_in(rest) if command.takes_agent else None
+        assert agent_id or not command.takes_agent, words
+        paths, given = parse(command, agent_id, rest[1:] if typed else rest)
         command.check(agent_id or paths, given)
 
 

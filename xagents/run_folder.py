@@ -67,17 +67,34 @@ class RunFolder:
         Raises:
             SaveError: where another process is at it, or it cannot be written.
         """
-        with self._writing():
-            (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-            self._take_lock()
-            for stale in (self.path / CHECKPOINTS).glob('.*'):
-                shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()
-            self.about = _about(self.agent, self.about)
-            with replacing(self.path / CONFIG) as temporary:
-                temporary.write_text(to_yaml(self.agent.id, self.agent.run_record(), self.about))
-            self.write_status('running')
-        if self.saved_steps < 0 and self.agent.context.iteration:  # what it begins with is kept nowhere else
-            self.save(self.agent.context)
+        try:
+            with self._writing():
+                (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+                self._take_lock()
+                self._tidy()
+                self.about = _about(self.agent, self.about)
+                with replacing(self.path / CONFIG) as temporary:
+                    temporary.write_text(to_yaml(self.agent.id, self.agent.run_record(), self.about))
+                self.write_status('running')
+            if self.saved_steps < 0 and self.agent.context.iteration:  # what it begins with is kept nowhere else
+                self.save(self.agent.context)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _tidy(self) -> None:
+        """Remove what a killed process left half made, and link again what was copied by following links."""
+        folder = self.path / CHECKPOINTS
+        for stale in folder.glob('.*'):
+            shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()
+        for link, kind in (('best', BEST), ('last', NEWEST)):
+            if (folder / link).is_dir() and not (folder / link).is_symlink():
+                name = _free(folder, f'{kind}-{read_record(folder / link)["counters"]["steps"]:012d}')
+                os.rename(folder / link, folder / name)
+                self._link(link, name)
+        newest = newest_whole(folder)
+        if self.saved_steps >= 0 and newest is not None and not (folder / 'last').is_symlink():
+            self._link('last', newest.name)
 
     def resume(self, best_name: str, best: State | None) -> None:
         """Go on with the best weights that the last checkpoint named."""
@@ -88,6 +105,9 @@ class RunFolder:
         """Say that the run has ended, and let go of the folder."""
         with contextlib.suppress(SaveError):  # what is kept is whole; a full disk was said already
             self.write_status(state, why)
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -158,9 +178,16 @@ class RunFolder:
     def _write(self, kind: str, state: State) -> str:
         """Write a checkpoint under a new name, which is returned."""
         folder = self.path / CHECKPOINTS
-        name = _free(folder, f'{kind}-{state.record["counters"]["steps"]:012d}')
+        name = f'{kind}-{state.record["counters"]["steps"]:012d}'
+        if kind == STAYING and name not in self._linked() and (folder / name).exists():
+            _remove(folder / name)  # by a process that was killed before it counted, or of a run that went back
+        name = _free(folder, name)
         write_state(folder / name, state)
         return name
+
+    def _linked(self) -> set[str]:
+        folder = self.path / CHECKPOINTS
+        return {os.readlink(folder / link) for link in ('best', 'last') if (folder / link).is_symlink()}
 
     def _link(self, link: str, name: str) -> None:
         """Let `best` or `last` be the checkpoint `name`, in one step."""
@@ -175,18 +202,18 @@ class RunFolder:
         """Remove checkpoints that nothing names any more, and the segments that only they needed."""
         folder, keep = self.path / CHECKPOINTS, self.agent.run.keep
         staying = sorted(path.name for path in folder.glob(f'{STAYING}-*'))
-        needed = {os.readlink(folder / link) for link in ('best', 'last') if (folder / link).is_symlink()}
-        needed |= set(staying[-(keep or len(staying)) :])
-        self._records |= {name: read_record(folder / name) for name in needed - self._records.keys()}
+        # a run that went back to an earlier one leaves the later ones alone until it gets there
+        later = {name for name in staying if _steps(name) > self.saved_steps}
+        staying = [name for name in staying if name not in later]
+        needed = self._linked() | later | set(staying[-(keep or len(staying)) :])
+        self._records |= {name: _record_of(folder / name) for name in needed - self._records.keys()}
         self._records = {name: self._records[name] for name in needed}
         records = [*self._records.values()]
         needed |= {record.get('best', '') for record in records}  # what is resumed from one needs its best, too
         for path in folder.iterdir():
             if path.is_symlink() or path.name in needed or path.name.partition('-')[0] not in (STAYING, BEST, NEWEST):
                 continue
-            gone = path.with_name(f'.{path.name}')  # a folder that is half removed must not look like a checkpoint
-            os.rename(path, gone)
-            shutil.rmtree(gone)
+            _remove(path)
         self.segments.prune(record['replay'] for record in records if record.get('replay'))
 
     # files
@@ -213,28 +240,51 @@ class RunFolder:
             yield
         except OSError as error:
             name = error.filename if isinstance(error.filename, str) else self.path
+            kept = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
+            again = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
             raise SaveError(
-                f'{name}: cannot be written ({error.strerror or error}); the last checkpoint is whole: '
-                f'make room and go on with xagents train --resume {self.path}'
+                f'{name}: cannot be written ({error.strerror or error}); {kept}make room and {again}'
             ) from error
+
+
+def is_locked(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a process is running in a folder."""
+    try:
+        import fcntl
+
+        with open(Path(folder) / LOCK, 'rb') as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # not on this system, or nobody ever was
+        return False
+    return False
 
 
 def write_state(folder: Path, state: State) -> None:
     """Write a state as a folder that is there whole or not at all."""
     new = folder.with_name(f'.{folder.name}.new')
     shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
     weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
-    np.savez(new / ARRAYS, **weights, **state.arrays)  # type: ignore[arg-type]
-    (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
-    for path in (new / ARRAYS, new / RECORD, new):
-        _sync(path)
-    os.rename(new, folder)
+    try:
+        new.mkdir()
+        np.savez(new / ARRAYS, **weights, **state.arrays)  # type: ignore[arg-type]
+        (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
+        for path in (new / ARRAYS, new / RECORD, new):
+            _sync(path)
+        os.rename(new, folder)
+    except Exception:
+        shutil.rmtree(new, ignore_errors=True)  # a disk that is full needs the room
+        raise
     _sync(folder.parent)
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: Path, whole: bool = False) -> State:
     """Read what `write_state` wrote.
+
+    Args:
+        folder: of the checkpoint.
+        whole: whether it must be what a run goes on from, and not weights alone.
 
     Raises:
         ValueError: in one line that names the file, where it is missing, torn or foreign.
@@ -242,6 +292,8 @@ def read_state(folder: Path) -> State:
     from xagents.state import State
 
     record = read_record(folder)
+    if whole and 'in_flight' not in record:
+        raise ValueError(_damaged(folder / RECORD, ValueError('it has the weights alone')))
     path = folder / ARRAYS
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -272,10 +324,40 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise ValueError(_damaged(path, error)) from error
 
 
+def _record_of(folder: Path) -> dict[str, Any]:
+    """Return the record of a checkpoint; one that is damaged needs nothing."""
+    try:
+        return read_record(folder)
+    except ValueError:
+        return {}
+
+
 def _damaged(path: Path, error: Exception) -> str:
-    others = [p.name for p in sorted(path.parent.parent.glob('*-*')) if p.name != path.parent.resolve().name]
+    others = [p.name for p in _whole(path.parent.parent) if p.name != path.parent.resolve().name]
     hint = f'let checkpoints/last be a link to another one ({", ".join(others)})' if others else 'train anew'
     return ' '.join(f'{path} is damaged or not a checkpoint ({error}): {hint}'.split())
+
+
+def newest_whole(checkpoints: Path) -> Path | None:
+    """Return the newest checkpoint that a run can go on from; None where there is none."""
+    return next(reversed(_whole(checkpoints)), None)
+
+
+def _whole(checkpoints: Path) -> list[Path]:
+    found = [path for kind in (STAYING, NEWEST) for path in checkpoints.glob(f'{kind}-*') if path.is_dir()]
+    return sorted(found, key=lambda path: (_steps(path.name), path.name))
+
+
+def _steps(name: str) -> int:
+    """Return the steps that a checkpoint's name tells; 0 of a name that somebody else gave."""
+    number = name.split('-')[1]
+    return int(number) if number.isdecimal() else 0
+
+
+def _remove(checkpoint: Path) -> None:
+    gone = checkpoint.with_name(f'.{checkpoint.name}')  # one that is half removed must not look like a checkpoint
+    os.rename(checkpoint, gone)
+    shutil.rmtree(gone)
 
 
 def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from xagents.finite import NotFiniteError
 from xagents.interruption import Interruption
 from xagents.options import OptionError
 from xagents.overlap import InFlight
+from xagents.paths import check_folder
 from xagents.pipeline import Context, Recipe
 from xagents.run_folder import RunFolder
 from xagents.saving import keepers
@@ -125,7 +126,7 @@ class Running:
         """Keep the run in the folder that is asked for.
 
         Raises:
-            OptionError: where another run is kept there.
+            OptionError: where another run is kept there, or nothing can be.
         """
         path = self.run.run_dir
         if path is None:
@@ -136,6 +137,7 @@ class Running:
                     'run_dir',
                     f'{path} holds a run already: go on with xagents train --resume {path}, or choose another',
                 )
+            check_folder('run_dir', path)
             self.folder = RunFolder(path, cast('BaseAgent', self))
 
     def run_record(self) -> dict[str, Any]:

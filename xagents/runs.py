@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,9 +101,15 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     if path is None:
         raise OptionError('run_dir', f'got {folder}, where nothing was saved yet: the run ended before its first one')
     state = read_state(path)
+    _check_agent(entry, path, state)
     given = canonical(options, describe(entry.options))
     record = {**state.record, 'options': {**saved, **state.record['options']}}
-    return make_saved(entry, given, record, lambda agent: agent.load_state(state), name=str(path))
+
+    def restore(agent: BaseAgent) -> None:
+        with _naming(path):
+            agent.load_state(state)
+
+    return make_saved(entry, given, record, restore, name=str(path))
 
 
 def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any) -> BaseAgent:
@@ -117,14 +124,18 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
         ValueError: in one line, where there is no such run, it is damaged, or an option does not fit what was saved.
     """
     from xagents.factory import make_saved
-    from xagents.run_folder import RunFolder, read_state
+    from xagents.run_folder import RunFolder, is_locked, read_state
 
     check_run('resume', folder)
+    if is_locked(folder):  # what is read here would change meanwhile
+        raise OptionError('resume', f'got {folder}: another process is running in this folder')
     entry, saved = _saved(folder)
     given = canonical(options, describe(entry.options))
     _check_given(entry, given, saved)
     path = _checkpoint(folder, 'last')
-    state = None if path is None else read_state(path)
+    state = None if path is None else read_state(path, whole=True)
+    if path is not None and state is not None:
+        _check_agent(entry, path, state)
     known = {**describe(EnvironmentOptions), **describe(RunOptions), **describe(entry.options)}
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
@@ -138,24 +149,31 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
         set_threads(kept.pop('threads'))
     record = {} if state is None else {**state.record, 'options': {**saved, **state.record['options']}}
 
+    # what an environment is made with is part of its copy
+    environments = all(given[n] == saved.get(n) for n in describe(EnvironmentOptions) if n in given)
+
     def restore(agent: BaseAgent) -> None:
         agent.command = command
         agent.folder = RunFolder(folder, agent)
         agent.folder.about = _about(folder)
-        if state is not None:
-            _restore(agent, folder, state, given)
+        if path is not None and state is not None:
+            with _naming(path):
+                where_it_stood = agent.load_whole_state(state, environments)
+            _restore(agent, folder, state, given, where_it_stood)
         agent.resumed_at = agent.context.steps
         agent.resume_lines.insert(0, _resumed_line(folder, agent, given, saved))
 
     return make_saved(entry, {**kept, **given, 'run_dir': str(folder)}, record, restore, name=str(path or ''))
 
 
-def _restore(agent: BaseAgent, folder: str | os.PathLike[str], state: State, given: Mapping[str, Any]) -> None:
+def _restore(
+    agent: BaseAgent, folder: str | os.PathLike[str], state: State, given: Mapping[str, Any], where_it_stood: bool
+) -> None:
+    """Take over what a whole state has beside it: the replay buffer and the best weights."""
     from xagents.run_folder import read_state
 
     assert agent.folder is not None
     arrays, record = state.arrays, state.record
-    where_it_stood = agent.load_whole_state(state)
     if 'lr' in given:
         agent.context.plateau_factor = 1.0
     if record.get('replay'):
@@ -169,6 +187,20 @@ def _restore(agent: BaseAgent, folder: str | os.PathLike[str], state: State, giv
     if best:
         agent.best = read_state(Path(folder) / 'checkpoints' / best)
     agent.folder.resume(best, agent.best)
+
+
+def _check_agent(entry: Entry, path: Path, state: State) -> None:
+    if state.record['agent'] != entry.id:
+        raise ValueError(f'{path} is of {state.record["agent"]}, not of {entry.id}')
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the checkpoint whose arrays do not fit the agent."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise ValueError(f'{path} is damaged or of another network') from error
 
 
 def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
@@ -191,14 +223,15 @@ def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
     Raises:
         OptionError: where there are others, but none of that name.
     """
+    from xagents.run_folder import newest_whole
+
     checkpoints = Path(folder) / 'checkpoints'
     for candidate in (name, 'last') if name == 'best' else (name,):
-        if (checkpoints / candidate).is_dir():
-            return (
-                checkpoints / os.readlink(checkpoints / candidate)
-                if candidate in ('best', 'last')
-                else (checkpoints / candidate)
-            )
+        path = checkpoints / candidate
+        if path.is_dir():
+            return checkpoints / os.readlink(path) if path.is_symlink() else path
+    if name in ('best', 'last') and not (checkpoints / 'last').is_symlink():
+        return newest_whole(checkpoints)  # the process was killed before there was a link
     there = sorted(path.name for path in checkpoints.glob('[!.]*') if path.is_dir()) if checkpoints.is_dir() else []
     if there:
         raise OptionError('checkpoint', f'got {name}, {folder} has {", ".join(there)}')

@@ -80,6 +80,7 @@ def best(agent: BaseAgent) -> Stage:
         kept = agent.run.checkpoints or agent.folder is not None
         if kept and (improved or target_reached(agent, ctx)):
             agent.best = agent.state()
+            agent.best.record['counters'] = ctx.kept()  # the agent's own are those of the iteration before
 
     return best
 

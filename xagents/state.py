@@ -110,8 +110,12 @@ class Stateful:
             state.arrays['observations'] = np.array(collector.observations)
         return state
 
-    def load_whole_state(self, state: State) -> bool:
+    def load_whole_state(self, state: State, environments: bool = True) -> bool:
         """Go on exactly where `whole_state` was taken.
+
+        Args:
+            state: to take over.
+            environments: whether the environments are those of then, and shall stand where they stood.
 
         Returns:
             Whether the environments stand where they stood; new episodes begin otherwise.
@@ -125,7 +129,7 @@ class Stateful:
         if record['in_flight'] is not None:
             batch = _without_prefix('in_flight', arrays)
             self.in_flight = InFlight.load(batch, record['in_flight'], Context)
-        if record['environments'] is None:
+        if record['environments'] is None or not environments:
             return False
         try:
             self.envs.restore(Snapshot(_without_prefix('environments', arrays), record['environments']))
