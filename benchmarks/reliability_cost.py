@@ -67,18 +67,8 @@ def work(job: dict[str, Any], timeout: float) -> dict[str, Any]:
 
 def render_cost(result: dict[str, Any]) -> str:
     """The table of what saving takes."""
-    heading = [
-        '',
-        '',
-        'seconds',
-        'steps/s',
-        'checkpoints',
-        'longest, s',
-        'copies of a new best',
-        'folder, MB',
-        'share of the time',
-        'asked',
-    ]
+    heading = ['', '', 'seconds', 'steps/s', 'checkpoints', 'longest, s', 'copies of a new best', 'folder, MB']
+    heading += ['share of the time', 'asked']
     lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
     problems = []
     for case, found in result['cases'].items():

@@ -36,6 +36,7 @@ class Kill:
         reported: the steps that the run had told of, by console, history or metrics.
         saved: the steps of the last checkpoint that it left; 0 without one.
         seconds: of training since that checkpoint was written.
+        told: of these, until the last status line: without what was in flight.
         silence: the longest time between two status lines, or from the last one to the kill: no iteration was longer.
         unreadable: what of its folder did not read, a line each.
         files: how many files and checkpoints were read.
@@ -47,6 +48,7 @@ class Kill:
     reported: int = 0
     saved: int = 0
     seconds: float = 0.0
+    told: float = 0.0
     silence: float = 0.0
     unreadable: list[str] = field(default_factory=list)
     files: int = 0
@@ -287,13 +289,15 @@ def measure_loss(run_dir: Path, kill: Kill, run: Run, began: float | None, when:
         return
     written = (run_dir / 'checkpoints' / 'last' / 'state.npz').stat().st_mtime if link(run_dir) else 0.0
     kill.seconds = when - max(written, began)
+    kill.told = max((status or [began])[-1] - max(written, began), 0.0)
     moments = [*status, when] if status else [began, when]
     kill.silence = max(b - a for a, b in itertools.pairwise(moments))
 
 
 def render_kills(result: dict[str, Any]) -> str:
     """The table of kills by agent, with problems below it."""
-    heading = ['', 'kills', 'resumed', 'files read', 'unreadable', 'largest loss, s', 'steps', 'beyond the promise, s']
+    heading = ['', 'kills', 'resumed', 'files read', 'unreadable', 'largest loss, s', 'steps']
+    heading += ['without the iteration in flight, s', 'beyond the promise, s']
     lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
     kills = result['kills']
     groups = {agent_id: [kill for kill in kills if kill['agent'] == agent_id] for agent_id in SETTINGS}
@@ -303,7 +307,8 @@ def render_kills(result: dict[str, Any]) -> str:
             cells = [name, len(own), sum(kill['resumed'] is not None for kill in own)]
             cells += [sum(kill['files'] for kill in own), sum(len(kill['unreadable']) for kill in own)]
             cells += [f'{worst["seconds"]:.2f}', worst['lost']] if worst else ['0', 0]
-            cells += [f'{max(kill["beyond"] for kill in own):.2f}']
+            told = max((kill['told'] for kill in own if kill['lost']), default=0.0)
+            cells += [f'{told:.2f}', f'{max(kill["beyond"] for kill in own):.2f}']
             lines.append('| ' + ' | '.join(map(str, cells)) + ' |')
     moments = Counter(kill['moment'] for kill in kills)
     when = ', '.join(f'{moment} {moments[moment]}' for moment in MOMENTS if moments[moment])

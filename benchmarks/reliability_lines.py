@@ -74,9 +74,9 @@ WRONG_NUMBERS = (
     'None',
     '+',
 )
-# of options whose size costs no memory
+# not of options whose size costs memory or time before the work begins
 HUGE = ('9' * 30, '1e30', '4294967296', '18446744073709551616')
-COSTLY = ('env', 'envs', 'net', 'steps', 'size', 'stack', 'jobs', 'trials', 'episodes', 'seeds', 'threads', 'batches')
+COSTLY = ('n_envs', 'net', 'n_steps', 'frame_stack', 'n_jobs', 'grid_jobs', 'seeds', 'threads', 'units')
 WORDS = (
     '--',
     '-',
@@ -137,7 +137,7 @@ def values(rng: Random, option: Option) -> str:
             return rng.choice(GOOD_PATHS[option.name])
         pool = PATHS if option.name in PATH_OPTIONS else TEXTS.get(option.name, ('x', 'name', 'a b', ' '))
         return rng.choice(pool)
-    if kind == 2 and not any(word in option.name for word in COSTLY):
+    if kind == 2 and not option.name not in COSTLY:
         return rng.choice(HUGE)
     admitted = [number for number in GOOD_NUMBERS if admits(option, number)]
     return rng.choice(admitted or GOOD_NUMBERS)
@@ -273,13 +273,13 @@ def configurations(rng: Random) -> Line:
     content = [f'agent: {agent_id}', f'env: {environments(rng, agent_id)}', 'max-steps: 10']
     for name in rng.sample([*known], rng.randint(0, 5)):
         option = known[name]
-        value = values(rng, option) if rng.randint(0, 5) else rng.choice(YAML_VALUES)
-        value = value if rng.randint(0, 7) else f'[{value}]'
+        value = values(rng, option) if rng.randint(0, 9) else rng.choice(YAML_VALUES)
+        value = value if rng.randint(0, 11) else f'[{value}]'
         content.append(f'{rng.choice([name, option.flag[2:]])}: {value}')
-    for _ in range(rng.choice([0, 0, 1, 2])):
+    for _ in range(rng.choice([0, 0, 0, 1, 2])):
         content = changed_lines(rng, content, YAML_LINES, ': ', {}, YAML_VALUES)
     words = ['train', *rng.choice([[], [], [agent_id]]), '--config', 'run.yaml']
-    more = [[], [], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']]
+    more = [[], ['--run-dir', 'new'], ['--run-dir', 'new'], ['--print-config'], ['--lr', '0.1'], ['--seeds', '1', '2']]
     words += rng.choice(more)
     return Line(words, {'run.yaml': encoded(rng, content)}, 'yaml')
 

@@ -67,12 +67,12 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
     start = steps = updates = before = 0.0
 
     def note(until: float) -> None:
-        seconds = until - start
         saves = [seconds for name, seconds in watch.calls if name == 'checkpoint']
         copies = [seconds for name, seconds in watch.calls if name != 'checkpoint']
         phases.append({
-            'seconds': seconds, 'saving': sum(saves) + sum(copies), 'saves': len(saves), 'longest': max(saves, default=0.0),
-            'copies': len(copies), 'copying': sum(copies), 'steps': log['steps'] - steps, 'megabytes': size_mb(folder),
+            'seconds': until - start, 'saving': sum(saves) + sum(copies), 'copying': sum(copies), 'saves': len(saves),
+            'longest': max(saves, default=0.0), 'copies': len(copies), 'steps': log['steps'] - steps,
+            'megabytes': size_mb(folder),
         })  # fmt: skip
 
     for log in agent.train_iter(max_steps=10**12, run_dir=str(folder)):

@@ -1,6 +1,6 @@
 """Agents whose update is a line of NumPy, so that nothing compiles, and an environment that does as it is told.
 
-`registered` makes them known as `small` and `small-replay`; `--env tests.small_agents:Trouble-v0` makes the environment.
+`registered` makes them known as `small` and `small-replay`; the environment is `tests.small_agents:Trouble-v0`.
 """
 
 from __future__ import annotations

@@ -110,9 +110,7 @@ def test_equal_seeds_give_equal_runs_whichever_side_is_slow(agent_id):
         delays = {slow: lambda ctx: time.sleep(0.005)} if slow != 'none' else {}
         logs = list(agent.train_iter(max_steps=150, recipe=overlapped(agent, **delays), eval_frequency=60))
         clock = ('seconds/', 'steps_per_second')
-        ends.append(
-            (weights(agent), [{k: repr(v) for k, v in log.items() if not k.startswith(clock)} for log in logs])
-        )
+        ends.append((weights(agent), [{k: repr(v) for k, v in log.items() if not k.startswith(clock)} for log in logs]))
     assert ends[0] == ends[1] == ends[2]
 
 
@@ -388,7 +386,9 @@ def test_a_stage_on_collect_may_end_the_run():
             if n == 3:
                 return
 
-    agent.fit(max_steps=10_000, recipe=overlapped(agent, collect=three, learn=lambda ctx: learned.append(ctx.iteration)))
+    agent.fit(
+        max_steps=10_000, recipe=overlapped(agent, collect=three, learn=lambda ctx: learned.append(ctx.iteration))
+    )
     assert learned == [1, 2, 3] and collectors() == []
 
 

@@ -1,5 +1,6 @@
 """The folder of a run: what stands in it, and that whatever happens to it leaves a run that goes on."""
 
+import contextlib
 import copy
 import errno
 import json
@@ -13,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import xagents
 from tests.small_agents import ENV, Trouble, make, registered
 from xagents import cli, run_folder, runs
 from xagents.metrics_file import read_metrics
@@ -292,7 +292,9 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
             folder.about = {}
             known = None if checkpoint is None else read_state(checkpoint)
             if known is not None:
-                own = {name.removeprefix('replay/'): a for name, a in known.arrays.items() if name.startswith('replay/')}
+                own = {
+                    name.removeprefix('replay/'): a for name, a in known.arrays.items() if name.startswith('replay/')
+                }
                 third.__dict__.pop('buffer', None)
                 folder.segments.load(third.buffer, own, known.record['replay'])
                 folder.best_name, folder.saved_steps = known.record['best'], known.record['counters']['steps']
@@ -315,7 +317,44 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
     assert n > 12 and seen == sorted(seen) and {True, False} == set(seen)  # once new, always new
 
 
-KINDS = ('step', 'last')
+KINDS, LINKS = ('step', 'last'), ('best', 'last')
+
+
+def equal(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize('links', [True, False])
+def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links, saves, tmp_path, monkeypatch):
+    before, keeper, _, state = saves['later']
+    other, agent = make('small-replay', buffer_max_size=60), keeper.agent
+    monkeypatch.setattr(agent, 'writers', [])
+    kept = everything(before, other)
+    # between a folder and the link in its place there is neither, and the last checkpoint stands in for the best
+    others = [read_state(runs._checkpoint(before, name)).weights[0] for name in (('best',) if links else LINKS)]
+    n, finished, seen = 0, False, set()
+    while not finished:
+        path = tmp_path / str(n)
+        shutil.copytree(before, path, symlinks=links)
+        folder = moved(keeper, path)
+        config = read_config(path)
+        with monkeypatch.context() as patch:
+            dying_at(patch, n)
+            try:
+                folder.begin()
+                folder.choose(state)
+                finished = True
+            except Death:
+                folder.let_go()
+        assert everything(path, other) == kept
+        assert read_config(path) == config and read_status(path)['state'] in ('killed', 'running')
+        chosen = read_state(runs._checkpoint(path, 'best')).weights[0]
+        seen.add(equal(chosen, state.weights[0]))
+        assert True in seen or any(equal(chosen, other) for other in others)
+        folder.ended('finished', 'steps')
+        shutil.rmtree(path)
+        n += 1
+    assert n > 8 and seen == {True, False}
 
 
 @pytest.mark.parametrize('n', [0, 3, 6, 9, 12, 15])
@@ -434,7 +473,7 @@ def full_disk():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-# ------------------------------------------------------------------------------------------------- damage and foreigners
+# ------------------------------------------------------------------------------------------------ damage and foreigners
 
 
 def cut(path, share):
@@ -483,7 +522,9 @@ def test_a_damaged_one_names_others_that_a_run_can_go_on_with(tmp_path, typed):
     for name in named:
         os.remove(folder / 'checkpoints' / 'last')
         os.symlink(name, folder / 'checkpoints' / 'last')
-        assert resume(folder).steps == int(name.split('-')[1])
+        again = resume(folder)
+        assert again.steps == int(name.split('-')[1])
+        again.close()
 
 
 @pytest.mark.parametrize('foreign', ['agent', 'network'])
@@ -517,7 +558,7 @@ def test_nonsense_for_settings_is_one_line_that_names_the_file(text, copied, typ
         assert (code, said) == (0, [])
         return
     assert code == 2 and len(said) == 1 and 'config.yaml' in said[0], said
-    with pytest.raises(ValueError, match='config.yaml') as error:
+    with pytest.raises(ValueError, match=r'config\.yaml') as error:
         load(copied)
     one_line(error)
     assert contents(copied) == before
@@ -526,7 +567,19 @@ def test_nonsense_for_settings_is_one_line_that_names_the_file(text, copied, typ
 # ---------------------------------------------------------------------------------------------------------------- locks
 
 
-HOLDER = 'import fcntl, sys; f = open(sys.argv[1], "wb"); fcntl.flock(f, fcntl.LOCK_EX); print("held", flush=True); input()'
+HOLDER = 'import fcntl, sys; f = open(sys.argv[1], "wb"); fcntl.flock(f, fcntl.LOCK_EX); print("held", flush=True)'
+
+
+@contextlib.contextmanager
+def held(folder):
+    """Let another process run in a folder for a while."""
+    words = [sys.executable, '-c', f'{HOLDER}; input()', str(folder / '.lock')]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == 'held\n'
+        try:
+            yield
+        finally:
+            process.communicate('\n')
 
 
 def locked(folder):
@@ -541,15 +594,12 @@ def locked(folder):
 
 
 def test_a_second_process_is_refused(copied, typed):
-    words = [sys.executable, '-c', HOLDER, str(copied / '.lock')]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == 'held\n'
+    with held(copied):
         before = contents(copied)
         code, _, said = typed(f'train small --resume {copied} --max-steps 300')
         assert code == 2 and len(said) == 1 and f'{copied}: another process is running' in said[0], said
         assert contents(copied) == before
         assert load(copied).steps > 0  # who only reads needs no lock
-        holder.stdin.close()
     code, _, said = typed(f'train small --resume {copied} --max-steps 300')
     assert (code, said) == (0, [])
 
@@ -774,15 +824,16 @@ def test_leaving_a_loop_and_going_on(agent_id, tmp_path):
     assert len(pd.read_parquet(folder / 'history.parquet')) == again.games
 
 
-def test_a_run_whose_process_is_gone_was_killed(copied):
-    gone = subprocess.Popen([sys.executable, '-c', ''])
-    gone.wait()
+def test_a_run_that_no_process_holds_was_killed(copied):
     status = json.loads((copied / 'status.json').read_text())
+    with subprocess.Popen([sys.executable, '-c', '']) as gone:
+        gone.wait()
     (copied / 'status.json').write_text(json.dumps({**status, 'state': 'running', 'pid': gone.pid}))
     assert read_status(copied)['state'] == 'killed'
     (copied / 'status.json').write_text(json.dumps({**status, 'state': 'running'}))
-    assert read_status(copied)['state'] == 'running'
+    with held(copied):
+        assert read_status(copied)['state'] == 'running'
     (copied / 'status.json').write_text('{')
-    with pytest.raises(ValueError, match='status.json is not readable') as error:
+    with pytest.raises(ValueError, match=r'status\.json is not readable') as error:
         read_status(copied)
     one_line(error)

@@ -189,9 +189,11 @@ class Overlap:
 
     def close(self) -> None:
         """End the thread; what it has collected waits for the next run."""
-        self._ahead.close()
-        self.agent.in_flight = self.in_flight()
-        self.agent.join(self.agent.collector)
+        try:
+            self._ahead.close()
+            self.agent.in_flight = self.in_flight()
+        finally:
+            self.agent.join(self.agent.collector)
 
     def _changed(self, theirs: Context) -> dict[str, Any]:
         """Return the counters that collecting has changed; the clock is the learning side's."""
@@ -205,7 +207,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _scalars(ctx: Context) -> dict[str, Any]:
-    """Return the fresh fields of an own class of contexts that JSON can hold: what a stage on `collect` may have set."""
+    """Return the fresh fields of an own class of contexts that JSON can hold: what a stage on `collect` has set."""
     own = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()
     return {name: getattr(ctx, name) for name in own if isinstance(getattr(ctx, name), bool | int | float | str)}
 

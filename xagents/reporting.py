@@ -46,7 +46,10 @@ def end(agent: BaseAgent, error: BaseException | None = None) -> None:
     }
     if error:
         facts['error'] = f'{type(error).__name__}: {error}'
-    agent.console.close('' if error else closing_line(agent), facts)
+    line = '' if error else closing_line(agent)
+    if line and agent.resume_lines:  # it was not begun
+        line += f': {agent.run.run_dir} had ended already at step {ctx.steps}; a further end, as --max-steps, goes on'
+    agent.console.close(line, facts)
 
 
 def settings(agent: BaseAgent) -> dict[str, Any]:
@@ -265,9 +268,11 @@ def _monitor(wanted: Callable[[], Any], make: Callable[[], Any]) -> Stage:
                     written, last = ctx.steps, time.monotonic()
                 yield ctx
         finally:
-            if ctx is not None and ctx.steps != written:
-                monitor.write(ctx.steps, ctx.logs)
-            monitor.close()
+            try:
+                if ctx is not None and ctx.steps != written:
+                    monitor.write(ctx.steps, ctx.logs)
+            finally:
+                monitor.close()
 
     return monitor
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -47,9 +48,10 @@ class RunFolder:
     Args:
         path: of the folder; made when the run begins.
         agent: whose run it is.
+        loaded: name of the checkpoint that the agent goes on from; '' of a new run, None of one that saved nothing.
     """
 
-    def __init__(self, path: str | os.PathLike[str], agent: BaseAgent):
+    def __init__(self, path: str | os.PathLike[str], agent: BaseAgent, loaded: str | None = ''):
         self.path, self.agent = Path(path), agent
         self.segments = Segments(self.path / SEGMENTS)
         self.saved_steps = -1
@@ -57,6 +59,7 @@ class RunFolder:
         self._best: State | None = None
         self._records: dict[str, dict[str, Any]] = {}
         self.about: dict[str, Any] | None = None  # what its settings say of who made it; None of a new one
+        self._loaded = loaded
         self._lock: IO[bytes] | None = None
 
     # the run's beginning and end
@@ -70,7 +73,8 @@ class RunFolder:
         try:
             with self._writing():
                 (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-                self._take_lock()
+                self._lock = self._lock or take_lock(self.path)
+                self._check_not_gone_on()
                 self._tidy()
                 self.about = _about(self.agent, self.about)
                 with replacing(self.path / CONFIG) as temporary:
@@ -79,8 +83,20 @@ class RunFolder:
             if self.saved_steps < 0 and self.agent.context.iteration:  # what it begins with is kept nowhere else
                 self.save(self.agent.context)
         except BaseException:
-            self._let_go()
+            self.let_go()
             raise
+
+    def _check_not_gone_on(self) -> None:
+        """Check, once nobody else can write, that the run is still where it was loaded."""
+        if self._loaded == '':
+            return
+        last, newest = self.path / CHECKPOINTS / 'last', newest_whole(self.path / CHECKPOINTS)
+        present = newest.name if newest else None
+        if last.is_dir():
+            present = os.readlink(last) if last.is_symlink() else last.name
+        if present != self._loaded:
+            raise SaveError(f'{self.path}: the run has gone on since it was loaded: resume it again')
+        self._loaded = ''
 
     def _tidy(self) -> None:
         """Remove what a killed process left half made, and link again what was copied by following links."""
@@ -105,9 +121,10 @@ class RunFolder:
         """Say that the run has ended, and let go of the folder."""
         with contextlib.suppress(SaveError):  # what is kept is whole; a full disk was said already
             self.write_status(state, why)
-        self._let_go()
+        self.let_go()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Let other processes have the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -138,6 +155,8 @@ class RunFolder:
             SaveError: where the folder cannot be written; the last checkpoint stays whole.
         """
         agent = self.agent
+        if agent.overlapping is not None and agent.overlapping.in_flight() is None:
+            return  # collecting has failed, as the next iteration will say: the last whole checkpoint stays
         with self._writing():
             for writer in agent.writers:
                 writer.flush()
@@ -218,33 +237,38 @@ class RunFolder:
 
     # files
 
-    def _take_lock(self) -> None:
-        """Let no second process write into the folder; what holds the lock dies with this process."""
-        if self._lock is not None:
-            return
-        try:
-            import fcntl
-        except ImportError:  # not on this system
-            return
-        lock = open(self.path / LOCK, 'wb')  # noqa: SIM115 (held as long as the run goes on)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
-            raise SaveError(f'{self.path}: another process is running in this folder') from error
-        self._lock = lock
-
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            name = error.filename if isinstance(error.filename, str) else self.path
-            kept = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
-            again = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
-            raise SaveError(
-                f'{name}: cannot be written ({error.strerror or error}); {kept}make room and {again}'
-            ) from error
+            raise self.unwritable(error) from error
+
+    def unwritable(self, error: OSError) -> SaveError:
+        """Return what to say of a file that cannot be written: its name, and what to do."""
+        name = error.filename if isinstance(error.filename, str) else self.path
+        kept = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
+        again = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
+        return SaveError(f'{name}: cannot be written ({error.strerror or error}); {kept}make room and {again}')
+
+
+def take_lock(folder: Path) -> IO[bytes] | None:
+    """Return what keeps other processes out of a folder until it is closed, or the process is gone.
+
+    Raises:
+        SaveError: where another one has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        return None
+    lock = open(folder / LOCK, 'wb')  # noqa: SIM115 (held as long as the run goes on)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise SaveError(f'{folder}: another process is running in this folder') from error
+    return lock
 
 
 def is_locked(folder: str | os.PathLike[str]) -> bool:
@@ -266,6 +290,9 @@ def write_state(folder: Path, state: State) -> None:
     new = folder.with_name(f'.{folder.name}.new')
     shutil.rmtree(new, ignore_errors=True)
     weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
+    for name, array in state.arrays.items():
+        if array.dtype.hasobject:
+            raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got one of objects')
     try:
         new.mkdir()
         np.savez(new / ARRAYS, **weights, **state.arrays)  # type: ignore[arg-type]
@@ -363,7 +390,9 @@ def _remove(checkpoint: Path) -> None:
 def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what made the run: the command that began it, and those that went on."""
     versions = {'xagents': __version__, 'python': platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in LIBRARIES}
+    for name in LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # tensorflow-cpu has another name
+            versions[name] = importlib.metadata.version(name)
     if before is None:
         return {'command': agent.command, 'started': _now(), 'versions': versions}
     resumed = {'command': agent.command, 'time': _now(), 'step': agent.context.steps, 'versions': versions}
@@ -372,8 +401,8 @@ def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]
 
 def _free(folder: Path, name: str) -> str:
     """Return `name`, or one like it that nothing has."""
-    others = (f'{name}-{n}' for n in range(2, 10**6))
-    return next(n for n in (name, *others) if not (folder / n).exists()) if (folder / name).exists() else name
+    names = itertools.chain([name], (f'{name}-{n}' for n in itertools.count(2)))
+    return next(n for n in names if not (folder / n).exists())
 
 
 def _scalar(value: Any) -> Any:

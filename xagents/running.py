@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import shlex
 import time
@@ -24,13 +25,16 @@ from xagents.overlap import InFlight
 from xagents.paths import check_folder
 from xagents.pipeline import Context, Recipe
 from xagents.run_folder import RunFolder
-from xagents.saving import keepers
 from xagents.settings import AgentOptions, RunOptions
 from xagents.state import State
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
     from xagents.envs import Envs
+
+
+# a full disk, one that became read-only, or broke
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class Running:
@@ -167,19 +171,17 @@ class Running:
 
     def _iterate(self, recipe: Recipe) -> Generator[dict[str, float], None, None]:
         self.console = reporting.begin(cast('BaseAgent', self))
+        self.context = self._carried(recipe.context)
+        self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
+        if self.stopped:  # a finished run collects nothing, and opens nothing
+            reporting.end(cast('BaseAgent', self))
+            return
         if not self._seed_said:
             self.console.say(f'Seed: {self.options.seed}')
             self._seed_said = True
         for line in self.notices():
             self.console.say(line)
         self.refresh()
-        self.context = self._carried(recipe.context)
-        self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
-        if self.stopped:  # a finished run collects nothing, and opens nothing
-            if self.resumed_at is not None:
-                self.console.say('It has ended already: with a further end, such as a larger --max-steps, it goes on')
-            reporting.end(cast('BaseAgent', self))
-            return
         with self._kept_in_folder():
             yield from self._drain(recipe)
 
@@ -201,6 +203,13 @@ class Running:
         except (KeyboardInterrupt, SystemExit):
             state, why = 'interrupted', 'interrupted'
             raise
+        except OSError as error:
+            if folder is None or error.errno not in UNWRITABLE:
+                why = f'{type(error).__name__}: {error}'
+                raise
+            said = folder.unwritable(error)
+            why = str(said)
+            raise said from error
         except BaseException as error:
             why = f'{type(error).__name__}: {error}'
             reporting.end(cast('BaseAgent', self), error)
@@ -237,8 +246,10 @@ class Running:
         try:
             yield
         except NotFiniteError as error:
-            for place in keepers(cast('BaseAgent', self)):
-                place.save_best()
+            if self.run.checkpoints and self.best is not None:
+                cast('BaseAgent', self).write_checkpoints(self.best)
+            if self.folder is not None:
+                self.folder.save_best()
             if self.folder is not None and self.folder.saved_steps >= 0:
                 error.saved = f'; the last good state, of step {self.folder.saved_steps}, is in {self.folder.path}'
             elif self.run.checkpoints and self.best is not None:
@@ -282,6 +293,8 @@ class Running:
     def close(self) -> None:
         """Close the environments, also those of evaluations."""
         self._close_open()
+        if self.folder is not None:
+            self.folder.let_go()
         for envs in (self.envs, *self._evaluation_envs.values()):
             envs.close()
         self._evaluation_envs.clear()

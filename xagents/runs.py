@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
     from xagents.state import State
+
+
+# a run on another machine that has said nothing for so long is gone
+ELSEWHERE = timedelta(minutes=10)
 
 
 def is_run(folder: str | os.PathLike[str]) -> bool:
@@ -55,7 +60,7 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return how a run stands: state, why, steps, games, seconds, mean_reward, best_reward, pid, host, updated.
 
-    One that says it is running, on this machine, and whose process is gone, was killed.
+    One that says it is running, on this machine, and that no process holds, was killed.
 
     Raises:
         ValueError: in one line, for a file that is missing or torn.
@@ -63,22 +68,20 @@ def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / 'status.json'
     try:
         status = json.loads(path.read_text())
-        gone = status['host'] == socket.gethostname() and not _alive(int(status['pid']))
-        if status['state'] == 'running' and gone:
+        if status['state'] == 'running' and not _runs(folder, status):
             status['state'] = 'killed'
         return status
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(' '.join(f'{path} is not readable ({error})'.split())) from error
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
+def _runs(folder: str | os.PathLike[str], status: Mapping[str, Any]) -> bool:
+    """Return whether a process is at work in a folder: it holds a lock that dies with it."""
+    from xagents.run_folder import is_locked
+
+    # another machine's lock may not be seen here
+    age = datetime.now(UTC) - datetime.fromisoformat(status['updated'])
+    return is_locked(folder) or (status['host'] != socket.gethostname() and age < ELSEWHERE)
 
 
 def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Any) -> BaseAgent:
@@ -93,14 +96,13 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
         ValueError: in one line, where there is no such run or checkpoint, or it is damaged.
     """
     from xagents.factory import make_saved
-    from xagents.run_folder import read_state
 
     check_run('run_dir', folder)
     entry, saved = _saved(folder)
     path = _checkpoint(folder, checkpoint)
     if path is None:
         raise OptionError('run_dir', f'got {folder}, where nothing was saved yet: the run ended before its first one')
-    state = read_state(path)
+    state = _read_while_it_changes(folder, checkpoint, path)
     _check_agent(entry, path, state)
     given = canonical(options, describe(entry.options))
     record = {**state.record, 'options': {**saved, **state.record['options']}}
@@ -142,6 +144,8 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
     overruled = {o.instead_of for n, o in known.items() if n in given} | {
         n for n, o in known.items() if o.instead_of in given
     }
+    # what was said on an earlier line is no reason to be quiet for ever
+    fixed |= {'quiet'}
     kept = {n: v for n, v in saved.items() if n not in fixed | overruled | given.keys()}
     if 'threads' in kept:
         from xagents.compiling import set_threads
@@ -154,7 +158,7 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
 
     def restore(agent: BaseAgent) -> None:
         agent.command = command
-        agent.folder = RunFolder(folder, agent)
+        agent.folder = RunFolder(folder, agent, loaded=None if path is None else path.name)
         agent.folder.about = _about(folder)
         if path is not None and state is not None:
             with _naming(path):
@@ -187,6 +191,21 @@ def _restore(
     if best:
         agent.best = read_state(Path(folder) / 'checkpoints' / best)
     agent.folder.resume(best, agent.best)
+
+
+def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> State:
+    """Read a checkpoint of a run that may be going on, and replace it meanwhile."""
+    from xagents.run_folder import read_state
+
+    for _ in range(5):
+        try:
+            return read_state(path)
+        except ValueError:
+            newer = _checkpoint(folder, checkpoint)
+            if newer is None or newer == path:
+                raise
+            path = newer
+    return read_state(path)
 
 
 def _check_agent(entry: Entry, path: Path, state: State) -> None:
@@ -241,7 +260,8 @@ def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
 def _check_given(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Refuse what cannot change while a run goes on."""
     fixed = {*entry.models, *describe(NetworkOptions), *(('env',) if 'env' in saved else ())}
-    fixed |= {name for name in ('seed', 'buffer_max_size', 'frame_stack') if name in saved}
+    fixed |= {name for name in ('seed', 'optimizer', 'buffer_max_size', 'frame_stack') if name in saved}
+    fixed |= {'n_envs'} if 'buffer_max_size' in saved else set()  # a replay buffer has a column for each
     for name in fixed & given.keys():
         if given[name] != saved.get(name) and given[name] is not None:
             was = f', was {saved[name]}' if saved.get(name) is not None else ''

@@ -139,6 +139,8 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
             # one whose reward is not finite would spoil the mean of many
             collector.collected = [episode for episode in collector.collected if math.isfinite(episode.reward)]
         for episode in collector.collected:
+            if not math.isfinite(episode.reward):  # it would be in every mean to come
+                continue
             ctx.episodes.append(dataclasses.replace(episode, step=ctx.steps + episode.step, time=before + episode.time))
         ctx.steps += collector.collected_steps
         for name, seconds in collector.seconds.items():

@@ -103,7 +103,7 @@ class Stateful:
             arrays, state.record['in_flight'] = flight.state()
             state.arrays |= _prefixed('in_flight', arrays)
         snapshot = None if broken or collector.observations is None else self.envs.snapshot()
-        state.record['uncopied'] = self.envs.uncopied
+        state.record['uncopied'] = 'collecting had failed' if broken else self.envs.uncopied
         if snapshot is not None:
             state.record['environments'] = snapshot.record
             state.arrays |= _prefixed('environments', snapshot.arrays)
@@ -234,7 +234,8 @@ class Stateful:
 
     @staticmethod
     def _variables(model: keras.Model) -> list[Any]:
-        return [*model.weights, *(model.optimizer.variables if getattr(model, 'optimizer', None) else ())]
+        # what Keras calls variables has the random seeds of layers, too
+        return [*model.variables, *(model.optimizer.variables if getattr(model, 'optimizer', None) else ())]
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
