@@ -290,7 +290,8 @@ def measure_loss(run_dir: Path, kill: Kill, run: Run, began: float | None, when:
     written = (run_dir / 'checkpoints' / 'last' / 'state.npz').stat().st_mtime if link(run_dir) else 0.0
     kill.seconds = when - max(written, began)
     kill.told = max((status or [began])[-1] - max(written, began), 0.0)
-    moments = [*status, when] if status else [began, when]
+    # where this call has saved nothing, its first iteration counts, which compiles
+    moments = [*([began] if written < began or not status else []), *status, when]
     kill.silence = max(b - a for a, b in itertools.pairwise(moments))
 
 

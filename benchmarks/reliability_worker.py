@@ -17,7 +17,13 @@ COSTS: dict[str, dict[str, Any]] = {
     'ppo': {'agent_id': 'ppo', 'env': 'CartPole-v1', 'n_envs': 16, 'n_steps': 128},
     'dqn': {'agent_id': 'dqn', 'env': 'CartPole-v1', 'n_envs': 8, 'train_frequency': 8},
     'td3': {'agent_id': 'td3', 'env': 'Pendulum-v1', 'n_envs': 8, 'train_frequency': 8},
-    'dqn-pong': {'agent_id': 'dqn', 'env': 'PongNoFrameskip-v4', 'n_envs': 8, 'train_frequency': 32},
+    'dqn-pong': {
+        'agent_id': 'dqn',
+        'env': 'PongNoFrameskip-v4',
+        'n_envs': 8,
+        'train_frequency': 32,
+        'gradient_steps': 8,
+    },
 }
 
 

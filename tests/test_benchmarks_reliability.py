@@ -239,6 +239,9 @@ def test_the_loss_is_what_the_run_had_told_of_since_the_last_whole_checkpoint(fo
     assert kill.beyond(2.0) == 0.0 and kill.told == 2.5
     kill.silence = 0.25
     assert kill.beyond(2.0) == 0.75
+    # a first iteration, which compiles, is an iteration, where nothing was saved after it
+    measure_loss(run_dir, kill := Kill('ppo', 'first save'), said((1035.0, 700)), 1015.0, 1035.5)
+    assert (kill.seconds, kill.told, kill.silence) == (20.5, 20.0, 20.0) and kill.beyond(2.0) == 0.0
     # a run that had not begun has nothing to lose, nor one whose checkpoint has all that it told of
     kill = Kill('ppo', 'start', reported=700)
     measure_loss(run_dir, kill, said(), None, 1013.0)

@@ -22,6 +22,7 @@ from xagents import cli, grid_processes
 from xagents.configuration import read_config_file
 from xagents.grid import LONGEST_NAME, Group, run_names
 from xagents.grid_processes import run_all
+from xagents.run_folder import take_lock
 from xagents.runs import read_status
 
 ROOT = Path(xagents.__file__).parents[1]
@@ -302,7 +303,8 @@ def test_a_run_that_another_process_has_is_left_alone(stand_in):
     train(*GRID, '3', '4')
     path = Path('runs/g/seed=3/status.json')
     path.write_text(json.dumps({**json.loads(path.read_text()), 'state': 'running', 'pid': os.getpid()}))
-    code, lines, _ = train('--resume', 'runs/g')
+    with take_lock(path.parent):
+        code, lines, _ = train('--resume', 'runs/g')
     assert (code, words_of(lines)) == (0, {})
     assert lines[0].startswith(f'seed=3 is left alone: process {os.getpid()} on ')
 

@@ -33,6 +33,8 @@ class Watched(Stub):
     """A Stub in a run that may have been resumed."""
 
     NO_OVERLAP = ''
+    id = 'watched'
+    resume_lines = ()
 
     def __init__(self, **run):
         super().__init__(**run)

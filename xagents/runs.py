@@ -80,7 +80,8 @@ def _runs(folder: str | os.PathLike[str], status: Mapping[str, Any]) -> bool:
     from xagents.run_folder import is_locked
 
     # another machine's lock may not be seen here
-    age = datetime.now(UTC) - datetime.fromisoformat(status['updated'])
+    updated = datetime.fromisoformat(status['updated'])
+    age = datetime.now(UTC) - (updated if updated.tzinfo else updated.replace(tzinfo=UTC))
     return is_locked(folder) or (status['host'] != socket.gethostname() and age < ELSEWHERE)
 
 

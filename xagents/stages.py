@@ -136,8 +136,6 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
             ctx.idle, ctx.batch = True, {}
             ctx.logs['stats/refused'] = 1.0
             ctx.messages.append(f'Skipped an iteration: {error}')
-            # one whose reward is not finite would spoil the mean of many
-            collector.collected = [episode for episode in collector.collected if math.isfinite(episode.reward)]
         for episode in collector.collected:
             if not math.isfinite(episode.reward):  # it would be in every mean to come
                 continue
