@@ -13,8 +13,8 @@ from benchmarks.comparing import differences, row_differences
 from benchmarks.harness import Failed
 from benchmarks.reliability_runs import SETTINGS, resume, stopped_at, to_end, train
 
-# N: some seconds of training each
-STEPS = {'a2c': 40_000, 'acer': 20_000, 'ddpg': 6_000, 'dqn': 10_000, 'ppo': 100_000, 'td3': 6_000, 'trpo': 60_000}
+# N: five seconds of training or more on two quiet cores, of which a Ctrl-C hits any
+STEPS = {'a2c': 150_000, 'acer': 40_000, 'ddpg': 12_000, 'dqn': 20_000, 'ppo': 300_000, 'td3': 12_000, 'trpo': 200_000}
 OVERLAPPING = ('acer', 'dqn', 'ppo', 'td3')
 INTERRUPTIONS = 3
 WAYS = {'stop': 'stop at N', 'ctrl-c': f'{INTERRUPTIONS} x Ctrl-C', 'kill': '`kill -9`'}
@@ -76,7 +76,7 @@ def compare(
         else:
             number, count = (signal.SIGINT, INTERRUPTIONS) if way == 'ctrl-c' else (signal.SIGKILL, 1)
             command, breaks[way] = begin(place, 2 * steps), 0
-            for target in sorted(generator.randrange(2 * steps) for _ in range(count)):
+            for target in targets(2 * steps, count, generator):
                 run = stopped_at(command, folder, target, number, generator)
                 breaks[way] += run.process.returncode != 0
                 log(f'{agent_id}: {way} after {run.steps} steps: exit code {run.process.returncode}')
@@ -84,6 +84,11 @@ def compare(
             to_end(command, folder)
         found[way] = [*differences(whole, place), *row_differences(whole, place)]
     return {'steps': steps, 'found': found, 'breaks': breaks}
+
+
+def targets(steps: int, count: int, generator: random.Random) -> list[int]:
+    """Return after how many steps a run is broken off: one random point in each part of it, not at the parts' ends."""
+    return [int(steps * (part + generator.uniform(0, 0.7)) / count) for part in range(count)]
 
 
 def said(case: dict[str, Any]) -> str:

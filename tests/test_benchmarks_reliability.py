@@ -214,6 +214,12 @@ def test_the_commands_are_ones_that_xagents_takes(tmp_path):
     assert COSTS.keys() == reliability_cost.LABELS.keys()
 
 
+def test_a_run_is_broken_off_once_in_each_part_of_it():
+    for seed in range(20):
+        drawn = reliability_exact.targets(3000, 3, random.Random(seed))
+        assert [target // 1000 for target in drawn] == [0, 1, 2] and all(target % 1000 <= 700 for target in drawn)
+
+
 # --------------------------------------------------------------------------------------------------------------- kills
 
 

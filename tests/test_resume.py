@@ -102,7 +102,9 @@ CASES = [(agent_id, False) for agent_id in SETTINGS] + [(agent_id, True) for age
 
 
 @pytest.mark.parametrize(('agent_id', 'overlap'), CASES)
-def test_a_run_killed_in_the_middle_goes_on_as_if_it_had_never_stopped(agent_id, overlap, tmp_path):
+def test_a_run_killed_in_the_middle_goes_on_as_if_it_had_never_stopped(agent_id, overlap, tmp_path, request):
+    if (agent_id, overlap) not in (('ppo', False), ('dqn', True)):
+        request.getfixturevalue('without_xla')  # compiling takes most of the time
     whole, killed = tmp_path / 'whole', tmp_path / 'killed'
     train(whole, agent_id, overlap=overlap)
     step = stopped_in_the_middle(whole, killed)
