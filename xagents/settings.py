@@ -109,7 +109,9 @@ class AgentOptions(Options):
         1.0, 'factor on the reward that is learned from; larger gives larger gradients', above=0, tune='log_uniform'
     )
     precision: str = option('float32', 'arithmetic of convolutional networks', choices=('float32', 'bfloat16'))
-    reward_buffer_size: int = option(100, 'episodes in the mean reward; more make it steadier and older', at_least=1)
+    reward_buffer_size: int = option(
+        100, 'episodes in the mean reward; more make it steadier and older', at_least=1, at_most=10**9
+    )
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
     )

@@ -310,7 +310,8 @@ def until(agent: BaseAgent) -> Stage:
     """Write why the run ends, if it does."""
 
     def until(ctx: Context) -> None:
-        ctx.stop = 'interrupted' if Interruption.requested() else why_stop(agent, ctx)
+        # a stage of the user's may have stopped the run
+        ctx.stop = 'interrupted' if Interruption.requested() else ctx.stop or why_stop(agent, ctx)
 
     return until
 
