@@ -123,6 +123,15 @@ class RunFolder:
             self.write_status(state, why)
         self.let_go()
 
+    def had_ended(self, why: str) -> None:
+        """Say that a run has ended, where a kill at its very end left it open."""
+        try:
+            finished = json.loads((self.path / STATUS).read_text())['state'] == 'finished'
+        except (OSError, ValueError, KeyError, TypeError):  # missing or torn
+            finished = False
+        if not finished:
+            self.ended('finished', why)
+
     def let_go(self) -> None:
         """Let other processes have the folder."""
         if self._lock is not None:

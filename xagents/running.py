@@ -175,7 +175,7 @@ class Running:
         self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
         if self.stopped:  # a finished run collects nothing, and opens nothing
             if self.folder is not None and self.resumed_at is not None:
-                self.folder.ended('finished', self.stopped)  # a kill at the very end left it open
+                self.folder.had_ended(self.stopped)
             reporting.end(cast('BaseAgent', self))
             return
         if not self._seed_said:
