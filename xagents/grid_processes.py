@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 
+from xagents.child_process import ChildProcess
 from xagents.orphans import FOLLOWS, SECONDS_TO_END
 
 WRONG_INPUT = 2
@@ -55,7 +54,7 @@ class Ended:
         raise KeyboardInterrupt('the grid has said so')
 
 
-class Child:
+class Child(ChildProcess):
     """One run's process.
 
     Args:
@@ -68,24 +67,8 @@ class Child:
         self.name = name
         self._said = said
         self._signals = 0
-        # what is imported here can be imported there, and nothing else
-        variables = {
-            **os.environ,
-            'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path),
-            'PYTHONUNBUFFERED': '1',
-            'PYTHONIOENCODING': 'utf-8:replace',
-            FOLLOWS: '1',
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, '-P', '-m', 'xagents', *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            encoding='utf-8',
-            errors='replace',
-            start_new_session=True,
-        )
+        variables = {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOWS: '1'}
+        super().__init__(['xagents', *words], SECONDS_TO_END, subprocess.STDOUT, **variables)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -108,21 +91,6 @@ class Child:
             self._signals += 1
             with contextlib.suppress(OSError):
                 self._process.send_signal(ended.signal)
-
-    def dismiss(self) -> None:
-        """Let it save and end by itself."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
-    def end(self) -> None:
-        """End it, at once if it does not by itself."""
-        self.dismiss()
-        try:
-            self._process.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False, as_json: bool = False) -> Ended:

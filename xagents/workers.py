@@ -9,12 +9,11 @@ import json
 import os
 import queue
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from typing import IO, Any
 
+from xagents.child_process import ChildProcess
 from xagents.trials import Job
 
 SECONDS_TO_END = 2.0
@@ -23,7 +22,7 @@ JOBS_OF_A_WORKER = 50
 Message = dict[str, Any]
 
 
-class WorkerProcess:
+class WorkerProcess(ChildProcess):
     """One process that runs trials; it ends with its parent.
 
     Args:
@@ -40,25 +39,9 @@ class WorkerProcess:
         self._heard = 0
         self.ready = False
         self._said: IO[bytes] | None = tempfile.TemporaryFile() if silent else None  # noqa: SIM115
-        # what is imported here can be imported there, and nothing else
-        variables = {**os.environ, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        # a session of its own: Ctrl-C is the parent's business
-        self._process = subprocess.Popen(
-            [sys.executable, '-P', '-m', 'xagents.trials'],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=variables,
-            encoding='utf-8',
-            start_new_session=True,
-        )
+        super().__init__(['xagents.trials'], SECONDS_TO_END, self._said)
         self.send({'threads': threads})
         threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
 
     def _listen(self, answers: queue.Queue) -> None:
         assert self._process.stdout is not None
@@ -93,20 +76,9 @@ class WorkerProcess:
             lines = self._said.read()[-2000:].decode(errors='replace').strip().splitlines()
         return f'its worker died ({cause})' + (f': {lines[-1]}' if lines else '')
 
-    def dismiss(self) -> None:
-        """Let it end by itself: it hears no more."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
     def end(self) -> None:
-        """End the process, at once if it does not by itself."""
-        self.dismiss()
-        try:
-            self._process.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """End the process, and forget what it printed."""
+        super().end()
         if self._said is not None:
             self._said.close()
 
