@@ -21,7 +21,7 @@ def differences(one: Path, other: Path) -> list[str]:
     Raises:
         ValueError: where a checkpoint cannot be read.
     """
-    from xagents.run_folder import read_state
+    from xagents.whole_checkpoints import read_state
 
     a, b = (read_state(Path(folder) / 'checkpoints' / 'last') for folder in (one, other))
     found = [*_weights(a, b, 'weights'), *_arrays(a.arrays, b.arrays)]

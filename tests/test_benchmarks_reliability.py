@@ -32,8 +32,8 @@ from xagents.commands import commands, find_command
 from xagents.history import HistoryWriter
 from xagents.metrics_file import MetricsWriter
 from xagents.registry import agents
-from xagents.run_folder import write_state
 from xagents.state import State
+from xagents.whole_checkpoints import write_state
 
 MACHINE = {'date': '2026-01-02', 'cpu': 'a CPU', 'cores': '2', 'system': 'Linux x86_64', 'load': '0.1'}
 

@@ -312,8 +312,9 @@ def test_options_are_read_back_as_they_were(chosen, about, file):
 def test_what_is_written_is_what_a_person_would_write():
     options = {'env': 'CartPole-v1', 'seed': None, 'lr': 1e-5, 'net': (64, np.int64(8)), 'lam': np.float64(0.5)}
     assert to_yaml('ppo', options, {'versions': {'xagents': '2'}}) == (
-        'agent: ppo\nenv: CartPole-v1\nlr: 1.0e-05\nnet: [64, 8]\nlam: 0.5\nabout:\n  versions:\n    xagents: \'2\'\n'
-    )  # fmt: skip
+        'agent: ppo\nenv: CartPole-v1\nseed: null\nlr: 1.0e-05\nnet: [64, 8]\nlam: 0.5\n'
+        "about:\n  versions:\n    xagents: '2'\n"
+    )
 
 
 def test_a_text_among_an_environments_arguments_stays_one(file):

@@ -156,7 +156,7 @@ def test_a_grid_is_a_folder_of_runs(stand_in):
     code, lines, stderr = train('--config', 'run.yaml', '--seeds', '4', '5', '--run-dir', 'runs/g', '--gamma', '0.5')
     assert (code, stderr) == (0, '')
     names = [f'lr={lr},seed={seed}' for lr in ('0.001', '0.1') for seed in (4, 5)]
-    assert sorted(path.name for path in Path('runs/g').iterdir()) == ['group.yaml', *names]
+    assert {path.name for path in Path('runs/g').iterdir()} - {'.lock'} == {'group.yaml', *names}
     assert read_config_file('runs/g/group.yaml') == (
         'ppo', {'env': 'A-v0', 'max_steps': 10, 'gamma': 0.5}, {'lr': [0.001, 0.1], 'seed': [4, 5]},
     )  # fmt: skip
@@ -297,6 +297,15 @@ def test_a_group_that_was_moved_goes_on_where_it_is(stand_in):
     os.rename('runs/g', 'elsewhere')
     _, lines, _ = train('--resume', 'elsewhere')
     assert words_of(lines)['seed=3'] == ['train', '--resume', os.path.join('elsewhere', 'seed=3')]
+
+
+def test_a_group_that_another_command_is_at_is_left_alone(stand_in):
+    train(*GRID, '3', '4')
+    with take_lock(Path('runs/g')):
+        code, lines, said = train('--resume', 'runs/g')
+    assert (code, words_of(lines)) == (2, {})
+    assert said == 'xagents train: runs/g: another command is at work on this group; wait for its end, or stop it\n'
+    assert train('--resume', 'runs/g')[0] == 0
 
 
 def test_a_run_that_another_process_has_is_left_alone(stand_in):

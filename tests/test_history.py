@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from xagents import history
+from xagents import tailed
 from xagents.history import COLUMNS, HistoryWriter, check_history_path, read_history, write_from_dict
 
 
@@ -69,7 +69,7 @@ def test_a_flush_reaches_the_disk_but_only_with_something_new(path, monkeypatch)
     writer = HistoryWriter(path)
     writer.append([row(0)])
     synced = []
-    monkeypatch.setattr(history.os, 'fsync', synced.append)
+    monkeypatch.setattr(os, 'fsync', synced.append)
     writer.flush()
     assert synced == []  # the parquet file has it
     writer.append([row(1)])
@@ -95,7 +95,7 @@ def test_rows_reach_the_disk_without_a_flush(path, monkeypatch):
     writer = HistoryWriter(path)
     writer.append([row(0)])
     writer.append([row(1)])
-    monkeypatch.setattr(history, 'TAIL_SECONDS', 0.0)
+    monkeypatch.setattr(tailed, 'TAIL_SECONDS', 0.0)
     writer._next_tail = 0.0
     writer.append([row(2)])
     assert_rows(read_history(path), rows(0, 3))
@@ -233,7 +233,7 @@ OPERATIONS = st.one_of(
 def test_a_history_equals_a_list_of_rows(tmp_path_factory, operations):
     path = tmp_path_factory.mktemp('model') / 'h.parquet'
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history.os, 'fsync', lambda descriptor: None)  # a disk's speed is not what is tested
+        patch.setattr(os, 'fsync', lambda descriptor: None)  # a disk's speed is not what is tested
         writer, model = HistoryWriter(path), []
         for operation, argument in operations:
             if operation == 'append':
@@ -267,7 +267,7 @@ class Mortal:
         self.calls, self.dies_at = 0, dies_at
         for owner, name in ((os, 'replace'), (os, 'rename'), (os, 'fsync'), (Path, 'unlink')):
             monkeypatch.setattr(owner, name, self.mortal(getattr(owner, name)))
-        monkeypatch.setattr(history, 'open', self.open, raising=False)
+        monkeypatch.setattr(tailed, 'open', self.open, raising=False)
 
     def tick(self):
         self.calls += 1
@@ -365,9 +365,9 @@ def test_dying_at_any_system_call_loses_and_repeats_nothing(tmp_path):
 
 CHILD = """
 import os, random, sys
-from xagents import history
-history.REWRITE_SECONDS = history.TAIL_SECONDS = 0.0
-history.REWRITE_COST_FACTOR = 0.5
+from xagents import history, tailed
+tailed.REWRITE_SECONDS = tailed.TAIL_SECONDS = 0.0
+tailed.REWRITE_COST_FACTOR = 0.5
 writer = history.HistoryWriter(sys.argv[1], resume=True)
 while True:
     n = writer.n_rows
@@ -423,8 +423,8 @@ def test_rewriting_takes_a_hundredth_of_the_time(path, monkeypatch):
         Clock.spent += cost
         Clock.rewritings += 1
 
-    monkeypatch.setattr(history, 'time', Clock)
-    monkeypatch.setattr(history, '_write_parquet', write_parquet)
+    monkeypatch.setattr(tailed, 'time', Clock)
+    monkeypatch.setattr(tailed, 'write_parquet', write_parquet)
     writer = HistoryWriter(path)
     for number in range(20_000):
         writer.append([row(number)])

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.test_history import Death, Mortal
-from xagents import history, metrics_file
+from xagents import metrics_file, tailed
 from xagents.metrics_file import MetricsWriter, read_metrics
 
 NAMES = ('loss/policy', 'loss/value', 'stats/kl', 'mean "réward"')
@@ -232,11 +232,11 @@ def test_dying_at_any_system_call_loses_and_repeats_nothing(tmp_path):
 
 CHILD = f"""
 import os, sys
-from xagents import history
+from xagents import tailed
 from xagents.metrics_file import MetricsWriter
 NAMES = {NAMES!r}
 {inspect.getsource(metrics)}
-history.REWRITE_SECONDS, history.REWRITE_COST_FACTOR = 0.0, 0.5
+tailed.REWRITE_SECONDS, tailed.REWRITE_COST_FACTOR = 0.0, 0.5
 writer = MetricsWriter(sys.argv[1], resume=True)
 while True:
     writer.write(10 * writer.n_rows, metrics(writer.n_rows))
@@ -290,7 +290,7 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_loses_nothing(path, mon
     assert_rows(read_metrics(path), rows(0, 3))
     writer._tail = real
     with monkeypatch.context() as patch:
-        patch.setattr(history.os, 'fsync', full)
+        patch.setattr(os, 'fsync', full)
         force_rewrite(writer)
         with pytest.raises(OSError, match=r"No space left.*metrics\.parquet'"):
             write(writer, rows(4, 5))
@@ -332,7 +332,7 @@ def test_reading_a_missing_file_names_the_nearest(path):
 
 
 def test_memory_is_that_of_the_numbers(path, monkeypatch):
-    monkeypatch.setattr(history, '_write_parquet', lambda *arguments: None)
+    monkeypatch.setattr(tailed, 'write_parquet', lambda *arguments: None)
     writer = MetricsWriter(path)
     for number in range(5000):
         writer.write(number, {name: 1.0 for name in 'abcdefgh'[: 1 + number // 1000]})

@@ -60,7 +60,8 @@ def admitted(o: Option) -> st.SearchStrategy:
         low = o.at_least if o.at_least is not None else o.above
         high = o.at_most if o.at_most is not None else o.below
         if o.type is int:
-            single = st.integers(None if low is None else int(low), None if high is None else int(high))
+            most = 2**63 - 1
+            single = st.integers(-most if low is None else int(low), most if high is None else int(high))
         else:
             single = st.floats(
                 *(low, high), allow_nan=False, allow_infinity=False, exclude_min=o.above is not None,
@@ -152,6 +153,7 @@ def test_what_is_no_json_is_a_text():
         (AgentOptions, 'beta1', '1', 'beta1: got 1, admits a number at least 0 and below 1'),
         (AgentOptions, 'seed', '-1', 'seed: got -1, admits a whole number at least 0 and at most 4294967295'),
         (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, admits a whole number at least 1'),
+        (EnvironmentOptions, 'n_envs', '1e30', 'n_envs: got 1e30, admits a whole number at least 1 of 64 bits'),
         (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, admits a whole number at least 1'),
         (
             *(EnvironmentOptions, 'vector', 'asink'),

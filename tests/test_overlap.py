@@ -314,6 +314,7 @@ class Own(Context):
     lessons: int = kept(0)
     mood: str = ''
     noted: float = 0.0
+    marks: np.ndarray | None = None
 
 
 @pytest.mark.parametrize('overlap', [False, True])
@@ -352,9 +353,14 @@ def test_a_fresh_field_that_collecting_sets_is_there_when_it_is_learned_from_als
 
     def collecting(ctx):
         ctx.mood = f'good {ctx.iteration}'
+        ctx.marks = np.full((2, 3), ctx.iteration)
 
     def recipe(agent):
-        stages = overlapped(agent, collect=collecting, learn=lambda ctx: seen.append(ctx.mood))
+        def learning(ctx):
+            assert ctx.marks.shape == (2, 3) and np.all(ctx.marks == ctx.iteration)
+            seen.append(ctx.mood)
+
+        stages = overlapped(agent, collect=collecting, learn=learning)
         return stages.with_context(Own)
 
     folder = str(tmp_path / 'run')
@@ -371,7 +377,7 @@ def test_what_a_checkpoint_cannot_hold_of_a_batch_is_named(tmp_path):
     def wrong(ctx):
         ctx.batch['notes'] = [{'a': 1}]
 
-    with pytest.raises(TypeError, match=r"batch\['notes'\].*takes arrays of numbers"):
+    with pytest.raises(TypeError, match=r'batch/notes: .*takes arrays of numbers'):
         agent.fit(max_steps=60, recipe=overlapped(agent, collect=wrong), run_dir=str(tmp_path / 'run'))
 
 

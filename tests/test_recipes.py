@@ -90,7 +90,7 @@ def test_an_agent_of_the_examples_resumes_with_its_buffer(tmp_path):
     ]
     compare = """
 from pathlib import Path
-from xagents.run_folder import read_state
+from xagents.whole_checkpoints import read_state
 
 whole, stopped = (read_state(Path(name, 'checkpoints', 'last')) for name in ('whole', 'stopped'))
 assert whole.record['counters']['updates'] == stopped.record['counters']['updates'] > 0

@@ -10,8 +10,8 @@ import pytest
 
 import xagents
 from xagents.metrics_file import read_metrics
-from xagents.run_folder import read_state
 from xagents.runs import resume
+from xagents.whole_checkpoints import read_state
 
 # whatever has a state: normalisers, noise, priorities, schedules, replays, plateaus
 SETTINGS = {

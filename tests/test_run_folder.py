@@ -15,13 +15,14 @@ import pandas as pd
 import pytest
 
 from tests.small_agents import ENV, Trouble, make, registered
-from xagents import cli, run_folder, runs
+from xagents import cli, run_folder, runs, saving
 from xagents.metrics_file import read_metrics
 from xagents.options import OptionError
 from xagents.pipeline import Context
-from xagents.run_folder import RunFolder, SaveError, read_state
+from xagents.run_folder import RunFolder, SaveError
 from xagents.runs import load, read_config, read_status, resume
 from xagents.segments import Segments
+from xagents.whole_checkpoints import read_state
 
 LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4 --seed 1 --quiet'
 
@@ -467,6 +468,32 @@ def test_a_folder_is_free_again_after_it_could_not_be_begun(tmp_path, monkeypatc
     assert not locked(folder)
     agent.fit(max_steps=30, run_dir=str(folder))
     assert read_status(folder)['state'] == 'finished'
+
+
+def test_a_run_that_was_killed_before_its_last_contest_holds_it(tmp_path, monkeypatch, capsys):
+    folder, agent = tmp_path / 'run', make()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(saving, 'contest', lambda *_: killed())
+        agent.fit(max_steps=200, run_dir=str(folder), save_seconds=0, final_episodes=2)
+    agent.close()
+    (folder / 'status.json').write_text((folder / 'status.json').read_text().replace('failed', 'running'))
+    assert read_status(folder)['state'] == 'killed'
+    capsys.readouterr()
+    again = resume(folder)
+    again.fit()
+    assert 'Greedy mean of 2 episodes' in capsys.readouterr().out
+    assert read_status(folder)['state'] == 'finished' and again.steps == agent.steps
+    for _ in range(2):  # once only
+        resume(folder).fit()
+        assert 'Greedy mean' not in capsys.readouterr().out
+
+
+class Killed(BaseException):
+    """Stands for a signal that nothing can catch."""
+
+
+def killed():
+    raise Killed
 
 
 def full_disk():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.test_replay import GO, REPEAT, SHIFT, TERMINATE, TRUNCATE, UNSEEN, History, collect, numbers
 from xagents import segments as module
-from xagents.history import replacing
+from xagents.files import replacing
 from xagents.options import OptionError
 from xagents.replay import ReplayBuffer
 from xagents.rollout_buffer import RolloutBuffer
@@ -427,7 +427,7 @@ IMPORTS = """
 import json
 from pathlib import Path
 import numpy as np
-from xagents.history import replacing
+from xagents.files import replacing
 from xagents.replay import ReplayBuffer
 from xagents.rollout_buffer import RolloutBuffer
 from xagents.segments import Segments

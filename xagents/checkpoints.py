@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from xagents.files import sync
 from xagents.paths import check_parent
 
 MANIFEST = 'files.json'
@@ -90,9 +91,9 @@ def write_set(
     targets['state.npz'] = f'{first.name}.state.npz'
     (new / MANIFEST).write_text(json.dumps(targets))
     for file in (*new.iterdir(), new):
-        _sync(file)
+        sync(file)
     os.rename(new, whole)
-    _sync(first.parent)
+    sync(first.parent)
     finish(paths[0])
 
 
@@ -196,11 +197,3 @@ def _tracked(model: Any) -> dict[str, Any]:
     """Return a model and, where it learns by one, its optimizer."""
     optimizer = getattr(model, 'optimizer', None)
     return {'model': model} if optimizer is None else {'model': model, 'optimizer': optimizer}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

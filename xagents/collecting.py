@@ -28,6 +28,7 @@ class Collecting:
 
     envs: Envs
     actor: Any
+    decode: ActionDecoder
     overlapping: Overlap | None
     in_flight: InFlight | None
     _collector: Self | None
@@ -46,7 +47,7 @@ class Collecting:
         double = copy.copy(self)
         if self.actor is not None:
             double.actor = self.actor.apart()
-        double.decode = ActionDecoder(self.envs.action_space)  # type: ignore[attr-defined]
+        double.decode = ActionDecoder(self.envs.action_space)
         for name in STATISTICS:
             setattr(double, name, copy.deepcopy(getattr(self, name)))
         double.__dict__.pop('rollout', None)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import yaml
 
 __all__ = [
-    *('CONFIG', 'GROUP', 'Configuration', 'agent_of', 'default_line', 'known_options', 'owners_of'),
+    *('CONFIG', 'GROUP', 'LOCK', 'Configuration', 'agent_of', 'default_line', 'known_options', 'owners_of'),
     *('read_config_file', 'settings_file', 'to_yaml'),
 ]
 
-# what a run folder and a group of them keep their settings in
-CONFIG, GROUP = 'config.yaml', 'group.yaml'
+# what a run folder and a group of them keep their settings in, and what keeps other processes out of them
+CONFIG, GROUP, LOCK = 'config.yaml', 'group.yaml', '.lock'
 # keys that are no options, and options that are about the line they stand on
 AGENT, ABOUT = 'agent', 'about'
 ONLY_TYPED = ('config', 'print_config', 'resume', 'debug')
@@ -118,12 +118,12 @@ def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] 
 
     Args:
         agent_id: stands first.
-        options: by Python name; None is left out, and so is what only Python can hold, which a comment names.
+        options: by Python name; None is written as null; what only Python can hold is named by a comment.
         about: what made the file, of plain values; stands last and is ignored when the file is read.
     """
     from xagents.yaml_text import dump, plain
 
-    settings = {name.replace('_', '-'): value for name, value in options.items() if value is not None}
+    settings = {name.replace('_', '-'): value for name, value in options.items()}
     unwritable = [name for name, value in settings.items() if callable(value)]
     written = {AGENT: agent_id, **{name: plain(value) for name, value in settings.items() if name not in unwritable}}
     comments = [f'# {name} was given in Python: {shown(ascii(settings[name]))}\n' for name in unwritable]

@@ -17,6 +17,7 @@ from gymnasium import spaces
 import xagents
 from xagents.export_check import COARSE, TOLERANCE, Agreement, batch_of, check, collect
 from xagents.export_formats import Format, Run, find_format
+from xagents.files import sync
 from xagents.options import OptionError
 from xagents.paths import check_folder
 from xagents.startup import quiet_stderr
@@ -77,11 +78,11 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         description = {'format': format, 'file': wanted.file or '.', **describe(agent, policy, agreement)}
         (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
-            _sync(path)
+            sync(path)
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    _sync(folder.parent)
+    sync(folder.parent)
     path = Path(out) / wanted.file
     print(f'{path}: {_size(path)}; {_agreed(agreement)}')
     return path
@@ -206,11 +207,3 @@ def _bounds(bounds: np.ndarray) -> Any:
 
     equal = bounds.size and (bounds == bounds.flat[0]).all()
     return plain(bounds.flat[0].item() if equal else bounds.tolist())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -151,8 +151,9 @@ def _check_files(groups: dict[str, dict[str, Any]], entry: Entry, continued: boo
         from xagents.history import check_history_path
 
         check_history_path(run['history_checkpoint'], resume=continued)
-    if run.get('tensorboard'):
-        check_folder('tensorboard', run['tensorboard'])
+    for name in ('tensorboard', 'run_dir'):
+        if run.get(name):
+            check_folder(name, run[name])
     if run.get('stages'):
         find_stages(run['stages'])
     if run.get('monitor_session'):

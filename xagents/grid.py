@@ -13,13 +13,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xagents.command_checks import InputError
-from xagents.configuration import GROUP, read_config_file, to_yaml
+from xagents.configuration import GROUP, LOCK, read_config_file, to_yaml
 from xagents.grid_processes import WRONG_INPUT, Ended, run_all
 from xagents.options import OptionError, flags_of, shown
 from xagents.paths import check_folder
@@ -84,7 +84,7 @@ class Group:
 
     def write(self, command: str) -> None:
         """Write what was asked for into the group's folder."""
-        from xagents.history import replacing
+        from xagents.files import replacing
 
         options = {name: value for name, value in self.options.items() if name not in COMMAND}
         started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
@@ -141,9 +141,11 @@ def start(group: Group, jobs: int, command: str) -> None:
     existed = os.path.isdir(group.folder)
     group.write(command)
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in runs.items()}
-    ended = _run(words, jobs, group.options)
+    with _held(group.folder):
+        ended = _run(words, jobs, group.options)
     if set(ended.codes.values()) == {WRONG_INPUT} and ended.signal is None:
-        (Path(group.folder) / GROUP).unlink()
+        for name in (GROUP, LOCK):
+            (Path(group.folder) / name).unlink(missing_ok=True)
         if not existed:
             os.rmdir(group.folder)
         raise InputError(next(iter(ended.last.values())).removeprefix('xagents train: '))
@@ -164,18 +166,37 @@ def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:
     """
     from xagents import runs as folders
 
-    words = {}
-    for name, options in group.runs().items():
-        folder = options['run_dir']
-        if not folders.is_run(folder):
-            words[name] = _start_words(group.agent_id, {**options, **given}, jobs)
-        elif _goes_on(name, folder, given):
-            words[name] = ['train', '--resume', folder, *_words(_with_threads(given, jobs))]
-    if not words:
-        print(f'No run of {group.folder} is left to go on with; more --max-steps would let finished ones', flush=True)
-        return
     options = {**group.options, **given}
-    _conclude(group.folder, _run(words, jobs, options), jobs, options)
+    words = {}
+    with _held(group.folder):
+        for name, own in group.runs().items():
+            folder = own['run_dir']
+            if not folders.is_run(folder):
+                words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
+            elif _goes_on(name, folder, given):
+                words[name] = ['train', '--resume', folder, *_words(_with_threads(given, jobs))]
+        ended = _run(words, jobs, options) if words else None
+    if ended is None:
+        print(f'No run of {group.folder} is left to go on with; more --max-steps would let finished ones', flush=True)
+    else:
+        _conclude(group.folder, ended, jobs, options)
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[None]:
+    """Keep other commands out of a group while its runs are under way.
+
+    Raises:
+        InputError: where one is in it.
+    """
+    from xagents.run_folder import SaveError, take_lock
+
+    try:
+        lock = take_lock(Path(folder))
+    except SaveError as error:
+        raise InputError(f'{folder}: another command is at work on this group; wait for its end, or stop it') from error
+    with lock or contextlib.nullcontext():
+        yield
 
 
 def _goes_on(name: str, folder: str, given: Mapping[str, Any]) -> bool:

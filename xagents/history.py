@@ -1,41 +1,23 @@
-"""The history of a run: one row an episode, in one parquet file that is whole at any moment.
+"""The history of a run: one row an episode, in one parquet file that is whole at any moment (see `xagents.tailed`).
 
-A parquet file cannot be appended to, and rewriting it for every episode would cost more than the training. So the rows
-stand in two places while a run goes on:
-
-* `<path>` is the parquet file. It is rewritten whole (temporary file, fsync, rename), seldom enough to cost less than
-  a hundredth of the run's time; between two rewritings it is a complete, slightly older history.
-* `<path>.tail` holds the rows since then as records of 52 bytes, little-endian: the row's number (uint64), mean_reward,
-  best_reward, episode_reward (float64), step (int64), time (float64), and a CRC-32 of these 48 bytes.
-
-Each rewriting draws a new number, the tail's key, stores it in the parquet file's metadata, and starts the CRC of the
-records that follow with it. Hence a record counts only behind the very file it was written after, and only if its
-number continues that file's rows: whatever instant a process is killed at, no row is read twice and no torn or left
-over record is read at all. A reader takes the tail first and the parquet file second; if the file is replaced in
-between, the tail no longer matches and the new file has its rows already.
-
-The metrics of a run (`xagents.metrics_file`) are kept in the same manner by the same `TailedWriter`, with records of
-their own.
+A record of its tail has 52 bytes, little-endian: the row's number (uint64), mean_reward, best_reward, episode_reward
+(float64), step (int64), time (float64), and a CRC-32 of these 48 bytes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import errno
 import os
 import struct
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xagents.options import OptionError
 from xagents.paths import check_parent
+from xagents.tailed import TailedWriter, read_both, write_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,14 +41,6 @@ _RECORD = np.dtype(
         ('checksum', '<u4'),
     ]
 )
-_KEY = b'xagents.tail_key'
-
-TAIL_SECONDS = 0.25
-"""Longest time between an appended row and its writing to the tail, as long as rows keep coming."""
-REWRITE_SECONDS = 5.0
-"""Shortest time between two rewritings of the parquet file."""
-REWRITE_COST_FACTOR = 120
-"""A rewriting waits for at least this many times what the last one cost: under 1 % of a run, though costs grow."""
 
 
 def __getattr__(name: str) -> Any:
@@ -78,38 +52,13 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file atomically: yields a temporary path beside `path` that becomes `path` when the block succeeds.
-
-    The temporary file is flushed to the disk before it is renamed, and removed when the block raises.
-    """
-    path = Path(path)
-    temporary = path.with_name(f'.{path.name}.tmp')
-    try:
-        yield temporary
-        with open(temporary, 'rb+') as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    if os.name == 'posix':  # the rename itself is durable once the folder is; not every file system can say so
-        with contextlib.suppress(OSError):
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-
-
-def check_history_path(path: str | os.PathLike[str], resume: bool = False) -> Path:
+def check_history_path(path: str | os.PathLike[str], resume: bool = False, option: str = 'history_checkpoint') -> Path:
     """Check that a history can be written to `path`, without writing anything.
 
     Args:
         path: The parquet file that is meant.
         resume: Whether an existing file is to be continued; then it must be a readable history.
+        option: What was given, for messages.
 
     Returns:
         The path.
@@ -119,155 +68,16 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False) -> Pa
     """
     path = Path(path)
     if path.suffix != '.parquet' or path.stem == '':
-        raise OptionError('history_checkpoint', f'got {path}, admits a path that ends in .parquet')
+        raise OptionError(option, f'got {path}, admits a path that ends in .parquet')
     if not path.is_dir():  # 1.0's history was a folder
-        check_parent('history_checkpoint', path)
+        check_parent(option, path)
     if resume and path.exists():
         try:
             _check_columns(_read_table(path)[0], path)
         except ValueError as error:
-            raise OptionError('history_checkpoint', f'got {path}, which cannot be continued: {error}') from error
+            problem = f'got {path}, which cannot be continued: {error}; without that file the run goes on, and its'
+            raise OptionError(option, f'{problem} rows are lost') from error
     return path
-
-
-class TailedWriter:
-    """Keeps the rows of a run in a parquet file and the newest in a tail beside it, as the module's docstring says.
-
-    A subclass holds the rows, and says what the columns and the tail's records look like.
-
-    Attributes:
-        path: The parquet file.
-        renamed: Where an older file of the same name was moved to, or None.
-    """
-
-    def __init__(self, path: Path, resume: bool) -> None:
-        self.path = path
-        self.renamed: Path | None = None
-        self._tail_path = _tail_path(path)
-        self._tail: Any = None
-        self._tail_size = 0  # bytes of the tail that count
-        self._closed = False
-        self._synced = True
-        self._key = 0
-        self._saved = 0  # rows that the parquet file holds
-        self._written = 0  # rows that the parquet file and the tail hold together
-        with _naming(path):
-            if path.exists():
-                if resume:
-                    self._adopt(self._read())
-                if not resume or path.is_dir():
-                    self.renamed = self._set_aside()
-            self._rewrite()
-            self._tail_path.unlink(missing_ok=True)  # nothing in it is valid behind the file just written
-        self._next_rewrite = self._next_tail = 0.0  # the first rows show in the parquet file at once
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, those of a continued file included."""
-        raise NotImplementedError
-
-    def _columns(self) -> Mapping[str, Any]:
-        """All rows by column, as pyarrow takes them."""
-        raise NotImplementedError
-
-    def _records(self, start: int) -> bytes:
-        """The tail's records of the rows from number `start` on."""
-        raise NotImplementedError
-
-    def _read(self) -> Mapping[str, np.ndarray]:
-        """Read all rows of an older file, tail included; raises ValueError for another kind of file."""
-        raise NotImplementedError
-
-    def _adopt(self, columns: Mapping[str, np.ndarray]) -> None:
-        """Make `columns` all the rows there are, without writing them."""
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        """Make all rows durable now, in the small append-only file: cheap, and safe against a power cut too."""
-        if self._closed:
-            return
-        self._write_tail()
-        if not self._synced:
-            with _naming(self._tail_path):
-                os.fsync(self._tail.fileno())
-            self._synced = True
-
-    def close(self) -> None:
-        """Write everything to the parquet file and remove the tail. Closing again does nothing."""
-        if self._closed:
-            return
-        if self._saved != self.n_rows:
-            self._rewrite()
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
-        self._tail_path.unlink(missing_ok=True)
-        self._closed = True
-
-    def _save(self) -> None:
-        """Write what is due after new rows."""
-        now = time.monotonic()
-        if now >= self._next_rewrite:
-            self._rewrite()
-        elif now >= self._next_tail:
-            self._write_tail()
-
-    def _rewrite(self) -> None:
-        """Replace the parquet file by one with all rows, and start an empty tail."""
-        started = time.monotonic()
-        key = int.from_bytes(os.urandom(4), 'little')
-        with _naming(self.path):
-            _write_parquet(self._columns(), self.path, {_KEY: str(key).encode()})
-        # From here on no record of the old tail counts any more, emptied or not.
-        self._key = key
-        self._saved = self._written = self.n_rows
-        self._tail_size = 0
-        if self._tail is not None:
-            self._tail.truncate(0)
-            self._synced = True
-        ended = time.monotonic()
-        self._next_rewrite = ended + max(REWRITE_SECONDS, REWRITE_COST_FACTOR * (ended - started))
-
-    def _write_tail(self) -> None:
-        """Write the rows that are in neither file yet to the tail."""
-        self._next_tail = time.monotonic() + TAIL_SECONDS
-        rest = memoryview(self._records(self._written))
-        if not rest:
-            return
-        size = len(rest)
-        with _naming(self._tail_path):
-            if self._tail is None:
-                self._tail = open(self._tail_path, 'wb', buffering=0)  # noqa: SIM115 (kept open between writes)
-            # Positioned, not appended: what a failed write left behind (a full disk) is overwritten by the next one.
-            self._tail.seek(self._tail_size)
-            self._synced = False
-            while rest:
-                rest = rest[self._tail.write(rest) :]
-        self._tail_size += size
-        self._written = self.n_rows
-
-    def _set_aside(self) -> Path | None:
-        """Rename an older file to the next free numbered name; one without a row is not worth keeping."""
-        path = self.path
-        with contextlib.suppress(ValueError):  # unreadable or another program's: kept as it is
-            n_rows = len(next(iter(self._read().values())))
-            if n_rows == 0 and path.is_file():
-                return None
-            if path.is_file() and self._tail_path.exists():  # made whole first: one rename then moves all of it
-                type(self)(path, resume=True).close()
-        number = 1
-        while (target := path.with_name(f'{path.stem}.{number}.parquet')).exists():
-            number += 1
-        os.rename(path, target)
-        return target
 
 
 class HistoryWriter(TailedWriter):
@@ -390,53 +200,7 @@ def write_from_dict(history: Mapping[str, Any], path: str | os.PathLike[str]) ->
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f'the columns of a history must be equally long, got {lengths}')
-    _write_parquet(columns, path, {})
-
-
-def _tail_path(path: Path) -> Path:
-    return path.with_name(path.name + '.tail')
-
-
-def _write_parquet(columns: Mapping[str, np.ndarray], path: Path, metadata: dict[bytes, bytes]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table(dict(columns)).replace_schema_metadata(metadata or None)
-    with replacing(path) as temporary:
-        # Numbers that hardly repeat: dictionaries of them would cost four times the time and much memory for nothing.
-        pq.write_table(table, temporary, compression='zstd', use_dictionary=False)
-
-
-def read_both(path: Path, noun: str) -> tuple[pa.Table, bytes, int]:
-    """Read a parquet file and the tail beside it.
-
-    Args:
-        path: The parquet file, or a folder of them.
-        noun: What it is, for messages.
-
-    Returns:
-        The table, the tail's bytes (none, where no tail can belong to the file) and the tail's key.
-
-    Raises:
-        ValueError: If there is no such file, or it is no parquet file.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.exists():
-        raise ValueError(f"the {noun} '{path}' does not exist{_similar_file(path)}")
-    try:
-        if path.is_dir():
-            return pq.read_table(path), b'', 0
-        try:
-            tail = _tail_path(path).read_bytes()  # before the parquet file, see the module's docstring
-        except FileNotFoundError:
-            tail = b''
-        table = pq.read_table(pa.BufferReader(path.read_bytes()))
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"the {noun} '{path}' is not a readable parquet file ({_first_line(error)})") from error
-    key = (table.schema.metadata or {}).get(_KEY)
-    return table, tail if key else b'', int(key or 0)
+    write_parquet(columns, path, {})
 
 
 def _read_table(path: Path) -> tuple[pa.Table, np.ndarray]:
@@ -473,26 +237,3 @@ def _check_columns(table: pa.Table, path: Path) -> None:
             f"'{path}' is no history: it has no column {', '.join(missing)}; "
             f'its columns are {", ".join(table.column_names) or "none"}'
         )
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Give an OSError of the block the name of the file that it is about: a full disk knows none."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else _first_line(error)
-        raise OSError(error.errno or errno.EIO, reason, str(path)) from error
-
-
-def _similar_file(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == '.parquet']
-    except OSError:
-        return ''
-    nearest = difflib.get_close_matches(path.name, names, n=1)
-    return f" (did you mean '{path.with_name(nearest[0])}'?)" if nearest else ''
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [''])[0]

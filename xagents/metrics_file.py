@@ -1,6 +1,6 @@
 """The metrics of a run: one row an iteration or less, in one parquet file that is whole at any moment.
 
-The file is kept as a history is (see `xagents.history`). What differs is that columns come later in a run, so records
+The file is kept as a history is (see `xagents.tailed`). What differs is that columns come later in a run, so records
 of the tail have no common length. One is, little-endian: the length of the body (uint32), the CRC-32 of the body,
 started with the tail's key (uint32), and the body: the row's number (uint64), its step (int64), the length of the new
 names (uint32), these as a JSON list (nothing where there is none), and a float64 for each column but `steps`: those of
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xagents.history import TailedWriter, read_both
+from xagents.tailed import TailedWriter, read_both
 
 if TYPE_CHECKING:
     import pandas as pd

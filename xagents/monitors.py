@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from xagents.history import replacing
+from xagents.files import replacing
 from xagents.paths import check_folder
 from xagents.wandb_log import cut_offline_log
 

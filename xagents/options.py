@@ -175,7 +175,9 @@ class Option:
             number = self.type(value)
         except (ValueError, OverflowError):  # NaN and infinities as whole numbers, whole numbers beyond the floats
             raise self._refused(value) from None
-        if (self.type is int and number != value) or (self.type is float and not math.isfinite(number)):
+        if self.type is int and (number != value or _is_wide(number)):
+            raise self._refused(value)
+        if self.type is float and not math.isfinite(number):
             raise self._refused(value)
         return number
 
@@ -193,7 +195,16 @@ class Option:
         # a text where a number belongs is told from the number by its quotes, but not on a command line
         text = shown(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
         hint = nearest(str(value), map(str, self.choices)) if self.choices else ''
+        hint = ' of 64 bits' if self.type is int and _is_wide(value) else hint
         return OptionError(self.name, f'got {text}, admits {self.admits}{hint}')
+
+
+def _is_wide(value: Any) -> bool:
+    """Return whether a number, or a text that looks like one, is finite and beyond 64 bits."""
+    try:
+        return 2**63 <= abs(value if isinstance(value, int) else float(value)) < math.inf
+    except (ValueError, TypeError):
+        return False
 
 
 def option(default: Any, help: str, **declaration: Any) -> Any:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # of a context, what collecting gives to learning, besides counters and the batch
 _COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
+# of the arrays of what is in flight
+KINDS = ('batch/', 'own/')
 
 
 class Ahead:
@@ -115,29 +117,33 @@ class InFlight:
         return ctx
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the batch as arrays, and the rest as JSON holds it.
+        """Return the batch and own fields as arrays, and the rest as JSON holds it.
 
         Raises:
-            TypeError: for something in the batch that is no array of numbers.
+            TypeError: for something in the batch, or in a field of an own class of contexts, that neither can hold.
         """
         ctx = self.context
-        arrays = {name: np.asarray(value) for name, value in ctx.batch.items()}
+        own = {**self.own, **_own(ctx)}
+        plain = {name: value for name, value in own.items() if _is_plain(value)}
+        held = {f'batch/{name}': value for name, value in ctx.batch.items()}
+        held |= {f'own/{name}': value for name, value in own.items() if name not in plain}
+        arrays = {name: np.asarray(value) for name, value in held.items()}
         for name, array in arrays.items():
             if array.dtype == object:
-                raise TypeError(f'batch[{name!r}]: a checkpoint takes arrays of numbers, got {type(ctx.batch[name])}')
+                raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got {type(held[name]).__name__}')
         record = {name: getattr(ctx, name) for name in _COLLECTED}
         record['episodes'] = [asdict(episode) for episode in ctx.episodes]
-        record['own'] = {**self.own, **_scalars(ctx)}
-        return arrays, {**record, 'changed': self.changed, 'kept_names': sorted(ctx.kept_names)}
+        return arrays, {**record, 'own': plain, 'changed': self.changed, 'kept_names': sorted(ctx.kept_names)}
 
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], context: type[Context]) -> InFlight:
         """Undo `state`."""
-        ctx = context(batch=dict(arrays), episodes=[EndedEpisode(**episode) for episode in record['episodes']])
+        held = {kind: {n.removeprefix(kind): a for n, a in arrays.items() if n.startswith(kind)} for kind in KINDS}
+        ctx = context(batch=held['batch/'], episodes=[EndedEpisode(**episode) for episode in record['episodes']])
         for name in _COLLECTED:
             setattr(ctx, name, record[name])
         ctx.kept_names = frozenset(record['kept_names'])
-        return cls(dict(record['changed']), ctx, dict(record['own']))
+        return cls(dict(record['changed']), ctx, {**record['own'], **held['own/']})
 
 
 class Overlap:
@@ -206,10 +212,18 @@ def _equal(a: Any, b: Any) -> bool:
     return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
 
 
-def _scalars(ctx: Context) -> dict[str, Any]:
-    """Return the fresh fields of an own class of contexts that JSON can hold: what a stage on `collect` has set."""
-    own = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()
-    return {name: getattr(ctx, name) for name in own if isinstance(getattr(ctx, name), bool | int | float | str)}
+def _own(ctx: Context) -> dict[str, Any]:
+    """Return the fields of an own class of contexts: what a stage on `collect` has set."""
+    return {name: getattr(ctx, name) for name in ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether JSON gives a value back as it is."""
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(type(key) is str and _is_plain(one) for key, one in value.items())
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _assign(ctx: Context, values: Mapping[str, Any]) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from xagents.files import replacing
 from xagents.groups import average as average_of
 from xagents.groups import bootstrap_interval
-from xagents.history import read_history, replacing
+from xagents.history import read_history
 from xagents.options import OptionError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from xagents.history import replacing
+from xagents.files import replacing
 
 if TYPE_CHECKING:
     from PIL.Image import Image

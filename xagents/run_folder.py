@@ -22,20 +22,28 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from xagents import __version__
-from xagents.configuration import CONFIG, to_yaml
-from xagents.history import replacing
+from xagents.configuration import CONFIG, LOCK, to_yaml
+from xagents.files import replacing, sync
 from xagents.segments import Segments
+from xagents.whole_checkpoints import (
+    BEST,
+    NEWEST,
+    STAYING,
+    needs,
+    newest_whole,
+    read_record,
+    remove,
+    steps_of,
+    write_state,
+)
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
     from xagents.pipeline import Context
     from xagents.state import State
 
-STATUS, CHECKPOINTS, SEGMENTS, LOCK = 'status.json', 'checkpoints', 'replay', '.lock'
-ARRAYS, RECORD = 'state.npz', 'state.json'
+STATUS, CHECKPOINTS, SEGMENTS = 'status.json', 'checkpoints', 'replay'
 LIBRARIES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
-# what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
-STAYING, BEST, NEWEST = 'step', 'best', 'last'
 
 
 class SaveError(RuntimeError):
@@ -123,14 +131,12 @@ class RunFolder:
             self.write_status(state, why)
         self.let_go()
 
-    def had_ended(self, why: str) -> None:
-        """Say that a run has ended, where a kill at its very end left it open."""
+    def is_finished(self) -> bool:
+        """Return whether the run's status says that it is finished; a kill at its very end leaves that unsaid."""
         try:
-            finished = json.loads((self.path / STATUS).read_text())['state'] == 'finished'
+            return json.loads((self.path / STATUS).read_text())['state'] == 'finished'
         except (OSError, ValueError, KeyError, TypeError):  # missing or torn
-            finished = False
-        if not finished:
-            self.ended('finished', why)
+            return False
 
     def let_go(self) -> None:
         """Let other processes have the folder."""
@@ -208,7 +214,7 @@ class RunFolder:
         folder = self.path / CHECKPOINTS
         name = f'{kind}-{state.record["counters"]["steps"]:012d}'
         if kind == STAYING and name not in self._linked() and (folder / name).exists():
-            _remove(folder / name)  # by a process that was killed before it counted, or of a run that went back
+            remove(folder / name)  # by a process that was killed before it counted, or of a run that went back
         name = _free(folder, name)
         write_state(folder / name, state)
         return name
@@ -224,24 +230,24 @@ class RunFolder:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(name, target_is_directory=True)
         os.replace(temporary, folder / link)
-        _sync(folder)
+        sync(folder)
 
     def _prune(self) -> None:
         """Remove checkpoints that nothing names any more, and the segments that only they needed."""
         folder, keep = self.path / CHECKPOINTS, self.agent.run.keep
         staying = sorted(path.name for path in folder.glob(f'{STAYING}-*'))
         # a run that went back to an earlier one leaves the later ones alone until it gets there
-        later = {name for name in staying if _steps(name) > self.saved_steps}
+        later = {name for name in staying if steps_of(name) > self.saved_steps}
         staying = [name for name in staying if name not in later]
         needed = self._linked() | later | set(staying[-(keep or len(staying)) :])
-        self._records |= {name: _record_of(folder / name) for name in needed - self._records.keys()}
+        self._records |= {name: needs(folder / name) for name in needed - self._records.keys()}
         self._records = {name: self._records[name] for name in needed}
         records = [*self._records.values()]
         needed |= {record.get('best', '') for record in records}  # what is resumed from one needs its best, too
         for path in folder.iterdir():
             if path.is_symlink() or path.name in needed or path.name.partition('-')[0] not in (STAYING, BEST, NEWEST):
                 continue
-            _remove(path)
+            remove(path)
         self.segments.prune(record['replay'] for record in records if record.get('replay'))
 
     # files
@@ -294,108 +300,6 @@ def is_locked(folder: str | os.PathLike[str]) -> bool:
     return False
 
 
-def write_state(folder: Path, state: State) -> None:
-    """Write a state as a folder that is there whole or not at all."""
-    new = folder.with_name(f'.{folder.name}.new')
-    shutil.rmtree(new, ignore_errors=True)
-    weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
-    for name, array in state.arrays.items():
-        if array.dtype.hasobject:
-            raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got one of objects')
-    try:
-        new.mkdir()
-        np.savez(new / ARRAYS, **weights, **state.arrays)  # type: ignore[arg-type]
-        (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
-        for path in (new / ARRAYS, new / RECORD, new):
-            _sync(path)
-        os.rename(new, folder)
-    except Exception:
-        shutil.rmtree(new, ignore_errors=True)  # a disk that is full needs the room
-        raise
-    _sync(folder.parent)
-
-
-def read_state(folder: Path, whole: bool = False) -> State:
-    """Read what `write_state` wrote.
-
-    Args:
-        folder: of the checkpoint.
-        whole: whether it must be what a run goes on from, and not weights alone.
-
-    Raises:
-        ValueError: in one line that names the file, where it is missing, torn or foreign.
-    """
-    from xagents.state import State
-
-    record = read_record(folder)
-    if whole and 'in_flight' not in record:
-        raise ValueError(_damaged(folder / RECORD, ValueError('it has the weights alone')))
-    path = folder / ARRAYS
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        weights: list[list[np.ndarray]] = []
-        while f'weights/{len(weights)}/0' in arrays:
-            own = f'weights/{len(weights)}/'
-            n = sum(name.startswith(own) for name in arrays)
-            weights.append([arrays.pop(f'{own}{j}') for j in range(n)])
-    except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
-        raise ValueError(_damaged(path, error)) from error
-    return State(weights, arrays, record)
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Read the record of a checkpoint, without its arrays.
-
-    Raises:
-        ValueError: in one line that names the file, where it is missing, torn or foreign.
-    """
-    path = folder / RECORD
-    try:
-        record = json.loads(path.read_text())
-        if not {'agent', 'options', 'counters'} <= record.keys():
-            raise ValueError('it is no checkpoint of xagents')
-        return record
-    except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(_damaged(path, error)) from error
-
-
-def _record_of(folder: Path) -> dict[str, Any]:
-    """Return the record of a checkpoint; one that is damaged needs nothing."""
-    try:
-        return read_record(folder)
-    except ValueError:
-        return {}
-
-
-def _damaged(path: Path, error: Exception) -> str:
-    others = [p.name for p in _whole(path.parent.parent) if p.name != path.parent.resolve().name]
-    hint = f'let checkpoints/last be a link to another one ({", ".join(others)})' if others else 'train anew'
-    return ' '.join(f'{path} is damaged or not a checkpoint ({error}): {hint}'.split())
-
-
-def newest_whole(checkpoints: Path) -> Path | None:
-    """Return the newest checkpoint that a run can go on from; None where there is none."""
-    return next(reversed(_whole(checkpoints)), None)
-
-
-def _whole(checkpoints: Path) -> list[Path]:
-    found = [path for kind in (STAYING, NEWEST) for path in checkpoints.glob(f'{kind}-*') if path.is_dir()]
-    return sorted(found, key=lambda path: (_steps(path.name), path.name))
-
-
-def _steps(name: str) -> int:
-    """Return the steps that a checkpoint's name tells; 0 of a name that somebody else gave."""
-    number = name.split('-')[1]
-    return int(number) if number.isdecimal() else 0
-
-
-def _remove(checkpoint: Path) -> None:
-    gone = checkpoint.with_name(f'.{checkpoint.name}')  # one that is half removed must not look like a checkpoint
-    os.rename(checkpoint, gone)
-    shutil.rmtree(gone)
-
-
 def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what made the run: the command that began it, and those that went on."""
     versions = {'xagents': __version__, 'python': platform.python_version()}
@@ -414,23 +318,9 @@ def _free(folder: Path, name: str) -> str:
     return next(n for n in names if not (folder / n).exists())
 
 
-def _scalar(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f'a checkpoint takes numbers and texts, got {type(value).__name__}')
-
-
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec='seconds')
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

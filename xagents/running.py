@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from xagents import reporting, stages
+from xagents import reporting, saving, stages
 from xagents.compiling import threads_in_use
 from xagents.configuration import CONFIG
 from xagents.console import Console
@@ -151,7 +151,8 @@ class Running:
         known = {'env': self.envs.id, 'n_envs': self.envs.n_envs}
         if threads_in_use():  # another number of them would round otherwise
             known['threads'] = threads_in_use()
-        return {**known, **cast('BaseAgent', self).options_record(), **length, **self.run.asdict(), 'run_dir': None}
+        run = {name: value for name, value in self.run.asdict().items() if name != 'run_dir'}  # a folder can be moved
+        return {**known, **cast('BaseAgent', self).options_record(), **length, **run}
 
     def notices(self) -> list[str]:
         """Return what a run says before it starts."""
@@ -174,8 +175,8 @@ class Running:
         self.context = self._carried(recipe.context)
         self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
         if self.stopped:  # a finished run collects nothing, and opens nothing
-            if self.folder is not None and self.resumed_at is not None:
-                self.folder.had_ended(self.stopped)
+            if self.folder is not None and self.resumed_at is not None and not self.folder.is_finished():
+                self._end_what_was_killed()
             reporting.end(cast('BaseAgent', self))
             return
         if not self._seed_said:
@@ -186,6 +187,13 @@ class Running:
         self.refresh()
         with self._kept_in_folder():
             yield from self._drain(recipe)
+
+    def _end_what_was_killed(self) -> None:
+        """Do what stands after the last step of a run, of which a kill came first."""
+        agent = cast('BaseAgent', self)
+        with self._kept_in_folder():
+            if self.stopped in saving.SPENT:
+                saving.contest(agent, saving.keepers(agent))
 
     @contextlib.contextmanager
     def _kept_in_folder(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from xagents.configuration import CONFIG, GROUP, read_config_file
 from xagents.options import OptionError, canonical, describe, flags_of
 from xagents.registry import Entry, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
+from xagents.supply import beside
 
 if TYPE_CHECKING:
     from xagents.base import BaseAgent
@@ -127,7 +128,8 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
         ValueError: in one line, where there is no such run, it is damaged, or an option does not fit what was saved.
     """
     from xagents.factory import make_saved
-    from xagents.run_folder import RunFolder, is_locked, read_state
+    from xagents.run_folder import RunFolder, is_locked
+    from xagents.whole_checkpoints import read_state
 
     check_run('resume', folder)
     if is_locked(folder):  # what is read here would change meanwhile
@@ -142,12 +144,9 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
     known = {**describe(EnvironmentOptions), **describe(RunOptions), **describe(entry.options)}
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
-    overruled = {o.instead_of for n, o in known.items() if n in given} | {
-        n for n, o in known.items() if o.instead_of in given
-    }
     # what was said on an earlier line is no reason to be quiet for ever
     fixed |= {'quiet'}
-    kept = {n: v for n, v in saved.items() if n not in fixed | overruled | given.keys()}
+    kept = {n: v for n, v in beside(saved, given, known).items() if n not in fixed}
     if 'threads' in kept:
         from xagents.compiling import set_threads
 
@@ -175,7 +174,7 @@ def _restore(
     agent: BaseAgent, folder: str | os.PathLike[str], state: State, given: Mapping[str, Any], where_it_stood: bool
 ) -> None:
     """Take over what a whole state has beside it: the replay buffer and the best weights."""
-    from xagents.run_folder import read_state
+    from xagents.whole_checkpoints import read_state
 
     assert agent.folder is not None
     arrays, record = state.arrays, state.record
@@ -196,7 +195,7 @@ def _restore(
 
 def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> State:
     """Read a checkpoint of a run that may be going on, and replace it meanwhile."""
-    from xagents.run_folder import read_state
+    from xagents.whole_checkpoints import read_state
 
     for _ in range(5):
         try:
@@ -243,7 +242,7 @@ def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
     Raises:
         OptionError: where there are others, but none of that name.
     """
-    from xagents.run_folder import newest_whole
+    from xagents.whole_checkpoints import newest_whole
 
     checkpoints = Path(folder) / 'checkpoints'
     for candidate in (name, 'last') if name == 'best' else (name,):

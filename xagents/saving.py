@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from xagents.state import State
 
 
+# ends of a run that say nothing of how good the last weights are
+SPENT = ('steps', 'time', 'early')
+
+
 class Keeper(Protocol):
     """Where a run is kept."""
 
@@ -119,13 +123,13 @@ def checkpoint(agent: BaseAgent) -> Stage:
             if whole and ctx is not None and not Interruption.abandoned():
                 for place in places:
                     place.end(ctx)
-        if ctx is not None and ctx.stop in ('steps', 'time', 'early'):
-            _contest(agent, places)
+        if ctx is not None and ctx.stop in SPENT:
+            contest(agent, places)
 
     return checkpoint
 
 
-def _contest(agent: BaseAgent, places: list[Keeper]) -> None:
+def contest(agent: BaseAgent, places: list[Keeper]) -> None:
     """Let best and last play for the place of the best: the mean of training episodes lags behind."""
     run = agent.run
     if run.eval_frequency or not run.final_episodes or agent.best is None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xagents.buffer import Buffer
-from xagents.history import replacing
+from xagents.files import replacing
 from xagents.ring import Ring
 
 # Up to this size, a segment takes in those before it that are no larger, so that a slow run has no thousands of them:

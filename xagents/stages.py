@@ -68,7 +68,8 @@ def check_run(agent: BaseAgent) -> None:
     if run.history_path and (run.history_checkpoint or agent.resumed_at is not None):
         from xagents.history import check_history_path
 
-        check_history_path(run.history_path, resume=agent.context.iteration > 0 or agent.resumed_at is not None)
+        going_on = agent.context.iteration > 0 or agent.resumed_at is not None
+        check_history_path(run.history_path, going_on, 'history_checkpoint' if run.history_checkpoint else 'resume')
     check_video(agent)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')

@@ -132,14 +132,14 @@ def _column(values: list[Any]) -> Any:
 
 
 def _write_trials(path: Path, trials: Sequence[FrozenTrial]) -> None:
-    from xagents.history import replacing
+    from xagents.files import replacing
 
     with replacing(path) as temporary:
         trials_frame(trials).to_parquet(temporary, index=False)
 
 
 def _write_best(path: Path, study: optuna.Study, options: Mapping[str, Any] | None, command: str) -> None:
-    from xagents.history import replacing
+    from xagents.files import replacing
 
     if options is None:
         raise CannotDrawError('no trial is complete')
@@ -162,9 +162,10 @@ def _best_text(study: optuna.Study, options: Mapping[str, Any], command: str) ->
 
 
 def _ordered(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the environment and the budget first, as one types them."""
+    """Return the options that were given, the environment and the budget first, as one types them."""
     first = {name: options[name] for name in ('env', 'max_steps') if name in options}
-    return first | {name: value for name, value in options.items() if name not in (*first, 'agent')}
+    others = {name: value for name, value in options.items() if name not in (*first, 'agent')}
+    return {name: value for name, value in {**first, **others}.items() if value is not None}
 
 
 @contextlib.contextmanager
@@ -184,7 +185,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _write_picture(path: Path, figure: Figure) -> None:
-    from xagents.history import replacing
+    from xagents.files import replacing
 
     with replacing(path) as temporary:
         figure.savefig(temporary, format='png', dpi=PIXELS_PER_INCH)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from xagents.history import replacing
+from xagents.files import replacing
 
 HEADER, BLOCK, FRAGMENT = 7, 32768, 7
 WHOLE, FIRST, LAST = 1, 2, 4

@@ -117,7 +117,7 @@ class PPO(A2C):
             # L^CLIP, equation 7
             clipped_ratio = tf.clip_by_value(ratio, 1.0 - clip_norm, 1.0 + clip_norm)
             policy_loss = -masked_mean(tf.minimum(ratio * advantages, clipped_ratio * advantages), valid)
-            value_loss = masked_mean(self._value_error(value, old_values, returns), valid)
+            value_loss = masked_mean(self.value_error(value, old_values, returns), valid)
             entropy = masked_mean(self.distribution.entropy(outputs), valid)
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
         norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
@@ -135,7 +135,8 @@ class PPO(A2C):
             'stats/clip_fraction': clipped,
         }
 
-    def _value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
+    def value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
+        """Return the squared errors [B] of values; with `value_clip` the larger ones of before and after clipping."""
         error = (returns - value) ** 2
         if self.options.value_clip is None:
             return error

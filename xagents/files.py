@@ -1,0 +1,39 @@
+"""Files that are old or new at every instant, whatever ends the process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Let a file, or the names in a folder, be on the disk when this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write a file atomically: yields a temporary path beside `path` that becomes `path` when the block succeeds.
+
+    The temporary file is flushed to the disk before it is renamed, and removed when the block raises.
+    """
+    path = Path(path)
+    temporary = path.with_name(f'.{path.name}.tmp')
+    try:
+        yield temporary
+        with open(temporary, 'rb+') as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    if os.name == 'posix':  # the rename itself is durable once the folder is; not every file system can say so
+        with contextlib.suppress(OSError):
+            sync(path.parent)
