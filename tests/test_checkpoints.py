@@ -9,13 +9,21 @@ import numpy as np
 import pytest
 
 import xagents
+from tests.small_agents import registered
 from xagents import checkpoints
 
 pytestmark = pytest.mark.usefixtures('without_xla')
 
 
-def make(**options):
-    return xagents.make('ppo', 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})
+@pytest.fixture(scope='module', autouse=True)
+def small_agents():
+    """What is tested is the files, and not the update."""
+    with registered():
+        yield
+
+
+def make(agent_id='small', **options):
+    return xagents.make(agent_id, 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})
 
 
 def variables(agent):
@@ -25,7 +33,7 @@ def variables(agent):
 @pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
 def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
     path = str(tmp_path / f'agent{ending}')
-    agent = make(normalize_obs=True, net=[16, 8], activation='relu')
+    agent = make('ppo', normalize_obs=True, net=[16, 8], activation='relu')
     agent.fit(max_steps=1_000)
     agent.run.checkpoints = [path]
     agent.checkpoint()
@@ -43,7 +51,7 @@ def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
 
 def test_flags_win_over_what_was_saved(tmp_path):
     path = str(tmp_path / 'a.tf')
-    agent = make(lr=1e-3, gamma=0.9, checkpoints=[path])
+    agent = make('ppo', lr=1e-3, gamma=0.9, checkpoints=[path])
     agent.fit(max_steps=500)
     same = xagents.make('ppo', weights=[path])
     assert (same.options.lr, same.options.gamma, same.envs.id) == (1e-3, 0.9, 'CartPole-v1')
@@ -61,7 +69,7 @@ def test_the_history_goes_on_with_weights(tmp_path):
     path, history = str(tmp_path / 'a.tf'), str(tmp_path / 'h.parquet')
     make(checkpoints=[path], history_checkpoint=history).fit(max_steps=600)
     rows = len(pd.read_parquet(history))
-    agent = xagents.make('ppo', weights=[path], history_checkpoint=history, quiet=True)
+    agent = xagents.make('small', weights=[path], history_checkpoint=history, quiet=True)
     agent.fit(max_steps=1_500)
     more = pd.read_parquet(history)
     assert len(more) > rows and more['time'].is_monotonic_increasing
@@ -79,6 +87,7 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
     twice = lambda agent: [agent.model, agent.model]  # noqa: E731
     checkpoints.write_set(paths, twice(first), {}, {'save': 1})
     values = {1: first.model.get_weights(), 2: second.model.get_weights()}
+    readers = [make(net=[4], seed=3).model for _ in range(2)]
     n, deaths, seen = 0, 0, set()
     while True:
         count = iter(range(10**6))
@@ -97,11 +106,9 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
                 finished = True
             except Death:
                 finished = False
-        reader = make(net=[4], seed=3)
         save = checkpoints.read_state(paths[0])[1]['save']
         seen.add(save)
-        for i in range(2):
-            target = make(net=[4], seed=3).model if i else reader.model
+        for target in readers:
             checkpoints.read_models(paths, [target, target])
             for mine, saved in zip(target.get_weights(), values[save], strict=True):
                 np.testing.assert_array_equal(mine, saved)
@@ -132,7 +139,7 @@ def test_damaged_files_are_one_line_that_names_them(tmp_path, damage, message):
     agent.fit(max_steps=200)
     damage(tmp_path)
     with pytest.raises(ValueError, match=message) as error:
-        xagents.make('ppo', 'CartPole-v1', weights=[path])
+        xagents.make('small', 'CartPole-v1', weights=[path])
     assert 'a.tf' in str(error.value) and '\n' not in str(error.value)
 
 
@@ -141,11 +148,11 @@ def test_foreign_and_missing_checkpoints(tmp_path):
     agent = make(checkpoints=[path])
     agent.fit(max_steps=200)
     with pytest.raises(ValueError, match='damaged or of another network'):
-        xagents.make('ppo', 'CartPole-v1', weights=[path], net=[7])
-    with pytest.raises(ValueError, match='is of ppo, not of a2c'):
+        xagents.make('small', 'CartPole-v1', weights=[path], net=[7])
+    with pytest.raises(ValueError, match='is of small, not of a2c'):
         xagents.make('a2c', 'CartPole-v1', weights=[path])
     with pytest.raises(ValueError, match=r'no checkpoint .*did you mean a.tf'):
-        xagents.make('ppo', 'CartPole-v1', weights=[str(tmp_path / 'b.tf')])
+        xagents.make('small', 'CartPole-v1', weights=[str(tmp_path / 'b.tf')])
     with pytest.raises(ValueError, match=r'did you mean .*a.weights.h5'):
         make(checkpoints=[str(tmp_path / 'a.h5')])
     with pytest.raises(ValueError, match='does not exist'):
@@ -168,7 +175,7 @@ def test_after_an_error_the_last_whole_checkpoint_stays(tmp_path):
 
 def test_a_continued_run_never_puts_worse_weights_in_the_place_of_better_ones(tmp_path):
     path = str(tmp_path / 'a.tf')
-    agent = make(checkpoints=[path], n_envs=8, n_steps=64)
+    agent = make('ppo', checkpoints=[path], n_envs=8, n_steps=64)
     agent.fit(target_reward=60, max_steps=100_000)
     best = variables(xagents.make('ppo', weights=[path]))
     ruined = xagents.make('ppo', weights=[path], lr=0.5, checkpoints=[path], quiet=True, seed=1, on_nan='skip')
@@ -188,7 +195,7 @@ def test_an_own_network_needs_no_file_afterwards(tmp_path, monkeypatch):
     agent.fit(max_steps=200)
     (tmp_path / 'there' / 'own.cfg').unlink()
     monkeypatch.chdir(tmp_path)
-    other = xagents.make('ppo', weights=['there/a.tf'])
+    other = xagents.make('small', weights=['there/a.tf'])
     agent.load_weights(['there/a.tf'])
     assert [v.shape for v in other.model.weights] == [v.shape for v in agent.model.weights]
     assert other.evaluate(3, seed=1) == agent.evaluate(3, seed=1)

@@ -12,6 +12,7 @@ import pytest
 
 import xagents
 from xagents import cli
+from xagents.history import read_history
 
 ROOT = Path(xagents.__file__).parents[1]
 ENVIRONMENT = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
@@ -145,9 +146,10 @@ def test_what_only_libraries_know_is_refused_without_tensorflow(session, words, 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_run_cleanly(number, code, tmp_path):
     words = ['train', 'a2c', '--env', 'CartPole-v1', '--max-steps', '1e9', '--checkpoints', 'a.tf', '--n-envs', '4']
+    words += ['--history-checkpoint', 'a.parquet']
     with xagents_process(words, tmp_path) as process:
         try:
-            said = process.stdout.readline()  # the run has begun
+            said = any(line.startswith('Best reward updated') for line in iter(process.stdout.readline, ''))
             process.send_signal(number)
             rest, stderr = process.communicate(timeout=300)
         finally:
@@ -155,4 +157,4 @@ def test_a_signal_ends_a_run_cleanly(number, code, tmp_path):
     assert said
     assert (process.returncode, stderr) == (code, '')
     assert f'xagents {" ".join(words)} --weights a.tf' in rest.splitlines()[-1]  # the command that goes on
-    assert (tmp_path / 'a.tf.index').exists()
+    assert (tmp_path / 'a.tf.index').exists() and len(read_history(tmp_path / 'a.parquet')) > 10
