@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import re
@@ -238,9 +237,17 @@ def being_written(run_dir: Path) -> bool:
 
 def last_steps(run_dir: Path) -> int:
     """Return the steps of the last checkpoint; 0 where there is none."""
-    if not link(run_dir):
-        return 0
-    return json.loads((run_dir / 'checkpoints' / 'last' / 'state.json').read_text())['counters']['steps']
+    from xagents.whole_checkpoints import read_record
+
+    last = newest(run_dir)
+    return 0 if last is None else read_record(last)['counters']['steps']
+
+
+def newest(run_dir: Path) -> Path | None:
+    """Return the newest checkpoint, also where a kill came before `last` was linked to it; None where there is none."""
+    from xagents.whole_checkpoints import newest_whole
+
+    return run_dir / 'checkpoints' / 'last' if link(run_dir) else newest_whole(run_dir / 'checkpoints')
 
 
 def examine(run_dir: Path, kill: Kill) -> None:
@@ -287,7 +294,8 @@ def measure_loss(run_dir: Path, kill: Kill, run: Run, began: float | None, when:
     if began is None:  # nothing was trained, so that nothing can be lost
         kill.reported = kill.saved
         return
-    written = (run_dir / 'checkpoints' / 'last' / 'state.npz').stat().st_mtime if link(run_dir) else 0.0
+    last = newest(run_dir)
+    written = 0.0 if last is None else (last / 'state.npz').stat().st_mtime
     kill.seconds = when - max(written, began)
     kill.told = max((status or [began])[-1] - max(written, began), 0.0)
     # where this call has saved nothing, its first iteration counts, which compiles

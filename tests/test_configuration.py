@@ -586,7 +586,7 @@ def test_a_run_folder_is_exported(folders, monkeypatch):
             'with xagents train --resume runs/g, or choose another folder',
         ),
         ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
-        ('train --resume runs/emty', '--resume: there is no folder runs/emty (did you mean empty?)'),
+        ('train --resume runs/emty', '--resume: there is no folder runs/emty (did you mean runs/empty?)'),
         ('train --resume runs/empty', '--resume: runs/empty holds no run, admits what --run-dir of a training was'),
         (
             'train --resume runs/x/config.yaml',

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,8 @@ value = lambda flag: words[words.index(flag) + 1] if flag in words else None
 resumed = pathlib.Path(value('--resume') or '.')
 folder = pathlib.Path(value('--run-dir') or resumed)
 seed = int(value('--seed') or (resumed / 'seed').read_text())
+if seed == 1:
+    os._exit(print('xagents train: --env: no such environment', flush=True) or 2)
 print('words', json.dumps(words), flush=True)
 if seed == 2 and not value('--resume'):
     print('xagents train: --env: no such environment', file=sys.stderr)
@@ -225,6 +228,27 @@ def test_input_that_every_run_refuses_is_wrong_input_and_leaves_nothing(stand_in
     assert (code, stderr) == (2, 'xagents train: --env: no such environment\n')
     assert list(words_of(lines)) == ['lr=1.0'], 'the others would have said the same'
     assert not Path('runs/g').exists()
+
+
+def test_input_that_every_run_refuses_is_told_on_one_line(stand_in):
+    assert train(*GRID, '1') == (2, [], 'xagents train: --env: no such environment\n')
+    assert not Path('runs').exists(), 'folders that were made for it are gone'
+    Path('runs').mkdir()
+    train(*GRID, '1', '2')
+    assert Path('runs').exists() and not Path('runs/g').exists()
+
+
+def test_a_group_that_begins_is_left_to_the_one_that_was_faster(stand_in):
+    Path('runs/g').mkdir(parents=True)
+    with take_lock(Path('runs/g')):
+        code, lines, _ = train(*GRID, '4')
+    assert (code, lines) == (2, []) and not Path('runs/g/group.yaml').exists()
+
+
+def test_runs_that_were_not_begun_are_counted(stand_in):
+    train(*GRID, '4', '5')
+    shutil.rmtree('runs/g/seed=5')
+    assert 'runs/g (2 runs: 1 finished, 1 not begun)' in execute('runs', 'runs')[1]
 
 
 def test_lines_are_json_where_that_was_asked_for(stand_in):

@@ -223,6 +223,27 @@ def test_recipes():
         Recipe().use(a, name='collect').without('colect')
     with pytest.raises(ValueError, match='already one'):
         recipe.use(a)
+    with pytest.raises(TypeError, match='stage int: got 3, takes a function'):
+        recipe.after('a', 3)
+
+
+def test_the_sum_of_two_recipes_has_the_context_that_knows_the_fields_of_both():
+    @dataclasses.dataclass(slots=True)
+    class Own(Context):
+        mine: int = 0
+
+    @dataclasses.dataclass(slots=True)
+    class Other(Context):
+        theirs: int = 0
+
+    plain, own = Recipe([('a', a)]), Recipe([('b', b)], Own)
+    assert (plain + own).context is (own + plain).context is Own
+    with pytest.raises(TypeError, match='Own and Other'):
+        own + Recipe(context=Other)
+    one, two = object(), object()
+    assert (plain + Recipe([('c', c)], agent=one)).without('a').agent is one
+    with pytest.raises(ValueError, match='two agents'):
+        Recipe(agent=one) + Recipe(agent=two)
 
 
 def test_the_source_stops_where_told():

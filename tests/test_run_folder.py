@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pandas as pd
@@ -552,6 +553,84 @@ def test_a_damaged_one_names_others_that_a_run_can_go_on_with(tmp_path, typed):
         again = resume(folder)
         assert again.steps == int(name.split('-')[1])
         again.close()
+
+
+def test_damaged_best_weights_do_not_keep_a_run_from_going_on(copied, typed):
+    best = (copied / 'checkpoints' / 'best').resolve()
+    record = json.loads((copied / 'checkpoints' / 'last' / 'state.json').read_text())
+    for name in {best.name, record['best']}:
+        cut(copied / 'checkpoints' / name / 'state.npz', 0.5)
+    with pytest.raises(ValueError, match=r'use another one \(--checkpoint (step|last)-'):
+        load(copied)
+    agent = resume(copied, max_steps=400)
+    assert 'The best weights are lost' in ' '.join(agent.resume_lines) and np.isnan(agent.context.best_reward)
+    agent.fit()
+    assert load(copied).steps <= agent.steps and np.isfinite(agent.best_reward)
+
+
+def test_damaged_metrics_are_named_before_anything_is_written(copied, typed):
+    cut(copied / 'metrics.parquet', 0.5)
+    before = contents(copied)
+    code, _, said = typed(f'train small --resume {copied} --max-steps 400')
+    assert code == 2 and len(said) == 1 and contents(copied) == before
+    assert f'--resume: got {copied / "metrics.parquet"}, which cannot be continued' in said[0]
+    assert 'without that file the run goes on' in said[0]
+    (copied / 'metrics.parquet').unlink()
+    assert typed(f'train small --resume {copied} --max-steps 400')[0] == 0
+
+
+def test_who_only_looks_keeps_nobody_out(tmp_path):
+    looking = threading.Event()
+
+    def look():
+        while not looking.is_set():
+            run_folder.is_locked(tmp_path)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(200):
+            run_folder.take_lock(tmp_path).close()
+    finally:
+        looking.set()
+        watcher.join()
+
+
+def test_a_loop_that_is_left_within_the_handling_of_an_error_saves(tmp_path):
+    agent = make()
+    try:
+        raise KeyError('an earlier one')
+    except KeyError:
+        for log in agent.train_iter(max_steps=500, run_dir=str(tmp_path / 'run'), save_seconds=1e6):
+            if log['steps'] > 100:
+                break
+    assert load(tmp_path / 'run', 'last').steps == agent.steps > 100
+
+
+def test_a_recipe_is_of_its_agent(tmp_path):
+    agent, other = make(), make()
+    with pytest.raises(ValueError, match='of another agent'):
+        agent.fit(max_steps=100, recipe=other.recipe())
+    with pytest.raises(TypeError, match='got list, takes a Recipe'):
+        agent.fit(max_steps=100, recipe=[1, 2])
+
+
+def test_a_call_without_the_folder_says_so(tmp_path, capsys):
+    agent = make(quiet=False)
+    agent.fit(max_steps=100, run_dir=str(tmp_path / 'run'), final_episodes=0)
+    agent.fit(max_steps=200)
+    assert f'Nothing more is kept in {tmp_path / "run"}: this call was given no run_dir' in capsys.readouterr().out
+    agent.fit(max_steps=300)
+    assert 'Nothing more' not in capsys.readouterr().out
+
+
+def test_a_folder_of_a_run_that_never_began(tmp_path, typed):
+    folder = tmp_path / 'run'
+    (folder / 'checkpoints').mkdir(parents=True)
+    (folder / '.lock').touch()
+    code, _, said = typed(f'train --resume {folder}')
+    assert code == 2 and len(said) == 1 and 'killed before it began, so begin it again' in said[0]
+    assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
 
 
 @pytest.mark.parametrize('foreign', ['agent', 'network'])

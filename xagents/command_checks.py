@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xagents.configuration import GROUP
+from xagents.configuration import GROUP, LOCK
 from xagents.options import OptionError, Options, describe, nearest, shown
 from xagents.registry import find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
@@ -99,15 +99,17 @@ def check_runs(name: str, folders: list[str]) -> None:
 
 def why_no_run(folder: str) -> str:
     """Return why a path is no folder of a run, and the nearest one that is there."""
+    if os.path.exists(os.path.join(folder, LOCK)):
+        return f'{shown(folder)} holds no run yet: it was killed before it began, so begin it again as it was begun'
     if os.path.isdir(folder):
         return f'{shown(folder)} holds no run, admits what --run-dir of a training was'
     if os.path.exists(folder):
         return f'{shown(folder)} is a file, admits the folder that --run-dir of a training was'
-    parent, name = os.path.split(os.path.normpath(folder))
+    parent = os.path.dirname(os.path.normpath(folder))
     beside = (
         [entry.name for entry in os.scandir(parent or '.') if entry.is_dir()] if os.path.isdir(parent or '.') else []
     )
-    return f'there is no folder {shown(folder)}{nearest(name, beside)}'
+    return f'there is no folder {shown(folder)}{nearest(folder, [os.path.join(parent, one) for one in beside])}'
 
 
 def check_trained(agent_id: str, given: Given) -> None:

@@ -59,14 +59,21 @@ def _finite(array: np.ndarray) -> bool:
         return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
-def suspect(agent: BaseAgent, batch: Mapping[str, Any]) -> str:
-    """Return what made an update's loss or gradient not finite, as far as can be told afterwards."""
+def suspect(agent: BaseAgent, batch: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Return what made an update's loss or gradient not finite, as far as can be told afterwards, and where it is from.
+
+    Returns:
+        What it is, and the index of the environment; None where it is of none, or was drawn from a replay buffer.
+    """
+    of_rollouts = np.shape(batch['valid']) if np.ndim(batch.get('valid', 0)) == 2 else None
     for name, value in batch.items():
         array = np.asarray(value)
         if array.dtype.kind == 'f' and not np.isfinite(array).all():
-            return f'{name.replace("_", " ")} that were learned from'
+            in_rollout = of_rollouts is not None and array.shape[1:2] == of_rollouts[1:]
+            env = int(np.argwhere(~np.isfinite(array))[0][1]) if in_rollout else None
+            return f'{name.replace("_", " ")} that were learned from', env
     for model in agent.output_models:
         for weight in model.weights:
             if not np.isfinite(weight.numpy()).all():
-                return f'the weights {weight.path}'
-    return 'losses or gradients'
+                return f'the weights {weight.path}', None
+    return 'losses or gradients', None

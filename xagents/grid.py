@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xagents.command_checks import InputError
+from xagents.command_checks import InputError, check_new
 from xagents.configuration import GROUP, LOCK, read_config_file, to_yaml
 from xagents.grid_processes import WRONG_INPUT, Ended, run_all
 from xagents.options import OptionError, flags_of, shown
@@ -89,7 +89,6 @@ class Group:
         options = {name: value for name, value in self.options.items() if name not in COMMAND}
         started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
         text = to_yaml(self.agent_id, {**options, **self.grid}, {'command': command, 'started': started})
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
         with replacing(Path(self.folder) / GROUP) as temporary:
             temporary.write_text(text, encoding='utf-8')
 
@@ -136,20 +135,29 @@ def start(group: Group, jobs: int, command: str) -> None:
         if name in group.options or name in group.grid:
             got = group.options.get(name, group.grid.get(name))
             raise OptionError(name, f'got {shown(got)}, but every run of a grid keeps that in its own folder')
-    runs = group.runs()
+    words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
     check_folder('run_dir', group.folder)
-    existed = os.path.isdir(group.folder)
-    group.write(command)
-    words = {name: _start_words(group.agent_id, options, jobs) for name, options in runs.items()}
+    made = _make(Path(group.folder))
     with _held(group.folder):
+        check_new(group.folder)  # another command may have been faster
+        group.write(command)
         ended = _run(words, jobs, group.options)
-    if set(ended.codes.values()) == {WRONG_INPUT} and ended.signal is None:
-        for name in (GROUP, LOCK):
-            (Path(group.folder) / name).unlink(missing_ok=True)
-        if not existed:
-            os.rmdir(group.folder)
+        refused = set(ended.codes.values()) == {WRONG_INPUT} and ended.signal is None
+        if refused:
+            for name in (GROUP, LOCK):
+                (Path(group.folder) / name).unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()
+    if refused:
         raise InputError(next(iter(ended.last.values())).removeprefix('xagents train: '))
     _conclude(group.folder, ended, jobs, group.options)
+
+
+def _make(folder: Path) -> list[Path]:
+    """Make a folder, and return those that were made, the innermost first."""
+    made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    return made
 
 
 def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:

@@ -109,9 +109,28 @@ def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False
     running: list[Child] = []
     said: queue.Queue[tuple[Child, str]] = queue.Queue()
 
+    # held back until a run says more than the one line that refuses its input, which whoever called says
+    held: list[str] | None = []
+
     def show(child: Child, line: str) -> None:
+        nonlocal held
+        begun = child.name in ended.last
         ended.last[child.name] = line if line.strip() else ended.last.get(child.name, '')
-        print(_named(child.name, line, as_json, width), flush=True)
+        say(_named(child.name, line, as_json, width))
+        if begun:
+            release()
+
+    def say(line: str) -> None:
+        if held is None:
+            print(line, flush=True)
+        else:
+            held.append(line)
+
+    def release() -> None:
+        nonlocal held
+        for line in held or ():
+            print(line, flush=True)
+        held = None
 
     with _signals(ended, running):
         try:
@@ -119,7 +138,7 @@ def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False
                 while ended.left and len(running) < at_once and _may_begin(ended):
                     name = ended.left.pop(0)
                     if not (quiet or as_json):
-                        print(_named(name, shlex.join(['xagents', *commands[name]]), False, width), flush=True)
+                        say(_named(name, shlex.join(['xagents', *commands[name]]), False, width))
                     running.append(Child(name, commands[name], said))
                     running[-1].pass_on(ended)  # one that came while it was made
                 with contextlib.suppress(queue.Empty):
@@ -129,11 +148,15 @@ def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False
                         show(*said.get())
                     running.remove(child)
                     ended.codes[child.name] = child.code() or 0
+                    if ended.codes[child.name] != WRONG_INPUT:
+                        release()
         finally:
             for child in running:
                 child.dismiss()
             for child in running:
                 child.end()
+    if ended.signal is not None:
+        release()
     return ended
 
 

@@ -296,6 +296,11 @@ class Options:
         options.check()
         return options
 
+    @classmethod
+    def ineffective(cls) -> set[str]:
+        """Return the names of options that are accepted because others of the family have them."""
+        return {name for name, option in describe(cls).items() if option.without_effect}
+
     def check(self) -> None:
         """Check options against each other; raises OptionError."""
 

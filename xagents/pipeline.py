@@ -219,12 +219,18 @@ def compose(source: Iterator[Context], stages: Iterable[Stage]) -> Generator[Con
                     closings.callback(s.close)
 
 
-def left_by_choice(exit: GeneratorExit) -> bool:
-    """Return whether a stream was closed by its consumer, and not on the way out of an error."""
+def left_by_choice(exit: GeneratorExit, handled: BaseException | None = None) -> bool:
+    """Return whether a stream was closed by its consumer, and not on the way out of an error.
+
+    Args:
+        exit: what the stream was closed with.
+        handled: what was being handled when the stream began, which is no error of the loop's: it may stand in an
+            `except` block.
+    """
     cause = exit.__context__
-    while isinstance(cause, GeneratorExit):
+    while isinstance(cause, GeneratorExit) and cause is not handled:
         cause = cause.__context__
-    return cause is None
+    return cause is None or cause is handled
 
 
 class Recipe:
@@ -233,11 +239,17 @@ class Recipe:
     Args:
         stages: `(name, stage)` pairs in order.
         context: the class of the run's contexts.
+        agent: whose stages they are; None where they are nobody's.
     """
 
-    def __init__(self, stages: Iterable[tuple[str, Stage]] = (), context: type[Context] = Context):
+    def __init__(
+        self, stages: Iterable[tuple[str, Stage]] = (), context: type[Context] = Context, agent: object | None = None
+    ):
         self._stages = tuple(stages)
-        self.context = check_context(context)
+        self.context, self.agent = check_context(context), agent
+        for name, stage in self._stages:
+            if not callable(stage):
+                raise TypeError(f'stage {name}: got {stage!r}, takes a function of a context or of a stream')
         names = self.names
         for name in names:
             if names.count(name) > 1:
@@ -268,17 +280,17 @@ class Recipe:
     def replace(self, existing: str, stage: Stage) -> Recipe:
         """Put a stage in the place, and under the name, of the one named `existing`."""
         index = self._index(existing)
-        return Recipe((*self._stages[:index], (existing, stage), *self._stages[index + 1 :]), self.context)
+        return self._with((*self._stages[:index], (existing, stage), *self._stages[index + 1 :]))
 
     def without(self, *names: str) -> Recipe:
         """Leave out the stages with these names."""
         for name in names:
             self._index(name)
-        return Recipe((pair for pair in self._stages if pair[0] not in names), self.context)
+        return self._with(pair for pair in self._stages if pair[0] not in names)
 
     def with_context(self, context: type[Context]) -> Recipe:
         """Use another class of contexts."""
-        return Recipe(self._stages, context)
+        return Recipe(self._stages, context, self.agent)
 
     def stream(self, first: Context, collected: bool = False) -> Generator[Context, None, None]:
         """Return the stream through all stages.
@@ -297,7 +309,10 @@ class Recipe:
 
     def _insert(self, index: int, stage: Stage, name: str | None) -> Recipe:
         name = name or str(getattr(stage, '__name__', type(stage).__name__))
-        return Recipe((*self._stages[:index], (name, stage), *self._stages[index:]), self.context)
+        return self._with((*self._stages[:index], (name, stage), *self._stages[index:]))
+
+    def _with(self, stages: Iterable[tuple[str, Stage]]) -> Recipe:
+        return Recipe(stages, self.context, self.agent)
 
     def _index(self, name: str) -> int:
         if name not in self.names:
@@ -307,8 +322,19 @@ class Recipe:
         return self.names.index(name)
 
     def __add__(self, other: Recipe) -> Recipe:
-        """Put the stages of another recipe at the end."""
-        return Recipe((*self._stages, *other._stages), self.context)
+        """Put the stages of another recipe at the end; the context is that of the two which has all fields of both.
+
+        Raises:
+            ValueError: where they are of two agents.
+            TypeError: where neither class of contexts extends the other.
+        """
+        agent = self.agent if other.agent is None else other.agent
+        if self.agent is not None and agent is not self.agent:
+            raise ValueError('recipe: the two are of two agents, admits stages of one')
+        context = max(self.context, other.context, key=lambda c: len(c.__mro__))
+        if not (issubclass(context, self.context) and issubclass(context, other.context)):
+            raise TypeError(f'context: {self.context.__name__} and {other.context.__name__} are of two recipes')
+        return Recipe((*self._stages, *other._stages), context, agent)
 
     def __repr__(self) -> str:
         return f'Recipe({", ".join(self.names)})'

@@ -14,6 +14,7 @@ import os
 import platform
 import shutil
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from xagents.state import State
 
 STATUS, CHECKPOINTS, SEGMENTS = 'status.json', 'checkpoints', 'replay'
+LOCK_ATTEMPTS = 10
 LIBRARIES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
 
 
@@ -277,13 +279,15 @@ def take_lock(folder: Path) -> IO[bytes] | None:
         import fcntl
     except ImportError:  # not on this system
         return None
-    lock = open(folder / LOCK, 'wb')  # noqa: SIM115 (held as long as the run goes on)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise SaveError(f'{folder}: another process is running in this folder') from error
-    return lock
+    for attempt in range(LOCK_ATTEMPTS):
+        lock = open(folder / LOCK, 'wb')  # noqa: SIM115 (held as long as the run goes on)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError:
+            lock.close()
+        time.sleep(0.01 * attempt)  # `is_locked` of another process holds it for an instant
+    raise SaveError(f'{folder}: another process is running in this folder')
 
 
 def is_locked(folder: str | os.PathLike[str]) -> bool:

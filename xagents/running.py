@@ -20,12 +20,12 @@ from xagents.configuration import CONFIG
 from xagents.console import Console
 from xagents.finite import NotFiniteError
 from xagents.interruption import Interruption
-from xagents.options import OptionError
+from xagents.options import OptionError, describe
 from xagents.overlap import InFlight
 from xagents.paths import check_folder
 from xagents.pipeline import Context, Recipe
 from xagents.run_folder import RunFolder
-from xagents.settings import AgentOptions, RunOptions
+from xagents.settings import AgentOptions, EnvironmentOptions, NetworkOptions, RunOptions
 from xagents.state import State
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Running:
     run: RunOptions
     envs: Envs
     context: Context
+    creation: dict[str, Any]
     best: State | None
     folder: RunFolder | None
     resumed_at: int | None
@@ -85,7 +86,11 @@ class Running:
         """
         self._close_open()
         self.prepare_run(**run)
-        recipe = recipe or self.recipe()
+        recipe = self.recipe() if recipe is None else recipe
+        if not isinstance(recipe, Recipe):
+            raise TypeError(f'recipe: got {type(recipe).__name__}, takes a Recipe, such as agent.recipe()')
+        if recipe.agent not in (None, self):
+            raise ValueError('recipe: it is of another agent, whose stages it has: make it with recipe() of this one')
         if self.run.overlap and 'overlap' not in recipe.names:
             raise OptionError('overlap', 'the recipe has no such stage: make it with recipe(overlap=True)')
         stream = self._iterate(recipe)
@@ -134,6 +139,8 @@ class Running:
         """
         path = self.run.run_dir
         if path is None:
+            if self.folder is not None:
+                self.resume_lines.append(f'Nothing more is kept in {self.folder.path}: this call was given no run_dir')
             self.folder = None
         elif self.folder is None or self.folder.path != Path(path):
             if (Path(path) / CONFIG).exists():
@@ -152,7 +159,12 @@ class Running:
         if threads_in_use():  # another number of them would round otherwise
             known['threads'] = threads_in_use()
         run = {name: value for name, value in self.run.asdict().items() if name != 'run_dir'}  # a folder can be moved
-        return {**known, **cast('BaseAgent', self).options_record(), **length, **run}
+        # of environments and networks that were handed over nothing is known
+        made = (EnvironmentOptions, NetworkOptions) if self.creation else ()
+        defaults = {name: o.default for group in made for name, o in describe(group).items()}
+        agent = cast('BaseAgent', self)
+        own = {name: value for name, value in agent.options_record().items() if name not in agent.options.ineffective()}
+        return {**defaults, **known, **own, **length, **run}
 
     def notices(self) -> list[str]:
         """Return what a run says before it starts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shlex
 import socket
@@ -145,7 +146,7 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
     # what was said on an earlier line is no reason to be quiet for ever
-    fixed |= {'quiet'}
+    fixed |= {'quiet', *entry.options.ineffective()}
     kept = {n: v for n, v in beside(saved, given, known).items() if n not in fixed}
     if 'threads' in kept:
         from xagents.compiling import set_threads
@@ -188,8 +189,11 @@ def _restore(
     elif record['uncopied']:
         agent.resume_lines.append(f'New episodes begin: the environments cannot be copied ({record["uncopied"]})')
     best = record.get('best') or ''
-    if best:
-        agent.best = read_state(Path(folder) / 'checkpoints' / best)
+    try:
+        agent.best = read_state(Path(folder) / 'checkpoints' / best) if best else None
+    except ValueError as error:
+        agent.resume_lines.append(f'The best weights are lost, so that the next mean is the best one: {error}')
+        agent.context.best_reward, best = math.nan, ''
     agent.folder.resume(best, agent.best)
 
 

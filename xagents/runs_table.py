@@ -6,6 +6,7 @@ import datetime
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -106,7 +107,7 @@ def _page(found: Sequence[tuple[Found, Sequence[Run]]], width: int | None) -> st
     for number, (one, runs) in enumerate(found):
         if one.is_group:
             rows += [''] if number and rows[-1] != '' else []
-            rows.append(f'{one.folder} ({_count(runs)})')
+            rows.append(f'{one.folder} ({_count(runs, _asked(one.folder) - len(runs))})')
         for run in runs:
             rows.append(_cells(run, f'  {run.folder.name}' if one.is_group else str(run.folder)))
             rows += [f'    {_reason(run)}'] if len(_reason(run)) > LONG_REASON else []
@@ -196,14 +197,24 @@ def _statistics(runs: Sequence[Run]) -> Iterator[str]:
                 yield f'{start}{HEADERS[column].lower()}: mean {mean:.2f}, IQM {iqm:.2f}{interval}, {n} run{plural}'
 
 
-def _count(runs: Sequence[Run]) -> str:
-    """`5 runs: 3 finished, 2 running`."""
-    states: dict[str, int] = {}
-    for run in runs:
-        state = 'unreadable' if run.problem else str(run.status.get('state'))
-        states[state] = states.get(state, 0) + 1
+def _asked(group: Path) -> int:
+    """How many runs a group was asked for; 0 where that cannot be read."""
+    from xagents.grid import Group
+
+    try:
+        return len(Group.read(str(group)).points())
+    except (OSError, ValueError):
+        return 0
+
+
+def _count(runs: Sequence[Run], missing: int) -> str:
+    """`6 runs: 3 finished, 2 running, 1 not begun`."""
+    states = Counter('unreadable' if run.problem else str(run.status.get('state')) for run in runs)
+    if missing > 0:
+        states['not begun'] = missing
     each = ', '.join(f'{n} {state}' for state, n in states.items())
-    return f'{len(runs)} run{"s" if len(runs) != 1 else ""}' + (f': {each}' if each else '')
+    total = states.total()
+    return f'{total} run{"s" if total != 1 else ""}' + (f': {each}' if each else '')
 
 
 def _finite(value: Any) -> float | int | None:

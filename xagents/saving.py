@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -104,7 +105,7 @@ def checkpoint(agent: BaseAgent) -> Stage:
             yield from stream
             return
         last, ctx = time.monotonic(), None
-        whole = False
+        whole, handled = False, sys.exception()
         try:
             for ctx in stream:
                 yield ctx
@@ -117,7 +118,7 @@ def checkpoint(agent: BaseAgent) -> Stage:
             whole = ctx is not None
         except GeneratorExit as exit:
             # a loop was left: after an iteration that had passed every stage
-            whole = left_by_choice(exit) and ctx is not None and agent.context is ctx
+            whole = left_by_choice(exit, handled) and ctx is not None and agent.context is ctx
             raise
         finally:
             if whole and ctx is not None and not Interruption.abandoned():

@@ -31,7 +31,7 @@ EPISODES_FOR_BEST = 10
 def head(agent: BaseAgent) -> Recipe:
     """The stages before learning. Best weights are taken there: those that earned a mean are saved for it."""
     makers = (schedule, collect, checkpoint, episodes, evaluate, best)
-    return Recipe((make.__name__, make(agent)) for make in makers)
+    return Recipe(((make.__name__, make(agent)) for make in makers), agent=agent)
 
 
 def learning(agent: BaseAgent) -> Recipe:
@@ -70,6 +70,10 @@ def check_run(agent: BaseAgent) -> None:
 
         going_on = agent.context.iteration > 0 or agent.resumed_at is not None
         check_history_path(run.history_path, going_on, 'history_checkpoint' if run.history_checkpoint else 'resume')
+    if run.metrics_path and agent.resumed_at is not None:
+        from xagents.metrics_file import check_metrics_file
+
+        check_metrics_file(run.metrics_path)
     check_video(agent)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
@@ -250,7 +254,10 @@ def learn(agent: BaseAgent) -> Stage:
 def _check_refused(agent: BaseAgent, ctx: Context, batch: Mapping[str, Any]) -> None:
     """End a run with an update that was refused, unless those are to be skipped."""
     if agent.run.on_nan == 'stop':
-        raise NotFiniteError(suspect(agent, batch), step=ctx.steps)
+        what, env = suspect(agent, batch)
+        error = NotFiniteError(what, env=env, step=ctx.steps)
+        error.env_id = '' if env is None else agent.envs.id
+        raise error
 
 
 def relearn(agent: Relearning) -> Stage:

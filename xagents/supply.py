@@ -6,6 +6,7 @@ settings and studies.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -50,7 +51,7 @@ def settle(agent_id: str, given: Mapping[str, Any]) -> Settled:
     grid: dict[str, list[Any]] = {}
     if 'config' in options:
         path = options.pop('config')
-        options, grid = _over_file(find_agent(agent_id), options, read_config_file(path, agent_id))
+        options, grid = _over_file(find_agent(agent_id), options, _read(path, agent_id))
     options, grid = _seeds(options, grid)
     _check_suppliers(options)
     study, storage = options.pop('from_study', None), options.pop('storage', None)
@@ -64,6 +65,15 @@ def settle(agent_id: str, given: Mapping[str, Any]) -> Settled:
     else:
         completed = {**options, 'tuned': True} if wants_tuned else options
     return Settled({name: value for name, value in completed.items() if name not in grid}, grid, said)
+
+
+def _read(path: str, agent_id: str) -> Configuration:
+    try:
+        return read_config_file(path, agent_id)
+    except ValueError as error:
+        if os.path.isfile(path):
+            raise  # it names the file and the key
+        raise OptionError('config', str(error)) from error
 
 
 def settle_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:

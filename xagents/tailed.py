@@ -145,7 +145,8 @@ class TailedWriter(ABC):
         self._saved = self._written = self.n_rows
         self._tail_size = 0
         if self._tail is not None:
-            self._tail.truncate(0)
+            with _naming(self._tail_path):
+                self._tail.truncate(0)
             self._synced = True
         ended = time.monotonic()
         self._next_rewrite = ended + max(REWRITE_SECONDS, REWRITE_COST_FACTOR * (ended - started))

@@ -96,8 +96,14 @@ def needs(folder: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    others = [p.name for p in _whole(path.parent.parent) if p.name != path.parent.resolve().name and _looks_sound(p)]
-    hint = f'let checkpoints/last be a link to another one ({", ".join(others)})' if others else 'train anew'
+    checkpoints, name = path.parent.parent, path.parent.resolve().name
+    others = [p.name for p in _whole(checkpoints) if p.name != name and _looks_sound(p)]
+    if name.startswith(BEST):
+        hint = f'use another one (--checkpoint {others[-1]})' if others else 'train anew'
+    elif others:
+        hint = f'let checkpoints/last be a link to another one ({", ".join(others)})'
+    else:
+        hint = 'train anew; the best weights are whole' if _looks_sound(checkpoints / 'best') else 'train anew'
     return ' '.join(f'{path} is damaged or not a checkpoint ({error}): {hint}'.split())
 
 
