@@ -199,10 +199,10 @@ def _statistics(runs: Sequence[Run]) -> Iterator[str]:
 
 def _asked(group: Path) -> int:
     """How many runs a group was asked for; 0 where that cannot be read."""
-    from xagents.grid import Group
+    from xagents.configuration import GROUP, read_config_file
 
     try:
-        return len(Group.read(str(group)).points())
+        return math.prod(len(values) for values in read_config_file(group / GROUP).grid.values())
     except (OSError, ValueError):
         return 0
 
