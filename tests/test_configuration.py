@@ -422,10 +422,10 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(text, words, message, 
     ('line', 'message'),
     [
         ('train dqn --config run.yaml', 'run.yaml: agent: got ppo, but the command is about dqn'),
-        ('train --config rum.yaml', 'there is no file rum.yaml (did you mean run.yaml?)'),
+        ('train --config rum.yaml', '--config: there is no file rum.yaml (did you mean run.yaml?)'),
         ('train --config', '--config: got nothing, admits text'),
         ('train --confg run.yaml', '--confg: is no option of xagents train (did you mean --config?)'),
-        ('train --config .', '.: is a folder, admits a YAML file'),
+        ('train --config .', '--config: .: is a folder, admits a YAML file'),
         ('train ppo --config', '--config: got nothing, admits text'),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 from xagents import command_checks as checks
 from xagents import command_runs as runs
 from xagents.command_checks import Given, wrong_input
-from xagents.configuration import agent_of, settings_file
+from xagents.configuration import agent_of, check_config, settings_file
 from xagents.options import Option, OptionError, describe, nearest, shown
 from xagents.registry import find_agent
 from xagents.search import searchable
@@ -125,6 +125,8 @@ class Command:
             in_folder = name != 'config'
             if in_folder:
                 checks.check_runs(name, [path])
+            else:
+                check_config(path)
             with wrong_input():
                 agent_id = agent_of(settings_file(path) if in_folder else path)
             if agent_id is not None:

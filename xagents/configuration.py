@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import yaml
 
 __all__ = [
-    *('CONFIG', 'GROUP', 'LOCK', 'Configuration', 'agent_of', 'default_line', 'known_options', 'owners_of'),
-    *('read_config_file', 'settings_file', 'to_yaml'),
+    *('CONFIG', 'GROUP', 'LOCK', 'Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
+    *('owners_of', 'read_config_file', 'settings_file', 'to_yaml'),
 ]
 
 # what a run folder and a group of them keep their settings in, and what keeps other processes out of them
@@ -81,6 +81,21 @@ def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) 
         return Configuration(named, *_options(chosen, nodes))
     except OptionError as error:
         raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
+
+
+def check_config(path: str | os.PathLike[str]) -> None:
+    """Check that what `--config` names is a file.
+
+    Raises:
+        OptionError: naming the nearest one.
+    """
+    from xagents.yaml_text import read_nodes
+
+    if not os.path.isfile(path):
+        try:
+            read_nodes(path)
+        except ValueError as error:
+            raise OptionError('config', str(error)) from error
 
 
 def agent_of(path: str | os.PathLike[str]) -> str | None:

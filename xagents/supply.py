@@ -6,12 +6,11 @@ settings and studies.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from xagents.configuration import Configuration, read_config_file
+from xagents.configuration import Configuration, check_config, read_config_file
 from xagents.options import Option, OptionError, describe, flags_of
 from xagents.registry import Entry, find_agent
 from xagents.settings import EnvironmentOptions, NetworkOptions
@@ -51,7 +50,8 @@ def settle(agent_id: str, given: Mapping[str, Any]) -> Settled:
     grid: dict[str, list[Any]] = {}
     if 'config' in options:
         path = options.pop('config')
-        options, grid = _over_file(find_agent(agent_id), options, _read(path, agent_id))
+        check_config(path)
+        options, grid = _over_file(find_agent(agent_id), options, read_config_file(path, agent_id))
     options, grid = _seeds(options, grid)
     _check_suppliers(options)
     study, storage = options.pop('from_study', None), options.pop('storage', None)
@@ -65,15 +65,6 @@ def settle(agent_id: str, given: Mapping[str, Any]) -> Settled:
     else:
         completed = {**options, 'tuned': True} if wants_tuned else options
     return Settled({name: value for name, value in completed.items() if name not in grid}, grid, said)
-
-
-def _read(path: str, agent_id: str) -> Configuration:
-    try:
-        return read_config_file(path, agent_id)
-    except ValueError as error:
-        if os.path.isfile(path):
-            raise  # it names the file and the key
-        raise OptionError('config', str(error)) from error
 
 
 def settle_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
