@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -94,6 +95,32 @@ def test_an_exception_reaches_the_consumer_and_tears_everything_down(where):
         next(stream)
     assert log == (['torn down'] * (2 if where == 'before' else 1))
     assert list(stream) == []
+
+
+def test_a_stream_that_a_thread_hangs_in_is_left_to_it():
+    inside, done = threading.Event(), threading.Event()
+
+    def hanging():
+        inside.set()
+        done.wait()
+        yield Context()
+
+    @stage
+    def ahead(stream):
+        thread = threading.Thread(target=next, args=(stream,))
+        thread.start()
+        try:
+            inside.wait()
+            yield Context()
+        finally:
+            threads.append(thread)
+
+    threads = []
+    chain = compose(hanging(), [ahead])
+    next(chain)
+    chain.close()
+    done.set()
+    threads[0].join()
 
 
 def test_one_failing_teardown_does_not_prevent_the_others():

@@ -216,7 +216,12 @@ def compose(source: Iterator[Context], stages: Iterable[Stage]) -> Generator[Con
         with contextlib.ExitStack() as closings:
             for s in streams:  # an ExitStack runs backwards, and goes on after an error
                 if hasattr(s, 'close'):
-                    closings.callback(s.close)
+                    closings.callback(_close, s)
+
+
+def _close(stream: Any) -> None:
+    if not getattr(stream, 'gi_running', False):  # a thread that hangs in it is given up with its process
+        stream.close()
 
 
 def left_by_choice(exit: GeneratorExit, handled: BaseException | None = None) -> bool:
