@@ -15,7 +15,7 @@ from tests.test_cli import SEED_LINE, execute
 from tests.test_cli import factory as factory  # a fixture
 from xagents import cli, supply
 from xagents.configuration import ONLY_TYPED, Configuration, agent_of, known_options, read_config_file, to_yaml
-from xagents.options import OptionError
+from xagents.options import OptionError, shown
 from xagents.registry import agents
 
 HEAD = 'agent: ppo\nenv: CartPole-v1\nmax-steps: 100\n'
@@ -524,6 +524,9 @@ class FakeRuns(types.ModuleType):
         return self.agent
 
 
+LONG = 'x' * 400
+
+
 @pytest.fixture
 def folders(monkeypatch, factory, file, tmp_path):
     """A run folder runs/x and a group runs/g beside it; returns what stands for `xagents.runs`."""
@@ -629,6 +632,9 @@ def test_a_run_folder_is_exported(folders, monkeypatch):
             'export --run-dir runs/x --out a --format onx',
             '--format: got onx, admits one of savedmodel, litert, onnx (did you mean onnx?)',
         ),
+        (f'train --resume {LONG}', f'{shown(LONG)}: File name too long'),
+        (f'evaluate dqn --run-dir {LONG}', f'{shown(LONG)}: File name too long'),
+        (f'train ppo --config {LONG}', f'--config: {shown(LONG)}: cannot be read (File name too long)'),
         ('runs --json', 'got no folder, admits those of runs, of groups of them, or above them'),
         ('completion fisch', 'shell: got fisch, admits one of bash, zsh, fish (did you mean fish?)'),
         ('completion bash zsh', 'zsh: stands behind bash, admits one of them'),

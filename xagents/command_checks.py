@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,6 +34,10 @@ def wrong_input() -> Iterator[None]:
         raise
     except (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise InputError(str(error)) from error
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        raise InputError(f'{shown(str(error.filename))}: {error.strerror}') from error
 
 
 def check_train(agent_id: str, given: Given) -> None:

@@ -123,11 +123,11 @@ class Command:
             raise OptionError(name, f'got nothing, admits {self.options()[name].admits}') from None
         for name, path in typed.items():
             in_folder = name != 'config'
-            if in_folder:
-                checks.check_runs(name, [path])
-            else:
-                check_config(path)
             with wrong_input():
+                if in_folder:
+                    checks.check_runs(name, [path])
+                else:
+                    check_config(path)
                 agent_id = agent_of(settings_file(path) if in_folder else path)
             if agent_id is not None:
                 return agent_id
