@@ -555,6 +555,19 @@ def test_a_damaged_one_names_others_that_a_run_can_go_on_with(tmp_path, typed):
         again.close()
 
 
+def test_where_everything_is_damaged_nothing_is_advised_but_to_train_anew(tmp_path):
+    folder = tmp_path / 'run'
+    make().fit(max_steps=100, run_dir=str(folder), checkpoint_frequency=40, final_episodes=0)
+    for path in (folder / 'checkpoints').glob('*-*/state.json'):
+        cut(path, 0.5)
+    for checkpoint in ('best', 'last'):
+        with pytest.raises(ValueError, match=r'train anew$') as error:
+            load(folder, checkpoint)
+        one_line(error)
+    with pytest.raises(ValueError, match=r'train anew$'):
+        resume(folder)
+
+
 def test_damaged_best_weights_do_not_keep_a_run_from_going_on(copied, typed):
     best = (copied / 'checkpoints' / 'best').resolve()
     record = json.loads((copied / 'checkpoints' / 'last' / 'state.json').read_text())

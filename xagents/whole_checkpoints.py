@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ARRAYS, RECORD = 'state.npz', 'state.json'
 # what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
 STAYING, BEST, NEWEST = 'step', 'best', 'last'
+# what reading a record raises that is missing, torn or somebody else's
+UNREADABLE = (OSError, ValueError, AttributeError)
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -77,21 +79,24 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: in one line that names the file, where it is missing, torn or foreign.
     """
-    path = folder / RECORD
     try:
-        record = json.loads(path.read_text())
-        if not {'agent', 'options', 'counters'} <= record.keys():
-            raise ValueError('it is no checkpoint of xagents')
-        return record
-    except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(_damaged(path, error)) from error
+        return _record(folder)
+    except UNREADABLE as error:
+        raise ValueError(_damaged(folder / RECORD, error)) from error
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    record = json.loads((folder / RECORD).read_text())
+    if not {'agent', 'options', 'counters'} <= record.keys():
+        raise ValueError('it is no checkpoint of xagents')
+    return record
 
 
 def needs(folder: Path) -> dict[str, Any]:
     """Return the record of a checkpoint, which names what it needs; one that is damaged needs nothing."""
     try:
-        return read_record(folder)
-    except ValueError:
+        return _record(folder)
+    except UNREADABLE:
         return {}
 
 
