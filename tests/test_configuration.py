@@ -3,6 +3,7 @@
 import os
 import string
 import sys
+import threading
 import types
 
 import numpy as np
@@ -433,6 +434,18 @@ def test_a_file_that_does_not_suit_the_line(line, message, file):
     file(HEAD)
     code, _, stderr = execute(*line.split())
     assert (code, stderr) == (2, f'xagents train: {message}\n')
+
+
+@pytest.mark.skipif(not hasattr(os, 'mkfifo'), reason='needs a pipe with a name')
+def test_a_file_may_be_a_pipe_that_is_read_once(tmp_path, factory):
+    """As a shell's `<(...)` is."""
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(HEAD,))
+    writer.start()
+    code, _, stderr = execute('train', 'ppo', '--config', str(pipe), '--lr', '0.5')
+    writer.join()
+    assert (code, stderr) == (0, '') and factory.made[2]['lr'] == 0.5
 
 
 def test_a_file_may_leave_out_what_is_required_only_where_the_line_has_it(file, factory):

@@ -637,6 +637,14 @@ def test_a_call_without_the_folder_says_so(tmp_path, capsys):
     assert 'Nothing more' not in capsys.readouterr().out
 
 
+def test_a_further_call_that_has_nothing_to_do_was_not_resumed(tmp_path, capsys):
+    agent = make(quiet=False)
+    agent.fit(max_steps=100, run_dir=str(tmp_path / 'run'), final_episodes=0)
+    capsys.readouterr()
+    agent.fit(max_steps=100)
+    assert 'Maximum steps exceeded' in capsys.readouterr().out.splitlines()
+
+
 def test_a_folder_of_a_run_that_never_began(tmp_path, typed):
     folder = tmp_path / 'run'
     (folder / 'checkpoints').mkdir(parents=True)

@@ -91,7 +91,7 @@ def check_config(path: str | os.PathLike[str]) -> None:
     """
     from xagents.yaml_text import read_nodes
 
-    if not os.path.isfile(path):
+    if os.path.isdir(path) or not os.path.exists(path):  # a pipe can be read only once
         try:
             read_nodes(path)
         except ValueError as error:

@@ -34,8 +34,14 @@ def begin(agent: BaseAgent) -> Console:
     return console
 
 
-def end(agent: BaseAgent, error: BaseException | None = None) -> None:
-    """Let the console say why the run ended; people are told of an error elsewhere, machines here, too."""
+def end(agent: BaseAgent, error: BaseException | None = None, begun: bool = True) -> None:
+    """Let the console say why the run ended.
+
+    Args:
+        agent: whose run it is.
+        error: what ended it; people are told of that elsewhere, machines here, too.
+        begun: whether it went on at all; one that is resumed after its end does not.
+    """
     ctx = agent.context
     facts = {
         'why': 'failed' if error else agent.stopped,
@@ -47,7 +53,7 @@ def end(agent: BaseAgent, error: BaseException | None = None) -> None:
     if error:
         facts['error'] = f'{type(error).__name__}: {error}'
     line = '' if error else closing_line(agent)
-    if line and agent.resume_lines:  # it was not begun
+    if line and not begun:
         line += f': {agent.run.run_dir} had ended already at step {ctx.steps}; a further end, as --max-steps, goes on'
     agent.console.close(line, facts)
 

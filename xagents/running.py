@@ -189,7 +189,7 @@ class Running:
         if self.stopped:  # a finished run collects nothing, and opens nothing
             if self.folder is not None and self.resumed_at is not None and not self.folder.is_finished():
                 self._end_what_was_killed()
-            reporting.end(cast('BaseAgent', self))
+            reporting.end(cast('BaseAgent', self), begun=self.resumed_at is None)
             return
         if not self._seed_said:
             self.console.say(f'Seed: {self.options.seed}')
