@@ -268,7 +268,10 @@ def measure_fuzz(folder: Path, options: argparse.Namespace, log: Callable[[str],
         with under_way(command, own) as process:
             if process.wait(options.timeout) != 0:
                 raise Failed(f'seed {seed}: {process.problem}')
-        tally.join(process.lines[-1][1])
+        found = process.lines[-1][1]
+        for name in found['problems'].keys() - tally.problems.keys():
+            log(f'seed {seed}: {found["problems"][name]["said"]}: {found["problems"][name]["example"]}')
+        tally.join(found)
         shutil.rmtree(own)
         log(f'{sum(tally.codes.values())} of {number}: {tally.codes}; {len(tally.problems)} problems')
     return {'codes': tally.codes, 'problems': tally.problems}

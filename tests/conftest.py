@@ -17,6 +17,15 @@ settings.register_profile('xagents', deadline=None)
 settings.load_profile('xagents')
 
 
+@pytest.fixture(scope='module')
+def small_agents():
+    """Let the agents of `tests.small_agents` be known: what is tested is not an update but what is around it."""
+    from tests.small_agents import registered
+
+    with registered():
+        yield
+
+
 @pytest.fixture
 def without_xla(monkeypatch):
     """Compile updates as plain graphs."""

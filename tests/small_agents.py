@@ -1,6 +1,7 @@
 """Agents whose update is a line of NumPy, so that nothing compiles, and an environment that does as it is told.
 
-`registered` makes them known as `small` and `small-replay`; the environment is `tests.small_agents:Trouble-v0`.
+The fixture `small_agents` makes them known as `small` and `small-replay`; the environment is
+`tests.small_agents:Trouble-v0`.
 """
 
 from __future__ import annotations
@@ -130,3 +131,8 @@ def make(agent_id='small', *faults, **options):
     else:
         given |= {'train_frequency': 12, 'gradient_steps': 2, 'buffer_initial_size': 24, 'buffer_max_size': 120}
     return xagents.make(agent_id, ENV, **{**given, **options})
+
+
+def on_cartpole(agent_id='small', **options):
+    """Make an agent, one of these or another on-policy one, whose environments are known to everybody."""
+    return xagents.make(agent_id, 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})

@@ -9,21 +9,10 @@ import numpy as np
 import pytest
 
 import xagents
-from tests.small_agents import registered
+from tests.small_agents import on_cartpole as make
 from xagents import checkpoints
 
-pytestmark = pytest.mark.usefixtures('without_xla')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def small_agents():
-    """What is tested is the files, and not the update."""
-    with registered():
-        yield
-
-
-def make(agent_id='small', **options):
-    return xagents.make(agent_id, 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})
+pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
 
 def variables(agent):

@@ -12,22 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xagents
-from tests.small_agents import ENV, Fault, Trouble, make, registered
+from tests.small_agents import ENV, Fault, Trouble, make
 from xagents import cli
 from xagents.compiling import Program
 from xagents.finite import NotFiniteError, check_rollout
 from xagents.runs import load, read_status, resume
 
-# a network that sees an infinity may say so
-pytestmark = pytest.mark.filterwarnings('ignore:invalid value encountered in dot')
+pytestmark = [
+    pytest.mark.usefixtures('small_agents'),
+    # a network that sees an infinity may say so
+    pytest.mark.filterwarnings('ignore:invalid value encountered in dot'),
+]
 inf, nan = math.inf, math.nan
 AGENTS = ('small', 'small-replay')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def small_agents():
-    with registered():
-        yield
 
 
 @pytest.fixture(autouse=True)

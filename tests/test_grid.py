@@ -43,7 +43,8 @@ resumed = pathlib.Path(value('--resume') or '.')
 folder = pathlib.Path(value('--run-dir') or resumed)
 seed = int(value('--seed') or (resumed / 'seed').read_text())
 if seed == 1:
-    os._exit(print('xagents train: --env: no such environment', flush=True) or 2)
+    print('xagents train: --env: no such environment', flush=True)
+    os._exit(2)
 print('words', json.dumps(words), flush=True)
 if seed == 2 and not value('--resume'):
     print('xagents train: --env: no such environment', file=sys.stderr)
@@ -438,13 +439,12 @@ def test_no_run_is_left_behind_by_an_error_of_the_parent(stand_in, monkeypatch):
         start(self, *arguments)
         started.append(psutil.Process(self._process.pid))
 
-    def broken(name, line, *more):
+    def broken(lines, name, line):
         if line == 'ready':
             raise BrokenPipeError
-        return line
 
     monkeypatch.setattr(grid_processes.Child, '__init__', kept)
-    monkeypatch.setattr(grid_processes, '_named', broken)
+    monkeypatch.setattr(grid_processes.Lines, 'take', broken)
     with pytest.raises(BrokenPipeError):
         run_all({'a': ['train', '--seed', '8', '--run-dir', 'a'], 'b': ['train', '--seed', '9', '--run-dir', 'b']}, 2)
     assert gone(started, 1)

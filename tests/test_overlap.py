@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import xagents
-from tests.small_agents import ENV, Fault, Trouble, make, registered
+from tests.small_agents import ENV, Fault, Trouble, make
 from tests.test_runs import Random
 from xagents import cli
 from xagents.finite import NotFiniteError
@@ -20,13 +20,8 @@ from xagents.options import OptionError
 from xagents.pipeline import Context, kept, stage
 from xagents.runs import resume
 
+pytestmark = pytest.mark.usefixtures('small_agents')
 AGENTS = ('small', 'small-replay')
-
-
-@pytest.fixture(scope='module', autouse=True)
-def small_agents():
-    with registered():
-        yield
 
 
 @pytest.fixture(autouse=True)

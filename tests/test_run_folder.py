@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.small_agents import ENV, Trouble, make, registered
+from tests.small_agents import ENV, Trouble, make
 from xagents import cli, run_folder, runs, saving
+from xagents.arrays import without_prefix
 from xagents.metrics_file import read_metrics
 from xagents.options import OptionError
 from xagents.pipeline import Context
@@ -25,13 +26,8 @@ from xagents.runs import load, read_config, read_status, resume
 from xagents.segments import Segments
 from xagents.whole_checkpoints import read_state
 
+pytestmark = pytest.mark.usefixtures('small_agents')
 LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4 --seed 1 --quiet'
-
-
-@pytest.fixture(scope='module', autouse=True)
-def small_agents():
-    with registered():
-        yield
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -294,11 +290,8 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
             folder.about = {}
             known = None if checkpoint is None else read_state(checkpoint)
             if known is not None:
-                own = {
-                    name.removeprefix('replay/'): a for name, a in known.arrays.items() if name.startswith('replay/')
-                }
                 third.__dict__.pop('buffer', None)
-                folder.segments.load(third.buffer, own, known.record['replay'])
+                folder.segments.load(third.buffer, without_prefix('replay', known.arrays), known.record['replay'])
                 folder.best_name, folder.saved_steps = known.record['best'], known.record['counters']['steps']
                 if folder.best_name and folder.saved_steps == ctx.steps:
                     folder._best = agent.best
@@ -666,12 +659,33 @@ def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_pat
     before = contents(copied)
     code, _, said = typed(f'train small --resume {copied} --max-steps 300')
     assert code == 2 and len(said) == 1 and str(checkpoint) in said[0], said
-    if foreign == 'agent':
-        assert 'is of small-replay, not of small' in said[0]
+    problem = 'is of small-replay, not of small' if foreign == 'agent' else 'is damaged or of another network'
+    assert f'{problem}: train anew; the best weights are whole' in said[0]
     with pytest.raises(ValueError, match=checkpoint.name) as error:
         load(copied, 'last')
     one_line(error)
     assert contents(copied) == before
+
+
+@pytest.mark.parametrize('damage', ['torn', 'missing'])
+def test_a_lost_replay_buffer_can_be_filled_anew(damage, tmp_path, typed):
+    folder = tmp_path / 'run'
+    first = make('small-replay')
+    first.fit(max_steps=90, run_dir=str(folder))
+    segment = next((folder / 'replay').glob('*.npz'))
+    segment.write_bytes(segment.read_bytes()[:100]) if damage == 'torn' else segment.unlink()
+    before = contents(folder)
+    line = f'train small-replay --resume {folder} --max-steps 180'
+    code, _, said = typed(line)
+    assert code == 2 and len(said) == 1 and f'{segment}: ' in said[0], said
+    assert said[0].endswith(f': move {folder}/replay away to go on with an empty replay buffer')
+    assert contents(folder) == before
+    shutil.move(folder / 'replay', tmp_path / 'away')
+    code, shown, said = typed(line)
+    assert (code, said) == (0, [])
+    assert f'The replay buffer is filled anew: there is no {folder}/replay' in shown
+    agent = resume(folder, quiet=True)
+    assert agent.context.steps >= 180 and len(agent.buffer) == agent.context.steps - first.context.steps
 
 
 @pytest.mark.parametrize(

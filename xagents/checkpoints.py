@@ -87,7 +87,8 @@ def write_set(
         for file in sorted(new.glob(f'{name}*')):
             target = Path(path).absolute().parent / file.name.removeprefix(f'{i}.')
             targets[file.name] = os.path.relpath(target, first.parent)
-    np.savez(new / 'state.npz', record=np.array(json.dumps(record)), **arrays)  # type: ignore[arg-type]
+    held: dict[str, Any] = {'record': np.array(json.dumps(record)), **arrays}
+    np.savez(new / 'state.npz', **held)
     targets['state.npz'] = f'{first.name}.state.npz'
     (new / MANIFEST).write_text(json.dumps(targets))
     for file in (*new.iterdir(), new):

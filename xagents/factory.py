@@ -106,8 +106,7 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     """Return the saved options that stand in for defaults: those that still exist, and that no given one overrules."""
     known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
     # networks are saved as what they are, not as where they came from
-    left_out = {'seed', *_NETWORK, *entry.models}
-    left_out |= {name for name, o in known.items() if o.without_effect}
+    left_out = {'seed', *_NETWORK, *entry.models, *entry.options.without_effect()}
     options = beside(record.get('options', {}), given, known).items()
     saved = {k: v for k, v in options if k in known and v is not None and k not in left_out}
     # what an option stands instead of is saved with its default, too

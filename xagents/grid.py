@@ -20,6 +20,7 @@ from typing import Any
 
 from xagents.command_checks import InputError, check_new
 from xagents.configuration import GROUP, LOCK, read_config_file, to_yaml
+from xagents.files import replacing
 from xagents.grid_processes import WRONG_INPUT, Ended, run_all
 from xagents.options import OptionError, flags_of, shown
 from xagents.paths import check_folder
@@ -84,8 +85,6 @@ class Group:
 
     def write(self, command: str) -> None:
         """Write what was asked for into the group's folder."""
-        from xagents.files import replacing
-
         options = {name: value for name, value in self.options.items() if name not in COMMAND}
         started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
         text = to_yaml(self.agent_id, {**options, **self.grid}, {'command': command, 'started': started})
@@ -137,7 +136,7 @@ def start(group: Group, jobs: int, command: str) -> None:
             raise OptionError(name, f'got {shown(got)}, but every run of a grid keeps that in its own folder')
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
     check_folder('run_dir', group.folder)
-    made = _make(Path(group.folder))
+    made = _make_folder(Path(group.folder))
     with _held(group.folder):
         check_new(group.folder)  # another command may have been faster
         group.write(command)
@@ -153,7 +152,7 @@ def start(group: Group, jobs: int, command: str) -> None:
     _conclude(group.folder, ended, jobs, group.options)
 
 
-def _make(folder: Path) -> list[Path]:
+def _make_folder(folder: Path) -> list[Path]:
     """Make a folder, and return those that were made, the innermost first."""
     made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)

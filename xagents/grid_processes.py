@@ -60,10 +60,10 @@ class Child(ChildProcess):
     Args:
         name: of the run.
         words: what stands after `xagents`.
-        said: where its lines go, with the child.
+        said: where its lines go, with the name.
     """
 
-    def __init__(self, name: str, words: list[str], said: queue.Queue[tuple[Child, str]]):
+    def __init__(self, name: str, words: list[str], said: queue.Queue[tuple[str, str]]):
         self.name = name
         self._said = said
         self._signals = 0
@@ -75,7 +75,7 @@ class Child(ChildProcess):
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._said.put((self, line.rstrip('\r\n')))
+            self._said.put((self.name, line.rstrip('\r\n')))
 
     def code(self) -> int | None:
         """Return its exit code, None while it runs; all its lines are there then."""
@@ -93,6 +93,53 @@ class Child(ChildProcess):
                 self._process.send_signal(ended.signal)
 
 
+class Lines:
+    """What runs say, printed under their names.
+
+    Held back until a run says more than the one line that refuses its input, which whoever called says.
+
+    Args:
+        width: of the longest name.
+        as_json: whether lines are JSON objects, into which the name goes.
+    """
+
+    def __init__(self, width: int, as_json: bool):
+        self.last: dict[str, str] = {}
+        self._width, self._as_json = width, as_json
+        self._held: list[str] | None = []
+
+    def take(self, name: str, line: str) -> None:
+        """Print what a run has said."""
+        further = name in self.last
+        self.last[name] = line if line.strip() else self.last.get(name, '')
+        self.say(name, line)
+        if further:
+            self.release()
+
+    def say(self, name: str, line: str) -> None:
+        """Print a line about a run."""
+        named = self._named(name, line)
+        if self._held is None:
+            print(named, flush=True)
+        else:
+            self._held.append(named)
+
+    def release(self) -> None:
+        """Print what was held back, and hold nothing back any more."""
+        for line in self._held or ():
+            print(line, flush=True)
+        self._held = None
+
+    def _named(self, name: str, line: str) -> str:
+        if not self._as_json:
+            return f'{name:<{self._width}}  {line}'
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        return json.dumps({'run': name, **(record if isinstance(record, dict) else {'line': line})})
+
+
 def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False, as_json: bool = False) -> Ended:
     """Run commands, some at a time, and print their lines under their names.
 
@@ -104,33 +151,10 @@ def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False
         quiet: whether nothing is said but what they say.
         as_json: whether their lines are JSON objects, into which the name goes.
     """
-    ended = Ended(left=list(commands))
-    width = max(map(len, commands))
+    lines = Lines(max(map(len, commands)), as_json)
+    ended = Ended(last=lines.last, left=list(commands))
     running: list[Child] = []
-    said: queue.Queue[tuple[Child, str]] = queue.Queue()
-
-    # held back until a run says more than the one line that refuses its input, which whoever called says
-    held: list[str] | None = []
-
-    def show(child: Child, line: str) -> None:
-        nonlocal held
-        begun = child.name in ended.last
-        ended.last[child.name] = line if line.strip() else ended.last.get(child.name, '')
-        say(_named(child.name, line, as_json, width))
-        if begun:
-            release()
-
-    def say(line: str) -> None:
-        if held is None:
-            print(line, flush=True)
-        else:
-            held.append(line)
-
-    def release() -> None:
-        nonlocal held
-        for line in held or ():
-            print(line, flush=True)
-        held = None
+    said: queue.Queue[tuple[str, str]] = queue.Queue()
 
     with _signals(ended, running):
         try:
@@ -138,25 +162,25 @@ def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False
                 while ended.left and len(running) < at_once and _may_begin(ended):
                     name = ended.left.pop(0)
                     if not (quiet or as_json):
-                        say(_named(name, shlex.join(['xagents', *commands[name]]), False, width))
+                        lines.say(name, shlex.join(['xagents', *commands[name]]))
                     running.append(Child(name, commands[name], said))
                     running[-1].pass_on(ended)  # one that came while it was made
                 with contextlib.suppress(queue.Empty):
-                    show(*said.get(timeout=0.1))
+                    lines.take(*said.get(timeout=0.1))
                 for child in [child for child in running if child.code() is not None]:
                     while not said.empty():
-                        show(*said.get())
+                        lines.take(*said.get())
                     running.remove(child)
                     ended.codes[child.name] = child.code() or 0
                     if ended.codes[child.name] != WRONG_INPUT:
-                        release()
+                        lines.release()
         finally:
             for child in running:
                 child.dismiss()
             for child in running:
                 child.end()
     if ended.signal is not None:
-        release()
+        lines.release()
     return ended
 
 
@@ -184,13 +208,3 @@ def _signals(ended: Ended, running: list[Child]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _named(name: str, line: str, as_json: bool, width: int) -> str:
-    if not as_json:
-        return f'{name:<{width}}  {line}'
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    return json.dumps({'run': name, **(record if isinstance(record, dict) else {'line': line})})

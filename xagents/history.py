@@ -17,7 +17,7 @@ import numpy as np
 
 from xagents.options import OptionError
 from xagents.paths import check_parent
-from xagents.tailed import TailedWriter, read_both, write_parquet
+from xagents.tailed import TailedWriter, check_goes_on, read_both, write_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,12 +71,8 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False, optio
         raise OptionError(option, f'got {path}, admits a path that ends in .parquet')
     if not path.is_dir():  # 1.0's history was a folder
         check_parent(option, path)
-    if resume and path.exists():
-        try:
-            _check_columns(_read_table(path)[0], path)
-        except ValueError as error:
-            problem = f'got {path}, which cannot be continued: {error}; without that file the run goes on, and its'
-            raise OptionError(option, f'{problem} rows are lost') from error
+    if resume:
+        check_goes_on(option, path, lambda path: _check_columns(_read_table(path)[0], path))
     return path
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xagents.options import OptionError
 from xagents.tailed import TailedWriter, read_both
 
 if TYPE_CHECKING:
@@ -207,20 +206,6 @@ def read_metrics(path: str | os.PathLike[str]) -> pd.DataFrame:
     older = frame.reindex(columns=[STEPS, *names])
     # pandas makes no promise for the types of an empty frame's columns, and half of the time one of the two is
     return pd.concat([older, newer], ignore_index=True) if len(older) and rows else older if len(older) else newer
-
-
-def check_metrics_file(path: str | os.PathLike[str]) -> None:
-    """Check that the metrics of a run can be continued, where there are any.
-
-    Raises:
-        OptionError: in one line that says what to do.
-    """
-    try:
-        if Path(path).exists():
-            read_metrics(path)
-    except ValueError as error:
-        problem = f'got {path}, which cannot be continued: {error}; without that file the run goes on, and its'
-        raise OptionError('resume', f'{problem} rows are lost') from error
 
 
 def _valid_rows(tail: bytes, key: int, n_rows: int, names: list[str]) -> Iterator[tuple[int, np.ndarray]]:

@@ -297,7 +297,7 @@ class Options:
         return options
 
     @classmethod
-    def ineffective(cls) -> set[str]:
+    def without_effect(cls) -> set[str]:
         """Return the names of options that are accepted because others of the family have them."""
         return {name for name, option in describe(cls).items() if option.without_effect}
 

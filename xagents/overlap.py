@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xagents.arrays import prefixed, without_prefix
 from xagents.classic import Classic
 from xagents.options import OptionError
 from xagents.pipeline import Context, EndedEpisode, Stage, Stream, stage
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 # of a context, what collecting gives to learning, besides counters and the batch
 _COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
-# of the arrays of what is in flight
-KINDS = ('batch/', 'own/')
 
 
 class Ahead:
@@ -125,8 +124,8 @@ class InFlight:
         ctx = self.context
         own = {**self.own, **_own(ctx)}
         plain = {name: value for name, value in own.items() if _is_plain(value)}
-        held = {f'batch/{name}': value for name, value in ctx.batch.items()}
-        held |= {f'own/{name}': value for name, value in own.items() if name not in plain}
+        held = prefixed('batch', ctx.batch)
+        held |= prefixed('own', {name: value for name, value in own.items() if name not in plain})
         arrays = {name: np.asarray(value) for name, value in held.items()}
         for name, array in arrays.items():
             if array.dtype == object:
@@ -138,12 +137,12 @@ class InFlight:
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], context: type[Context]) -> InFlight:
         """Undo `state`."""
-        held = {kind: {n.removeprefix(kind): a for n, a in arrays.items() if n.startswith(kind)} for kind in KINDS}
-        ctx = context(batch=held['batch/'], episodes=[EndedEpisode(**episode) for episode in record['episodes']])
+        episodes = [EndedEpisode(**episode) for episode in record['episodes']]
+        ctx = context(batch=without_prefix('batch', arrays), episodes=episodes)
         for name in _COLLECTED:
             setattr(ctx, name, record[name])
         ctx.kept_names = frozenset(record['kept_names'])
-        return cls(dict(record['changed']), ctx, {**record['own'], **held['own/']})
+        return cls(dict(record['changed']), ctx, {**record['own'], **without_prefix('own', arrays)})
 
 
 class Overlap:

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from xagents import __version__
+from xagents.arrays import prefixed
 from xagents.configuration import CONFIG, LOCK, to_yaml
 from xagents.files import replacing, sync
 from xagents.segments import Segments
@@ -30,9 +31,9 @@ from xagents.whole_checkpoints import (
     BEST,
     NEWEST,
     STAYING,
-    needs,
     newest_whole,
     read_record,
+    record_if_sound,
     remove,
     steps_of,
     write_state,
@@ -135,9 +136,11 @@ class RunFolder:
 
     def is_finished(self) -> bool:
         """Return whether the run's status says that it is finished; a kill at its very end leaves that unsaid."""
+        from xagents.runs import read_status
+
         try:
-            return json.loads((self.path / STATUS).read_text())['state'] == 'finished'
-        except (OSError, ValueError, KeyError, TypeError):  # missing or torn
+            return read_status(self.path)['state'] == 'finished'
+        except ValueError:
             return False
 
     def let_go(self) -> None:
@@ -181,7 +184,7 @@ class RunFolder:
             buffer = getattr(agent, 'buffer', None)
             if buffer is not None:
                 arrays, state.record['replay'] = self.segments.save(buffer)
-                state.arrays |= {f'replay/{name}': array for name, array in arrays.items()}
+                state.arrays |= prefixed('replay', arrays)
             self.save_best()
             state.record['best'] = self.best_name
             name = self._write(STAYING if self._stays(ctx) else NEWEST, state)
@@ -242,7 +245,7 @@ class RunFolder:
         later = {name for name in staying if steps_of(name) > self.saved_steps}
         staying = [name for name in staying if name not in later]
         needed = self._linked() | later | set(staying[-(keep or len(staying)) :])
-        self._records |= {name: needs(folder / name) for name in needed - self._records.keys()}
+        self._records |= {name: record_if_sound(folder / name) for name in needed - self._records.keys()}
         self._records = {name: self._records[name] for name in needed}
         records = [*self._records.values()]
         needed |= {record.get('best', '') for record in records}  # what is resumed from one needs its best, too

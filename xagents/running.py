@@ -163,7 +163,8 @@ class Running:
         made = (EnvironmentOptions, NetworkOptions) if self.creation else ()
         defaults = {name: o.default for group in made for name, o in describe(group).items()}
         agent = cast('BaseAgent', self)
-        own = {name: value for name, value in agent.options_record().items() if name not in agent.options.ineffective()}
+        without_effect = agent.options.without_effect()
+        own = {name: value for name, value in agent.options_record().items() if name not in without_effect}
         return {**defaults, **known, **own, **length, **run}
 
     def notices(self) -> list[str]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xagents.arrays import without_prefix
 from xagents.configuration import CONFIG, GROUP, read_config_file
 from xagents.options import OptionError, canonical, describe, flags_of
 from xagents.registry import Entry, find_agent
@@ -20,7 +21,10 @@ from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 from xagents.supply import beside
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from xagents.base import BaseAgent
+    from xagents.segments import Segments
     from xagents.state import State
 
 
@@ -146,7 +150,7 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
     # what was said on an earlier line is no reason to be quiet for ever
-    fixed |= {'quiet', *entry.options.ineffective()}
+    fixed |= {'quiet', *entry.options.without_effect()}
     kept = {n: v for n, v in beside(saved, given, known).items() if n not in fixed}
     if 'threads' in kept:
         from xagents.compiling import set_threads
@@ -182,8 +186,7 @@ def _restore(
     if 'lr' in given:
         agent.context.plateau_factor = 1.0
     if record.get('replay'):
-        own = {name.removeprefix('replay/'): array for name, array in arrays.items() if name.startswith('replay/')}
-        agent.folder.segments.load(agent.buffer, own, record['replay'])
+        _restore_buffer(agent, agent.folder.segments, without_prefix('replay', arrays), record['replay'])
     if not where_it_stood and record['environments'] is not None:
         agent.resume_lines.append('New episodes begin: the environments are others than those that were saved')
     elif record['uncopied']:
@@ -195,6 +198,18 @@ def _restore(
         agent.resume_lines.append(f'The best weights are lost, so that the next mean is the best one: {error}')
         agent.context.best_reward, best = math.nan, ''
     agent.folder.resume(best, agent.best)
+
+
+def _restore_buffer(
+    agent: BaseAgent, segments: Segments, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
+) -> None:
+    if record['segments'] and not segments.folder.exists():
+        agent.resume_lines.append(f'The replay buffer is filled anew: there is no {segments.folder}')
+        return
+    try:
+        segments.load(agent.buffer, arrays, record)
+    except ValueError as error:
+        raise ValueError(f'{error}: move {segments.folder} away to go on with an empty replay buffer') from error
 
 
 def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> State:
@@ -214,7 +229,7 @@ def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path
 
 def _check_agent(entry: Entry, path: Path, state: State) -> None:
     if state.record['agent'] != entry.id:
-        raise ValueError(f'{path} is of {state.record["agent"]}, not of {entry.id}')
+        raise ValueError(f'{path} is of {state.record["agent"]}, not of {entry.id}: {_advice(path)}')
 
 
 @contextlib.contextmanager
@@ -223,7 +238,13 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError) as error:
-        raise ValueError(f'{path} is damaged or of another network') from error
+        raise ValueError(f'{path} is damaged or of another network: {_advice(path)}') from error
+
+
+def _advice(checkpoint: Path) -> str:
+    from xagents.whole_checkpoints import advice
+
+    return advice(checkpoint)
 
 
 def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:

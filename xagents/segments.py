@@ -147,10 +147,10 @@ class Segments:
                     length = segment.stop - segment.first
                     return {name: _decompress(arrays[name], length, ring.arrays[name]) for name in arrays.files}
         except FileNotFoundError as error:
-            raise ValueError(f'{path}: there is no such file, and the saved replay buffer needs it') from error
+            raise ValueError(f'{path}: the saved replay buffer needs it, and there is no such file') from error
         except Exception as error:  # of zipfile, NumPy or Arrow, by where a file is torn
             reason = ' '.join(str(error).split()) or type(error).__name__
-            raise ValueError(f'{path}: not readable ({reason}), and the saved replay buffer needs it') from error
+            raise ValueError(f'{path}: the saved replay buffer needs it, and it is not readable ({reason})') from error
         raise ValueError(f'{path}: not the file that the replay buffer was saved to')
 
     def _make_ring(self, buffer: Buffer, record: Mapping[str, Any]) -> Ring:

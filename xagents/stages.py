@@ -71,9 +71,10 @@ def check_run(agent: BaseAgent) -> None:
         going_on = agent.context.iteration > 0 or agent.resumed_at is not None
         check_history_path(run.history_path, going_on, 'history_checkpoint' if run.history_checkpoint else 'resume')
     if run.metrics_path and agent.resumed_at is not None:
-        from xagents.metrics_file import check_metrics_file
+        from xagents.metrics_file import read_metrics
+        from xagents.tailed import check_goes_on
 
-        check_metrics_file(run.metrics_path)
+        check_goes_on('resume', run.metrics_path, read_metrics)
     check_video(agent)
     if run.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from xagents import checkpoints
+from xagents.arrays import prefixed, without_prefix
 from xagents.overlap import InFlight, Overlap
 from xagents.pipeline import Context
 from xagents.registry import id_of
@@ -101,12 +102,12 @@ class Stateful:
         state.record |= {'restarted': collector.restarted, 'environments': None, 'in_flight': None}
         if flight is not None:
             arrays, state.record['in_flight'] = flight.state()
-            state.arrays |= _prefixed('in_flight', arrays)
+            state.arrays |= prefixed('in_flight', arrays)
         snapshot = None if broken or collector.observations is None else self.envs.snapshot()
         state.record['uncopied'] = 'collecting had failed' if broken else self.envs.uncopied
         if snapshot is not None:
             state.record['environments'] = snapshot.record
-            state.arrays |= _prefixed('environments', snapshot.arrays)
+            state.arrays |= prefixed('environments', snapshot.arrays)
             state.arrays['observations'] = np.array(collector.observations)
         return state
 
@@ -127,12 +128,12 @@ class Stateful:
         record, arrays = state.record, state.arrays
         self.restarted, self.observations, self.in_flight = record['restarted'], None, None
         if record['in_flight'] is not None:
-            batch = _without_prefix('in_flight', arrays)
+            batch = without_prefix('in_flight', arrays)
             self.in_flight = InFlight.load(batch, record['in_flight'], Context)
         if record['environments'] is None or not environments:
             return False
         try:
-            self.envs.restore(Snapshot(_without_prefix('environments', arrays), record['environments']))
+            self.envs.restore(Snapshot(without_prefix('environments', arrays), record['environments']))
         except ValueError:  # other environments than those that were saved, or more of them
             return False
         self.observations = np.array(arrays['observations'])
@@ -213,11 +214,11 @@ class Stateful:
 
     def _parts_arrays(self) -> dict[str, np.ndarray]:
         parts = self.parts().items()
-        return {k: np.array(v) for name, part in parts for k, v in _prefixed(name, part.state()).items()}
+        return {k: np.array(v) for name, part in parts for k, v in prefixed(name, part.state()).items()}
 
     def _load_parts(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, part in self.parts().items():
-            saved = _without_prefix(name, arrays)
+            saved = without_prefix(name, arrays)
             if saved:
                 part.load(saved)
 
@@ -236,14 +237,6 @@ class Stateful:
     def _variables(model: keras.Model) -> list[Any]:
         # what Keras calls variables has the random seeds of layers, too
         return [*model.variables, *(model.optimizer.variables if getattr(model, 'optimizer', None) else ())]
-
-
-def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f'{prefix}/{name}': array for name, array in arrays.items()}
-
-
-def _without_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {n.removeprefix(f'{prefix}/'): array for n, array in arrays.items() if n.startswith(f'{prefix}/')}
 
 
 def _plain(state: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xagents.files import replacing
 from xagents.options import flags_of, shown
 from xagents.paths import check_folder
 from xagents.study_pictures import PICTURES, PIXELS_PER_INCH, CannotDrawError, names_in, objective_name
@@ -132,15 +133,11 @@ def _column(values: list[Any]) -> Any:
 
 
 def _write_trials(path: Path, trials: Sequence[FrozenTrial]) -> None:
-    from xagents.files import replacing
-
     with replacing(path) as temporary:
         trials_frame(trials).to_parquet(temporary, index=False)
 
 
 def _write_best(path: Path, study: optuna.Study, options: Mapping[str, Any] | None, command: str) -> None:
-    from xagents.files import replacing
-
     if options is None:
         raise CannotDrawError('no trial is complete')
     text = _best_text(study, options, command)
@@ -185,7 +182,5 @@ def _quietly() -> Iterator[None]:
 
 
 def _write_picture(path: Path, figure: Figure) -> None:
-    from xagents.files import replacing
-
     with replacing(path) as temporary:
         figure.savefig(temporary, format='png', dpi=PIXELS_PER_INCH)

@@ -22,7 +22,7 @@ import errno
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from xagents.files import replacing
+from xagents.options import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -198,6 +199,26 @@ def write_parquet(columns: Mapping[str, np.ndarray], path: Path, metadata: Mappi
     with replacing(path) as temporary:
         # Numbers that hardly repeat: dictionaries of them would cost four times the time and much memory for nothing.
         pq.write_table(table, temporary, compression='zstd', use_dictionary=False)
+
+
+def check_goes_on(option: str, path: str | os.PathLike[str], read: Callable[[Path], object]) -> None:
+    """Check that a file of an earlier run can be continued, where there is one.
+
+    Args:
+        option: what was given, for the message.
+        path: the parquet file.
+        read: raises ValueError where it cannot be read.
+
+    Raises:
+        OptionError: in one line that says what to do.
+    """
+    path = Path(path)
+    try:
+        if path.exists():
+            read(path)
+    except ValueError as error:
+        problem = f'got {path}, which cannot be continued: {error}; without that file the run goes on, and its'
+        raise OptionError(option, f'{problem} rows are lost') from error
 
 
 def read_both(path: Path, noun: str) -> tuple[pa.Table, bytes, int]:

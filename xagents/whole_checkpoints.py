@@ -27,13 +27,14 @@ def write_state(folder: Path, state: State) -> None:
     """Write a state as a folder that is there whole or not at all."""
     new = folder.with_name(f'.{folder.name}.new')
     shutil.rmtree(new, ignore_errors=True)
-    weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
     for name, array in state.arrays.items():
         if array.dtype.hasobject:
             raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got one of objects')
+    weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
+    arrays: dict[str, Any] = {**weights, **state.arrays}
     try:
         new.mkdir()
-        np.savez(new / ARRAYS, **weights, **state.arrays)  # type: ignore[arg-type]
+        np.savez(new / ARRAYS, **arrays)
         (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
         for path in (new / ARRAYS, new / RECORD, new):
             sync(path)
@@ -92,8 +93,8 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def needs(folder: Path) -> dict[str, Any]:
-    """Return the record of a checkpoint, which names what it needs; one that is damaged needs nothing."""
+def record_if_sound(folder: Path) -> dict[str, Any]:
+    """Return the record of a checkpoint; an empty one where it is missing, torn or foreign."""
     try:
         return _record(folder)
     except UNREADABLE:
@@ -101,20 +102,23 @@ def needs(folder: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    checkpoints, name = path.parent.parent, path.parent.resolve().name
+    return ' '.join(f'{path} is damaged or not a checkpoint ({error}): {advice(path.parent)}'.split())
+
+
+def advice(checkpoint: Path) -> str:
+    """Return what to do about a checkpoint that is of no use."""
+    checkpoints, name = checkpoint.parent, checkpoint.resolve().name
     others = [p.name for p in _whole(checkpoints) if p.name != name and _looks_sound(p)]
     if name.startswith(BEST):
-        hint = f'use another one (--checkpoint {others[-1]})' if others else 'train anew'
-    elif others:
-        hint = f'let checkpoints/last be a link to another one ({", ".join(others)})'
-    else:
-        hint = 'train anew; the best weights are whole' if _looks_sound(checkpoints / 'best') else 'train anew'
-    return ' '.join(f'{path} is damaged or not a checkpoint ({error}): {hint}'.split())
+        return f'use another one (--checkpoint {others[-1]})' if others else 'train anew'
+    if others:
+        return f'let checkpoints/last be a link to another one ({", ".join(others)})'
+    return 'train anew; the best weights are whole' if _looks_sound(checkpoints / 'best') else 'train anew'
 
 
 def _looks_sound(checkpoint: Path) -> bool:
     """Return whether what a checkpoint's files say of themselves can be read; the arrays are not."""
-    return bool(needs(checkpoint)) and zipfile.is_zipfile(checkpoint / ARRAYS)
+    return bool(record_if_sound(checkpoint)) and zipfile.is_zipfile(checkpoint / ARRAYS)
 
 
 def newest_whole(checkpoints: Path) -> Path | None:
