@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.found_runs import Found, find_runs
-from xagents.groups import setting, summarise, varying
+from xagents.groups import Summary, setting, summarise, varying
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +58,8 @@ def runs_page(folders: Sequence[str | os.PathLike[str]], as_json: bool = False, 
 
     Args:
         folders: Where to look, a few levels deep.
-        as_json: One JSON object a run and line, instead of a table; what is not known is null.
+        as_json: One JSON object a line, instead of a table: each run and, after those of a group, its statistics, whose
+            `run` is null, as whatever is not known.
         width: Columns, instead of the console's. Where that is too narrow, the least important columns are left out,
             and a line says so; what is not shown on a console has all of them.
 
@@ -68,7 +69,7 @@ def runs_page(folders: Sequence[str | os.PathLike[str]], as_json: bool = False, 
     """
     found = [(one, [read_run(run) for run in one.runs]) for one in find_runs(folders)]
     if as_json:
-        return '\n'.join(json.dumps(_record(run, one)) for one, runs in found for run in runs)
+        return '\n'.join(json.dumps(record) for one, runs in found for record in _records(one, runs))
     return _page(found, width)
 
 
@@ -82,6 +83,14 @@ def read_run(folder: Path) -> Run:
         return Run(folder, config, read_status(folder))
     except (OSError, ValueError) as error:
         return Run(folder, config, {}, _one_line(error))
+
+
+def _records(found: Found, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    yield from (_record(run, found) for run in runs)
+    if found.is_group:
+        for label, column, summary in _statistics(runs):
+            head = {'run': None, 'group': str(found.folder), 'setting': label, 'reward': column}
+            yield {**head, **{name: _finite(value) for name, value in summary._asdict().items()}}
 
 
 def _record(run: Run, found: Found) -> dict[str, Any]:
@@ -112,7 +121,7 @@ def _page(found: Sequence[tuple[Found, Sequence[Run]]], width: int | None) -> st
             rows.append(_cells(run, f'  {run.folder.name}' if one.is_group else str(run.folder)))
             rows += [f'    {_reason(run)}'] if len(_reason(run)) > LONG_REASON else []
         if one.is_group:
-            rows += [*(f'  {line}' for line in _statistics(runs)), '']
+            rows += [*(f'  {_statistics_line(*one)}' for one in _statistics(runs)), '']
     cells = [HEADERS, *(row for row in rows if not isinstance(row, str))]
     console = Console(highlight=False)
     widths = {name: max(len(row[name]) for row in cells) for name in HEADERS}
@@ -179,8 +188,8 @@ def _reason(run: Run) -> str:
     return '' if why == run.status.get('state') else why
 
 
-def _statistics(runs: Sequence[Run]) -> Iterator[str]:
-    """A line for each reward of each setting: mean, interquartile mean and interval."""
+def _statistics(runs: Sequence[Run]) -> Iterator[tuple[str, str, Summary]]:
+    """Of each reward of each setting: the setting's label, the reward's column, and the statistics."""
     readable = [run for run in runs if run.config]
     names = varying([run.config for run in readable]) if readable else []
     settings: dict[str, list[Run]] = {}
@@ -189,12 +198,15 @@ def _statistics(runs: Sequence[Run]) -> Iterator[str]:
     for label, members in settings.items():
         for column in ('best_reward', 'mean_reward'):
             scores = [score for run in members if (score := _finite(run.status.get(column))) is not None]
-            start = f'{label}: ' if label else ''
             if scores:
-                n, mean, iqm, low, high = summarise(scores)
-                interval = f' [{low:.2f}, {high:.2f}]' if n > 1 else ''
-                plural = 's' if n > 1 else ''
-                yield f'{start}{HEADERS[column].lower()}: mean {mean:.2f}, IQM {iqm:.2f}{interval}, {n} run{plural}'
+                yield label, column, summarise(scores)
+
+
+def _statistics_line(label: str, column: str, summary: Summary) -> str:
+    n, mean, iqm, low, high = summary
+    start = f'{label}: ' if label else ''
+    interval = f' [{low:.2f}, {high:.2f}]' if n > 1 else ''
+    return f'{start}{HEADERS[column].lower()}: mean {mean:.2f}, IQM {iqm:.2f}{interval}, {n} run{"s" if n > 1 else ""}'
 
 
 def _asked(group: Path) -> int:
