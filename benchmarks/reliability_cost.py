@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
 from benchmarks.harness import Failed, launch
+from benchmarks.parts import Log
 from benchmarks.reliability_runs import XAGENTS, running
 from benchmarks.reliability_worker import COSTS
 
@@ -26,8 +27,6 @@ SECONDS = 60.0
 STEPS = 10_000_000
 # of the steps, what is warm-up
 WARM_UP = 0.2
-
-Log = Callable[[str], None]
 
 
 # ---------------------------------------------------------------------------------------------------------------- time

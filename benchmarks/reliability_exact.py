@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.comparing import differences, row_differences
 from benchmarks.harness import Failed
+from benchmarks.parts import Log
 from benchmarks.reliability_runs import SETTINGS, resume, stopped_at, to_end, train
 
 # N: five seconds of training or more on two quiet cores, of which a Ctrl-C hits any
@@ -20,7 +20,7 @@ INTERRUPTIONS = 3
 WAYS = {'stop': 'stop at N', 'ctrl-c': f'{INTERRUPTIONS} x Ctrl-C', 'kill': '`kill -9`'}
 
 
-def measure_exact(folder: Path, options: argparse.Namespace, log: Callable[[str], None]) -> dict[str, Any]:
+def measure_exact(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Compare, for each agent, and with overlap where there is one.
 
     Returns:
@@ -41,9 +41,7 @@ def measure_exact(folder: Path, options: argparse.Namespace, log: Callable[[str]
     return {'cases': found}
 
 
-def compare(
-    agent_id: str, overlap: bool, steps: int, folder: Path, seed: int, log: Callable[[str], None]
-) -> dict[str, Any]:
+def compare(agent_id: str, overlap: bool, steps: int, folder: Path, seed: int, log: Log) -> dict[str, Any]:
     """Make the whole run and those that were broken off, and compare their folders.
 
     Raises:

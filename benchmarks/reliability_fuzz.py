@@ -15,12 +15,13 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Failed
+from benchmarks.parts import Log
 from benchmarks.reliability_lines import Line, examples
 from benchmarks.reliability_runs import XAGENTS, resume, to_end
 from benchmarks.reliability_runs import running as under_way
@@ -246,7 +247,7 @@ def furnish(folder: Path, trained: bool = True) -> None:
     (folder / 'text.txt').write_text('no network, no run\n')
 
 
-def measure_fuzz(folder: Path, options: argparse.Namespace, log: Callable[[str], None]) -> dict[str, Any]:
+def measure_fuzz(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Try random lines out, some hundreds in a process.
 
     Returns:

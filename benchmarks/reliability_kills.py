@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Failed
+from benchmarks.parts import Log
 from benchmarks.reliability_runs import SETTINGS, Run, resume, running, train
 
 # when a kill comes: while the process starts, when its first checkpoint (a later one) is being written, right after
@@ -63,7 +64,7 @@ class Kill:
         return max(self.seconds - save_seconds - self.silence, 0.0) if self.lost else 0.0
 
 
-def measure_kills(folder: Path, options: argparse.Namespace, log: Callable[[str], None]) -> dict[str, Any]:
+def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Kill as often as asked, in turn over the agents.
 
     Returns:
@@ -115,7 +116,7 @@ class Raid:
         folder: Path,
         save_seconds: float,
         generator: random.Random,
-        log: Callable[[str], None],
+        log: Log,
     ):
         self.agent_id, self.folder, self.save_seconds = agent_id, folder, save_seconds
         self.generator, self.log = generator, log

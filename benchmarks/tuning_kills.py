@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import random
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.harness import Failed
+from benchmarks.parts import Log
 from benchmarks.tuning_runs import Command, ending, load_study, processes_in, seconds_beside, start, tune
 
 if TYPE_CHECKING:
@@ -61,16 +63,16 @@ class Call:
         self.said = int(closing[1]) if closing else None
 
 
-def measure_kills(folder: Path, repeats: int, quick: bool, log: Callable[[str], None]) -> dict[str, Any]:
+def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Kill with every kind of storage, and count.
 
     Returns:
         The trials of a call, and for each storage what `account` found.
     """
-    trials = 3 if quick else 10
-    kills = {'worker': 2, 'parent': 1} if quick else KILLS
+    trials = 3 if options.quick else 10
+    kills = {'worker': 2, 'parent': 1} if options.quick else KILLS
     found = {}
-    for name, url in list(STORAGES.items())[: 1 if quick else None]:
+    for name, url in list(STORAGES.items())[: 1 if options.quick else None]:
         place = folder / name
         place.mkdir()
         found[name] = kill_in(place, url, trials, kills, log)
@@ -78,7 +80,7 @@ def measure_kills(folder: Path, repeats: int, quick: bool, log: Callable[[str], 
     return {'trials': trials, 'storages': found}
 
 
-def kill_in(folder: Path, url: str, trials: int, kills: dict[str, int], log: Callable[[str], None]) -> dict[str, Any]:
+def kill_in(folder: Path, url: str, trials: int, kills: dict[str, int], log: Log) -> dict[str, Any]:
     """Run the same command until all kills are done and a call has ended by itself; returns what is left."""
     undisturbed = folder / 'undisturbed'
     undisturbed.mkdir()
@@ -127,7 +129,7 @@ class Raid:
     due: list[tuple[float, str]]
     apart: float
     generator: random.Random
-    log: Callable[[str], None]
+    log: Log
     killed: int = 0
     running: list[Command] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from benchmarks import tables
 from benchmarks.harness import Failed
 from benchmarks.learning import Training, train_all
 from benchmarks.learning_cases import LearningCase
+from benchmarks.parts import Log
 from benchmarks.tuning_runs import load_study, seconds_beside, tune
 
 STUDIES = (1, 2, 3)
@@ -20,22 +21,22 @@ FRESH = (101, 102, 103)
 EPISODES = 100
 
 
-def measure_search(folder: Path, repeats: int, quick: bool, log: Callable[[str], None]) -> dict[str, Any]:
+def measure_search(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Search three times, then train the best found and the defaults anew.
 
     Raises:
         Failed: when a search or a training failed.
     """
-    trials, steps = (3, 2_000) if quick else (40, 20_000)
+    trials, steps = (3, 2_000) if options.quick else (40, 20_000)
     studies = []
-    for seed in STUDIES[: 1 if quick else None]:
+    for seed in STUDIES[: 1 if options.quick else None]:
         url = f'sqlite:///{folder}/search-{seed}.db'
         seconds = seconds_beside([search(trials, steps, seed, url)], folder)
         found, options = best_of(str(seed), url)
         studies.append({'seed': seed, 'seconds': seconds, 'options': options, **found})
         log(f'study {seed}: {found["value"]:.1f} in trial {found["number"]} after {seconds / 60:.1f} minutes')
     cases = {'default': {}, **{str(study['seed']): study['options'] for study in studies}}
-    means = train_anew(cases, steps, quick, log)
+    means = train_anew(cases, steps, options.quick, log)
     for study in studies:
         study['means'] = means[str(study['seed'])]
     return {'trials': trials, 'steps': steps, 'default': means['default'], 'studies': studies}
@@ -59,9 +60,7 @@ def best_of(name: str, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {'number': trial.number, 'value': trial.value, 'counts': counts}, options
 
 
-def train_anew(
-    cases: dict[str, dict[str, Any]], steps: int, quick: bool, log: Callable[[str], None]
-) -> dict[str, list[float]]:
+def train_anew(cases: dict[str, dict[str, Any]], steps: int, quick: bool, log: Log) -> dict[str, list[float]]:
     """The mean of greedy episodes after a training with each fresh seed, by case."""
     waiting = [
         Training(LearningCase(name, 'ppo', 'CartPole-v1', steps, options), seed, 5 if quick else EPISODES)

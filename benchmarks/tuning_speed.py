@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
+from benchmarks.parts import Log
 from benchmarks.tuning_runs import XAGENTS, load_study, seconds_beside, seconds_in_turn, tune
 from benchmarks.workers.first_step import FILE
 
@@ -23,23 +25,22 @@ WRAPPER = 'benchmarks.workers.first_step:FirstStep'
 AGENTS = {'ppo': 'CartPole-v1', 'dqn': 'CartPole-v1', 'td3': 'Pendulum-v1'}
 
 Pair = tuple[float, float]
-Log = Callable[[str], None]
 
 
 # ------------------------------------------------------------------------------------------------------------- workers
 
 
-def measure_jobs(folder: Path, repeats: int, quick: bool, log: Log) -> dict[str, Any]:
+def measure_jobs(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Seconds of the same trials with one worker and with two, and of what the machine does beside each other.
 
     Returns:
         For each row pairs of seconds, one a repeat: first one at a time, then two.
     """
-    trials, lengths = (4, (2_000,)) if quick else (16, LENGTHS)
+    trials, lengths = (4, (2_000,)) if options.quick else (16, LENGTHS)
     work = trials * lengths[0] // 2
     pairs: dict[str, list[Pair]] = {name: [] for name in ('spin', 'train', *map(str, lengths))}
-    for repeat in range(1 if quick else repeats):
-        for name, commands in independent(work, 3_000_000 if quick else 30_000_000).items():
+    for repeat in range(1 if options.quick else options.repeats):
+        for name, commands in independent(work, 3_000_000 if options.quick else 30_000_000).items():
             pairs[name].append((seconds_in_turn(commands, folder), seconds_beside(commands, folder)))
             log(f'{name} {repeat + 1}: {said(pairs[name][-1])}')
         for steps in lengths:
@@ -94,11 +95,11 @@ def render_jobs(result: dict[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------------------- first steps
 
 
-def measure_overhead(folder: Path, repeats: int, quick: bool, log: Log) -> dict[str, Any]:
+def measure_overhead(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Seconds from the start of each trial to its first environment step, by agent, in one worker."""
-    trials = 3 if quick else 8
+    trials = 3 if options.quick else 8
     seconds = {}
-    for agent, env in list(AGENTS.items())[: 1 if quick else None]:
+    for agent, env in list(AGENTS.items())[: 1 if options.quick else None]:
         steps, url = folder / f'{agent}.steps', f'sqlite:///{folder}/{agent}.db'
         command = [*XAGENTS, 'tune', agent, '--env', env, '--n-envs', '8', '--study', agent, '--storage', url]
         command += ['--n-trials', str(trials), '--trial-steps', '2000', '--lr', '1e-4', '1e-2', '--pruner', 'none']

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
+    parts,
     reliability,
     reliability_cost,
     reliability_exact,
@@ -389,7 +390,7 @@ def test_tables_show_what_was_found():
     text = reliability_cost.render_memory({'steps': 10_000_000, 'samples': samples, 'seconds': 90.0})
     assert '| 5 000 000 | 450 |' in text and '+10.00 MB a million steps (81 samples, from 420 to 500 MB)' in text
     row = {'beside': [100.0, 200.0], 'overlap': [150.0, 320.0], 'parts': [{'learn': 0.5}, {'learn': 0.7}]}
-    text = reliability_overlap.render_overlap({'pairs': {'cartpole': row, 'pong': {**row, 'problem': 'the reason'}}})
+    text = reliability_overlap.render_overlap({'pairs': {'cartpole': row, 'float32': {**row, 'problem': 'the reason'}}})
     assert cells(text, 'PPO, CartPole-v1, 16 x 128')[1:] == [
         '150 (100 to 200)',
         '235 (150 to 320)',
@@ -535,10 +536,10 @@ def test_each_part_is_kept_and_written_beside_the_others(tmp_path, monkeypatch):
 
         return reliability.Part(f'Part {name}', measure, lambda kept: f'{name} is {kept["value"]}', ('steps', 'agents'))
 
-    parts = {name: part(name, result) for name, result in (('exact', 1), ('kills', 2), ('fuzz', None))}
-    monkeypatch.setattr(reliability, 'PARTS', parts)
-    monkeypatch.setattr(reliability.tables, 'machine', lambda: MACHINE)
-    monkeypatch.setattr(reliability.signal, 'signal', lambda *_: None)
+    made = {name: part(name, result) for name, result in (('exact', 1), ('kills', 2), ('fuzz', None))}
+    monkeypatch.setattr(reliability, 'PARTS', made)
+    monkeypatch.setattr(parts.tables, 'machine', lambda: MACHINE)
+    monkeypatch.setattr(parts.signal, 'signal', lambda *_: None)
     page = tmp_path / 'page.md'
     assert reliability.main(['--only', 'exact', '--quick', *arguments]) == 0
     assert 'exact' not in page.read_text() and not (tmp_path / 'folder').exists()
@@ -566,6 +567,5 @@ def test_what_is_wrong_is_refused(words, capsys):
 
 def test_the_page_has_a_place_for_the_tables():
     assert (
-        '<!-- benchmark reliability -->'
-        in reliability.PAGE.read_text().partition('<!-- end of benchmark reliability -->')[0]
+        '<!-- benchmark reliability -->' in parts.PAGE.read_text().partition('<!-- end of benchmark reliability -->')[0]
     )

@@ -13,7 +13,7 @@ import optuna
 import pytest
 from rich.console import Console
 
-from benchmarks import tuning, tuning_kills, tuning_search, tuning_speed
+from benchmarks import parts, tuning, tuning_kills, tuning_search, tuning_speed
 from benchmarks.harness import Failed
 from benchmarks.tuning_kills import Call, Raid, account, instants
 from benchmarks.tuning_runs import XAGENTS, ending, processes_in, seconds_beside, seconds_in_turn, start
@@ -350,19 +350,20 @@ def test_each_part_is_kept_and_written_beside_the_others(tmp_path, monkeypatch):
     arguments, asked = files(tmp_path), []
 
     def part(name, result):
-        def measure(folder, repeats, quick, log):
+        def measure(folder, options, log):
             assert list(folder.iterdir()) == []
-            asked.append((name, repeats, quick))
+            asked.append((name, options.repeats, options.quick))
             if result is None:
                 raise Failed('the reason')
             return result
 
-        return tuning.Part(f'Part {name}', measure, lambda kept: f'{name} is {kept["value"]}')
+        heeded = ('repeats',) if name == 'jobs' else ()
+        return tuning.Part(f'Part {name}', measure, lambda kept: f'{name} is {kept["value"]}', heeded)
 
-    parts = {'jobs': part('jobs', {'value': 1}), 'kills': part('kills', {'value': 2}), 'search': part('search', None)}
-    monkeypatch.setattr(tuning, 'PARTS', parts)
-    monkeypatch.setattr(tuning.tables, 'machine', lambda: MACHINE)
-    monkeypatch.setattr(tuning.signal, 'signal', lambda *_: None)
+    made = {'jobs': part('jobs', {'value': 1}), 'kills': part('kills', {'value': 2}), 'search': part('search', None)}
+    monkeypatch.setattr(tuning, 'PARTS', made)
+    monkeypatch.setattr(parts.tables, 'machine', lambda: MACHINE)
+    monkeypatch.setattr(parts.signal, 'signal', lambda *_: None)
     page = tmp_path / 'page.md'
     assert tuning.main(['--only', 'jobs', '--quick', *arguments]) == 0
     assert 'jobs' not in page.read_text() and not (tmp_path / 'folder').exists()
@@ -396,4 +397,4 @@ def test_a_part_that_is_none_is_refused(capsys):
 
 
 def test_the_page_has_a_place_for_the_tables():
-    assert '<!-- benchmark tuning -->' in tuning.PAGE.read_text().partition('<!-- end of benchmark tuning -->')[0]
+    assert '<!-- benchmark tuning -->' in parts.PAGE.read_text().partition('<!-- end of benchmark tuning -->')[0]
