@@ -255,7 +255,8 @@ def examine(run_dir: Path, kill: Kill) -> None:
     """Read every file that a kill left, and note what does not read."""
     from xagents.history import read_history
     from xagents.metrics_file import read_metrics
-    from xagents.runs import read_config, read_status
+    from xagents.run_status import read_status
+    from xagents.runs import read_config
     from xagents.whole_checkpoints import read_state
 
     files: list[tuple[str, Callable[[Path], Any], Path]] = [

@@ -214,6 +214,7 @@ def test_python_m_xagents():
 NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
 NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
 GOAL = '--env CartPole-v1 --max-steps 100'
+ENVS = 'admits a whole number at least 1 and at most 65536'
 
 
 @pytest.mark.parametrize(
@@ -239,8 +240,24 @@ GOAL = '--env CartPole-v1 --max-steps 100'
         (f'train ppo {GOAL} --lr -.5E+2', 'xagents train: --lr: got -.5E+2, admits a number above 0'),
         (f'train ppo {GOAL} --lr -inf', 'xagents train: --lr: got -inf, admits a number above 0'),
         (f'train ppo {GOAL} --lr 0.1 --lr 0', 'xagents train: --lr: got 0, admits a number above 0'),
-        (f'train ppo {GOAL} --n-envs 0', 'xagents train: --n-envs: got 0, admits a whole number at least 1'),
-        (f'train ppo {GOAL} --n-envs 1.5', 'xagents train: --n-envs: got 1.5, admits a whole number at least 1'),
+        (
+            f'train ppo {GOAL} --n-envs 0',
+            f'xagents train: --n-envs: got 0, {ENVS}',
+        ),
+        (
+            f'train ppo {GOAL} --n-envs 4294967296',
+            f'xagents train: --n-envs: got 4294967296, {ENVS}',
+        ),
+        (f'train ppo {GOAL} --lam=--', 'xagents train: --lam: got --, admits a number at least 0 and at most 1'),
+        (
+            f'train ppo {GOAL} --seeds=--',
+            'xagents train: --seeds: got --, admits a whole number at least 0 and at most 4294967295',
+        ),
+        (f'train ppo {GOAL} --env-kwargs=--', 'xagents train: --env-kwargs: got --, admits key=value pairs'),
+        (
+            f'train ppo {GOAL} --n-envs 1.5',
+            f'xagents train: --n-envs: got 1.5, {ENVS}',
+        ),
         (f'train ppo {GOAL} --net 64 -1', 'xagents train: --net: got -1, admits a whole number at least 1'),
         (
             f'train ppo {GOAL} --optimizer adm',

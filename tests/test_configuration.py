@@ -130,9 +130,9 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
         ('lr: -1', 'lr: got -1, admits a number above 0'),
         ('lr: fast', 'lr: got fast, admits a number above 0'),
         ('lr: .nan', 'lr: got .nan, admits a number above 0'),
-        ('n-envs: 1.5', 'n-envs: got 1.5, admits a whole number at least 1'),
-        ('n-envs: yes', 'n-envs: got yes, admits a whole number at least 1'),
-        ('n-envs: ~', 'n-envs: got nothing, admits a whole number at least 1'),
+        ('n-envs: 1.5', 'n-envs: got 1.5, admits a whole number at least 1 and at most 65536'),
+        ('n-envs: yes', 'n-envs: got yes, admits a whole number at least 1 and at most 65536'),
+        ('n-envs: ~', 'n-envs: got nothing, admits a whole number at least 1 and at most 65536'),
         ('quiet: 1', 'quiet: got 1, admits true or false'),
         ('optimizer: adm', 'optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)'),
         ('lr: {a: 1}', 'lr: got a mapping, admits a number above 0'),
@@ -524,7 +524,7 @@ class FakeRuns(types.ModuleType):
         from xagents import runs
 
         super().__init__('xagents.runs')
-        self.is_run, self.is_group, self.read_status = runs.is_run, runs.is_group, runs.read_status
+        self.is_run, self.is_group = runs.is_run, runs.is_group
         self.agent = agent
         self.calls = []
 

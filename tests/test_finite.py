@@ -16,7 +16,8 @@ from tests.small_agents import ENV, Fault, Trouble, make
 from xagents import cli
 from xagents.compiling import Program
 from xagents.finite import NotFiniteError, check_rollout
-from xagents.runs import load, read_status, resume
+from xagents.run_status import read_status
+from xagents.runs import load, resume
 
 pytestmark = [
     pytest.mark.usefixtures('small_agents'),

@@ -23,8 +23,7 @@ from xagents import cli, grid_processes
 from xagents.configuration import read_config_file
 from xagents.grid import LONGEST_NAME, Group, run_names
 from xagents.grid_processes import run_all
-from xagents.run_folder import take_lock
-from xagents.runs import read_status
+from xagents.run_status import read_status, take_lock
 
 ROOT = Path(xagents.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')

@@ -21,8 +21,9 @@ from xagents.arrays import without_prefix
 from xagents.metrics_file import read_metrics
 from xagents.options import OptionError
 from xagents.pipeline import Context
-from xagents.run_folder import RunFolder, SaveError
-from xagents.runs import load, read_config, read_status, resume
+from xagents.run_folder import RunFolder
+from xagents.run_status import SaveError, is_locked, read_status, take_lock
+from xagents.runs import load, read_config, resume
 from xagents.segments import Segments
 from xagents.whole_checkpoints import read_state
 
@@ -590,13 +591,13 @@ def test_who_only_looks_keeps_nobody_out(tmp_path):
 
     def look():
         while not looking.is_set():
-            run_folder.is_locked(tmp_path)
+            is_locked(tmp_path)
 
     watcher = threading.Thread(target=look)
     watcher.start()
     try:
         for _ in range(200):
-            run_folder.take_lock(tmp_path).close()
+            take_lock(tmp_path).close()
     finally:
         looking.set()
         watcher.join()

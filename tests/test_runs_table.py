@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.stats import trim_mean
 
 from xagents.groups import average, bootstrap_interval, interquartile_mean, setting, summarise, varying
-from xagents.run_folder import take_lock
+from xagents.run_status import take_lock
 from xagents.runs_table import HEADERS, runs_page
 
 UPDATED = '2026-11-22T04:31:00'

@@ -146,11 +146,17 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
             raise _unknown_flag(word.partition('=')[0], command, agent_id)
     if paths and command.takes_agent:
         raise InputError(f'{shown(paths[0])}: belongs to no option, admits flags and their values only')
-    given = {
-        name: value if isinstance(value, bool) else options[name].parse(['true'] if value == [] else value)
-        for name, value in vars(typed).items()
-    }
-    return paths, given
+    return paths, {name: _value(options[name], value) for name, value in vars(typed).items()}
+
+
+def _value(option: Option, typed: bool | str | list[str]) -> Any:
+    if isinstance(typed, bool):
+        return typed
+    if typed == [] and option.type is bool:  # a switch alone
+        typed = ['true']
+    elif typed == []:  # of --flag=-- argparse drops the two dashes
+        typed = ['--'] if option.takes_several else '--'
+    return option.parse(typed)
 
 
 def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
@@ -167,8 +173,7 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
                 else:
                     parser.add_argument(flag, dest=option.name, action='store_const', const=on)
         else:
-            several = '+' if option.many or option.type is dict else None
-            parser.add_argument(*option.flags, dest=option.name, nargs=several)
+            parser.add_argument(*option.flags, dest=option.name, nargs='+' if option.takes_several else None)
     return parser
 
 

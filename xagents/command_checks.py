@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xagents.configuration import GROUP, LOCK
+from xagents.configuration import GROUP
 from xagents.options import OptionError, Options, describe, nearest, shown
 from xagents.registry import find_agent
+from xagents.run_status import LOCK
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
 Given = dict[str, Any]

@@ -66,7 +66,7 @@ def _flags(option: Option) -> Iterator[Flag]:
     for name in option.flags:
         off = name.startswith('--no-') and option.type is bool
         help = f'{"not: " if off else ""}{option.help}'
-        yield Flag(name, help, _taken(option), option.type is bool, option.many or option.type is dict)
+        yield Flag(name, help, _taken(option), option.type is bool, option.takes_several)
 
 
 def _taken(option: Option) -> str:

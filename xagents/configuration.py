@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     import yaml
 
 __all__ = [
-    *('CONFIG', 'GROUP', 'LOCK', 'Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
+    *('CONFIG', 'GROUP', 'Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
     *('owners_of', 'read_config_file', 'settings_file', 'to_yaml'),
 ]
 
 # what a run folder and a group of them keep their settings in, and what keeps other processes out of them
-CONFIG, GROUP, LOCK = 'config.yaml', 'group.yaml', '.lock'
+CONFIG, GROUP = 'config.yaml', 'group.yaml'
 # keys that are no options, and options that are about the line they stand on
 AGENT, ABOUT = 'agent', 'about'
 ONLY_TYPED = ('config', 'print_config', 'resume', 'debug')

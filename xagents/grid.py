@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from xagents.command_checks import InputError, check_new
-from xagents.configuration import GROUP, LOCK, read_config_file, to_yaml
+from xagents.configuration import GROUP, read_config_file, to_yaml
 from xagents.files import replacing
 from xagents.grid_processes import WRONG_INPUT, Ended, run_all
 from xagents.options import OptionError, flags_of, shown
 from xagents.paths import check_folder
+from xagents.run_status import LOCK, SaveError, read_status, take_lock
 from xagents.supply import settle_point
 
 __all__ = ['Group', 'go_on', 'run_names', 'start']
@@ -196,8 +197,6 @@ def _held(folder: str) -> Iterator[None]:
     Raises:
         InputError: where one is in it.
     """
-    from xagents.run_folder import SaveError, take_lock
-
     try:
         lock = take_lock(Path(folder))
     except SaveError as error:
@@ -208,8 +207,6 @@ def _held(folder: str) -> Iterator[None]:
 
 def _goes_on(name: str, folder: str, given: Mapping[str, Any]) -> bool:
     """Whether a run is to go on: it is not finished, or its end is moved, and no other process has it."""
-    from xagents.runs import read_status
-
     try:
         status = read_status(folder)
     except ValueError:  # it is resumed from its checkpoints, whatever happened to that file

@@ -83,6 +83,11 @@ class Option:
         return names + [f'--no-{name[2:]}' for name in names if self.type is bool]
 
     @property
+    def takes_several(self) -> bool:
+        """Whether several words may stand behind the flag."""
+        return self.many or self.type is dict
+
+    @property
     def admits(self) -> str:
         """What the option admits, in words."""
         if self.choices is not None:
@@ -195,7 +200,7 @@ class Option:
         # a text where a number belongs is told from the number by its quotes, but not on a command line
         text = shown(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
         hint = nearest(str(value), map(str, self.choices)) if self.choices else ''
-        hint = ' of 64 bits' if self.type is int and _is_wide(value) else hint
+        hint = ' of 64 bits' if self.type is int and self.at_most is None and _is_wide(value) else hint
         return OptionError(self.name, f'got {text}, admits {self.admits}{hint}')
 
 

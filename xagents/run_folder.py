@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +23,9 @@ import numpy as np
 
 from xagents import __version__
 from xagents.arrays import prefixed
-from xagents.configuration import CONFIG, LOCK, to_yaml
+from xagents.configuration import CONFIG, to_yaml
 from xagents.files import replacing, sync
+from xagents.run_status import STATUS, SaveError, read_status, take_lock
 from xagents.segments import Segments
 from xagents.whole_checkpoints import (
     BEST,
@@ -44,13 +44,8 @@ if TYPE_CHECKING:
     from xagents.pipeline import Context
     from xagents.state import State
 
-STATUS, CHECKPOINTS, SEGMENTS = 'status.json', 'checkpoints', 'replay'
-LOCK_ATTEMPTS = 10
+CHECKPOINTS, SEGMENTS = 'checkpoints', 'replay'
 LIBRARIES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
-
-
-class SaveError(RuntimeError):
-    """A run folder cannot be written."""
 
 
 class RunFolder:
@@ -136,8 +131,6 @@ class RunFolder:
 
     def is_finished(self) -> bool:
         """Return whether the run's status says that it is finished; a kill at its very end leaves that unsaid."""
-        from xagents.runs import read_status
-
         try:
             return read_status(self.path)['state'] == 'finished'
         except ValueError:
@@ -270,41 +263,6 @@ class RunFolder:
         kept = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
         again = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {kept}make room and {again}')
-
-
-def take_lock(folder: Path) -> IO[bytes] | None:
-    """Return what keeps other processes out of a folder until it is closed, or the process is gone.
-
-    Raises:
-        SaveError: where another one has it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return None
-    for attempt in range(LOCK_ATTEMPTS):
-        lock = open(folder / LOCK, 'wb')  # noqa: SIM115 (held as long as the run goes on)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except OSError:
-            lock.close()
-        time.sleep(0.01 * attempt)  # `is_locked` of another process holds it for an instant
-    raise SaveError(f'{folder}: another process is running in this folder')
-
-
-def is_locked(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a process is running in a folder."""
-    try:
-        import fcntl
-
-        with open(Path(folder) / LOCK, 'rb') as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):  # not on this system, or nobody ever was
-        return False
-    return False
 
 
 def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]:

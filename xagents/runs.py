@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import shlex
-import socket
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ from xagents.arrays import without_prefix
 from xagents.configuration import CONFIG, GROUP, read_config_file
 from xagents.options import OptionError, canonical, describe, flags_of
 from xagents.registry import Entry, find_agent
+from xagents.run_status import is_locked
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 from xagents.supply import beside
 
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
     from xagents.base import BaseAgent
     from xagents.segments import Segments
     from xagents.state import State
-
-
-# a run on another machine that has said nothing for so long is gone
-ELSEWHERE = timedelta(minutes=10)
 
 
 def is_run(folder: str | os.PathLike[str]) -> bool:
@@ -61,34 +55,6 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """
     configuration = read_config_file(Path(folder) / CONFIG)
     return {'agent': configuration.agent, **configuration.options}
-
-
-def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return how a run stands: state, why, steps, games, seconds, mean_reward, best_reward, pid, host, updated.
-
-    One that says it is running, on this machine, and that no process holds, was killed.
-
-    Raises:
-        ValueError: in one line, for a file that is missing or torn.
-    """
-    path = Path(folder) / 'status.json'
-    try:
-        status = json.loads(path.read_text())
-        if status['state'] == 'running' and not _runs(folder, status):
-            status['state'] = 'killed'
-        return status
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(' '.join(f'{path} is not readable ({error})'.split())) from error
-
-
-def _runs(folder: str | os.PathLike[str], status: Mapping[str, Any]) -> bool:
-    """Return whether a process is at work in a folder: it holds a lock that dies with it."""
-    from xagents.run_folder import is_locked
-
-    # another machine's lock may not be seen here
-    updated = datetime.fromisoformat(status['updated'])
-    age = datetime.now(UTC) - (updated if updated.tzinfo else updated.replace(tzinfo=UTC))
-    return is_locked(folder) or (status['host'] != socket.gethostname() and age < ELSEWHERE)
 
 
 def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Any) -> BaseAgent:
@@ -133,7 +99,7 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
         ValueError: in one line, where there is no such run, it is damaged, or an option does not fit what was saved.
     """
     from xagents.factory import make_saved
-    from xagents.run_folder import RunFolder, is_locked
+    from xagents.run_folder import RunFolder
     from xagents.whole_checkpoints import read_state
 
     check_run('resume', folder)

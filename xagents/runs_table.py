@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.found_runs import Found, find_runs
 from xagents.groups import Summary, setting, summarise, varying
+from xagents.run_status import read_status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +76,7 @@ def runs_page(folders: Sequence[str | os.PathLike[str]], as_json: bool = False, 
 
 def read_run(folder: Path) -> Run:
     """Read what `xagents runs` says of a run."""
-    from xagents.runs import read_config, read_status
+    from xagents.runs import read_config
 
     config: Mapping[str, Any] = {}
     try:

@@ -18,7 +18,11 @@ class EnvironmentOptions(Options):
         None, "the environment: an id of Gymnasium's, module:Id, or gym:Id for the old gym", metavar='ID'
     )
     n_envs: int = option(
-        1, 'environments side by side; more give more varied data an update', at_least=1, tune='categorical'
+        1,
+        'environments side by side; more give more varied data an update',
+        at_least=1,
+        at_most=65536,
+        tune='categorical',
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
     max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')

@@ -124,7 +124,7 @@ def _row(option: Option) -> Row:
 
 def _flags(option: Option) -> str:
     names = [flag for flag in option.flags if option.type is not bool or not flag.startswith('--no-')]
-    return ', '.join(names) + (' …' if option.many or option.type is dict else '')
+    return ', '.join(names) + (' …' if option.takes_several else '')
 
 
 def _help(option: Option) -> str:
