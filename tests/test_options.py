@@ -154,7 +154,7 @@ def test_what_is_no_json_is_a_text():
         (AgentOptions, 'seed', '-1', 'seed: got -1, admits a whole number at least 0 and at most 4294967295'),
         (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, admits a whole number at least 1 and at most 65536'),
         (EnvironmentOptions, 'n_envs', '1e30', 'n_envs: got 1e30, admits a whole number at least 1 and at most 65536'),
-        (EnvironmentOptions, 'frame_skip', '1e30', 'frame_skip: got 1e30, admits a whole number at least 1 of 64 bits'),
+        (RunOptions, 'max_steps', '1e30', 'max_steps: got 1e30, admits a whole number at least 1 of 64 bits'),
         (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, admits a whole number at least 1 and at most 65536'),
         (
             *(EnvironmentOptions, 'vector', 'asink'),
