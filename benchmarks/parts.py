@@ -115,7 +115,10 @@ def _place(folder: Path | None, part: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix='benchmark-', ignore_cleanup_errors=True) as temporary:
             yield Path(temporary)
         return
-    (folder / part).mkdir(parents=True)
+    try:
+        (folder / part).mkdir(parents=True)
+    except FileExistsError:
+        raise Failed(f'{folder / part} is there already: choose another --folder') from None
     yield (folder / part).absolute()
 
 

@@ -214,7 +214,7 @@ def test_python_m_xagents():
 NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
 NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
 GOAL = '--env CartPole-v1 --max-steps 100'
-ENVS = 'admits a whole number at least 1 and at most 65536'
+ENVS = 'admits a whole number at least 1 and at most 16384'
 
 
 @pytest.mark.parametrize(

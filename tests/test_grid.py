@@ -255,6 +255,8 @@ def test_lines_are_json_where_that_was_asked_for(stand_in):
     _, lines, _ = train(*GRID, '4', '--log-format', 'json')
     records = [json.loads(line) for line in lines]
     assert {'run': 'seed=4', 'line': 'ready'} in records
+    _, lines, _ = train('--resume', 'runs/g', '--log-format', 'json')
+    assert [json.loads(line)['event'] for line in lines] == ['message']
 
 
 @pytest.mark.parametrize('flag', ['--checkpoints a.tf', '--history-checkpoint h.parquet', '--tensorboard t'])
@@ -293,6 +295,13 @@ def test_a_text_that_looks_like_a_flag_reaches_the_run(stand_in):
 
 
 # ------------------------------------------------------------------------------------------------------------- going on
+
+
+def test_what_every_run_refuses_on_going_on_is_told_on_one_line(stand_in):
+    train(*GRID, '4', '1')
+    before = sorted(Path('runs').rglob('*'))
+    assert train('--resume', 'runs/g') == (2, [], 'xagents train: --env: no such environment\n')
+    assert sorted(Path('runs').rglob('*')) == before
 
 
 def test_a_group_goes_on_with_what_is_not_finished(stand_in):

@@ -152,10 +152,10 @@ def test_what_is_no_json_is_a_text():
         (AgentOptions, 'lr', '-1e-3', 'lr: got -1e-3, admits a number above 0'),
         (AgentOptions, 'beta1', '1', 'beta1: got 1, admits a number at least 0 and below 1'),
         (AgentOptions, 'seed', '-1', 'seed: got -1, admits a whole number at least 0 and at most 4294967295'),
-        (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, admits a whole number at least 1 and at most 65536'),
-        (EnvironmentOptions, 'n_envs', '1e30', 'n_envs: got 1e30, admits a whole number at least 1 and at most 65536'),
+        (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, admits a whole number at least 1 and at most 16384'),
+        (EnvironmentOptions, 'n_envs', '1e30', 'n_envs: got 1e30, admits a whole number at least 1 and at most 16384'),
         (RunOptions, 'max_steps', '1e30', 'max_steps: got 1e30, admits a whole number at least 1 of 64 bits'),
-        (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, admits a whole number at least 1 and at most 65536'),
+        (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, admits a whole number at least 1 and at most 16384'),
         (
             *(EnvironmentOptions, 'vector', 'asink'),
             'vector: got asink, admits one of auto, sync, async, envpool (did you mean async?)',

@@ -648,6 +648,16 @@ def test_a_folder_of_a_run_that_never_began(tmp_path, typed):
     assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
 
 
+@pytest.mark.parametrize('text', ['{}', '[]', '{"agent": "small", "options": [], "counters": {}}', '3', ''])
+def test_a_record_that_is_none_is_one_line_that_names_it(text, copied, typed):
+    record = (copied / 'checkpoints' / 'last').resolve() / 'state.json'
+    record.write_text(text)
+    before = contents(copied)
+    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
+    assert code == 2 and len(said) == 1 and f'{record} is damaged or not a checkpoint' in said[0]
+    assert contents(copied) == before
+
+
 @pytest.mark.parametrize('foreign', ['agent', 'network'])
 def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_path, typed):
     other = make('small-replay') if foreign == 'agent' else make(net=[7])
@@ -918,6 +928,84 @@ def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, type
     for missing in (tmp_path / 'nowhere', tmp_path):
         code, _, said = typed(f'train small --resume {missing} --max-steps 60')
         assert code == 2 and len(said) == 1 and str(missing) in said[0]
+
+
+@pytest.mark.parametrize('missing', ['config.yaml', 'checkpoints'])
+def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_path, typed):
+    shutil.move(copied / missing, tmp_path / 'away')
+    before = contents(copied)
+    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
+    problem = (
+        'put that back' if missing == 'config.yaml' else f'{copied}/checkpoints: what the run goes on from is gone'
+    )
+    assert code == 2 and len(said) == 1 and problem in said[0], said
+    code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {copied}')
+    assert code == 2 and len(said) == 1 and str(copied) in said[0]
+    assert contents(copied) == before
+    if missing == 'checkpoints':
+        (copied / missing).mkdir()  # a copy that left all of them out
+        assert 'is gone: put it back' in typed(f'train small --resume {copied} --max-steps 300')[2][0]
+        (copied / missing).rmdir()
+    shutil.move(tmp_path / 'away', copied / missing)
+    assert typed(f'train small --resume {copied} --max-steps 300')[0] == 0
+
+
+def test_a_run_in_a_run_is_refused(copied, typed):
+    before = contents(copied)
+    for place in ('inner', 'checkpoints/inner'):
+        code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {copied}/{place}')
+        assert code == 2 and len(said) == 1 and f'is within the folder of a run, {copied}' in said[0]
+    assert contents(copied) == before
+
+
+def test_a_link_to_nowhere_is_no_folder_for_a_run(tmp_path, typed):
+    (tmp_path / 'link').symlink_to(tmp_path / 'nowhere')
+    for folder in (tmp_path / 'link', tmp_path / 'link' / 'x'):
+        code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {folder}')
+        assert code == 2 and len(said) == 1 and 'is a link to what is not there' in said[0]
+
+
+def test_a_file_in_the_place_of_checkpoints_is_named(tmp_path, typed):
+    folder = tmp_path / 'run'
+    folder.mkdir()
+    (folder / 'checkpoints').write_text('mine')
+    code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {folder}')
+    assert code == 1 and f'{folder}/checkpoints: cannot be written (File exists); move it away' in said[-1]
+
+
+def test_without_its_link_a_run_goes_on_from_the_newest_checkpoint(copied, typed):
+    last = copied / 'checkpoints' / 'last'
+    newest = last.resolve()
+    last.unlink()
+    last.symlink_to('gone')
+    code, shown, said = typed(f'train small --resume {copied} --max-steps 300')
+    assert (code, said) == (0, []) and f'Resumed {copied} at step {int(newest.name.split("-")[1])}' in shown[0]
+    assert last.resolve().is_dir()
+
+
+def test_any_checkpoint_can_be_named(tmp_path, typed):
+    folder = tmp_path / 'run'
+    make().fit(max_steps=200, run_dir=str(folder), checkpoint_frequency=60, final_episodes=0)
+    names = [path.name for path in (folder / 'checkpoints').glob('step-*')]
+    assert len(names) > 1
+    for name in names:
+        assert load(folder, name).context.steps == int(name.split('-')[1])
+        assert typed(f'evaluate small --run-dir {folder} --checkpoint {name} --episodes 1')[0] == 0
+    for name in ('', '.', '..', '../checkpoints/last', 'step-1'):
+        with pytest.raises(
+            OptionError, match=r'^checkpoint: got .*, admits one of best, last, (best-|last-|step-)'
+        ) as error:
+            load(folder, name)
+        one_line(error)
+    code, _, said = typed(f'evaluate small --run-dir {folder} --checkpoint {names[0]}0')
+    assert code == 2 and len(said) == 1 and f'did you mean {names[0]}?' in said[0]
+
+
+def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied, typed):
+    code, _, said = typed(f'evaluate small --run-dir {copied} --env CartPole-v1')
+    assert code == 2 and said == [
+        f'xagents evaluate: --env: got CartPole-v1, which the networks of {runs._checkpoint(copied, "best")} do not fit'
+    ]
 
 
 @pytest.mark.parametrize('longer', [False, True])

@@ -120,7 +120,8 @@ def _agent_in(command: Command, rest: Sequence[str]) -> str:
         known = [command.options(), *(describe(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
             raise _unknown_flag(flag, command, None)
-        raise OptionError('agent', f'got {shown(rest[0])} in its place, admits one of {", ".join(names())}')
+        file = ', and the file of --config names none' if '--config' in rest else ''
+        raise OptionError('agent', f'got {shown(rest[0])} in its place{file}, admits one of {", ".join(names())}')
     return agent_id
 
 

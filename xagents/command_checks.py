@@ -8,10 +8,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xagents.configuration import GROUP
 from xagents.options import OptionError, Options, describe, nearest, shown
 from xagents.registry import find_agent
-from xagents.run_status import LOCK
+from xagents.run_status import GROUP, LOCK, ORPHANED, check_checkpoint, has_checkpoints, is_group, is_run
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 
 Given = dict[str, Any]
@@ -73,22 +72,10 @@ def check_together(agent_id: str, options: Mapping[str, Any]) -> None:
         group.resolve({name: value for name, value in options.items() if name in known})
 
 
-def check_new(folder: str) -> None:
-    """Refuse a folder that holds a run, or a group of them."""
-    from xagents import runs
-
-    holds = 'a run' if runs.is_run(folder) else 'a group of runs' if runs.is_group(folder) else ''
-    if holds:
-        go_on = f'go on with xagents train --resume {folder}'
-        raise OptionError('run_dir', f'{folder} holds {holds} already: {go_on}, or choose another folder')
-
-
 def check_folder_of_run(name: str, folder: str) -> None:
     """Refuse a folder that holds no run; `name` is the option that it was given by."""
-    from xagents import runs
-
-    if runs.is_group(folder):
-        held = sorted(entry.name for entry in os.scandir(folder) if runs.is_run(entry.path))
+    if is_group(folder):
+        held = sorted(entry.name for entry in os.scandir(folder) if is_run(entry.path))
         example = f', such as {os.path.join(folder, held[0])}' if held else ''
         raise OptionError(name, f'{folder} is a group of runs ({GROUP}), admits one of them{example}')
     check_runs(name, [folder])
@@ -96,15 +83,15 @@ def check_folder_of_run(name: str, folder: str) -> None:
 
 def check_runs(name: str, folders: list[str]) -> None:
     """Refuse folders that hold neither a run nor a group of them; `name` is the option that they were given by."""
-    from xagents import runs
-
     for folder in folders:
-        if not (runs.is_run(folder) or runs.is_group(folder)):
+        if not (is_run(folder) or is_group(folder)):
             raise OptionError(name, why_no_run(folder))
 
 
 def why_no_run(folder: str) -> str:
     """Return why a path is no folder of a run, and the nearest one that is there."""
+    if has_checkpoints(folder):
+        return f'{shown(folder)} {ORPHANED}'
     if os.path.exists(os.path.join(folder, LOCK)):
         return f'{shown(folder)} holds no run yet: it was killed before it began, so begin it again as it was begun'
     if os.path.isdir(folder):
@@ -124,7 +111,8 @@ def check_trained(agent_id: str, given: Given) -> None:
         raise OptionError('run_dir', f'got {given["run_dir"]} beside --weights, admits one of the two')
     if 'run_dir' in given:
         with wrong_input():
-            return check_folder_of_run('run_dir', given['run_dir'])
+            check_folder_of_run('run_dir', given['run_dir'])
+            return check_checkpoint(given['run_dir'], given.get('checkpoint', 'best'))
     if 'weights' not in given:
         raise OptionError(
             'weights', 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'

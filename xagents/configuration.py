@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.options import Option, OptionError, canonical, describe, nearest, shown
 from xagents.registry import agents, find_agent
+from xagents.run_status import CONFIG, GROUP, ORPHANED, has_checkpoints
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions
 
 if TYPE_CHECKING:
     import yaml
 
 __all__ = [
-    *('CONFIG', 'GROUP', 'Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
+    *('Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
     *('owners_of', 'read_config_file', 'settings_file', 'to_yaml'),
 ]
 
-# what a run folder and a group of them keep their settings in, and what keeps other processes out of them
-CONFIG, GROUP = 'config.yaml', 'group.yaml'
 # keys that are no options, and options that are about the line they stand on
 AGENT, ABOUT = 'agent', 'about'
 ONLY_TYPED = ('config', 'print_config', 'resume', 'debug')
@@ -125,6 +124,8 @@ def settings_file(folder: str | os.PathLike[str]) -> Path:
     for name in (CONFIG, GROUP):
         if os.path.isfile(os.path.join(folder, name)):
             return Path(folder) / name
+    if has_checkpoints(folder):
+        raise ValueError(f'{folder} {ORPHANED}')
     raise ValueError(f'{folder} is no run folder: it has neither {CONFIG} nor {GROUP}')
 
 

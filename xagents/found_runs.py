@@ -49,7 +49,7 @@ def natural(name: str) -> list[tuple[int, float, str]]:
 
 
 def _search(folder: Path, depth: int) -> Iterator[Found]:
-    from xagents.runs import is_group, is_run
+    from xagents.run_status import is_group, is_run
 
     if is_run(folder):
         yield Found(folder, (folder,), False)

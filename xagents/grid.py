@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import hashlib
 import itertools
+import json
 import os
 import re
 import shlex
@@ -18,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xagents.command_checks import InputError, check_new
-from xagents.configuration import GROUP, read_config_file, to_yaml
+from xagents.command_checks import InputError
+from xagents.configuration import read_config_file, to_yaml
 from xagents.files import replacing
-from xagents.grid_processes import WRONG_INPUT, Ended, run_all
+from xagents.grid_processes import Ended, run_all
 from xagents.options import OptionError, flags_of, shown
-from xagents.paths import check_folder
-from xagents.run_status import LOCK, SaveError, read_status, take_lock
+from xagents.run_status import GROUP, LOCK, SaveError, check_new, read_status, take_lock
 from xagents.supply import settle_point
 
 __all__ = ['Group', 'go_on', 'run_names', 'start']
@@ -136,20 +136,18 @@ def start(group: Group, jobs: int, command: str) -> None:
             got = group.options.get(name, group.grid.get(name))
             raise OptionError(name, f'got {shown(got)}, but every run of a grid keeps that in its own folder')
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
-    check_folder('run_dir', group.folder)
+    check_new(group.folder)
     made = _make_folder(Path(group.folder))
     with _held(group.folder):
         check_new(group.folder)  # another command may have been faster
         group.write(command)
         ended = _run(words, jobs, group.options)
-        refused = set(ended.codes.values()) == {WRONG_INPUT} and ended.signal is None
-        if refused:
+        if ended.refused:
             for name in (GROUP, LOCK):
                 (Path(group.folder) / name).unlink(missing_ok=True)
-            for folder in made:
-                folder.rmdir()
-    if refused:
-        raise InputError(next(iter(ended.last.values())).removeprefix('xagents train: '))
+            with contextlib.suppress(OSError):  # somebody has put something there
+                for folder in made:
+                    folder.rmdir()
     _conclude(group.folder, ended, jobs, group.options)
 
 
@@ -181,11 +179,11 @@ def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:
             folder = own['run_dir']
             if not folders.is_run(folder):
                 words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
-            elif _goes_on(name, folder, given):
+            elif _goes_on(name, folder, given, options):
                 words[name] = ['train', '--resume', folder, *_words(_with_threads(given, jobs))]
         ended = _run(words, jobs, options) if words else None
     if ended is None:
-        print(f'No run of {group.folder} is left to go on with; more --max-steps would let finished ones', flush=True)
+        _say(f'No run of {group.folder} is left to go on with; more --max-steps would let finished ones', options)
     else:
         _conclude(group.folder, ended, jobs, options)
 
@@ -205,16 +203,21 @@ def _held(folder: str) -> Iterator[None]:
         yield
 
 
-def _goes_on(name: str, folder: str, given: Mapping[str, Any]) -> bool:
+def _goes_on(name: str, folder: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Whether a run is to go on: it is not finished, or its end is moved, and no other process has it."""
     try:
         status = read_status(folder)
     except ValueError:  # it is resumed from its checkpoints, whatever happened to that file
         return True
     if status['state'] == 'running':
-        print(f'{name} is left alone: process {status["pid"]} on {status["host"]} runs it', flush=True)
+        _say(f'{name} is left alone: process {status["pid"]} on {status["host"]} runs it', options)
         return False
     return status['state'] != 'finished' or bool(set(ENDS) & given.keys())
+
+
+def _say(line: str, options: Mapping[str, Any]) -> None:
+    as_json = options.get('log_format') == 'json'
+    print(json.dumps({'event': 'message', 'text': line}) if as_json else line, flush=True)
 
 
 def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) -> Ended:
@@ -240,9 +243,17 @@ def _words(options: Mapping[str, Any]) -> list[str]:
 
 
 def _conclude(folder: str, ended: Ended, jobs: int, options: Mapping[str, Any]) -> None:
-    """Show how the runs stand, and end the command in their way."""
+    """Show how the runs stand, and end the command in their way.
+
+    Raises:
+        InputError: where every run refused its input.
+        SystemExit: as `start`.
+        KeyboardInterrupt: likewise.
+    """
     from xagents.runs_table import runs_page
 
+    if ended.refused:
+        raise InputError(ended.refused)
     if not options.get('quiet'):
         with contextlib.suppress(ValueError):  # where no run got as far as to have a folder
             print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
@@ -251,7 +262,7 @@ def _conclude(folder: str, ended: Ended, jobs: int, options: Mapping[str, Any]) 
         finished = sum(code == 0 for code in ended.codes.values())
         left = f'{finished} of {len(ended.codes) + len(ended.left)} runs ended by themselves'
         command = f'xagents train --resume {shlex.quote(folder)}{at_once}'
-        print(f'Interrupted; {left}. To go on: {command}', flush=True)
+        _say(f'Interrupted; {left}. To go on: {command}', options)
         ended.exit()
     failed = [name for name, code in ended.codes.items() if code != 0]
     if failed or ended.left:

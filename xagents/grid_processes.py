@@ -42,6 +42,12 @@ class Ended:
     signal: int | None = None
     signals: int = 0
 
+    @property
+    def refused(self) -> str:
+        """What all that were begun said who refused their input, on one line that was not printed; else nothing."""
+        refused = set(self.codes.values()) == {WRONG_INPUT} and self.signal is None
+        return next(iter(self.last.values())).removeprefix('xagents train: ') if refused else ''
+
     def exit(self) -> None:
         """End in the way of the signal.
 
@@ -185,8 +191,7 @@ def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False
 
 
 def _may_begin(ended: Ended) -> bool:
-    refused = ended.codes and set(ended.codes.values()) == {WRONG_INPUT}
-    return ended.signal is None and not refused
+    return ended.signal is None and not ended.refused
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ def check_folder(name: str, path: str | os.PathLike[str]) -> None:
     """
     folder = Path(path).absolute()
     while not folder.exists():
+        if folder.is_symlink():
+            raise OptionError(name, f'got {path}, but {folder} is a link to what is not there, admits a folder')
         folder = folder.parent
     if not folder.is_dir():
         raise OptionError(name, f'got {path}, but {folder} is a file, admits a folder')

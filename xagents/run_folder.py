@@ -23,9 +23,9 @@ import numpy as np
 
 from xagents import __version__
 from xagents.arrays import prefixed
-from xagents.configuration import CONFIG, to_yaml
+from xagents.configuration import to_yaml
 from xagents.files import replacing, sync
-from xagents.run_status import STATUS, SaveError, read_status, take_lock
+from xagents.run_status import CHECKPOINTS, CONFIG, STATUS, SaveError, read_status, take_lock
 from xagents.segments import Segments
 from xagents.whole_checkpoints import (
     BEST,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from xagents.pipeline import Context
     from xagents.state import State
 
-CHECKPOINTS, SEGMENTS = 'checkpoints', 'replay'
+SEGMENTS = 'replay'
 LIBRARIES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
 
 
@@ -115,7 +115,7 @@ class RunFolder:
                 os.rename(folder / link, folder / name)
                 self._link(link, name)
         newest = newest_whole(folder)
-        if self.saved_steps >= 0 and newest is not None and not (folder / 'last').is_symlink():
+        if self.saved_steps >= 0 and newest is not None and not (folder / 'last').is_dir():
             self._link('last', newest.name)
 
     def resume(self, best_name: str, best: State | None) -> None:
@@ -262,7 +262,9 @@ class RunFolder:
         name = error.filename if isinstance(error.filename, str) else self.path
         kept = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
         again = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
-        return SaveError(f'{name}: cannot be written ({error.strerror or error}); {kept}make room and {again}')
+        in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+        remedy = 'move it away' if in_the_way else 'make room'
+        return SaveError(f'{name}: cannot be written ({error.strerror or error}); {kept}{remedy} and {again}')
 
 
 def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]:

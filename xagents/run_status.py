@@ -1,4 +1,4 @@
-"""How a run stands: its status file, and the lock of the process that is at it."""
+"""What stands in a folder: whether it is a run's, how that stands, and the lock of the process that is at it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,67 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
-STATUS, LOCK = 'status.json', '.lock'
+from xagents.options import OptionError, nearest, shown
+from xagents.paths import check_folder
+
+CONFIG, GROUP, STATUS, LOCK, CHECKPOINTS = 'config.yaml', 'group.yaml', 'status.json', '.lock', 'checkpoints'
 LOCK_ATTEMPTS = 10
+ORPHANED = f'holds checkpoints of a run whose {CONFIG} is missing: put that back'
 # a run on another machine that has said nothing for so long is gone
 ELSEWHERE = timedelta(minutes=10)
 
 
 class SaveError(RuntimeError):
     """A run folder cannot be written."""
+
+
+def is_run(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds a run."""
+    return (Path(folder) / CONFIG).is_file()
+
+
+def is_group(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds a group of runs."""
+    return (Path(folder) / GROUP).is_file()
+
+
+def has_checkpoints(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds checkpoints of a run, whatever else of it is there."""
+    return any((Path(folder) / CHECKPOINTS).glob('*/state.json'))
+
+
+def checkpoint_names(folder: str | os.PathLike[str]) -> list[str]:
+    """Return what the checkpoints of a run are called, the links `best` and `last` included."""
+    return sorted(path.name for path in (Path(folder) / CHECKPOINTS).glob('[!.]*') if path.is_dir())
+
+
+def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
+    """Check that a run has a checkpoint of that name, or will: `best` and `last` mean whatever there is.
+
+    Raises:
+        OptionError: naming `checkpoint`.
+    """
+    known = list(dict.fromkeys(('best', 'last', *checkpoint_names(folder))))
+    if name not in known:
+        raise OptionError('checkpoint', f'got {shown(name)}, admits one of {", ".join(known)}{nearest(name, known)}')
+
+
+def check_new(folder: str | os.PathLike[str]) -> None:
+    """Check that a folder can be that of a new run, or of a new group of them, without writing anything.
+
+    Raises:
+        OptionError: naming `run_dir`, where it holds something of another one, stands in one, or cannot be written.
+    """
+    holds = 'a run' if is_run(folder) else 'a group of runs' if is_group(folder) else ''
+    if holds:
+        go_on = f'go on with xagents train --resume {folder}'
+        raise OptionError('run_dir', f'{folder} holds {holds} already: {go_on}, or choose another folder')
+    if has_checkpoints(folder):
+        raise OptionError('run_dir', f'{folder} {ORPHANED}, or choose another folder')
+    for parent in Path(folder).absolute().parents:
+        if is_run(parent):
+            raise OptionError('run_dir', f'{folder} is within the folder of a run, {parent}: choose another folder')
+    check_folder('run_dir', folder)
 
 
 def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -16,15 +16,14 @@ import numpy as np
 
 from xagents import reporting, saving, stages
 from xagents.compiling import threads_in_use
-from xagents.configuration import CONFIG
 from xagents.console import Console
 from xagents.finite import NotFiniteError
 from xagents.interruption import Interruption
 from xagents.options import OptionError, describe
 from xagents.overlap import InFlight
-from xagents.paths import check_folder
 from xagents.pipeline import Context, Recipe
 from xagents.run_folder import RunFolder
+from xagents.run_status import check_new
 from xagents.settings import AgentOptions, EnvironmentOptions, NetworkOptions, RunOptions
 from xagents.state import State
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # a full disk, one that became read-only, or broke
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 class Running:
@@ -143,12 +142,7 @@ class Running:
                 self.resume_lines.append(f'Nothing more is kept in {self.folder.path}: this call was given no run_dir')
             self.folder = None
         elif self.folder is None or self.folder.path != Path(path):
-            if (Path(path) / CONFIG).exists():
-                raise OptionError(
-                    'run_dir',
-                    f'{path} holds a run already: go on with xagents train --resume {path}, or choose another',
-                )
-            check_folder('run_dir', path)
+            check_new(path)
             self.folder = RunFolder(path, cast('BaseAgent', self))
 
     def run_record(self) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xagents.arrays import without_prefix
-from xagents.configuration import CONFIG, GROUP, read_config_file
-from xagents.options import OptionError, canonical, describe, flags_of
+from xagents.configuration import read_config_file
+from xagents.options import OptionError, canonical, describe, flags_of, shown
 from xagents.registry import Entry, find_agent
-from xagents.run_status import is_locked
+from xagents.run_status import CHECKPOINTS, CONFIG, check_checkpoint, is_group, is_locked, is_run, read_status
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions
 from xagents.supply import beside
 
@@ -24,16 +24,6 @@ if TYPE_CHECKING:
     from xagents.base import BaseAgent
     from xagents.segments import Segments
     from xagents.state import State
-
-
-def is_run(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a run."""
-    return (Path(folder) / CONFIG).is_file()
-
-
-def is_group(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a group of runs."""
-    return (Path(folder) / GROUP).is_file()
 
 
 def check_run(name: str, folder: str | os.PathLike[str]) -> None:
@@ -80,9 +70,17 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     given = canonical(options, describe(entry.options))
     record = {**state.record, 'options': {**saved, **state.record['options']}}
 
+    environment = [n for n in describe(EnvironmentOptions) if n in given and given[n] != saved.get(n) and n != 'n_envs']
+
     def restore(agent: BaseAgent) -> None:
-        with _naming(path):
-            agent.load_state(state)
+        try:
+            with _naming(path):
+                agent.load_state(state)
+        except ValueError as error:
+            if not environment:
+                raise
+            problem = f'got {shown(given[environment[0]])}, which the networks of {path} do not fit'
+            raise OptionError(environment[0], problem) from error
 
     return make_saved(entry, given, record, restore, name=str(path))
 
@@ -109,6 +107,8 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
     given = canonical(options, describe(entry.options))
     _check_given(entry, given, saved)
     path = _checkpoint(folder, 'last')
+    if path is None:
+        _check_never_saved(folder)
     state = None if path is None else read_state(path, whole=True)
     if path is not None and state is not None:
         _check_agent(entry, path, state)
@@ -235,17 +235,26 @@ def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
     """
     from xagents.whole_checkpoints import newest_whole
 
-    checkpoints = Path(folder) / 'checkpoints'
+    check_checkpoint(folder, name)
+    checkpoints = Path(folder) / CHECKPOINTS
     for candidate in (name, 'last') if name == 'best' else (name,):
         path = checkpoints / candidate
         if path.is_dir():
             return checkpoints / os.readlink(path) if path.is_symlink() else path
-    if name in ('best', 'last') and not (checkpoints / 'last').is_symlink():
-        return newest_whole(checkpoints)  # the process was killed before there was a link
-    there = sorted(path.name for path in checkpoints.glob('[!.]*') if path.is_dir()) if checkpoints.is_dir() else []
-    if there:
-        raise OptionError('checkpoint', f'got {name}, {folder} has {", ".join(there)}')
-    return None
+    return newest_whole(checkpoints)  # the process was killed before there was a link
+
+
+def _check_never_saved(folder: str | os.PathLike[str]) -> None:
+    """Refuse to begin a run anew that was saved once, and whose checkpoints are gone."""
+    checkpoints = Path(folder) / CHECKPOINTS
+    try:
+        status = read_status(folder)
+    except ValueError:
+        status = {'state': '', 'steps': 0}
+    # what ended by itself was saved at its end
+    saved = status['state'] in ('finished', 'interrupted') and status['steps']
+    if saved or not checkpoints.is_dir():
+        raise ValueError(f'{checkpoints}: what the run goes on from is gone: put it back, or train anew elsewhere')
 
 
 def _check_given(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.found_runs import Found, find_runs
 from xagents.groups import Summary, setting, summarise, varying
-from xagents.run_status import read_status
+from xagents.run_status import GROUP, read_status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -212,7 +212,7 @@ def _statistics_line(label: str, column: str, summary: Summary) -> str:
 
 def _asked(group: Path) -> int:
     """How many runs a group was asked for; 0 where that cannot be read."""
-    from xagents.configuration import GROUP, read_config_file
+    from xagents.configuration import read_config_file
 
     try:
         return math.prod(len(values) for values in read_config_file(group / GROUP).grid.values())

@@ -21,7 +21,7 @@ class EnvironmentOptions(Options):
         1,
         'environments side by side; more give more varied data an update',
         at_least=1,
-        at_most=65536,
+        at_most=16384,
         tune='categorical',
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
@@ -437,7 +437,9 @@ class ActOptions(Options):
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
     run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
-    checkpoint: str = option('best', 'which checkpoint of the run folder', choices=('best', 'last'))
+    checkpoint: str = option(
+        'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
+    )
     stochastic: bool = option(False, 'sample actions instead of taking the best')
 
 
@@ -468,7 +470,9 @@ class ExportOptions(Options):
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
     run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
-    checkpoint: str = option('best', 'which checkpoint of the run folder', choices=('best', 'last'))
+    checkpoint: str = option(
+        'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
+    )
     format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx'))
     out: str | None = option(None, 'folder for the policy', metavar='DIR')
 

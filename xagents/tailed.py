@@ -18,18 +18,17 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from xagents.files import replacing
+from xagents.files import naming, replacing
 from xagents.options import OptionError
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class TailedWriter(ABC):
         self._key = 0
         self._saved = 0  # rows that the parquet file holds
         self._written = 0  # rows that the parquet file and the tail hold together
-        with _naming(path):
+        with naming(path):
             if path.exists():
                 if resume:
                     self._adopt(self._read())
@@ -111,7 +110,7 @@ class TailedWriter(ABC):
             return
         self._write_tail()
         if not self._synced:
-            with _naming(self._tail_path):
+            with naming(self._tail_path):
                 os.fsync(self._tail.fileno())
             self._synced = True
 
@@ -139,14 +138,14 @@ class TailedWriter(ABC):
         """Replace the parquet file by one with all rows, and start an empty tail."""
         started = time.monotonic()
         key = int.from_bytes(os.urandom(4), 'little')
-        with _naming(self.path):
+        with naming(self.path):
             write_parquet(self._columns(), self.path, {_KEY: str(key).encode()})
         # From here on no record of the old tail counts any more, emptied or not.
         self._key = key
         self._saved = self._written = self.n_rows
         self._tail_size = 0
         if self._tail is not None:
-            with _naming(self._tail_path):
+            with naming(self._tail_path):
                 self._tail.truncate(0)
             self._synced = True
         ended = time.monotonic()
@@ -159,7 +158,7 @@ class TailedWriter(ABC):
         if not rest:
             return
         size = len(rest)
-        with _naming(self._tail_path):
+        with naming(self._tail_path):
             if self._tail is None:
                 self._tail = open(self._tail_path, 'wb', buffering=0)  # noqa: SIM115 (kept open between writes)
             # Positioned, not appended: what a failed write left behind (a full disk) is overwritten by the next one.
@@ -251,16 +250,6 @@ def read_both(path: Path, noun: str) -> tuple[pa.Table, bytes, int]:
         raise ValueError(f"the {noun} '{path}' is not a readable parquet file ({_first_line(error)})") from error
     key = (table.schema.metadata or {}).get(_KEY)
     return table, tail if key else b'', int(key or 0)
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Give an OSError of the block the name of the file that it is about: a full disk knows none."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else _first_line(error)
-        raise OSError(error.errno or errno.EIO, reason, str(path)) from error
 
 
 def _similar_file(path: Path) -> str:

@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from xagents.command_checks import Given, check_new, check_run, check_together, wrong_input
+from xagents.command_checks import Given, check_run, check_together, wrong_input
 from xagents.command_runs import made
 from xagents.configuration import ONLY_TYPED, default_line, known_options, read_config_file, settings_file, to_yaml
 from xagents.options import OptionError, describe, shown
 from xagents.registry import find_agent
+from xagents.run_status import check_new
 from xagents.settings import EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions
 from xagents.supply import Settled, settle
 

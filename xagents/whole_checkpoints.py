@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xagents.files import sync
+from xagents.files import naming, sync
 
 if TYPE_CHECKING:
     from xagents.state import State
@@ -34,8 +34,10 @@ def write_state(folder: Path, state: State) -> None:
     arrays: dict[str, Any] = {**weights, **state.arrays}
     try:
         new.mkdir()
-        np.savez(new / ARRAYS, **arrays)
-        (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
+        with naming(folder / ARRAYS):
+            np.savez(new / ARRAYS, **arrays)
+        with naming(folder / RECORD):
+            (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
         for path in (new / ARRAYS, new / RECORD, new):
             sync(path)
         os.rename(new, folder)
@@ -88,7 +90,8 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def _record(folder: Path) -> dict[str, Any]:
     record = json.loads((folder / RECORD).read_text())
-    if not {'agent', 'options', 'counters'} <= record.keys():
+    known = record.get('agent'), record.get('options'), record.get('counters')
+    if tuple(map(type, known)) != (str, dict, dict):
         raise ValueError('it is no checkpoint of xagents')
     return record
 

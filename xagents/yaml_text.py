@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from xagents.configuration import CONFIG, GROUP
 from xagents.options import nearest, shown
+from xagents.run_status import CONFIG, GROUP
 from xagents.yaml_values import guess
 
 __all__ = ['dump', 'plain', 'read_nodes']
