@@ -159,6 +159,7 @@ def test_only_the_generators_of_spaces_are_left_out():
 # in the place of a training: a status line every 20 ms, and an end that a Ctrl-C brings forward
 STANDS_IN = """
 import json, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as a training does; a shell's background jobs ignore it
 say = lambda **facts: print(json.dumps(facts), flush=True)
 say(event='start')
 say(event='message', text='Resumed run at step 40; changed: nothing')
