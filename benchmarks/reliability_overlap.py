@@ -72,7 +72,7 @@ def measure_pairs(chosen: dict[str, Pair], options: argparse.Namespace, log: Log
     for repeat in range(1 if options.quick else options.repeats):
         for name, pair in chosen.items():
             row = rates[name]
-            if 'problem' in row or repeat == pair.most:
+            if 'problem' in row or repeat >= pair.most:
                 continue
             settings = replace(pair.settings, seed=pair.settings.seed + repeat)
             try:

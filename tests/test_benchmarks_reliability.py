@@ -1,5 +1,6 @@
 """The reliability benchmark's comparisons, clocks, counts and tables; and some hundreds of its random lines."""
 
+import argparse
 import json
 import os
 import random
@@ -400,6 +401,17 @@ def test_tables_show_what_was_found():
         'learn 60 %',
     ]
     assert text.endswith('float32: the reason')
+
+
+def test_a_pair_that_takes_long_is_measured_no_more_often_than_it_says(tmp_path, monkeypatch):
+    def ours(settings, pair, overlap, options):
+        return {'steps': 100, 'seconds': 1.0 if overlap else 2.0}
+
+    monkeypatch.setattr(reliability_overlap, 'ours', ours)
+    options = argparse.Namespace(quick=False, repeats=3)
+    rows = reliability_overlap.measure_pong(tmp_path, options, lambda text: None)['pairs']
+    assert {name: row['overlap'] for name, row in rows.items()} == {'float32': [100.0] * 3, 'bfloat16': [100.0]}
+    assert rows['float32']['beside'] == [50.0] * 3
 
 
 def test_tables_show_what_was_wrong():

@@ -956,6 +956,8 @@ def test_a_run_in_a_run_is_refused(copied, typed):
         code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {copied}/{place}')
         assert code == 2 and len(said) == 1 and f'is within the folder of a run, {copied}' in said[0]
     assert contents(copied) == before
+    (copied / 'status.json').unlink()  # the settings of something else
+    assert typed(f'{LINE} --max-steps 60 --run-dir {copied}/inner')[0] == 0
 
 
 def test_a_link_to_nowhere_is_no_folder_for_a_run(tmp_path, typed):

@@ -69,7 +69,7 @@ def check_new(folder: str | os.PathLike[str]) -> None:
     if has_checkpoints(folder):
         raise OptionError('run_dir', f'{folder} {ORPHANED}, or choose another folder')
     for parent in Path(folder).absolute().parents:
-        if is_run(parent):
+        if is_run(parent) and (parent / STATUS).is_file():  # other projects have a config.yaml, too
             raise OptionError('run_dir', f'{folder} is within the folder of a run, {parent}: choose another folder')
     check_folder('run_dir', folder)
 

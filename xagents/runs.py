@@ -250,9 +250,9 @@ def _check_never_saved(folder: str | os.PathLike[str]) -> None:
     try:
         status = read_status(folder)
     except ValueError:
-        status = {'state': '', 'steps': 0}
+        status = {'state': ''}
     # what ended by itself was saved at its end
-    saved = status['state'] in ('finished', 'interrupted') and status['steps']
+    saved = status['state'] in ('finished', 'interrupted') and status.get('steps')
     if saved or not checkpoints.is_dir():
         raise ValueError(f'{checkpoints}: what the run goes on from is gone: put it back, or train anew elsewhere')
 
