@@ -31,7 +31,7 @@ CHOICES = {'Discrete': [3], 'MultiDiscrete': [3, 2], 'MultiBinary': [1, 1, 1], '
 def run_eagerly(program, *arguments):
     """Stands for `Program.__call__`: an update as it stands, without tracing or compiling."""
     kinds = {float: np.float32, int: np.int32}
-    return program._function(*(tf.constant(np.asarray(a, kinds.get(type(a)))) for a in arguments))
+    return program._function(*tf.nest.map_structure(lambda a: tf.constant(np.asarray(a, kinds.get(type(a)))), arguments))
 
 
 # ----------------------------------------------------------------------------------------------------- networks, spaces

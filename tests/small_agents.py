@@ -17,7 +17,7 @@ import pytest
 from gymnasium import spaces
 
 import xagents
-from xagents import DQN, PPO, extensions
+from xagents import DQN, PPO, registry
 from xagents.entry_points import HANDED_DOWN
 
 ENV = 'tests.small_agents:Trouble-v0'
@@ -115,8 +115,8 @@ def registered():
     """Let both agents be known for a while."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HANDED_DOWN, '')
-        patch.setattr(extensions.agents, 'known', {})
-        patch.setattr(extensions.agents, '_objects', {})
+        patch.setattr(registry.parts, 'known', {})
+        patch.setattr(registry.parts, '_objects', {})
         xagents.register('small')(Small)
         xagents.register('small-replay')(SmallReplay)
         yield

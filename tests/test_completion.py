@@ -10,7 +10,8 @@ import time
 import pytest
 
 from xagents.commands import commands
-from xagents.completion import SHELLS, completion_script
+from xagents.completion import completion_script
+from xagents.completion_scripts import SHELLS
 from xagents.options import OptionError, describe
 from xagents.registry import OURS
 
@@ -26,7 +27,7 @@ bash = pytest.mark.skipif(shutil.which('bash') is None, reason='bash is not inst
 @pytest.fixture(scope='module')
 def script(tmp_path_factory):
     path = tmp_path_factory.mktemp('completion') / 'xagents.bash'
-    path.write_text(completion_script('bash'))
+    path.write_text(completion_script('bash', commands))
     return path
 
 
@@ -109,7 +110,7 @@ def test_the_shell_reads_the_script(shell, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f'{shell} is not installed')
     path = tmp_path / 'script'
-    path.write_text(completion_script(shell))
+    path.write_text(completion_script(shell, commands))
     done = subprocess.run([shell, '-n', path], capture_output=True, text=True, timeout=20, env=os.environ)
     assert done.returncode == 0 and not done.stderr, done.stderr
 
@@ -124,7 +125,7 @@ def quotes_end(text):
 
 @pytest.mark.parametrize('shell', SHELLS)
 def test_a_script_is_whole(shell):
-    text = completion_script(shell)
+    text = completion_script(shell, commands)
     assert quotes_end(text.replace("\\'", '') if shell == 'fish' else text)
     assert not re.search(r'@[A-Z]+@', text), 'every place is filled'
     flag = (lambda name: f'-l {name[2:]} ') if shell == 'fish' else (lambda name: name)
@@ -137,7 +138,7 @@ def test_a_script_is_whole(shell):
 
 
 def test_zsh_tells_what_a_flag_does_with_colons_escaped():
-    text = completion_script('zsh')
+    text = completion_script('zsh', commands)
     assert "'--gamma:discount factor; larger looks further ahead, with more variance'" in text
     entries = re.findall(r"^ +'(--?[^']*)'$", text, re.MULTILINE)
     assert len(entries) > 100
@@ -145,7 +146,7 @@ def test_zsh_tells_what_a_flag_does_with_colons_escaped():
 
 
 def test_fish_has_a_line_for_each_flag_of_a_command():
-    lines = completion_script('fish').splitlines()
+    lines = completion_script('fish', commands).splitlines()
     assert "complete -c xagents -n '__xagents_agent ppo' -l clip-schedule -r -f -a 'constant linear cosine'" in [
         line.partition(' -d ')[0] for line in lines
     ]
@@ -156,4 +157,4 @@ def test_fish_has_a_line_for_each_flag_of_a_command():
 
 def test_another_shell_is_refused_in_one_line():
     with pytest.raises(OptionError, match=r'^shell: got fsh, admits one of bash, zsh, fish \(did you mean fish\?\)$'):
-        completion_script('fsh')
+        completion_script('fsh', commands)

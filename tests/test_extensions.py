@@ -32,7 +32,7 @@ from xagents.registry import OURS, Entry, Network, agents, find_agent, id_of
 ROOT = Path(xagents.__file__).parents[1]
 EXAMPLE = ROOT / 'examples' / 'own_parts'
 PAGE = ROOT / 'docs' / 'extending.md'
-KINDS = (extensions.agents, extensions.networks, extensions.envs, extensions.stages)
+KINDS = (registry.parts, extensions.networks, extensions.envs, extensions.stages)
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_ours_are_entries_like_any_other():
 
 def test_the_rules_for_options_of_others_hold_for_ours():
     for entry in OURS.values():
-        extensions._check_options(entry.options)
+        registry._check_options(entry.options)
 
 
 def test_a_subclass_needs_nothing_but_a_name(without_xla, tmp_path):
@@ -529,7 +529,7 @@ def test_other_processes_import_what_was_registered(package, tmp_path):
     del sys.modules['foreign']
     assert registry.names()[-1] == 'handed' and find_agent('handed').class_name == 'Foreign'
     assert str(extensions.networks.find('small')) == str(tmp_path / 'small.cfg')
-    extensions.agents.known.clear()
+    registry.parts.known.clear()
     os.environ[HANDED_DOWN] = json.dumps({'agents': {'handed': '__main__', 'gone': 'gone'}})
     refused('handed is registered in __main__, which other processes cannot import', find_agent, 'handed')
     refused('gone is registered in gone, which cannot be imported: ModuleNotFoundError', find_agent, 'gone')
@@ -625,7 +625,7 @@ def test_the_python_of_the_page_runs(without_xla, tmp_path, monkeypatch, capsys)
         exec(compile(block, str(PAGE), 'exec'), names)
     said = capsys.readouterr().out
     assert 'Episode reward' in said and '--temperature' in said
-    assert {'awr', 'warm-awr'} <= extensions.agents.known.keys() and 'gated' in extensions.networks.known
+    assert {'awr', 'warm-awr'} <= registry.parts.known.keys() and 'gated' in extensions.networks.known
 
 
 @pytest.mark.parametrize('page', [PAGE, EXAMPLE / 'README.md'], ids=lambda page: page.name)

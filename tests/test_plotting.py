@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from xagents import plotting
 from xagents.groups import bootstrap_interval
-from xagents.history import HistoryWriter, plot_history
+from xagents.history import HistoryWriter
+from xagents.plotting import plot_history
 from xagents.metrics_file import MetricsWriter
 from xagents.plotting import save_plot
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from xagents.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from xagents.a2c.agent import A2C as A2C
     from xagents.acer.agent import ACER as ACER
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from xagents.extensions import register_network as register_network
     from xagents.extensions import register_stage as register_stage
     from xagents.factory import make as make
-    from xagents.history import plot_history as plot_history
+    from xagents.plotting import plot_history as plot_history
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry import agents as agents
     from xagents.runs import load as load
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from xagents.td3.agent import TD3 as TD3
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning import tune as tune
-
-__version__ = '2.0.0.dev0'
 
 _HOMES = {
     'A2C': 'xagents.a2c.agent',
@@ -43,7 +43,7 @@ _HOMES = {
     'load': 'xagents.runs',
     'resume': 'xagents.runs',
     'make': 'xagents.factory',
-    'plot_history': 'xagents.history',
+    'plot_history': 'xagents.plotting',
     'register': 'xagents.extensions',
     'register_env': 'xagents.extensions',
     'register_network': 'xagents.extensions',

@@ -23,8 +23,8 @@ class ActorCritic(OnPolicy):
         options: those of the agent's `Options` and of `RunOptions`.
     """
 
-    # the whole update, compiled: returns the acting weights and the metrics
-    update: Callable[..., tuple[tf.Tensor, tf.Tensor]]
+    # the whole update, compiled; returns the metrics by name
+    update: Callable[..., dict[str, tf.Tensor]]
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
@@ -36,7 +36,7 @@ class ActorCritic(OnPolicy):
         self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
         self.output_models = [model]
         self.actor = self.make_actor(0)
-        self._update = Program(self.update, jit=not has_convolutions(model))
+        self._update = Program(self.compiled, jit=not has_convolutions(model))
 
     def make_actor(self, index: int) -> Actor:
         """Return the policy alone; `index` is its place among the model's outputs."""

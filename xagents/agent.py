@@ -293,11 +293,16 @@ class BaseAgent(Running, Classic, Collecting, Stateful):
         if overlap or (overlap is None and self.run.overlap):
             check_overlap(self)
             head = head.before('checkpoint', stages.overlap(self))
-        if type(self).train_step is not Classic.train_step:
+        if self.trains_in_one_step:
             recipe = head.replace('collect', stages.train_step(self)) + tail
         else:
             recipe = head + self.learning() + tail
         return with_stages(recipe, self, self.run.stages)
+
+    @property
+    def trains_in_one_step(self) -> bool:
+        """Whether it is not split into `collect` and `learn`."""
+        return type(self).train_step is not Classic.train_step
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: from what was collected to what was learned."""

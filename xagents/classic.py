@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from xagents.pipeline import EndedEpisode
+from xagents.saving import is_better
+from xagents.stages import why_stop
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
     from xagents.envs import Episode
+    from xagents.learner import Learner
 
 
 class Classic:
@@ -143,8 +145,6 @@ class Classic:
         """Take the mean of the last episodes, and a new best if it is one."""
         if self.total_rewards:
             self.context.mean_reward = float(np.mean(self.total_rewards))
-        from xagents.saving import is_better
-
         if is_better(self.context.mean_reward, self.context.best_reward):
             self.context.best_reward = self.context.mean_reward
 
@@ -156,9 +156,7 @@ class Classic:
 
     def training_done(self) -> bool:
         """Return whether the target or the budget is reached, or the run stopped early."""
-        from xagents.stages import why_stop
-
-        return bool(why_stop(cast('BaseAgent', self), self.context))
+        return bool(why_stop(cast('Learner', self), self.context))
 
     def checkpoint(self) -> None:
         """Write `checkpoints` now, from the present weights."""

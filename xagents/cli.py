@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xagents import __version__
 from xagents.command_checks import InputError
 from xagents.commands import Command, commands, find_command
 from xagents.configuration import owners_of
@@ -25,6 +24,7 @@ from xagents.options import Option, OptionError, describe, nearest, shown
 from xagents.orphans import follow_parent
 from xagents.registry import agents, find_agent, names
 from xagents.startup import admit_any_character, prepare_process
+from xagents.version import __version__
 
 HELP = ('-h', '--help')
 # argparse of Python 3.11 takes -1e-3 for a flag

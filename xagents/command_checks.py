@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xagents.completion_scripts import SHELLS
 from xagents.options import OptionError, Options, describe, nearest, shown
 from xagents.registry import find_agent
 from xagents.run_status import GROUP, LOCK, ORPHANED, check_checkpoint, has_checkpoints, is_group, is_run
@@ -159,8 +160,6 @@ def check_presets(names: list[str], given: Given) -> None:
 
 def check_completion(names: list[str], given: Given) -> None:
     """Refuse what is no shell, or more than one."""
-    from xagents.completion import SHELLS
-
     _check_one(names, 'one of them')
     for name in names:
         if name not in SHELLS:

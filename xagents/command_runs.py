@@ -12,7 +12,7 @@ from xagents.configuration import read_config_file, settings_file
 from xagents.options import describe
 from xagents.settings import EvaluateOptions, ExportOptions, PlayOptions, RunOptions
 
-__all__ = ['completion', 'evaluate', 'evaluation_line', 'export', 'json_line', 'list_runs', 'made', 'play', 'plot']
+__all__ = ['evaluate', 'evaluation_line', 'export', 'json_line', 'list_runs', 'made', 'play', 'plot']
 
 
 def made(agent_id: str, given: Given, *own: type) -> contextlib.closing:
@@ -139,10 +139,3 @@ def presets(names: list[str], given: Given, line: str) -> str:
     from xagents.presets.listing import presets_page
 
     return presets_page(names[0] if names else None)
-
-
-def completion(names: list[str], given: Given, line: str) -> str:
-    """Return the script that a shell reads."""
-    from xagents.completion import completion_script
-
-    return completion_script(names[0])

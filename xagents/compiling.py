@@ -50,21 +50,24 @@ class Program:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it with arrays and numbers; floats become float32, whole ones int32."""
-        arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in arguments]
+        leaves = tf.nest.flatten(arguments)
+        arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in leaves]
         key = tuple((a.dtype, a.shape) for a in arrays)
         if key in self._compiled:
             groups, compiled = self._compiled[key]
             return compiled(*_packed(arrays, groups))
         groups = _groups(arrays)
         packed = _packed(arrays, groups)
-        traced = self._trace(arrays, groups).get_concrete_function(*(tf.TensorSpec(t.shape, t.dtype) for t in packed))
+        traced = self._trace(arrays, groups, arguments).get_concrete_function(
+            *(tf.TensorSpec(t.shape, t.dtype) for t in packed)
+        )
         compiled = _directly(traced)
         result = compiled(*packed)  # XLA compiles in the first call
         self._compiled[key] = groups, compiled
         _return_memory()
         return result
 
-    def _trace(self, arrays: list[np.ndarray], groups: list[list[int]]) -> Any:
+    def _trace(self, arrays: list[np.ndarray], groups: list[list[int]], like: Any) -> Any:
         shapes = [a.shape for a in arrays]
 
         def unpacked(*packed: tf.Tensor) -> Any:
@@ -74,7 +77,7 @@ class Program:
                 parts = tf.split(tensor, [math.prod(shapes[i]) for i in members]) if len(members) > 1 else [tensor]
                 for i, part in zip(members, parts, strict=True):
                     tensors[i] = tf.reshape(part, shapes[i])
-            return self._function(*tensors)
+            return self._function(*tf.nest.pack_sequence_as(like, tensors))
 
         # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
         return tf.function(unpacked, jit_compile=self._jit, autograph=False)

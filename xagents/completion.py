@@ -6,10 +6,10 @@ and the names of registered parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from xagents import extensions, registry, settings
-from xagents.commands import Command, commands
+from xagents.command import Command
 from xagents.completion_scripts import FILES, FOLDERS, NOTHING, SHELLS, Declared, Flag, bash, fish, zsh
 from xagents.options import Option, OptionError, describe, nearest, shown
 
@@ -17,21 +17,22 @@ from xagents.options import Option, OptionError, describe, nearest, shown
 BEHIND = {'presets': 'agents', 'completion': 'shells', 'runs': 'folders'}
 
 
-def completion_script(shell: str) -> str:
+def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     """Return the script that lets a shell complete commands, agents, flags, choices and paths.
 
     Args:
         shell: bash, zsh or fish.
+        commands: by name.
 
     Raises:
         OptionError: for another shell.
     """
     if shell not in SHELLS:
         raise OptionError('shell', f'got {shown(shell)}, admits one of {", ".join(SHELLS)}{nearest(shell, SHELLS)}')
-    return {'bash': bash, 'zsh': zsh, 'fish': fish}[shell](_declared())
+    return {'bash': bash, 'zsh': zsh, 'fish': fish}[shell](_declared(commands))
 
 
-def _declared() -> Declared:
+def _declared(commands: Mapping[str, Command]) -> Declared:
     agents = {id: help for id, help in registry.listed().items() if id in registry.agents}
     shared = describe(settings.AgentOptions)
     own = {

@@ -15,8 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xagents.options import OptionError, nearest, shown
-from xagents.registry import told
+from xagents.options import OptionError, nearest, shown, told
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -16,7 +16,7 @@ from xagents.interruption import Interruption
 from xagents.paths import check_folder
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
 
 ENVIRONMENTS = 10
 # steps after which an episode without a time limit counts as it stands
@@ -24,7 +24,7 @@ LONGEST = 100_000
 
 
 def evaluate(
-    agent: BaseAgent, episodes: int, stochastic: bool = False, seed: int | None = None, envs: Any = None
+    agent: Learner, episodes: int, stochastic: bool = False, seed: int | None = None, envs: Any = None
 ) -> dict[str, float]:
     """Play `episodes` episodes, an equal quota in each environment, so that short ones do not count more.
 
@@ -78,13 +78,13 @@ def evaluate(
     }
 
 
-def choose(agent: BaseAgent, observations: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+def choose(agent: Learner, observations: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
     """Return environment actions [N, …] for encoded observations [N, *D]: sampled with `rng`, greedy without."""
     noise = None if rng is None else agent.draw_noise(rng, (len(observations),))
     return agent.decode(agent.policy(agent.prepare(observations), noise)['actions'])
 
 
-def _evaluation_envs(agent: BaseAgent, n_envs: int) -> Envs:
+def _evaluation_envs(agent: Learner, n_envs: int) -> Envs:
     key = ('evaluate', n_envs)
     if key not in agent._evaluation_envs:
         agent._evaluation_envs[key] = agent.envs.another(n_envs)
@@ -92,7 +92,7 @@ def _evaluation_envs(agent: BaseAgent, n_envs: int) -> Envs:
 
 
 def play(
-    agent: BaseAgent,
+    agent: Learner,
     video_dir: str | None = None,
     render: bool = False,
     frame_dir: str | None = None,
@@ -154,7 +154,7 @@ def play(
 
 
 def episode(
-    agent: BaseAgent,
+    agent: Learner,
     envs: Envs,
     seed: int,
     max_steps: int | None = None,

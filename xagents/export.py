@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-import xagents
 from xagents.export_check import COARSE, TOLERANCE, Agreement, batch_of, check, collect
 from xagents.export_formats import Format, Run, find_format
 from xagents.files import sync
 from xagents.options import OptionError
 from xagents.paths import check_folder
 from xagents.startup import quiet_stderr
+from xagents.version import __version__
 
 if TYPE_CHECKING:
     import keras
@@ -108,7 +108,7 @@ def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> 
     """Return what whoever receives a policy must know, as JSON holds it."""
     actions = policy.function.structured_outputs['actions']
     return {
-        'xagents': xagents.__version__,
+        'xagents': __version__,
         'agent': agent.id,
         'env': agent.envs.id,
         'steps': agent.context.steps,

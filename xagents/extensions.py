@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xagents import registry, settings
+from xagents import registry
 from xagents.entry_points import Parts
 from xagents.network_functions import networks
-from xagents.options import Option, OptionError, describe
-from xagents.registry import Entry, Network, Variant
+from xagents.options import OptionError
+from xagents.registry import register as register
 
 if TYPE_CHECKING:
     from xagents.pipeline import Recipe, Stage
@@ -27,140 +27,6 @@ STAGES = (
     *('schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay', 'plateau'),
     *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'video', 'overlap', 'until'),
 )
-# what the commands themselves take: an agent's own options have other names
-_COMMANDS = (
-    *(settings.EnvironmentOptions, settings.NetworkOptions, settings.RunOptions, settings.SessionOptions),
-    *(settings.TrainOptions, settings.TuneOptions, settings.PlayOptions, settings.EvaluateOptions),
-    settings.ExportOptions,
-)
-
-
-# agents
-
-
-def register(
-    name: str,
-    *,
-    help: str = '',
-    networks: Sequence[Network] | None = None,
-    variant: Variant | None = None,
-    activation: str = '',
-    initializer: str = '',
-) -> Callable[[type[T]], type[T]]:
-    """Register an agent's class in this process, to be used by its name as ours are.
-
-    Args:
-        name: lowercase letters, digits and dashes.
-        help: one line for the usage page; the first line of the class's docstring when not given.
-        networks: what the constructor takes behind the environments; those of the agent that the class inherits when
-            not given, with their files.
-        variant: another form of the networks; inherited when not given.
-        activation: of `--net`'s layers; likewise.
-        initializer: likewise.
-
-    Returns:
-        A decorator, which returns the class.
-
-    Raises:
-        OptionError: for a name that is none or is taken, or a class that is no agent.
-    """
-    given: dict[str, Any] = {'networks': networks and tuple(networks), 'variant': variant, 'help': help}
-    given |= {'activation': activation, 'initializer': initializer}
-    agents._check_name(name)
-
-    def decorate(agent: type[T]) -> type[T]:
-        fields = {field: value for field, value in given.items() if value}
-        agents.register(name, agent, _of_class(name, agent, str(agent.__module__).split('.')[0], fields))
-        return agent
-
-    return decorate
-
-
-def _adopt_agent(name: str, thing: Any, package: str) -> Entry:
-    if isinstance(thing, type):
-        return _of_class(name, thing, package, {})
-    if not isinstance(thing, Entry):
-        raise ValueError(f'its entry point names a {type(thing).__name__}, admits an agent class or an Entry')
-    if thing.id != name:
-        raise ValueError(f'its Entry has the id {thing.id}, admits the name of its entry point')
-    entry = dataclasses.replace(thing, origin=package)
-    _check_options(entry.options)
-    return entry
-
-
-def _of_class(name: str, agent: type, package: str, given: dict[str, Any]) -> Entry:
-    """An entry that has what a class says itself, or inherits from an agent that has an entry."""
-    from xagents.base import BaseAgent
-
-    if not issubclass(agent, BaseAgent):
-        raise OptionError('agent', f'got {agent.__name__}, admits a subclass of BaseAgent')
-    model = next((entry for base in agent.__mro__[1:] if (entry := registry.entry_of(base))), None)
-    if model is None and not given.get('networks'):
-        raise OptionError('agent', f'{agent.__name__} inherits no agent that has networks: register it with networks=')
-    _check_options(agent.Options)
-    said = (agent.__doc__ or '').strip().split('\n')[0].rstrip('.')
-    model = model or Entry(name, agent, (), agent.__name__)
-    # networks of its own have no files of the agent that it inherits
-    files = {'folder': '', 'variant': None} if 'networks' in given else {}
-    fields = {**files, 'help': said or model.help, **given}
-    return dataclasses.replace(model, id=name, home=agent, declaration=agent.Options, origin=package, **fields)
-
-
-def _check_options(declaration: Any) -> None:
-    """Check that an agent's options can stand beside those of the commands.
-
-    Raises:
-        OptionError: naming the option.
-    """
-    if not (isinstance(declaration, type) and issubclass(declaration, settings.AgentOptions)):
-        raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
-    known = describe(declaration)
-    theirs = {flag: o.name for group in _COMMANDS for o in describe(group).values() for flag in o.flags}
-    for option in known.values():
-        for flag in option.flags:
-            if flag in theirs:
-                raise OptionError('Options', f'{flag} is an option of the commands, choose another name')
-    shared = (settings.EnvironmentOptions, settings.NetworkOptions)
-    tuned: dict[str, Option] = {**known, **{name: o for group in shared for name, o in describe(group).items()}}
-    for name in declaration.ranges:
-        if name not in tuned or tuned[name].tune is None:
-            raise OptionError('Options', f'ranges: {name} is no option that has a search type')
-
-
-def listed_agents() -> dict[str, str]:
-    """Return a line of help for every agent that is not ours, by id; see `registry.listed`."""
-    lines = {name: entry.help for name, entry in agents.known.items()}
-    for name, packages in agents.packages().items():
-        package, summary, place = packages[0]
-        refusal = agents.refused(name)
-        if refusal:
-            lines[name if name not in registry.OURS else f'{name} ({package})'] = f'refused: {refusal}'
-        elif name not in lines:
-            # a class is written in capitals, and loading it would load TensorFlow
-            is_class = place.rpartition(':')[2].rpartition('.')[2][:1].isupper()
-            lines[name] = (f'{package}: {summary}' if summary else f'of {package}') if is_class else _help_of(name)
-    return dict(sorted(lines.items()))
-
-
-def _help_of(name: str) -> str:
-    try:
-        entry = agents.find(name)
-        return entry.help if entry else ''
-    except OptionError as error:
-        return error.problem
-
-
-def entry_in_package_of(agent: type) -> Entry | None:
-    """Return the entry of a class that was imported from a package before anybody looked its name up."""
-    package = agent.__module__.split('.')[0]
-    if package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
-        return None
-    for name, points in agents.packages().items():
-        if any(place.split(':')[0].split('.')[0] == package for _, _, place in points) and name in registry.agents:
-            entry = registry.agents[name]
-            if entry.is_of(agent):
-                return entry
-    return None
 
 
 # networks
@@ -315,6 +181,5 @@ def _registering(parts: Parts, name: str, thing: Any) -> Any:
     return decorate if thing is None else decorate(thing)
 
 
-agents: Parts[Entry] = Parts('agents', 'agent', _adopt_agent, registry.OURS)
 envs: Parts[Callable[..., Any]] = Parts('envs', 'env', _adopt_env)
 stages: Parts[StagePart] = Parts('stages', 'stages', _adopt_stage, STAGES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
 
 
 class NotFiniteError(ArithmeticError):
@@ -59,7 +59,7 @@ def _finite(array: np.ndarray) -> bool:
         return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
-def suspect(agent: BaseAgent, batch: Mapping[str, Any]) -> tuple[str, int | None]:
+def suspect(agent: Learner, batch: Mapping[str, Any]) -> tuple[str, int | None]:
     """Return what made an update's loss or gradient not finite, as far as can be told afterwards, and where it is from.
 
     Returns:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from xagents.plotting import plot_history
-
-__all__ = ['COLUMNS', 'HistoryWriter', 'check_history_path', 'plot_history', 'read_history', 'write_from_dict']
+__all__ = ['COLUMNS', 'HistoryWriter', 'check_history_path', 'read_history', 'write_from_dict']
 
 COLUMNS = ('mean_reward', 'best_reward', 'episode_reward', 'step', 'time')
 
@@ -41,15 +39,6 @@ _RECORD = np.dtype(
         ('checksum', '<u4'),
     ]
 )
-
-
-def __getattr__(name: str) -> Any:
-    # Drawing needs this module's reader, so its public name can only be passed on lazily.
-    if name == 'plot_history':
-        from xagents.plotting import plot_history
-
-        return plot_history
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def check_history_path(path: str | os.PathLike[str], resume: bool = False, option: str = 'history_checkpoint') -> Path:

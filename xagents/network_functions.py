@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xagents.entry_points import NAME, Parts
-from xagents.options import OptionError
-from xagents.registry import told
+from xagents.options import OptionError, told
 
 if TYPE_CHECKING:
     import keras

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -18,6 +18,35 @@ from xagents.rollouts import Columns, Rollout, allocate, fill
 from xagents.settings import AgentOptions, OnPolicyOptions
 
 IMAGES_AT_ONCE = 512
+STEPS = ('observations', 'actions', 'rewards', 'terminated', 'truncated', 'valid')
+
+
+class Steps(NamedTuple):
+    """A rollout as an update sees it: T steps of N environments."""
+
+    observations: Any  # [T + 1, N, *D]
+    actions: Any  # [T, N, …]
+    rewards: Any  # [T, N]
+    terminated: Any  # bool [T, N]
+    truncated: Any  # bool [T, N]
+    valid: Any  # bool [T, N]; a row that is not valid only reset its environment
+    outputs: tuple = ()  # of the policy that acted, [T, N, units] each, where they are kept
+
+
+class Transitions(NamedTuple):
+    """What a rollout teaches, a row a transition: [B, …] each, B = T * N."""
+
+    observations: tf.Tensor
+    actions: tf.Tensor
+    advantages: tf.Tensor
+    returns: tf.Tensor
+    values: tf.Tensor
+    valid: tf.Tensor  # 1, or 0 where a row means nothing
+    log_probs: tf.Tensor  # of the policy that acted; empty where its outputs are not kept
+
+    def take(self, rows: tf.Tensor) -> Self:
+        """Return some of the rows."""
+        return type(self)(*(tf.gather(x, rows) for x in self))
 
 
 class OnPolicy(BaseAgent):
@@ -113,18 +142,34 @@ class OnPolicy(BaseAgent):
 
     # learning
 
-    def transitions(self, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the arguments of `update` that come from the rollout; the policy's outputs, if kept, are the last."""
-        names = ['actions', 'rewards', 'terminated', 'truncated', 'valid']
-        names += self.output_names if self.keeps_outputs else ()
-        # a stage may have made float64 of what was float32
-        return [batch['observations'], *(np.asarray(batch[name], self.rollout[name].dtype) for name in names)]
+    def as_steps(self, batch: dict[str, np.ndarray]) -> Steps:
+        """Return a batch as an update takes it; a stage may have made float64 of what was float32."""
+        columns = {name: np.asarray(batch[name], self.rollout[name].dtype) for name in STEPS[1:]}
+        outputs = tuple(np.asarray(batch[name], np.float32) for name in self.output_names) if self.keeps_outputs else ()
+        return Steps(batch['observations'], **columns, outputs=outputs)
 
-    def run_update(self, arrays: list[np.ndarray], *arguments: Any) -> dict[str, float]:
+    def transitions(self, steps: Steps) -> Transitions:
+        """Return advantages and returns by GAE, and what else an update needs of each transition."""
+        flags = (steps.terminated, steps.truncated, steps.valid)
+        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in flags)
+        values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated)
+        observations, actions, advantages, values, valid = map(
+            flatten, (steps.observations[:-1], steps.actions, advantages, values[:-1], valid)
+        )
+        old = [flatten(x) for x in steps.outputs]
+        log_probs = self.distribution.log_prob(old, actions) if old else tf.zeros_like(valid)
+        return Transitions(observations, actions, advantages, advantages + values, values, valid, log_probs)
+
+    def run_update(self, batch: dict[str, np.ndarray], *arguments: Any) -> dict[str, float]:
         """Call the compiled update, let acting use the new weights, and return the metrics by name."""
-        weights, metrics = self._update(*arrays, *arguments)
+        weights, metrics = self._update(self.as_steps(batch), *arguments)
         self.actor.refresh(weights.numpy())
         return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
+
+    def compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The whole update as one program: the acting weights, and the metrics as a vector."""
+        metrics = self.update(*arguments)
+        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
 
     def advantages(
         self, observations: tf.Tensor, rewards: tf.Tensor, terminated: tf.Tensor, truncated: tf.Tensor

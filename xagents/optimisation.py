@@ -159,6 +159,33 @@ def repeated(
     return means(totals, names), errors
 
 
+def averaged(
+    step: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    n: int,
+    names: Sequence[str],
+    unless: Callable[[dict[str, tf.Tensor]], tf.Tensor] | None = None,
+) -> dict[str, tf.Tensor]:
+    """Make the steps 0 to n − 1 within one compiled program.
+
+    Args:
+        step: makes the step k; returns its metrics by name, 'updates' and 'stats/refused' among them.
+        n: how many.
+        names: the metrics.
+        unless: of the last step's metrics, whether to stop there; NaN is above nothing.
+
+    Returns:
+        The metrics by name, means over the steps that were made.
+    """
+
+    def body(k: tf.Tensor, more: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        metrics = step(k)
+        go_on = tf.constant(True) if unless is None else ~unless(metrics)
+        return k + 1, go_on, totals + counted(metrics, names)
+
+    _, _, totals = tf.while_loop(lambda k, more, _: (k < n) & more, body, (0, True, tf.zeros(len(names))))
+    return dict(zip(names, tf.unstack(means(totals, names)), strict=True))
+
+
 _COUNTS = ('updates', 'stats/refused')
 
 

@@ -44,6 +44,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 120 else f'{text[:119]}…'
 
 
+def told(error: BaseException) -> str:
+    """Return what somebody's code raised, on one line."""
+    return ' '.join(f'{type(error).__name__}: {error}'.split())[:300]
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return ` (did you mean …?)` with the most similar of `names`, or an empty string."""
     matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xagents.arrays import prefixed, without_prefix
-from xagents.classic import Classic
 from xagents.options import OptionError
 from xagents.pipeline import Context, EndedEpisode, Stage, Stream, stage
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
 
 # of a context, what collecting gives to learning, besides counters and the batch
 _COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
@@ -153,7 +152,7 @@ class Overlap:
         stream: what collects.
     """
 
-    def __init__(self, agent: BaseAgent, stream: Iterator[Context]):
+    def __init__(self, agent: Learner, stream: Iterator[Context]):
         self.agent = agent
         self.base = self.latest = agent.context.kept()
         self.names = agent.context.kept_names
@@ -230,7 +229,7 @@ def _assign(ctx: Context, values: Mapping[str, Any]) -> None:
         setattr(ctx, name, value)
 
 
-def overlap(agent: BaseAgent) -> Stage:
+def overlap(agent: Learner) -> Stage:
     """Run what stands before it in a thread, one iteration ahead."""
 
     @stage
@@ -249,13 +248,13 @@ def overlap(agent: BaseAgent) -> Stage:
     return overlap
 
 
-def check_overlap(agent: BaseAgent) -> None:
+def check_overlap(agent: Learner) -> None:
     """Check that an agent may learn from what an older policy has collected.
 
     Raises:
         OptionError: with the reason why not.
     """
-    if type(agent).train_step is not Classic.train_step:
+    if agent.trains_in_one_step:
         raise OptionError(
             'overlap',
             f'{type(agent).__name__} collects and learns in train_step(), admits an agent that '

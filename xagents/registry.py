@@ -6,12 +6,16 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from xagents.options import OptionError, nearest
+from xagents import settings
+from xagents.entry_points import Parts
+from xagents.options import Option, OptionError, describe, nearest, told
 from xagents.settings import AgentOptions
+
+T = TypeVar('T')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,9 +276,7 @@ class Agents(Mapping[str, Entry]):
             return False
 
     def __iter__(self) -> Iterator[str]:
-        from xagents import extensions
-
-        return iter((*OURS, *sorted(extensions.agents.known)))
+        return iter((*OURS, *sorted(parts.known)))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -286,9 +288,7 @@ agents = Agents()
 def _found(id: str) -> Entry | None:
     if id in OURS:
         return OURS[id]
-    from xagents import extensions
-
-    return extensions.agents.find(id)
+    return parts.find(id)
 
 
 def find_agent(agent_id: str) -> Entry:
@@ -308,9 +308,7 @@ def find_agent(agent_id: str) -> Entry:
 
 def names() -> list[str]:
     """Return the id of every agent, also of those in installed packages, ours first; loads no package."""
-    from xagents import extensions
-
-    return [*OURS, *extensions.agents.names()]
+    return [*OURS, *parts.names()]
 
 
 def listed() -> dict[str, str]:
@@ -319,18 +317,14 @@ def listed() -> dict[str, str]:
     An agent whose entry point names its class is told by its package's summary, because loading a class loads
     TensorFlow; one that cannot be loaded by why it cannot.
     """
-    from xagents import extensions
-
-    return {**{id: entry.help for id, entry in OURS.items()}, **extensions.listed_agents()}
+    return {**{id: entry.help for id, entry in OURS.items()}, **listed_agents()}
 
 
 def entry_of(agent: type) -> Entry | None:
     """Return the entry of an agent's class; None where it is not registered."""
-    from xagents import extensions
-
-    known = (*OURS.values(), *extensions.agents.known.values())
+    known = (*OURS.values(), *parts.known.values())
     found = next((entry for entry in known if entry.is_of(agent)), None)
-    return found or extensions.entry_in_package_of(agent)
+    return found or entry_in_package_of(agent)
 
 
 def id_of(agent: type) -> str:
@@ -339,6 +333,136 @@ def id_of(agent: type) -> str:
     return entry.id if entry else agent.__name__.lower()
 
 
-def told(error: BaseException) -> str:
-    """Return what somebody's package raised, on one line."""
-    return ' '.join(f'{type(error).__name__}: {error}'.split())[:300]
+# agents of other packages
+# what the commands themselves take: an agent's own options have other names
+_COMMANDS = (
+    *(settings.EnvironmentOptions, settings.NetworkOptions, settings.RunOptions, settings.SessionOptions),
+    *(settings.TrainOptions, settings.TuneOptions, settings.PlayOptions, settings.EvaluateOptions),
+    settings.ExportOptions,
+)
+
+
+def register(
+    name: str,
+    *,
+    help: str = '',
+    networks: Sequence[Network] | None = None,
+    variant: Variant | None = None,
+    activation: str = '',
+    initializer: str = '',
+) -> Callable[[type[T]], type[T]]:
+    """Register an agent's class in this process, to be used by its name as ours are.
+
+    Args:
+        name: lowercase letters, digits and dashes.
+        help: one line for the usage page; the first line of the class's docstring when not given.
+        networks: what the constructor takes behind the environments; those of the agent that the class inherits when
+            not given, with their files.
+        variant: another form of the networks; inherited when not given.
+        activation: of `--net`'s layers; likewise.
+        initializer: likewise.
+
+    Returns:
+        A decorator, which returns the class.
+
+    Raises:
+        OptionError: for a name that is none or is taken, or a class that is no agent.
+    """
+    given: dict[str, Any] = {'networks': networks and tuple(networks), 'variant': variant, 'help': help}
+    given |= {'activation': activation, 'initializer': initializer}
+    parts._check_name(name)
+
+    def decorate(agent: type[T]) -> type[T]:
+        fields = {field: value for field, value in given.items() if value}
+        parts.register(name, agent, _of_class(name, agent, str(agent.__module__).split('.')[0], fields))
+        return agent
+
+    return decorate
+
+
+def _adopt_agent(name: str, thing: Any, package: str) -> Entry:
+    if isinstance(thing, type):
+        return _of_class(name, thing, package, {})
+    if not isinstance(thing, Entry):
+        raise ValueError(f'its entry point names a {type(thing).__name__}, admits an agent class or an Entry')
+    if thing.id != name:
+        raise ValueError(f'its Entry has the id {thing.id}, admits the name of its entry point')
+    entry = dataclasses.replace(thing, origin=package)
+    _check_options(entry.options)
+    return entry
+
+
+def _of_class(name: str, agent: type, package: str, given: dict[str, Any]) -> Entry:
+    """An entry that has what a class says itself, or inherits from an agent that has an entry."""
+    if not hasattr(agent, 'Options'):
+        raise OptionError('agent', f'got {agent.__name__}, admits a subclass of BaseAgent')
+    model = next((entry for base in agent.__mro__[1:] if (entry := entry_of(base))), None)
+    if model is None and not given.get('networks'):
+        raise OptionError('agent', f'{agent.__name__} inherits no agent that has networks: register it with networks=')
+    _check_options(agent.Options)
+    said = (agent.__doc__ or '').strip().split('\n')[0].rstrip('.')
+    model = model or Entry(name, agent, (), agent.__name__)
+    # networks of its own have no files of the agent that it inherits
+    files = {'folder': '', 'variant': None} if 'networks' in given else {}
+    fields = {**files, 'help': said or model.help, **given}
+    return dataclasses.replace(model, id=name, home=agent, declaration=agent.Options, origin=package, **fields)
+
+
+def _check_options(declaration: Any) -> None:
+    """Check that an agent's options can stand beside those of the commands.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    if not (isinstance(declaration, type) and issubclass(declaration, settings.AgentOptions)):
+        raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
+    known = describe(declaration)
+    theirs = {flag: o.name for group in _COMMANDS for o in describe(group).values() for flag in o.flags}
+    for option in known.values():
+        for flag in option.flags:
+            if flag in theirs:
+                raise OptionError('Options', f'{flag} is an option of the commands, choose another name')
+    shared = (settings.EnvironmentOptions, settings.NetworkOptions)
+    tuned: dict[str, Option] = {**known, **{name: o for group in shared for name, o in describe(group).items()}}
+    for name in declaration.ranges:
+        if name not in tuned or tuned[name].tune is None:
+            raise OptionError('Options', f'ranges: {name} is no option that has a search type')
+
+
+def listed_agents() -> dict[str, str]:
+    """Return a line of help for every agent that is not ours, by id; see `registry.listed`."""
+    lines = {name: entry.help for name, entry in parts.known.items()}
+    for name, packages in parts.packages().items():
+        package, summary, place = packages[0]
+        refusal = parts.refused(name)
+        if refusal:
+            lines[name if name not in OURS else f'{name} ({package})'] = f'refused: {refusal}'
+        elif name not in lines:
+            # a class is written in capitals, and loading it would load TensorFlow
+            is_class = place.rpartition(':')[2].rpartition('.')[2][:1].isupper()
+            lines[name] = (f'{package}: {summary}' if summary else f'of {package}') if is_class else _help_of(name)
+    return dict(sorted(lines.items()))
+
+
+def _help_of(name: str) -> str:
+    try:
+        entry = parts.find(name)
+        return entry.help if entry else ''
+    except OptionError as error:
+        return error.problem
+
+
+def entry_in_package_of(agent: type) -> Entry | None:
+    """Return the entry of a class that was imported from a package before anybody looked its name up."""
+    package = agent.__module__.split('.')[0]
+    if package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
+        return None
+    for name, points in parts.packages().items():
+        if any(place.split(':')[0].split('.')[0] == package for _, _, place in points) and name in agents:
+            entry = agents[name]
+            if entry.is_of(agent):
+                return entry
+    return None
+
+
+parts: Parts[Entry] = Parts('agents', 'agent', _adopt_agent, OURS)

@@ -13,13 +13,13 @@ from xagents.console import Console, bottleneck, number
 from xagents.pipeline import Context, Stage, Stream, stage
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
 
 MONITOR_SECONDS = 0.2
 SECONDS_FOR_A_HINT = 2.0
 
 
-def begin(agent: BaseAgent) -> Console:
+def begin(agent: Learner) -> Console:
     """Return the console of a run that begins, which has said what run it is."""
     run = agent.run
     console = Console(run.quiet, run.max_steps, run.log_format, run.display_precision)
@@ -34,7 +34,7 @@ def begin(agent: BaseAgent) -> Console:
     return console
 
 
-def end(agent: BaseAgent, error: BaseException | None = None, begun: bool = True) -> None:
+def end(agent: Learner, error: BaseException | None = None, begun: bool = True) -> None:
     """Let the console say why the run ended.
 
     Args:
@@ -58,12 +58,12 @@ def end(agent: BaseAgent, error: BaseException | None = None, begun: bool = True
     agent.console.close(line, facts)
 
 
-def settings(agent: BaseAgent) -> dict[str, Any]:
+def settings(agent: Learner) -> dict[str, Any]:
     """Return every option of a run by name, those of its agent and those of its process."""
     return {**agent.run_record(), 'run_dir': agent.run.run_dir}
 
 
-def history(agent: BaseAgent) -> Stage:
+def history(agent: Learner) -> Stage:
     """Write one row an episode to the history."""
 
     @stage
@@ -99,7 +99,7 @@ def history(agent: BaseAgent) -> Stage:
     return history
 
 
-def _goes_on(agent: BaseAgent) -> bool:
+def _goes_on(agent: Learner) -> bool:
     """Return whether the files that are there are this run's; one that resumes may have had no checkpoint yet."""
     return agent.context.iteration > 0 or agent.resumed_at is not None
 
@@ -123,7 +123,7 @@ class RunningMean:
             return math.nan
 
 
-def record(agent: BaseAgent) -> Stage:
+def record(agent: Learner) -> Stage:
     """Write the log to the run folder's file of metrics."""
 
     def make() -> Any:
@@ -138,7 +138,7 @@ def record(agent: BaseAgent) -> Stage:
     return _monitor(lambda: agent.run.metrics_path, make)
 
 
-def metrics(agent: BaseAgent) -> Stage:
+def metrics(agent: Learner) -> Stage:
     """Complete the log with the counters and the speed."""
 
     @stage
@@ -160,7 +160,7 @@ def metrics(agent: BaseAgent) -> Stage:
     return metrics
 
 
-def console(agent: BaseAgent) -> Stage:
+def console(agent: Learner) -> Stage:
     """Show how the run stands, at most twice a second, and where the time went at the end."""
 
     @stage
@@ -197,7 +197,7 @@ def console(agent: BaseAgent) -> Stage:
 class _Phases:
     """Adds up where the time went, without the iteration that compiles: the first one that learns."""
 
-    def __init__(self, agent: BaseAgent):
+    def __init__(self, agent: Learner):
         self._agent = agent
         self._spent: dict[str, float] = {}
         self._total = 0.0
@@ -229,7 +229,7 @@ def best_line(old: float, new: float, precision: int) -> str:
     return f'Best reward updated: {number(old, precision)} -> {number(new, precision)}'
 
 
-def tensorboard(agent: BaseAgent) -> Stage:
+def tensorboard(agent: Learner) -> Stage:
     """Write the log as TensorBoard's events."""
 
     def make() -> Any:
@@ -243,7 +243,7 @@ def tensorboard(agent: BaseAgent) -> Stage:
     return _monitor(lambda: agent.run.events_folder, make)
 
 
-def wandb(agent: BaseAgent) -> Stage:
+def wandb(agent: Learner) -> Stage:
     """Send the log to the Weights & Biases run `--monitor-session`; a run folder remembers which one that is."""
 
     def make() -> Any:
@@ -283,7 +283,7 @@ def _monitor(wanted: Callable[[], Any], make: Callable[[], Any]) -> Stage:
     return monitor
 
 
-def closing_line(agent: BaseAgent) -> str:
+def closing_line(agent: Learner) -> str:
     """Return the line that says why the run ended."""
     ctx = agent.context
     return {

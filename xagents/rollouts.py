@@ -12,7 +12,7 @@ from xagents.envs import Envs
 from xagents.finite import check_rollout
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
 
 Rollout = dict[str, np.ndarray]
 # Shape and dtype, for one environment, of each column that choosing an action fills.
@@ -31,7 +31,7 @@ def allocate(envs: Envs, n_steps: int, columns: Columns) -> Rollout:
 
 
 def fill(
-    agent: BaseAgent,
+    agent: Learner,
     rollout: Rollout,
     columns: Iterable[str],
     choose: Callable[[int, np.ndarray], Mapping[str, np.ndarray]],

@@ -21,12 +21,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from xagents import __version__
 from xagents.arrays import prefixed
 from xagents.configuration import to_yaml
 from xagents.files import replacing, sync
 from xagents.run_status import CHECKPOINTS, CONFIG, STATUS, SaveError, read_status, take_lock
 from xagents.segments import Segments
+from xagents.version import __version__
 from xagents.whole_checkpoints import (
     BEST,
     NEWEST,
@@ -40,7 +40,7 @@ from xagents.whole_checkpoints import (
 )
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
     from xagents.pipeline import Context
     from xagents.state import State
 
@@ -57,7 +57,7 @@ class RunFolder:
         loaded: name of the checkpoint that the agent goes on from; '' of a new run, None of one that saved nothing.
     """
 
-    def __init__(self, path: str | os.PathLike[str], agent: BaseAgent, loaded: str | None = ''):
+    def __init__(self, path: str | os.PathLike[str], agent: Learner, loaded: str | None = ''):
         self.path, self.agent = Path(path), agent
         self.segments = Segments(self.path / SEGMENTS)
         self.saved_steps = -1
@@ -267,7 +267,7 @@ class RunFolder:
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {kept}{remedy} and {again}')
 
 
-def _about(agent: BaseAgent, before: Mapping[str, Any] | None) -> dict[str, Any]:
+def _about(agent: Learner, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what made the run: the command that began it, and those that went on."""
     versions = {'xagents': __version__, 'python': platform.python_version()}
     for name in LIBRARIES:

@@ -28,8 +28,8 @@ from xagents.settings import AgentOptions, EnvironmentOptions, NetworkOptions, R
 from xagents.state import State
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
     from xagents.envs import Envs
+    from xagents.learner import Learner
 
 
 # a full disk, one that became read-only, or broke
@@ -127,7 +127,7 @@ class Running:
         self.run = RunOptions.resolve({**self._run_given, **run})
         if not self.context.updates:
             self.start_targets()  # their networks may have been given other weights since they were made
-        stages.check_run(cast('BaseAgent', self))
+        stages.check_run(cast('Learner', self))
         self._choose_folder()
 
     def _choose_folder(self) -> None:
@@ -143,11 +143,11 @@ class Running:
             self.folder = None
         elif self.folder is None or self.folder.path != Path(path):
             check_new(path)
-            self.folder = RunFolder(path, cast('BaseAgent', self))
+            self.folder = RunFolder(path, cast('Learner', self))
 
     def run_record(self) -> dict[str, Any]:
         """Return every option of the present run by name: what makes an equal one."""
-        schedules = cast('BaseAgent', self).schedules().values()
+        schedules = cast('Learner', self).schedules().values()
         length = {'schedule_steps': self.schedule_steps} if any(s.needs_length() for s in schedules) else {}
         known = {'env': self.envs.id, 'n_envs': self.envs.n_envs}
         if threads_in_use():  # another number of them would round otherwise
@@ -156,7 +156,7 @@ class Running:
         # of environments and networks that were handed over nothing is known
         made = (EnvironmentOptions, NetworkOptions) if self.creation else ()
         defaults = {name: o.default for group in made for name, o in describe(group).items()}
-        agent = cast('BaseAgent', self)
+        agent = cast('Learner', self)
         without_effect = agent.options.without_effect()
         own = {name: value for name, value in agent.options_record().items() if name not in without_effect}
         return {**defaults, **known, **own, **length, **run}
@@ -178,13 +178,13 @@ class Running:
         return self.options.schedule_steps or self.run.max_steps
 
     def _iterate(self, recipe: Recipe) -> Generator[dict[str, float], None, None]:
-        self.console = reporting.begin(cast('BaseAgent', self))
+        self.console = reporting.begin(cast('Learner', self))
         self.context = self._carried(recipe.context)
-        self.stopped = stages.why_stop(cast('BaseAgent', self), self.context)
+        self.stopped = stages.why_stop(cast('Learner', self), self.context)
         if self.stopped:  # a finished run collects nothing, and opens nothing
             if self.folder is not None and self.resumed_at is not None and not self.folder.is_finished():
                 self._end_what_was_killed()
-            reporting.end(cast('BaseAgent', self), begun=self.resumed_at is None)
+            reporting.end(cast('Learner', self), begun=self.resumed_at is None)
             return
         if not self._seed_said:
             self.console.say(f'Seed: {self.options.seed}')
@@ -197,7 +197,7 @@ class Running:
 
     def _end_what_was_killed(self) -> None:
         """Do what stands after the last step of a run, of which a kill came first."""
-        agent = cast('BaseAgent', self)
+        agent = cast('Learner', self)
         with self._kept_in_folder():
             if self.stopped in saving.SPENT:
                 saving.contest(agent, saving.keepers(agent))
@@ -229,7 +229,7 @@ class Running:
             raise said from error
         except BaseException as error:
             why = f'{type(error).__name__}: {error}'
-            reporting.end(cast('BaseAgent', self), error)
+            reporting.end(cast('Learner', self), error)
             raise
         finally:
             self.resumed_at = None
@@ -254,7 +254,7 @@ class Running:
                 left = time.perf_counter()
                 yield ctx.logs
                 self.paused += time.perf_counter() - left
-        reporting.end(cast('BaseAgent', self))
+        reporting.end(cast('Learner', self))
         interruption.exit()
 
     @contextlib.contextmanager
@@ -264,7 +264,7 @@ class Running:
             yield
         except NotFiniteError as error:
             if self.run.checkpoints and self.best is not None:
-                cast('BaseAgent', self).write_checkpoints(self.best)
+                cast('Learner', self).write_checkpoints(self.best)
             if self.folder is not None:
                 self.folder.save_best()
             if self.folder is not None and self.folder.saved_steps >= 0:

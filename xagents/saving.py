@@ -13,7 +13,7 @@ from xagents.interruption import Interrupted, Interruption
 from xagents.pipeline import Context, Stage, Stream, left_by_choice, stage
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
+    from xagents.learner import Learner
     from xagents.state import State
 
 
@@ -43,7 +43,7 @@ class Keeper(Protocol):
 class LooseFiles:
     """`--checkpoints`: the best weights, one path a model; the last ones where no mean was ever reached."""
 
-    def __init__(self, agent: BaseAgent):
+    def __init__(self, agent: Learner):
         self.agent, self.written = agent, agent.best
 
     def due(self, ctx: Context) -> bool:
@@ -69,13 +69,13 @@ class LooseFiles:
         self.written = state
 
 
-def keepers(agent: BaseAgent) -> list[Keeper]:
+def keepers(agent: Learner) -> list[Keeper]:
     """Return where the present run of an agent is kept."""
     kept: list[Keeper] = [LooseFiles(agent)] if agent.run.checkpoints else []
     return kept if agent.folder is None else [*kept, agent.folder]
 
 
-def best(agent: BaseAgent) -> Stage:
+def best(agent: Learner) -> Stage:
     """Copy the weights of a new best mean, and those that reached the target."""
 
     def best(ctx: Context) -> None:
@@ -95,7 +95,7 @@ def is_better(mean: float, best: float) -> bool:
     return math.isfinite(mean) and not mean <= best
 
 
-def checkpoint(agent: BaseAgent) -> Stage:
+def checkpoint(agent: Learner) -> Stage:
     """Save the run every `save_seconds` and on the way out; nothing after an error."""
 
     @stage
@@ -130,7 +130,7 @@ def checkpoint(agent: BaseAgent) -> Stage:
     return checkpoint
 
 
-def contest(agent: BaseAgent, places: list[Keeper]) -> None:
+def contest(agent: Learner, places: list[Keeper]) -> None:
     """Let best and last play for the place of the best: the mean of training episodes lags behind."""
     run = agent.run
     if run.eval_frequency or not run.final_episodes or agent.best is None:
@@ -156,7 +156,7 @@ def contest(agent: BaseAgent, places: list[Keeper]) -> None:
     )
 
 
-def target_reached(agent: BaseAgent, ctx: Context) -> bool:
+def target_reached(agent: Learner, ctx: Context) -> bool:
     """Return whether the mean has reached the target: that of the last evaluation, or of enough episodes."""
     target = agent.run.target_reward
     if target is None or not ctx.mean_reward >= target:

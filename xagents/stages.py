@@ -22,40 +22,39 @@ from xagents.saving import best, checkpoint, target_reached
 from xagents.videos import check_video, video
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent, OffPolicy
-    from xagents.replaying import Relearning, Replaying
+    from xagents.learner import Learner, Replayer, RolloutReplayer, TransitionReplayer
 
 EPISODES_FOR_BEST = 10
 
 
-def head(agent: BaseAgent) -> Recipe:
+def head(agent: Learner) -> Recipe:
     """The stages before learning. Best weights are taken there: those that earned a mean are saved for it."""
     makers = (schedule, collect, checkpoint, episodes, evaluate, best)
     return Recipe(((make.__name__, make(agent)) for make in makers), agent=agent)
 
 
-def learning(agent: BaseAgent) -> Recipe:
+def learning(agent: Learner) -> Recipe:
     """The stage of agents that learn from what they have just collected."""
     return Recipe([('learn', learn(agent))])
 
 
-def replaying(agent: OffPolicy) -> Recipe:
+def replaying(agent: TransitionReplayer) -> Recipe:
     """The stages of agents that learn from a replay buffer."""
     return Recipe([('remember', remember(agent)), ('replay', replay(agent)), ('learn', learn(agent))])
 
 
-def relearning(agent: Relearning) -> Recipe:
+def relearning(agent: RolloutReplayer) -> Recipe:
     """The stages of an agent that learns from what it has just collected and then, again, from earlier rollouts."""
     return learning(agent) + Recipe([('remember', remember(agent)), ('replay', relearn(agent))])
 
 
-def tail(agent: BaseAgent) -> Recipe:
+def tail(agent: Learner) -> Recipe:
     """The stages after learning."""
     makers = (plateau, history, metrics, record, console, tensorboard, wandb, video, until)
     return Recipe((make.__name__, make(agent)) for make in makers)
 
 
-def check_run(agent: BaseAgent) -> None:
+def check_run(agent: Learner) -> None:
     """Check the options of a run against the agent, before anything is written.
 
     Raises:
@@ -83,7 +82,7 @@ def check_run(agent: BaseAgent) -> None:
             raise OptionError(value.option, f'got {value.kind}, which needs max_steps or schedule_steps for its length')
 
 
-def schedule(agent: BaseAgent) -> Stage:
+def schedule(agent: Learner) -> Stage:
     """Set what changes during a run; the learning rate is reduced on plateaus, too."""
 
     @stage
@@ -101,7 +100,7 @@ def schedule(agent: BaseAgent) -> Stage:
     return schedule
 
 
-def collect(agent: BaseAgent) -> Stage:
+def collect(agent: Learner) -> Stage:
     """Let the environments take some steps, with those values of the schedule that `collect` takes."""
     takes = inspect.signature(agent.collect).parameters
     return _stepping(agent, lambda ctx: ctx.batch.update(agent.collector.collect(**_named(ctx.schedule, takes))))
@@ -111,7 +110,7 @@ def _named(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
 
 
-def train_step(agent: BaseAgent) -> Stage:
+def train_step(agent: Learner) -> Stage:
     """Let an agent that is not split into collecting and learning do both."""
 
     def step(ctx: Context) -> None:
@@ -123,7 +122,7 @@ def train_step(agent: BaseAgent) -> Stage:
     return _stepping(agent, step)
 
 
-def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
+def _stepping(agent: Learner, step: Callable[[Context], Any]) -> Stage:
     def collect(ctx: Context) -> Iterator[None]:
         # what a user's own loop does between two iterations is no training time
         start, before = time.perf_counter() - agent.paused, ctx.seconds
@@ -157,7 +156,7 @@ def _stepping(agent: BaseAgent, step: Callable[[Context], Any]) -> Stage:
     return collect
 
 
-def episodes(agent: BaseAgent) -> Stage:
+def episodes(agent: Learner) -> Stage:
     """Count the episodes that ended and take their mean; decide whether it is looked at in this iteration."""
 
     def episodes(ctx: Context) -> None:
@@ -181,7 +180,7 @@ def episodes(agent: BaseAgent) -> Stage:
     return episodes
 
 
-def evaluate(agent: BaseAgent) -> Stage:
+def evaluate(agent: Learner) -> Stage:
     """Play greedy episodes every `eval_frequency` steps; their mean then decides best, plateau and target."""
 
     def evaluate(ctx: Context) -> None:
@@ -200,7 +199,7 @@ def evaluate(agent: BaseAgent) -> Stage:
     return evaluate
 
 
-def remember(agent: Replaying) -> Stage:
+def remember(agent: Replayer) -> Stage:
     """Put what was collected into the replay buffer."""
 
     def remember(ctx: Context) -> None:
@@ -210,7 +209,7 @@ def remember(agent: Replaying) -> Stage:
     return remember
 
 
-def replay(agent: OffPolicy) -> Stage:
+def replay(agent: TransitionReplayer) -> Stage:
     """Draw from the replay buffer the batches of this iteration's updates, all in one go, once it holds enough."""
 
     def replay(ctx: Context) -> None:
@@ -231,7 +230,7 @@ def replay(agent: OffPolicy) -> Stage:
     return replay
 
 
-def learn(agent: BaseAgent) -> Stage:
+def learn(agent: Learner) -> Stage:
     """Learn from the batch; `learn` gets those values of the schedule that it takes, and `steps` if it takes that."""
     takes = inspect.signature(agent.learn).parameters
 
@@ -252,7 +251,7 @@ def learn(agent: BaseAgent) -> Stage:
     return learn
 
 
-def _check_refused(agent: BaseAgent, ctx: Context, batch: Mapping[str, Any]) -> None:
+def _check_refused(agent: Learner, ctx: Context, batch: Mapping[str, Any]) -> None:
     """End a run with an update that was refused, unless those are to be skipped."""
     if agent.run.on_nan == 'stop':
         what, env = suspect(agent, batch)
@@ -261,7 +260,7 @@ def _check_refused(agent: BaseAgent, ctx: Context, batch: Mapping[str, Any]) -> 
         raise error
 
 
-def relearn(agent: Relearning) -> Stage:
+def relearn(agent: RolloutReplayer) -> Stage:
     """Draw how many stored rollouts are learned from again, and learn from them; their metrics begin with `replay/`."""
     takes = inspect.signature(agent.learn).parameters
 
@@ -296,7 +295,7 @@ def relearn(agent: Relearning) -> Stage:
     return replay
 
 
-def plateau(agent: BaseAgent) -> Stage:
+def plateau(agent: Learner) -> Stage:
     """Reduce the learning rate of every optimiser when the mean has found no new best for a while."""
 
     def plateau(ctx: Context) -> None:
@@ -315,7 +314,7 @@ def plateau(agent: BaseAgent) -> Stage:
     return plateau
 
 
-def until(agent: BaseAgent) -> Stage:
+def until(agent: Learner) -> Stage:
     """Write why the run ends, if it does."""
 
     def until(ctx: Context) -> None:
@@ -325,7 +324,7 @@ def until(agent: BaseAgent) -> Stage:
     return until
 
 
-def why_stop(agent: BaseAgent, ctx: Context) -> str:
+def why_stop(agent: Learner, ctx: Context) -> str:
     """Return why a run ends at these counters: target, early, steps or time; empty where it goes on."""
     run = agent.run
     if target_reached(agent, ctx):

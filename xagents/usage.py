@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xagents import __version__
 from xagents.commands import Command, commands
 from xagents.options import Option
 from xagents.registry import agents, listed
+from xagents.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -17,15 +17,15 @@ from xagents.pipeline import Context, Stage, Stream, stage
 from xagents.recording import VideoWriter
 
 if TYPE_CHECKING:
-    from xagents.base import BaseAgent
     from xagents.envs import Envs
+    from xagents.learner import Learner
 
 # steps of the longest video
 LONGEST = 2000
 _ENVIRONMENT = ('video', 1)
 
 
-def video(agent: BaseAgent) -> Stage:
+def video(agent: Learner) -> Stage:
     """Record a greedy episode whenever the steps pass a multiple of `video_frequency`.
 
     What is recorded, and when, depends on the weights, the seed and the steps alone: a resumed run records the same
@@ -50,7 +50,7 @@ def video(agent: BaseAgent) -> Stage:
     return video
 
 
-def record_video(agent: BaseAgent, steps: int) -> Path | None:
+def record_video(agent: Learner, steps: int) -> Path | None:
     """Record a greedy episode with the present weights.
 
     Args:
@@ -72,7 +72,7 @@ def record_video(agent: BaseAgent, steps: int) -> Path | None:
     return path
 
 
-def check_video(agent: BaseAgent) -> None:
+def check_video(agent: Learner) -> None:
     """Check, before a run, that it can record videos where it is to; the environment for them is made.
 
     Raises:
@@ -91,7 +91,7 @@ def check_video(agent: BaseAgent) -> None:
         raise OptionError('video_frequency', f'{agent.envs.id} {problem}')
 
 
-def _undrawable(agent: BaseAgent) -> str:
+def _undrawable(agent: Learner) -> str:
     """Return why an agent's environment cannot be drawn; empty where it can."""
     if _ENVIRONMENT in agent._evaluation_envs:  # it was looked at before
         return ''
@@ -105,17 +105,17 @@ def _undrawable(agent: BaseAgent) -> str:
     return '' if len(shape) == 3 and shape[2] == 3 else 'draws no pictures, admits environments that do'
 
 
-def _environment(agent: BaseAgent) -> Envs:
+def _environment(agent: Learner) -> Envs:
     if _ENVIRONMENT not in agent._evaluation_envs:
         agent._evaluation_envs[_ENVIRONMENT] = agent.envs.another(1, render_mode='rgb_array')
     return agent._evaluation_envs[_ENVIRONMENT]
 
 
-def _path(agent: BaseAgent, steps: int) -> Path:
+def _path(agent: Learner, steps: int) -> Path:
     return Path(agent.run.video_folder) / f'step-{steps:012d}.mp4'
 
 
-def _owed(agent: BaseAgent, steps: int, frequency: int) -> bool:
+def _owed(agent: Learner, steps: int, frequency: int) -> bool:
     """Return whether the last video that a resumed run should have is missing: it was interrupted in the midst."""
     due = steps // frequency * frequency
     names = (path.stem.removeprefix('step-') for path in Path(agent.run.video_folder).glob('step-*.mp4'))

@@ -13,7 +13,7 @@ from xagents.actor_critic import ActorCritic
 from xagents.compiling import network_input
 from xagents.distributions import distribution_for
 from xagents.envs import Envs
-from xagents.on_policy import flatten
+from xagents.on_policy import Steps
 from xagents.returns import explained_variance, masked_mean, masked_normalise
 from xagents.settings import AgentOptions
 
@@ -63,45 +63,31 @@ class A2C(ActorCritic):
         Returns:
             The metrics by name.
         """
-        return self.run_update(self.transitions(batch), learning_rate)
+        return self.run_update(batch, learning_rate)
 
-    def update(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        terminated: tf.Tensor,
-        truncated: tf.Tensor,
-        valid: tf.Tensor,
-        learning_rate: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The whole update, compiled: returns the acting weights and the metrics."""
-        options = self.options
-        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (terminated, truncated, valid))
-        values, advantages = self.advantages(observations, rewards, terminated, truncated)
-        returns = advantages + values[:-1]
-        observations, actions, advantages, returns, valid = map(
-            flatten, (observations[:-1], actions, advantages, returns, valid)
-        )
-        with tf.GradientTape() as tape:
-            outputs, value = self.evaluate_actions(observations)
-            weights = masked_normalise(advantages, valid, 1e-8) if options.normalize_advantage else advantages
-            policy_loss = self.policy_loss(outputs, actions, weights, valid)
-            value_loss = masked_mean((returns - value) ** 2, valid)
-            entropy = masked_mean(self.distribution.entropy(outputs), valid)
-            loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
+    def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The whole update, compiled: returns the metrics."""
+        options, data = self.options, self.transitions(steps)
+        advantages = data.advantages
+        if options.normalize_advantage:
+            advantages = masked_normalise(advantages, data.valid, 1e-8)
         self.step.set_rate(learning_rate)
-        norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
-        metrics = {
+        with tf.GradientTape() as tape:
+            outputs, value = self.evaluate_actions(data.observations)
+            policy_loss = self.policy_loss(outputs, data.actions, advantages, data.valid)
+            value_loss = masked_mean((data.returns - value) ** 2, data.valid)
+            entropy = masked_mean(self.distribution.entropy(outputs), data.valid)
+            loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
+        norm, applied, refused = self.step(tape, loss, tf.reduce_any(data.valid > 0))
+        return {
             'updates': applied,
             'stats/refused': refused,
             'loss/policy': policy_loss,
             'loss/value': value_loss,
             'loss/entropy': entropy,
             'stats/grad_norm': norm,
-            'stats/explained_variance': explained_variance(flatten(values[:-1]), returns, valid),
+            'stats/explained_variance': explained_variance(data.values, data.returns, data.valid),
         }
-        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
 
     def policy_loss(
         self, outputs: list[tf.Tensor], actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor

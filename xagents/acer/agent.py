@@ -16,7 +16,7 @@ from xagents.actor_critic import ActorCritic
 from xagents.compiling import float_outputs, network_input
 from xagents.distributions import distribution_for
 from xagents.envs import Envs
-from xagents.on_policy import flatten
+from xagents.on_policy import Steps, flatten
 from xagents.options import OptionError
 from xagents.replaying import Relearning
 from xagents.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
@@ -132,34 +132,14 @@ class ACER(Relearning, ActorCritic):
             'observations': self.prepare(batch['observations']),
             'rewards': self.scale_rewards(batch['rewards']),
         }
-        return self.run_update(self.transitions(batch), learning_rate)
+        return self.run_update(batch, learning_rate)
 
-    def update(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        terminated: tf.Tensor,
-        truncated: tf.Tensor,
-        valid: tf.Tensor,
-        old_logits: tf.Tensor,
-        learning_rate: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The whole update, compiled: returns the acting weights and the metrics.
-
-        Args:
-            observations: [T + 1, N, *D]
-            actions: [T, N]
-            rewards: [T, N]
-            terminated: bool [T, N]
-            truncated: bool [T, N]
-            valid: bool [T, N]
-            old_logits: [T, N, A], of the policy μ that acted.
-            learning_rate: of this update.
-        """
-        options = self.options
-        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (terminated, truncated, valid))
-        behaviour = tf.nn.softmax(old_logits)
+    def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The whole update, compiled: returns the metrics."""
+        options, observations, actions, rewards = self.options, steps.observations, steps.actions, steps.rewards
+        flags = (steps.terminated, steps.truncated, steps.valid)
+        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in flags)
+        behaviour = tf.nn.softmax(steps.outputs[0])  # μ, the policy that acted
         average = self.average_probabilities(observations[:-1])
         taken = tf.one_hot(actions, behaviour.shape[-1])
         with tf.GradientTape() as tape:
@@ -180,7 +160,7 @@ class ACER(Relearning, ActorCritic):
         self.step.set_rate(learning_rate)
         norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
         self.average_policy.follow((1.0 - options.ema_alpha) * applied)
-        metrics = {
+        return {
             'updates': applied,
             'stats/refused': refused,
             'loss/policy': policy_loss,
@@ -192,7 +172,6 @@ class ACER(Relearning, ActorCritic):
             'stats/projected': masked_mean(projected, valid),
             'stats/explained_variance': explained_variance(q_taken, targets, valid),
         }
-        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
 
     def direction(
         self,

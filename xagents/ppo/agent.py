@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from xagents.a2c.agent import A2C
 from xagents.minibatches import Minibatches
-from xagents.on_policy import flatten
-from xagents.optimisation import counted, means
+from xagents.on_policy import Steps, Transitions
+from xagents.optimisation import averaged
 from xagents.ppo.cli import PPOOptions
 from xagents.returns import explained_variance, masked_mean, masked_normalise
 from xagents.schedules import Schedule
@@ -36,94 +36,49 @@ class PPO(A2C):
         super().__init__(envs, model, **options)
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
 
-    def learn(  # type: ignore[override]
-        self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float
-    ) -> dict[str, float]:
-        """Make `ppo_epochs` passes of minibatches over a rollout.
-
-        Args:
-            batch: as for A2C, and the outputs [T, N, units] of the policy that took the actions, by name.
-            learning_rate: of this update.
-            clip_norm: ε, the clip range of the policy ratio, of this update.
-
-        Returns:
-            The metrics by name: means over the minibatches.
-        """
-        permutations = self.minibatches.draw(self.rng('learn'), self.options.ppo_epochs)
-        return self.run_update([*self.transitions(batch), permutations], learning_rate, clip_norm)
-
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also the clip range."""
         clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
         return {**super().schedules(), 'clip_norm': clip}
 
+    def learn(  # type: ignore[override]
+        self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float
+    ) -> dict[str, float]:
+        """Make `ppo_epochs` passes of minibatches over a rollout; `clip_norm` is ε, the clip range of the ratio."""
+        permutations = self.minibatches.draw(self.rng('learn'), self.options.ppo_epochs)
+        return self.run_update(batch, permutations, learning_rate, clip_norm)
+
     def update(  # type: ignore[override]
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        terminated: tf.Tensor,
-        truncated: tf.Tensor,
-        valid: tf.Tensor,
-        *others: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The whole update, compiled: returns the acting weights and the metrics.
-
-        Args:
-            observations: [T + 1, N, *D]
-            actions: [T, N, …]
-            rewards: [T, N]
-            terminated: bool [T, N]
-            truncated: bool [T, N]
-            valid: bool [T, N]
-            others: the outputs of the policy that acted [T, N, units], permutations [minibatches, B], learning rate,
-                clip range.
-        """
-        *old_outputs, permutations, learning_rate, clip_norm = others
-        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (terminated, truncated, valid))
-        values, advantages = self.advantages(observations, rewards, terminated, truncated)
-        old_values = flatten(values[:-1])
-        old_log_probs = self.distribution.log_prob([flatten(x) for x in old_outputs], flatten(actions))
-        observations, actions, advantages, valid = map(flatten, (observations[:-1], actions, advantages, valid))
-        returns = advantages + old_values
-        rollout = [observations, actions, old_log_probs, advantages, old_values, returns, valid]
+        self, steps: Steps, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The whole update, compiled: algorithm 1, with the rows [B] of each minibatch in `permutations`."""
+        data, target_kl = self.transitions(steps), self.options.target_kl
         self.step.set_rate(learning_rate)
+        metrics = averaged(
+            lambda k: self.minibatch_step(data.take(permutations[k]), clip_norm),
+            permutations.shape[0],
+            self.METRICS[:-1],
+            unless=None if target_kl is None else lambda metrics: metrics['stats/kl'] > target_kl,
+        )
+        return {**metrics, 'stats/explained_variance': explained_variance(data.values, data.returns, data.valid)}
 
-        names = self.METRICS[:-1]  # the last one is that of the whole rollout
-
-        def step(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            metrics = self.minibatch_step([tf.gather(x, permutations[k]) for x in rollout], clip_norm)
-            return k + 1, metrics['stats/kl'], totals + counted(metrics, names)
-
-        def wanted(k: tf.Tensor, kl: tf.Tensor, totals: tf.Tensor) -> tf.Tensor:
-            more = k < permutations.shape[0]
-            # a refused step's KL may be NaN, which is not above anything
-            return more if self.options.target_kl is None else more & ~(kl > self.options.target_kl)
-
-        _, _, totals = tf.while_loop(wanted, step, (0, 0.0, tf.zeros(len(names))))
-        explained = explained_variance(old_values, returns, valid)
-        return self.actor.published(), tf.concat([means(totals, names), [explained]], 0)
-
-    def minibatch_step(self, minibatch: list[tf.Tensor], clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Make one gradient step on a minibatch of B transitions; returns its metrics."""
-        options = self.options
-        observations, actions, old_log_probs, advantages, old_values, returns, valid = minibatch
+    def minibatch_step(self, data: Transitions, clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Make one gradient step on a minibatch; returns its metrics."""
+        options, advantages = self.options, data.advantages
         if options.normalize_advantage:
-            advantages = masked_normalise(advantages, valid, options.advantage_epsilon)
+            advantages = masked_normalise(advantages, data.valid, options.advantage_epsilon)
         with tf.GradientTape() as tape:
-            outputs, value = self.evaluate_actions(observations)
-            log_ratio = self.distribution.log_prob(outputs, actions) - old_log_probs
+            outputs, value = self.evaluate_actions(data.observations)
+            log_ratio = self.distribution.log_prob(outputs, data.actions) - data.log_probs
             ratio = tf.exp(log_ratio)
             # L^CLIP, equation 7
             clipped_ratio = tf.clip_by_value(ratio, 1.0 - clip_norm, 1.0 + clip_norm)
-            policy_loss = -masked_mean(tf.minimum(ratio * advantages, clipped_ratio * advantages), valid)
-            value_loss = masked_mean(self.value_error(value, old_values, returns), valid)
-            entropy = masked_mean(self.distribution.entropy(outputs), valid)
+            policy_loss = -masked_mean(tf.minimum(ratio * advantages, clipped_ratio * advantages), data.valid)
+            value_loss = masked_mean(self.value_error(value, data.values, data.returns), data.valid)
+            entropy = masked_mean(self.distribution.entropy(outputs), data.valid)
+            # equation 9
             loss = policy_loss + options.value_loss_coef * value_loss - options.entropy_coef * entropy
-        norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
-        # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
-        kl = masked_mean(ratio - 1.0 - log_ratio, valid)
-        clipped = masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), valid)
+        norm, applied, refused = self.step(tape, loss, tf.reduce_any(data.valid > 0))
         return {
             'updates': applied,
             'stats/refused': refused,
@@ -131,8 +86,9 @@ class PPO(A2C):
             'loss/value': value_loss,
             'loss/entropy': entropy,
             'stats/grad_norm': norm,
-            'stats/kl': kl,
-            'stats/clip_fraction': clipped,
+            # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
+            'stats/kl': masked_mean(ratio - 1.0 - log_ratio, data.valid),
+            'stats/clip_fraction': masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), data.valid),
         }
 
     def value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:

@@ -13,8 +13,8 @@ from xagents.compiling import Actor, Program, float_outputs, has_convolutions, n
 from xagents.distributions import distribution_for
 from xagents.envs import Envs
 from xagents.minibatches import Minibatches
-from xagents.on_policy import flatten
-from xagents.optimisation import GradientStep, assign_flat, counted, finite, flat, flat_gradient, means, take_compiled
+from xagents.on_policy import Steps, Transitions
+from xagents.optimisation import GradientStep, assign_flat, averaged, finite, flat, flat_gradient, take_compiled
 from xagents.options import OptionError
 from xagents.returns import explained_variance, masked_mean, masked_normalise
 from xagents.trpo.cli import TRPOOptions
@@ -67,7 +67,7 @@ class TRPO(OnPolicy):
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)
         convolves = has_convolutions(self.actor_model) or has_convolutions(critic_model)
-        self._update = Program(self.update, jit=not convolves)
+        self._update = Program(self.compiled, jit=not convolves)
 
     def _check_models(self) -> None:
         """Check what the trust region rests on: rows to measure it by, and parameters that only the policy has."""
@@ -101,61 +101,22 @@ class TRPO(OnPolicy):
             The metrics by name.
         """
         permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
-        return self.run_update([*self.transitions(batch), permutations], learning_rate)
+        return self.run_update(batch, permutations, learning_rate)
 
-    def update(
-        self,
-        observations: tf.Tensor,
-        actions: tf.Tensor,
-        rewards: tf.Tensor,
-        terminated: tf.Tensor,
-        truncated: tf.Tensor,
-        valid: tf.Tensor,
-        permutations: tf.Tensor,
-        learning_rate: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The whole update, compiled: returns the acting weights and the metrics.
+    def update(self, steps: Steps, permutations: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The whole update, compiled: a step of the policy, then the critic's, whose rate and minibatches are given."""
+        data = self.transitions(steps)
+        self.step.set_rate(learning_rate)
+        policy, critic = self.update_policy(data), self.fit_critic(data, permutations)
+        both = {name: policy[name] + critic[name] for name in ('updates', 'stats/refused')}
+        explained = explained_variance(data.values, data.returns, data.valid)
+        return {**policy, **critic, **both, 'stats/explained_variance': explained}
 
-        Args:
-            observations: [T + 1, N, *D]
-            actions: [T, N, …]
-            rewards: [T, N]
-            terminated: bool [T, N]
-            truncated: bool [T, N]
-            valid: bool [T, N]
-            permutations: [minibatches, B], of the critic.
-            learning_rate: of the critic.
-        """
-        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (terminated, truncated, valid))
-        values, advantages = self.advantages(observations, rewards, terminated, truncated)
-        old_values = flatten(values[:-1])
-        observations, actions, advantages, valid = map(flatten, (observations[:-1], actions, advantages, valid))
-        returns = advantages + old_values
+    def update_policy(self, data: Transitions) -> dict[str, tf.Tensor]:
+        """Make the natural-gradient step (appendix C), or none; returns its metrics."""
+        observations, actions, advantages, valid = data.observations, data.actions, data.advantages, data.valid
         if self.options.normalize_advantage:
             advantages = masked_normalise(advantages, valid, self.options.advantage_epsilon)
-        self.step.set_rate(learning_rate)
-        policy = self.update_policy(observations, actions, advantages, valid)
-        critic = self.fit_critic(observations, returns, valid, permutations)
-        metrics = {
-            **policy,
-            **critic,
-            'updates': policy['updates'] + critic['updates'],
-            'stats/refused': policy['stats/refused'] + critic['stats/refused'],
-            'stats/explained_variance': explained_variance(old_values, returns, valid),
-        }
-        return self.actor.published(), tf.stack([metrics[name] for name in self.METRICS])
-
-    def update_policy(
-        self, observations: tf.Tensor, actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Make the natural-gradient step (appendix C), or none; returns its metrics.
-
-        Args:
-            observations: [B, *D]
-            actions: [B, …]
-            advantages: [B]
-            valid: [B]
-        """
         options, variables = self.options, self.actor_model.trainable_variables
         old_outputs = [tf.stop_gradient(x) for x in self.policy_outputs(observations)]
         old_log_probs = self.distribution.log_prob(old_outputs, actions)
@@ -222,30 +183,19 @@ class TRPO(OnPolicy):
         step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
         return step, tf.reduce_sum(residual**2)
 
-    def fit_critic(
-        self, observations: tf.Tensor, returns: tf.Tensor, valid: tf.Tensor, permutations: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Make a gradient step of the critic on each minibatch; returns its metrics, means over the steps made.
+    def fit_critic(self, data: Transitions, permutations: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Make a gradient step of the critic on each minibatch; returns its metrics, means over the steps made."""
 
-        Args:
-            observations: [B, *D]
-            returns: [B]
-            valid: [B]
-            permutations: rows of each minibatch.
-        """
-
-        def step(k: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            minibatch, goals, wanted = (tf.gather(x, permutations[k]) for x in (observations, returns, valid))
+        def step(k: tf.Tensor) -> dict[str, tf.Tensor]:
+            rows = permutations[k]
+            observations, returns, valid = (tf.gather(x, rows) for x in (data.observations, data.returns, data.valid))
             with tf.GradientTape() as tape:
-                (value,) = float_outputs(self.critic(network_input(minibatch), training=True))
-                loss = masked_mean((goals - value[:, 0]) ** 2, wanted)
-            _, applied, refused = self.step(tape, loss, tf.reduce_any(wanted > 0))
-            metrics = {'updates': applied, 'stats/refused': refused, 'loss/value': loss}
-            return k + 1, totals + counted(metrics, _CRITIC_METRICS)
+                (value,) = float_outputs(self.critic(network_input(observations), training=True))
+                loss = masked_mean((returns - value[:, 0]) ** 2, valid)
+            _, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
+            return {'updates': applied, 'stats/refused': refused, 'loss/value': loss}
 
-        start = (0, tf.zeros(len(_CRITIC_METRICS)))
-        _, totals = tf.while_loop(lambda k, _: k < permutations.shape[0], step, start)
-        return dict(zip(_CRITIC_METRICS, tf.unstack(means(totals, _CRITIC_METRICS)), strict=True))
+        return averaged(step, permutations.shape[0], _CRITIC_METRICS)
 
     def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
         """Return the policy's outputs [B, units] for observations [B, *D]."""

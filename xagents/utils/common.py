@@ -9,7 +9,7 @@ from typing import Any
 _HOMES = {
     'ModelReader': 'xagents.networks',
     'create_envs': 'xagents.envs',
-    'plot_history': 'xagents.history',
+    'plot_history': 'xagents.plotting',
     'write_from_dict': 'xagents.history',
 }
 
