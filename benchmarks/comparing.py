@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xagents.state import State
+    from xagents.runs.state import State
 
 # of the metrics, what the clock makes
 CLOCK = ('seconds/', 'steps_per_second')
@@ -21,7 +21,7 @@ def differences(one: Path, other: Path) -> list[str]:
     Raises:
         ValueError: where a checkpoint cannot be read.
     """
-    from xagents.whole_checkpoints import read_state
+    from xagents.runs.checkpoints import read_state
 
     a, b = (read_state(Path(folder) / 'checkpoints' / 'last') for folder in (one, other))
     found = [*_weights(a, b, 'weights'), *_arrays(a.arrays, b.arrays)]
@@ -79,8 +79,8 @@ def seeded(environments: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return history and metrics of a run without what the clock makes."""
-    from xagents.history import read_history
-    from xagents.metrics_file import read_metrics
+    from xagents.logs.history import read_history
+    from xagents.logs.metrics import read_metrics
 
     history = read_history(Path(folder) / 'history.parquet').drop(columns='time')
     metrics = read_metrics(Path(folder) / 'metrics.parquet')

@@ -25,7 +25,7 @@ from benchmarks.environments import REPOSITORY
 from benchmarks.harness import THREADS
 from benchmarks.learning_cases import CASES, LearningCase, find_cases
 from xagents import __version__
-from xagents.presets import SCORES
+from xagents.factory.presets import SCORES
 
 PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
 RESULTS = REPOSITORY / 'benchmarks' / '.venvs' / 'learning.json'
@@ -150,7 +150,7 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
 
 
 def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One preset's entry: see `xagents.presets.Score`."""
+    """One preset's entry: see `xagents.factory.presets.Score`."""
     means = [run['mean'] for run in runs]
     return {
         'median': round(statistics.median(means), 2),

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from xagents.options import flags_of
-from xagents.presets import Preset, list_presets
-from xagents.registry import agents
+from xagents.factory.presets import Preset, list_presets
+from xagents.options.declaration import flags_of
+from xagents.registry.agents import agents
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,12 @@ def stopped_before_the_work(*earlier: str, seconds: float = SECONDS_A_LINE) -> I
     from xagents.base import BaseAgent
 
     targets = [(BaseAgent, name) for name in ('fit', 'play', 'evaluate')]
-    modules = ('xagents.grid.run_all', 'xagents.workers.Workers.__init__', 'xagents.export.export', *earlier)
+    modules = (
+        'xagents.cli.grid.run_all',
+        'xagents.tuning.processes.Workers.__init__',
+        'xagents.export.write.export',
+        *earlier,
+    )
     before = signal.signal(signal.SIGALRM, hang)
     with contextlib.ExitStack() as stack:
         for owner, name in targets:

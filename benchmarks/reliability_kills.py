@@ -238,7 +238,7 @@ def being_written(run_dir: Path) -> bool:
 
 def last_steps(run_dir: Path) -> int:
     """Return the steps of the last checkpoint; 0 where there is none."""
-    from xagents.whole_checkpoints import read_record
+    from xagents.runs.checkpoints import read_record
 
     last = newest(run_dir)
     return 0 if last is None else read_record(last)['counters']['steps']
@@ -246,18 +246,18 @@ def last_steps(run_dir: Path) -> int:
 
 def newest(run_dir: Path) -> Path | None:
     """Return the newest checkpoint, also where a kill came before `last` was linked to it; None where there is none."""
-    from xagents.whole_checkpoints import newest_whole
+    from xagents.runs.checkpoints import newest_whole
 
     return run_dir / 'checkpoints' / 'last' if link(run_dir) else newest_whole(run_dir / 'checkpoints')
 
 
 def examine(run_dir: Path, kill: Kill) -> None:
     """Read every file that a kill left, and note what does not read."""
-    from xagents.history import read_history
-    from xagents.metrics_file import read_metrics
-    from xagents.run_status import read_status
-    from xagents.runs import read_config
-    from xagents.whole_checkpoints import read_state
+    from xagents.factory.load import read_config
+    from xagents.logs.history import read_history
+    from xagents.logs.metrics import read_metrics
+    from xagents.runs.checkpoints import read_state
+    from xagents.runs.status import read_status
 
     files: list[tuple[str, Callable[[Path], Any], Path]] = [
         ('config.yaml', lambda path: read_config(path.parent), run_dir),

@@ -13,9 +13,9 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from xagents.commands import Command, commands
-from xagents.options import Option
-from xagents.registry import agents, find_agent
+from xagents.cli.commands import Command, commands
+from xagents.options.declaration import Option
+from xagents.registry.agents import agents, find_agent
 
 DISCRETE, CONTINUOUS = ('CartPole-v1', 'MountainCar-v0', 'Acrobot-v1'), ('Pendulum-v1', 'MountainCarContinuous-v0')
 ENVIRONMENTS = DISCRETE + CONTINUOUS

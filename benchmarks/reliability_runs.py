@@ -69,7 +69,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def train(agent_id: str, folder: Path, *words: Any, **options: Any) -> list[str]:
     """Return the command that begins a run in a folder: the agent's settings, and a status line where it can be."""
-    from xagents.options import flags_of
+    from xagents.options.declaration import flags_of
 
     given = {**SETTINGS[agent_id], 'log_format': 'json', 'log_frequency': 1, **options}
     return [*XAGENTS, 'train', agent_id, *flags_of(given), '--run-dir', str(folder), *map(str, words)]

@@ -58,7 +58,7 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
     the state, writing all files of a checkpoint, flushing history and metrics, removing older ones.
     """
     import xagents
-    from xagents.run_folder import RunFolder
+    from xagents.runs.folder import RunFolder
 
     settings = dict(COSTS[job['case']])
     if 'train_frequency' in settings:
@@ -114,7 +114,7 @@ def measure_overlap(job: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Do the job."""
-    from xagents.startup import prepare_process
+    from xagents.system.startup import prepare_process
 
     prepare_process()
     job = json.loads(sys.argv[1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from xagents.replay import ReplayBuffer
+from xagents.replay.transitions import ReplayBuffer
 
 SIZE, BATCH, REPEATS = 1_000_000, 256, 1000
 

@@ -191,7 +191,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if process.status() != psutil.STATUS_ZOMBIE and 'xagents.trials' in process.cmdline():
+                if process.status() != psutil.STATUS_ZOMBIE and 'xagents.tuning.worker' in process.cmdline():
                     workers.append(process)
     return workers
 

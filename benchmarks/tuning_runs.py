@@ -107,7 +107,7 @@ def load_study(name: str, url: str) -> optuna.Study:
     """Open a study that the commands have made."""
     import optuna
 
-    from xagents.storages import open_storage
+    from xagents.tuning.storages import open_storage
 
     return optuna.load_study(study_name=name, storage=open_storage(url, create=False))
 

@@ -50,8 +50,8 @@ def search(trials: int, steps: int, seed: int, url: str) -> list[str]:
 
 def best_of(name: str, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The best trial of a study, and its options beside the environment and the budget."""
-    from xagents.storages import open_storage
-    from xagents.studies import load_best
+    from xagents.tuning.storages import open_storage
+    from xagents.tuning.studies import load_best
 
     trial, options = load_best(name, open_storage(url, create=False), 'ppo')
     states = [one.state.name for one in load_study(name, url).trials]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 import xagents
-from xagents.evaluation import choose
-from xagents.plotting import save_plot
-from xagents.recording import write_gif
+from xagents.logs.recording import write_gif
+from xagents.reports.plotting import save_plot
+from xagents.runs.evaluation import choose
 
 IMAGES = Path(__file__).parent.parent / 'img'
 SEEDS = (1, 2, 3)

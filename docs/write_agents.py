@@ -24,10 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import tables
 from benchmarks.environments import REPOSITORY
 from benchmarks.learning_cases import LearningCase, find_cases
+from xagents.cli.usage import shown_default
 from xagents.options import Option, describe
-from xagents.registry import OURS, Entry, find_agent
-from xagents.settings import AgentOptions, EnvironmentOptions, NetworkOptions
-from xagents.usage import shown_default
+from xagents.options.agents import AgentOptions
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.registry.agents import OURS, Entry, find_agent
 
 PAGES = REPOSITORY / 'docs' / 'agents'
 BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'

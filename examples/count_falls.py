@@ -12,7 +12,7 @@ import sys
 import xagents
 from xagents.base import BaseAgent
 from xagents.pipeline import Context, Recipe, kept
-from xagents.runs import is_run
+from xagents.runs.status import is_run
 
 FOLDER = 'runs/falls'
 

@@ -12,8 +12,8 @@ import sys
 import xagents
 from xagents import PPO
 from xagents.pipeline import Context, Recipe
-from xagents.rollout_buffer import RolloutBuffer
-from xagents.stages import learn
+from xagents.replay import RolloutBuffer
+from xagents.runs.stages import learn
 
 ROLLOUTS = 4
 

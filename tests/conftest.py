@@ -29,7 +29,7 @@ def small_agents():
 @pytest.fixture
 def without_xla(monkeypatch):
     """Compile updates as plain graphs."""
-    from xagents.compiling import Program
+    from xagents.networks.compiled import Program
 
     real = Program.__init__
     monkeypatch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))

@@ -1,3 +1,4 @@
+# ruff: noqa: E402 -- threads are set before NumPy is loaded
 """What must not change when the code is rearranged: digests of seeded runs and of help pages.
 
     python tests/digests.py --out after.json [--only ppo] [--quick]

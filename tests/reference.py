@@ -13,8 +13,8 @@ import tensorflow as tf
 from gymnasium import spaces
 
 import xagents
+from tests.base.test_returns import episodes_of
 from tests.problems import Arbitrary
-from tests.test_returns import episodes_of
 
 T, N, D = 6, 3, 3
 LR = 0.05
@@ -31,7 +31,9 @@ CHOICES = {'Discrete': [3], 'MultiDiscrete': [3, 2], 'MultiBinary': [1, 1, 1], '
 def run_eagerly(program, *arguments):
     """Stands for `Program.__call__`: an update as it stands, without tracing or compiling."""
     kinds = {float: np.float32, int: np.int32}
-    return program._function(*tf.nest.map_structure(lambda a: tf.constant(np.asarray(a, kinds.get(type(a)))), arguments))
+    return program._function(
+        *tf.nest.map_structure(lambda a: tf.constant(np.asarray(a, kinds.get(type(a)))), arguments)
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- networks, spaces

@@ -17,8 +17,9 @@ import pytest
 from gymnasium import spaces
 
 import xagents
-from xagents import DQN, PPO, registry
-from xagents.entry_points import HANDED_DOWN
+from xagents import DQN, PPO
+from xagents.registry import agents as registry
+from xagents.registry.parts import HANDED_DOWN
 
 ENV = 'tests.small_agents:Trouble-v0'
 

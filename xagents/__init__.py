@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from xagents.acer.agent import ACER as ACER
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
-    from xagents.envs import create_envs as create_envs
-    from xagents.extensions import register as register
-    from xagents.extensions import register_env as register_env
-    from xagents.extensions import register_network as register_network
-    from xagents.extensions import register_stage as register_stage
-    from xagents.factory import make as make
-    from xagents.plotting import plot_history as plot_history
+    from xagents.envs.create import create_envs as create_envs
+    from xagents.envs.named import register_env as register_env
+    from xagents.factory.load import load as load
+    from xagents.factory.load import resume as resume
+    from xagents.factory.make import make as make
+    from xagents.networks.named import register_network as register_network
     from xagents.ppo.agent import PPO as PPO
-    from xagents.registry import agents as agents
-    from xagents.runs import load as load
-    from xagents.runs import resume as resume
+    from xagents.registry.agents import agents as agents
+    from xagents.registry.agents import register as register
+    from xagents.reports.plotting import plot_history as plot_history
+    from xagents.runs.named import register_stage as register_stage
     from xagents.td3.agent import TD3 as TD3
     from xagents.trpo.agent import TRPO as TRPO
-    from xagents.tuning import tune as tune
+    from xagents.tuning.tune import tune as tune
 
 _HOMES = {
     'A2C': 'xagents.a2c.agent',
@@ -38,17 +38,17 @@ _HOMES = {
     'PPO': 'xagents.ppo.agent',
     'TD3': 'xagents.td3.agent',
     'TRPO': 'xagents.trpo.agent',
-    'agents': 'xagents.registry',
-    'create_envs': 'xagents.envs',
-    'load': 'xagents.runs',
-    'resume': 'xagents.runs',
-    'make': 'xagents.factory',
-    'plot_history': 'xagents.plotting',
-    'register': 'xagents.extensions',
-    'register_env': 'xagents.extensions',
-    'register_network': 'xagents.extensions',
-    'register_stage': 'xagents.extensions',
-    'tune': 'xagents.tuning',
+    'agents': 'xagents.registry.agents',
+    'create_envs': 'xagents.envs.create',
+    'load': 'xagents.factory.load',
+    'resume': 'xagents.factory.load',
+    'make': 'xagents.factory.make',
+    'plot_history': 'xagents.reports.plotting',
+    'register': 'xagents.registry.agents',
+    'register_env': 'xagents.envs.named',
+    'register_network': 'xagents.networks.named',
+    'register_stage': 'xagents.runs.named',
+    'tune': 'xagents.tuning.tune',
 }
 __all__ = sorted([*_HOMES, '__version__'])
 
@@ -56,7 +56,7 @@ __all__ = sorted([*_HOMES, '__version__'])
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from xagents.startup import hush_tensorflow
+    from xagents.system.startup import hush_tensorflow
 
     hush_tensorflow()
     value = getattr(importlib.import_module(_HOMES[name]), name)

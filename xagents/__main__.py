@@ -1,6 +1,6 @@
 """`python -m xagents` is `xagents`."""
 
-from xagents.cli import main
+from xagents.cli.dispatch import main
 
 if __name__ == '__main__':
     main()

@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions
-from xagents.actor_critic import ActorCritic
-from xagents.compiling import network_input
-from xagents.distributions import distribution_for
-from xagents.envs import Envs
-from xagents.on_policy import Steps
-from xagents.returns import explained_variance, masked_mean, masked_normalise
-from xagents.settings import AgentOptions
+from xagents.base.actor_critic import ActorCritic
+from xagents.base.on_policy import Steps
+from xagents.base.returns import explained_variance, masked_mean, masked_normalise
+from xagents.envs.create import Envs
+from xagents.networks.compiled import network_input
+from xagents.networks.distributions import distribution_for
+from xagents.options.agents import AgentOptions
 
 
 class A2C(ActorCritic):

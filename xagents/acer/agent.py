@@ -12,18 +12,18 @@ from gymnasium import spaces
 
 from xagents.acer.cli import ACEROptions
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
-from xagents.actor_critic import ActorCritic
-from xagents.compiling import float_outputs, network_input
-from xagents.distributions import distribution_for
-from xagents.envs import Envs
-from xagents.on_policy import Steps, flatten
-from xagents.options import OptionError
-from xagents.replaying import Relearning
-from xagents.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
-from xagents.rollout_buffer import RolloutBuffer, memory_needed, room
-from xagents.rollouts import Rollout
-from xagents.settings import AgentOptions
-from xagents.targets import TargetNetwork
+from xagents.base.actor_critic import ActorCritic
+from xagents.base.on_policy import Steps, flatten
+from xagents.base.replaying import Relearning
+from xagents.base.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
+from xagents.collecting.rollouts import Rollout
+from xagents.envs.create import Envs
+from xagents.networks.compiled import float_outputs, network_input
+from xagents.networks.distributions import distribution_for
+from xagents.networks.targets import TargetNetwork
+from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
+from xagents.replay.rollouts import RolloutBuffer, memory_needed, room
 
 
 class ACER(Relearning, ActorCritic):

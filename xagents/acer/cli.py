@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.a2c.cli import A2COptions
-from xagents.options import OptionError, changed, option
-from xagents.settings import ReplayOptions
+from xagents.options.agents import ReplayOptions
+from xagents.options.declaration import changed, option
+from xagents.options.errors import OptionError
 
 
 @dataclass

@@ -10,17 +10,17 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from xagents.base import OffPolicy
-from xagents.compiling import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.base.off_policy import TRANSITION
+from xagents.base.schedules import Schedule
+from xagents.collecting.rollouts import Rollout
 from xagents.dqn.cli import DQNOptions
-from xagents.envs import Envs
-from xagents.off_policy import TRANSITION
-from xagents.optimisation import GradientStep, repeated, take_compiled
-from xagents.options import OptionError
-from xagents.rollouts import Rollout
-from xagents.schedules import Schedule
-from xagents.settings import AgentOptions
-from xagents.spaces import ActionDecoder
-from xagents.targets import TargetNetwork
+from xagents.envs.create import Envs
+from xagents.envs.spaces import ActionDecoder
+from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.networks.optimisation import GradientStep, repeated, take_compiled
+from xagents.networks.targets import TargetNetwork
+from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
 
 
 class DQN(OffPolicy):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.options import option
-from xagents.settings import OffPolicyOptions
+from xagents.options.agents import OffPolicyOptions
+from xagents.options.declaration import option
 
 
 @dataclass

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.agent import A2C
-from xagents.minibatches import Minibatches
-from xagents.on_policy import Steps, Transitions
-from xagents.optimisation import averaged
+from xagents.base.minibatches import Minibatches
+from xagents.base.on_policy import Steps, Transitions
+from xagents.base.returns import explained_variance, masked_mean, masked_normalise
+from xagents.base.schedules import Schedule
+from xagents.networks.optimisation import averaged
 from xagents.ppo.cli import PPOOptions
-from xagents.returns import explained_variance, masked_mean, masked_normalise
-from xagents.schedules import Schedule
 
 
 class PPO(A2C):

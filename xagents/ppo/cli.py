@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.a2c.cli import A2COptions
-from xagents.options import changed, option
+from xagents.options.declaration import changed, option
 
 
 @dataclass

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from xagents.base import OffPolicy
 from xagents.ddpg.agent import DDPG
-from xagents.networks import reinitialised
+from xagents.networks.models import reinitialised
 from xagents.td3.cli import TD3Options
 
 

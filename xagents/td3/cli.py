@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.ddpg.cli import DDPGOptions
-from xagents.options import option
+from xagents.options.declaration import option
 
 
 @dataclass

@@ -9,14 +9,22 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.base import OnPolicy
-from xagents.compiling import Actor, Program, float_outputs, has_convolutions, network_input
-from xagents.distributions import distribution_for
-from xagents.envs import Envs
-from xagents.minibatches import Minibatches
-from xagents.on_policy import Steps, Transitions
-from xagents.optimisation import GradientStep, assign_flat, averaged, finite, flat, flat_gradient, take_compiled
-from xagents.options import OptionError
-from xagents.returns import explained_variance, masked_mean, masked_normalise
+from xagents.base.minibatches import Minibatches
+from xagents.base.on_policy import Steps, Transitions
+from xagents.base.returns import explained_variance, masked_mean, masked_normalise
+from xagents.envs.create import Envs
+from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.networks.distributions import distribution_for
+from xagents.networks.optimisation import (
+    GradientStep,
+    assign_flat,
+    averaged,
+    finite,
+    flat,
+    flat_gradient,
+    take_compiled,
+)
+from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.options import changed, option
+from xagents.options.agents import OnPolicyOptions
+from xagents.options.declaration import changed, option
 from xagents.ppo.cli import PPOOptions
-from xagents.settings import OnPolicyOptions
 
 
 @dataclass

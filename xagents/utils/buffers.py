@@ -1,10 +1,10 @@
-"""1.0's import paths of the replay buffer; `xagents.replay.ReplayBuffer` is the one there is."""
+"""1.0's import paths of the replay buffer; `xagents.replay.transitions.ReplayBuffer` is the one there is."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from xagents.replay import ReplayBuffer
+from xagents.replay.transitions import ReplayBuffer
 
 
 class ReplayBuffer1(ReplayBuffer):

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 _HOMES = {
-    'ModelReader': 'xagents.networks',
-    'create_envs': 'xagents.envs',
-    'plot_history': 'xagents.plotting',
-    'write_from_dict': 'xagents.history',
+    'ModelReader': 'xagents.networks.models',
+    'create_envs': 'xagents.envs.create',
+    'plot_history': 'xagents.reports.plotting',
+    'write_from_dict': 'xagents.logs.history',
 }
 
 
@@ -25,7 +25,7 @@ def create_agent(agent_id: str, agent_kwargs: Mapping[str, Any], non_agent_kwarg
     Returns:
         The agent.
     """
-    from xagents.factory import make
+    from xagents.factory.make import make
 
     return make(agent_id, **{**non_agent_kwargs, **agent_kwargs})
 

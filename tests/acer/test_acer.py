@@ -1,0 +1,854 @@
+"""ACER against NumPy in float64, written from the papers (Wang et al. 2017, algorithm 2; Munos et al. 2016)."""
+
+import inspect
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import xagents
+from tests import reference
+from tests.base.test_returns import episodes_of
+from tests.problems import Arbitrary
+from tests.reference import LR, SPACES, D, N, T, flat, gradient, outputs, rollout, rows, softmax
+from xagents.acer.agent import ACER
+from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
+from xagents.base.returns import retrace
+from xagents.cli import dispatch as cli
+from xagents.networks.compiled import Program
+from xagents.networks.models import ModelReader
+from xagents.options.errors import OptionError
+
+A = 3
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Run updates as they stand, which needs no compilation."""
+    monkeypatch.setattr(Program, '__call__', reference.run_eagerly)
+
+
+def tensors(*arrays):
+    return [tf.constant(array, tf.float32) for array in arrays]
+
+
+# -------------------------------------------------------------------------------------------------------------- Retrace
+
+
+def retrace_sum(rewards, q, values, ratios, terminated, truncated, valid, gamma, lam, t, n):
+    """Equation 4, term by term: Q + Σ γᵏ⁻ᵗ (Π c) [r + γ E Q(x', ·) − Q], with c = λ min(1, ρ), for one row."""
+    total, weight = q[t, n], 1.0
+    for k in range(t, len(rewards)):
+        following = 0.0 if terminated[k, n] else values[k + 1, n]
+        total += weight * (rewards[k, n] + gamma * following - q[k, n])
+        if terminated[k, n] or truncated[k, n] or k + 1 == len(rewards) or not valid[k + 1, n]:
+            break
+        weight *= gamma * lam * min(1.0, ratios[k + 1, n])
+    return total
+
+
+def retrace_of(rewards, q, values, ratios, terminated, truncated, valid, gamma, lam):
+    arrays = tensors(rewards, q, values, ratios, terminated, terminated | truncated, valid)
+    return retrace(*arrays, gamma, lam).numpy()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, gamma=st.floats(0, 1), lam=st.floats(0, 1), known=st.sampled_from(['all', 'most', 'each row']))
+def test_retrace_is_the_sum_of_its_operator(seed, gamma, lam, known):
+    rng = np.random.default_rng(seed)
+    steps, envs = 7, 3
+    terminated, truncated, valid = episodes_of(rng, steps, envs)
+    if known == 'each row':  # ends end a sum by themselves
+        valid[:] = True
+    if known == 'most':  # as the buffer draws it: rows without an end before them, of which nothing is known
+        unknown = rng.random((steps, envs)) < 0.15
+        valid &= ~unknown
+        terminated &= valid
+        truncated &= valid
+    rewards, q, values = rng.normal(size=(steps, envs)), rng.normal(size=(steps, envs)), rng.normal(size=(8, envs))
+    ratios = rng.lognormal(sigma=1, size=(steps, envs))
+    rewards[~valid] = ratios[~valid] = 1e5  # nothing of a row that only resets may leak into others
+    arguments = rewards, q, values, ratios, terminated, truncated, valid, gamma, lam
+    targets = retrace_of(*arguments)
+    for t, n in zip(*np.nonzero(valid), strict=True):
+        np.testing.assert_allclose(targets[t, n], retrace_sum(*arguments, t, n), rtol=1e-4, atol=1e-4)
+
+
+def test_on_policy_retrace_is_the_return_where_q_is_the_value():
+    """With λ = 1 and every ratio 1, corrections by Q − V are all that differs from n-step returns."""
+    rng = np.random.default_rng(0)
+    terminated, truncated, valid = episodes_of(rng, 9, 4)
+    rewards, values, gamma = rng.normal(size=(9, 4)), rng.normal(size=(10, 4)), 0.9
+    targets = retrace_of(rewards, values[:-1], values, np.ones((9, 4)), terminated, truncated, valid, gamma, 1.0)
+    for t, n in zip(*np.nonzero(valid), strict=True):
+        ends = (terminated | truncated)[t:, n].nonzero()[0]
+        last = t + (ends[0] if len(ends) else 8 - t)
+        bootstrap = 0 if terminated[last, n] else values[last + 1, n]
+        discounts = gamma ** np.arange(last + 1 - t)
+        expected = (discounts * rewards[t : last + 1, n]).sum() + gamma ** (last + 1 - t) * bootstrap
+        np.testing.assert_allclose(targets[t, n], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_ratios_count_up_to_one_and_not_in_the_first_row():
+    ones, none = np.ones((3, 1)), np.zeros((3, 1), bool)
+    common = np.float32([[1], [2], [3]]), np.zeros((3, 1)), np.zeros((4, 1))
+    targets = [
+        retrace_of(*common, np.float32([[first], [second], [5]]), none, none, ones, 1.0, 1.0)[:, 0]
+        for first, second in ((9, 0.5), (0, 0.5), (1, 0), (1, 7))
+    ]
+    np.testing.assert_allclose(targets, [[3.5, 5, 3], [3.5, 5, 3], [1, 5, 3], [6, 5, 3]])
+
+
+# ----------------------------------------------------------------------------------------------- the policy's direction
+
+
+def distributions(rng, count=1):
+    """Probabilities none of which is tiny."""
+    return softmax(rng.normal(size=(count, A)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, c=st.floats(0.1, 5))
+def test_the_gradient_is_unbiased_whatever_is_truncated(seed, c):
+    """With exact Q values, its mean over the actions of μ is Σ_a f(a) ∇log f(a) (Q(a) − V), whatever c is."""
+    rng = np.random.default_rng(seed)
+    f, mu, q = distributions(rng)[0], distributions(rng)[0], rng.normal(size=A)
+    others = q - f @ q
+    each = [policy_gradient(*tensors(f, f / mu, np.eye(A)[a], others[a], others), c, 1e-12).numpy() for a in range(A)]
+    np.testing.assert_allclose(mu @ each, others, rtol=1e-3, atol=1e-4)  # f(a) · 1 / f(a) stands in the place of a
+
+
+def test_nothing_is_truncated_by_an_infinite_c():
+    rng = np.random.default_rng(1)
+    f, mu, advantage, others = distributions(rng), distributions(rng), np.array([1.7]), rng.normal(size=(1, A))
+    g = policy_gradient(*tensors(f, f / mu, [[0, 1, 0]], advantage, others), 1e30, 1e-12).numpy()
+    np.testing.assert_allclose(g, [[0, 1.7 / mu[0, 1], 0]], rtol=1e-5)
+
+
+def test_beyond_c_the_rest_comes_from_the_q_values():
+    f, mu, others = np.array([[0.6, 0.3, 0.1]]), np.array([[0.1, 0.6, 0.3]]), np.array([[2.0, -1.0, 5.0]])
+    g = policy_gradient(*tensors(f, f / mu, [[1, 0, 0]], [7.0], others), 2.0, 1e-12).numpy()
+    # ρ = 6, ½, ⅓: 2 · 7 / f of the one taken, and (1 − 2/6) · 2 for it
+    np.testing.assert_allclose(g, [[2 * 7 / 0.6 + 4 / 3, 0, 0]], rtol=1e-5)
+    g = policy_gradient(*tensors(f, f / mu, [[0, 0, 1]], [7.0], others), 2.0, 1e-12).numpy()
+    np.testing.assert_allclose(g, [[4 / 3, 0, 7 / 0.3]], rtol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, delta=st.floats(0.01, 3))
+def test_the_projection_fulfils_the_conditions_of_its_problem(seed, delta):
+    """min ½ |g − z|² s.t. kᵀz ≤ δ: z = g − λk, λ ≥ 0, kᵀz ≤ δ, λ (kᵀz − δ) = 0 (equation 12)."""
+    rng = np.random.default_rng(seed)
+    g, k = 2 * rng.normal(size=(5, A)), rng.normal(size=(5, A))
+    z, projected = (x.numpy() for x in project(*tensors(g, k), delta, 1e-12))
+    for row in range(5):
+        multiplier = max(0, (k[row] @ g[row] - delta) / (k[row] @ k[row]))
+        np.testing.assert_allclose(z[row], g[row] - multiplier * k[row], rtol=1e-3, atol=1e-4)
+        if abs(k[row] @ g[row] - delta) > 1e-5:
+            assert projected[row] == (multiplier > 0)
+        assert k[row] @ z[row] <= delta + 1e-3
+        if not projected[row]:
+            np.testing.assert_array_equal(z[row], g[row].astype(np.float32))
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_the_projection_is_the_nearest_point(seed):
+    rng = np.random.default_rng(seed)
+    k = rng.normal(size=A)
+    g = 3 * k / (k @ k) + rng.normal(size=A) * 0.3
+    z, projected = project(*tensors([g], [k]), 0.5, 1e-12)
+    found = minimize(
+        lambda x: 0.5 * ((g - x) ** 2).sum(), np.zeros(A), jac=lambda x: x - g, method='SLSQP', tol=1e-12,
+        constraints={'type': 'ineq', 'fun': lambda x: 0.5 - k @ x, 'jac': lambda x: -k},
+    )  # fmt: skip
+    assert found.success and projected.numpy() == 1
+    np.testing.assert_allclose(z[0], found.x, rtol=1e-3, atol=1e-4)
+
+
+def test_entropy_and_divergence_and_their_gradients():
+    rng = np.random.default_rng(5)
+    f, average = distributions(rng, 4), distributions(rng, 4)
+    np.testing.assert_allclose(entropy(*tensors(f), 1e-9), -(f * np.log(f)).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(
+        divergence(*tensors(average, f), 1e-9), (average * np.log(average / f)).sum(-1), rtol=1e-4
+    )
+    expected = [gradient(lambda x: -(x * np.log(x)).sum(-1), row) for row in f]
+    np.testing.assert_allclose(entropy_gradient(*tensors(f), 1e-9), expected, rtol=1e-4, atol=1e-5)
+
+
+# ----------------------------------------------------------------------------------------------------- the whole update
+
+
+def make(plain=True, heads=(), **options):
+    """A tiny agent; with plain gradient descent, a step shows the gradient."""
+    options = {'n_steps': T, 'seed': 0, 'gamma': 0.9, 'lr': LR, 'grad_norm': 1e9, 'epsilon': 1e-9, **options}
+    return ACER(reference.environments('Discrete'), reference.network([A, A], 1, heads, plain=plain), **options)
+
+
+def learn(agent, batch):
+    return agent.learn(batch, learning_rate=LR)
+
+
+def disturb_average(agent, size=0.5):
+    """Give the average policy parameters of its own, as it has after a while."""
+    parameters = agent.average_policy.state()['parameters']
+    change = size * np.random.default_rng(7).normal(size=parameters.shape)
+    agent.average_policy.load({'parameters': parameters + change})
+
+
+def stale_rollout(agent, seed=3, size=0.7):
+    """A rollout of another policy than the present one."""
+    other = flat(agent.model)
+    other = other + size * np.random.default_rng(9).normal(size=other.shape)
+    return rollout('Discrete', lambda x: outputs(agent.model, other, x)[:1], seed)
+
+
+def everything(agent):
+    variables = [v.numpy() for v in agent._variables(agent.model)]
+    return [*variables, agent.average_policy.state()['parameters']]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+class Algorithm:
+    """Algorithm 2 on one rollout, at the present parameters of an agent."""
+
+    def __init__(self, agent, batch):
+        self.agent, o = agent, agent.options
+        self.model, self.parameters = agent.model, flat(agent.model)
+        self.valid = rows(batch['valid'])
+        self.x = batch['observations'].astype(np.float64)
+        self.actions = rows(batch['actions'])
+        mu = softmax(rows(batch['logits']).astype(np.float64))
+        logits, q = outputs(self.model, self.parameters, rows(self.x))
+        f, q = softmax(logits).reshape(T + 1, N, A), q.reshape(T + 1, N, A)
+        values = (f * q).sum(-1)
+        taken = np.arange(T * N), self.actions
+        self.f, self.q_taken = rows(f[:-1]), rows(q[:-1])[taken]
+        rho = self.f / mu
+        self.ratio = rho[taken]
+        grid = (T, N)
+        arguments = [batch['rewards'], self.q_taken.reshape(grid), values, self.ratio.reshape(grid)]
+        arguments += [batch[name] for name in ('terminated', 'truncated', 'valid')]
+        targets = [retrace_sum(*arguments, o.gamma, o.lam, t, n) for t, n in np.ndindex(grid)]
+        self.targets = np.array(targets)
+        v = rows(values[:-1])
+        advantage, others = self.targets - v, rows(q[:-1]) - v[:, None]
+        if o.normalize_advantage:
+            scale = advantage[self.valid].std()
+            advantage, others = (advantage - advantage[self.valid].mean()) / scale, others / scale
+        self.truncated = np.minimum(o.importance_c, self.ratio) * advantage
+        self.corrected = np.maximum(0, 1 - o.importance_c / rho) * self.f * others
+        average = agent.average_policy.state()['parameters'].astype(np.float64)
+        self.average = softmax(outputs(agent.actor.model, average, rows(self.x[:-1]))[0])
+        one_hot = np.eye(A)[self.actions]
+        # ∇_φ log f(a) is 1 / f(a) in the place of a
+        g = (one_hot * self.truncated[:, None] + self.corrected) / self.f
+        g += o.entropy_coef * (-np.log(self.f) - 1)
+        k = -self.average / self.f
+        excess = np.maximum(0, (k * g).sum(-1) - o.delta)
+        self.projected = excess > 0
+        self.z = g - (excess / (k**2).sum(-1))[:, None] * k if o.trust_region else g
+
+    def mean(self, x):
+        """Over valid rows, of [*M, T * N]."""
+        return x[..., self.valid].mean(-1)
+
+    def probabilities(self, parameters):
+        logits, q = outputs(self.model, parameters, rows(self.x[:-1]))
+        return softmax(logits), q[..., np.arange(T * N), self.actions]
+
+    def loss(self, parameters):
+        """Without the trust region, equation 9 and the entropy themselves; with it, −zᵀφ, as z has no gradient."""
+        f, q_taken = self.probabilities(parameters)
+        o = self.agent.options
+        if o.trust_region:
+            objective = (self.z * f).sum(-1)
+        else:
+            log_f = np.log(f)
+            objective = self.truncated * log_f[..., np.arange(T * N), self.actions] + (self.corrected * log_f).sum(-1)
+            objective = objective - o.entropy_coef * (f * log_f).sum(-1)
+        return o.value_loss_coef * self.mean((self.targets - q_taken) ** 2) - self.mean(objective)
+
+    def metrics(self):
+        valid = self.valid
+        return {
+            'updates': 1,
+            'stats/refused': 0,
+            'loss/policy': -self.mean((self.z * self.f).sum(-1)),
+            'loss/value': self.mean((self.targets - self.q_taken) ** 2),
+            'loss/entropy': self.mean(-(self.f * np.log(self.f)).sum(-1)),
+            'stats/grad_norm': np.linalg.norm(gradient(self.loss, self.parameters)),
+            'stats/importance': self.mean(self.ratio),
+            'stats/kl_average': self.mean((self.average * np.log(self.average / self.f)).sum(-1)),
+            'stats/projected': self.mean(self.projected) if self.agent.trust_region else 0.0,
+            'stats/explained_variance': 1 - (self.targets - self.q_taken)[valid].var() / self.targets[valid].var(),
+        }
+
+
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize(
+    'options',
+    [
+        {},
+        {'trust_region': False, 'entropy_coef': 0.0},
+        {'trust_region': False, 'entropy_coef': 0.3, 'importance_c': 0.8, 'lam': 0.7},
+        {'delta': 0.05, 'importance_c': 0.8, 'entropy_coef': 0.3, 'ema_alpha': 0.9},
+        {'delta': 0.05, 'normalize_advantage': True, 'importance_c': 1.2, 'value_loss_coef': 2.0, 'lam': 0.9},
+        {'trust_region': False, 'normalize_advantage': True, 'importance_c': 1.2, 'gamma': 0.5, 'ema_alpha': 0.0},
+    ],
+)
+def test_one_step_is_that_of_the_paper(options):
+    agent = make(**options)
+    disturb_average(agent)
+    batch = stale_rollout(agent)
+    assert batch['terminated'].any() and batch['truncated'].any() and not batch['valid'][1:].all()
+    paper = Algorithm(agent, batch)
+    valid = paper.valid
+    if agent.importance_c < 10:
+        assert (paper.corrected[valid] != 0).any() and (paper.ratio[valid] < agent.importance_c).any()
+    if agent.trust_region and agent.delta < 1:
+        assert paper.projected[valid].any() and not paper.projected[valid].all()
+    old_average = agent.average_policy.state()['parameters']
+    new = paper.parameters - LR * gradient(paper.loss, paper.parameters)
+
+    logs = learn(agent, batch)
+    np.testing.assert_allclose(flat(agent.model), new, rtol=1e-3, atol=3e-5)
+    assert logs == {name: pytest.approx(x, rel=1e-3, abs=1e-5) for name, x in paper.metrics().items()}
+    alpha, policy = agent.options.ema_alpha, flat(agent.actor.model)
+    expected = alpha * old_average + (1 - alpha) * policy
+    np.testing.assert_allclose(agent.average_policy.state()['parameters'], expected, rtol=1e-5, atol=1e-6)
+    shown = batch['observations'][0]
+    np.testing.assert_allclose(agent.actor(shown)[0], agent.model(shown)[0].numpy(), atol=1e-5)
+
+
+@pytest.mark.usefixtures('eager')
+def test_the_trust_region_keeps_the_policy_nearer_to_the_average():
+    near, far = make(delta=1e-6), make(trust_region=False)
+    batch = stale_rollout(near)
+    for agent in (near, far):
+        disturb_average(agent)
+        logs = [learn(agent, batch)['stats/kl_average'] for _ in range(8)]
+        agent.moved = logs[-1] - logs[0]
+    assert near.moved < far.moved
+
+
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize('wrong', [np.nan, np.inf])
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(wrong):
+    agent = make(plain=False)
+    disturb_average(agent)
+    learn(agent, stale_rollout(agent))
+    before, shown = everything(agent), np.ones((2, D), np.float32)
+    acted = np.array(agent.actor(shown)[0])
+    batch = stale_rollout(agent)
+    t, n = np.argwhere(batch['valid'])[-1]
+    batch['rewards'][t, n] = wrong
+    logs = learn(agent, batch)
+    assert (logs['updates'], logs['stats/refused']) == (0, 1)
+    assert same(before, everything(agent)), 'the average policy, too'
+    np.testing.assert_array_equal(agent.actor(shown)[0], acted)
+    assert learn(agent, stale_rollout(agent, 4))['updates'] == 1, 'and it goes on'
+
+
+@pytest.mark.usefixtures('eager')
+def test_a_rollout_without_a_valid_row_changes_nothing_and_refuses_nothing():
+    agent = make(plain=False)
+    disturb_average(agent)
+    learn(agent, stale_rollout(agent))
+    before, batch = everything(agent), stale_rollout(agent, 4)
+    batch['valid'][:], batch['rewards'][:] = False, np.nan
+    logs = learn(agent, batch)
+    assert (logs['updates'], logs['stats/refused']) == (0, 0) and same(before, everything(agent))
+
+
+@pytest.mark.usefixtures('eager')
+def test_what_stands_in_rows_that_only_reset_does_not_matter():
+    agents = make(), make()
+    for agent, other in zip(agents, (0, 1), strict=True):
+        disturb_average(agent)
+        batch = stale_rollout(agent)
+        reset = ~batch['valid']
+        batch['rewards'][reset] += other * 100
+        batch['actions'][reset] = other
+        batch['logits'][reset] += other * np.float32([1, -3, 2])
+        learn(agent, batch)
+    assert same(*map(everything, agents))
+
+
+@pytest.mark.usefixtures('eager')
+def test_gradients_are_clipped_by_their_global_norm():
+    agent = make(grad_norm=0.01)
+    before = flat(agent.model)
+    assert learn(agent, stale_rollout(agent))['stats/grad_norm'] > 0.1
+    np.testing.assert_allclose(np.linalg.norm(flat(agent.model) - before), LR * 0.01, rtol=1e-2)
+
+
+def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(monkeypatch):
+    options = {'delta': 0.05, 'importance_c': 1.2, 'normalize_advantage': True, 'grad_norm': 1.0}
+    compiled, other = (make(plain=False, **options) for _ in range(2))
+    batches = [stale_rollout(compiled, seed) for seed in (3, 4)]
+    logs = [compiled.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
+    assert compiled._update.traces == 1 and compiled._update._jit
+    monkeypatch.setattr(Program, '__call__', reference.run_eagerly)
+    expected = [other.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
+    for a, b in zip(everything(compiled), everything(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    for log, eager_log in zip(logs, expected, strict=True):
+        assert log == {k: pytest.approx(v, rel=1e-3, abs=1e-5) for k, v in eager_log.items()}
+
+
+# -------------------------------------------------------------------------------------------------------- softmax heads
+
+
+def other_heads():
+    """The network of `make` with softmax at its policy's end: in the layer, and as a layer of its own."""
+    plain = reference.network([A, A], 1)
+    for place in ('in the layer', 'Activation', 'Softmax'):
+        entry = keras.Input((D,))
+        hidden = keras.layers.Dense(3, 'tanh')(entry)
+        actor = keras.layers.Dense(A, 'softmax' if place == 'in the layer' else None)(hidden)
+        if place == 'Activation':
+            actor = keras.layers.Activation('softmax')(actor)
+        if place == 'Softmax':
+            actor = keras.layers.Softmax()(actor)
+        model = keras.Model(entry, [actor, keras.layers.Dense(A)(hidden)])
+        model.set_weights(plain.get_weights())
+        model.compile(keras.optimizers.SGD(LR))
+        yield pytest.param(model, id=place)
+
+
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize('model', other_heads())
+def test_a_policy_that_ends_in_softmax_acts_and_learns_as_without(model):
+    linear = make()
+    agent = ACER(
+        reference.environments('Discrete'), model, n_steps=T, seed=0, gamma=0.9, lr=LR, grad_norm=1e9, epsilon=1e-9
+    )
+    shown = np.random.default_rng(0).normal(size=(5, D)).astype(np.float32)
+    for seed in (3, 4):
+        np.testing.assert_allclose(softmax(agent.actor(shown)[0]), softmax(linear.actor(shown)[0]), atol=1e-6)
+        np.testing.assert_allclose(agent.actor(shown)[0], agent.model(shown)[0].numpy(), atol=1e-5)
+        logs = [learn(a, stale_rollout(linear, seed)) for a in (agent, linear)]
+        assert logs[0] == {name: pytest.approx(x, rel=1e-4, abs=1e-6) for name, x in logs[1].items()}
+        np.testing.assert_allclose(flat(agent.model), flat(linear.model), rtol=1e-5, atol=1e-6)
+
+
+def test_the_shipped_networks_act_by_logits():
+    for cfg in xagents.agents['acer']['model']['ann']:
+        model = ModelReader(cfg, output_units=[2, 2], input_shape=(4,), seed=1).build_model()
+        shown = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+        probabilities = model(shown)[0].numpy()
+        np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
+        agent = ACER(xagents.create_envs('CartPole-v1', 2), model, seed=1)
+        logits = np.array(agent.actor(shown)[0])
+        np.testing.assert_allclose(softmax(logits), probabilities, rtol=1e-4)
+        assert agent.actor._mirror is not None and abs(logits.sum(-1) - 1).max() > 0.1
+
+
+# ----------------------------------------------------------------------------------------------------------- the replay
+
+VECTOR = spaces.Box(-1, 1, (D,), np.float32)
+
+
+def acer(env=None, **options):
+    options = {'n_envs': 2, 'n_steps': 5, 'seed': 1, 'net': [4], 'quiet': True, 'buffer_initial_size': 10, **options}
+    return xagents.make('acer', env or (lambda **_: Arbitrary(VECTOR, SPACES['Discrete'])), **options)
+
+
+def counting(**options):
+    """An agent that only counts what it is to learn from: (logits, observations) by their first numbers."""
+    agent = acer(**options)
+    agent.learned = []
+
+    def learn(batch, learning_rate):
+        agent.learned.append(batch['logits'].copy())
+        return {'updates': 1, 'stats/refused': 0, 'loss/policy': float(len(agent.learned))}
+
+    assert list(inspect.signature(learn).parameters) == list(inspect.signature(agent.learn).parameters)
+    agent.learn = learn
+    return agent
+
+
+def test_the_recipe():
+    assert acer().recipe().names == (
+        'schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay',
+        'plateau', 'history', 'metrics', 'record', 'console', 'tensorboard', 'wandb', 'video', 'until',
+    )  # fmt: skip
+
+
+def test_replays_are_drawn_anew_in_each_iteration_and_repeat_with_the_seed():
+    counts = []
+    for seed in (1, 1, 2):
+        agent = counting(seed=seed, replay_ratio=2.0)
+        logs = list(agent.train_iter(max_steps=250))
+        counts.append([log['replay/count'] for log in logs])
+        updates = np.cumsum([1 + log['replay/count'] for log in logs])
+        assert [log['updates'] for log in logs] == list(updates) and len(agent.learned) == updates[-1]
+        assert all(log['replay/updates'] == log['replay/count'] for log in logs)
+    assert counts[0] == counts[1] != counts[2]
+    assert len(set(counts[0])) > 3
+
+
+@pytest.mark.parametrize('ratio', [0.5, 4.0])
+def test_the_number_of_replays_is_poisson(ratio):
+    agent = counting(replay_ratio=ratio)
+    draws = np.array([agent.draw_replays() for _ in range(4000)])
+    assert draws.mean() == pytest.approx(ratio, rel=0.06) and draws.var() == pytest.approx(ratio, rel=0.12)
+    assert np.mean(draws == 0) == pytest.approx(np.exp(-ratio), rel=0.3)
+
+
+def test_without_a_ratio_nothing_is_replayed():
+    agent = counting(replay_ratio=0)
+    logs = list(agent.train_iter(max_steps=100))
+    assert {log['replay/count'] for log in logs} == {0} and len(agent.learned) == len(logs) == logs[-1]['updates']
+    assert not any('replay/loss/policy' in log for log in logs)
+
+
+def test_what_is_replayed_is_a_stored_rollout_and_what_came_last_is_learned_first():
+    agent = counting(replay_ratio=3.0, buffer_max_size=40)
+    collected, seen = [], 0
+
+    def look(ctx):
+        nonlocal seen
+        collected.append(ctx.batch['logits'].copy())
+        yield
+        new, seen = agent.learned[seen:], len(agent.learned)
+        np.testing.assert_array_equal(new[0], collected[-1])
+        for replayed in new[1:]:
+            age = [np.array_equal(replayed, other) for other in collected[::-1]].index(True)
+            ages.append(age)
+
+    ages = []
+    agent.fit(max_steps=300, recipe=agent.recipe().after('collect', look))
+    assert set(ages) == {0, 1, 2, 3}, 'of the four that are stored, the present one among them'
+
+
+def test_nothing_is_replayed_before_enough_is_stored():
+    agent = counting(replay_ratio=3.0, buffer_initial_size=35, buffer_max_size=100)
+    seen = []
+
+    def look(ctx):
+        yield
+        seen.append((agent.buffer.stored, ctx.note, 'replay/count' in ctx.logs, ctx.logs['updates']))
+
+    logs = list(agent.train_iter(max_steps=100, recipe=agent.recipe().after('replay', look)))
+    filling = [row for row in seen if row[0] < 40]  # 35 in whole rollouts of 10
+    assert 3 < len(filling) < len(seen)
+    for i, (stored, note, replayed, updates) in enumerate(filling):
+        assert note == f'filling the replay buffer: {stored} of 40'
+        assert not replayed and updates == i + 1, 'meanwhile it learns on-policy'
+    assert all(replayed and not note for _, note, replayed, _ in seen[len(filling) :])
+    assert logs[-1]['replay/size'] == len(agent.buffer) and logs[-1]['replay/fill'] == len(agent.buffer) / 100
+
+
+@pytest.mark.usefixtures('eager')
+def test_the_metrics_of_replays_have_names_of_their_own():
+    agent = acer(replay_ratio=1.5)
+    logs = list(agent.train_iter(max_steps=60))
+    learned = [name for name in ACER.METRICS if name not in ('updates', 'stats/refused')]
+    replaying = [log for log in logs if log['replay/count']]
+    for log in replaying:
+        assert set(learned) | {f'replay/{name}' for name in learned} <= log.keys()
+        assert all(isinstance(value, (int, float)) for value in log.values())
+        assert log['stats/importance'] == pytest.approx(1, abs=1e-3), 'the policy that acted learns first'
+    assert any(abs(log['replay/stats/importance'] - 1) > 1e-4 for log in replaying)
+    assert len(replaying) > 2 and agent.context.updates == len(logs) + sum(log['replay/count'] for log in logs)
+
+
+@pytest.mark.usefixtures('eager')
+def test_refused_replays_are_told(capsys):
+    agent = acer(replay_ratio=1.5, quiet=False)
+
+    def spoil(ctx):
+        ctx.batch['rewards'] = np.full(ctx.batch['rewards'].shape, np.nan, np.float32)
+
+    before = everything(agent)
+    logs = list(agent.train_iter(max_steps=40, recipe=agent.recipe().after('collect', spoil), on_nan='skip'))
+    out = capsys.readouterr().out
+    replays = max(int(log['replay/count']) for log in logs)
+    assert replays and f'Refused {replays} replayed updates that were not finite' in out
+    assert 'Refused 1 updates that were not finite' in out
+    assert logs[-1]['updates'] == 0 and same(before, everything(agent))
+
+
+@pytest.mark.usefixtures('eager')
+def test_normalisation_happens_when_rollouts_are_learned_from(monkeypatch):
+    """By the statistics of then; what is stored stays raw."""
+    agent = acer(normalize_obs=True, normalize_reward=True, reward_scale=0.25, replay_ratio=1.5)
+    collected, given = [], []
+    run_update, learn = agent.run_update, agent.learn
+    monkeypatch.setattr(agent, 'run_update', lambda batch, *a: given[-1].append(batch) or run_update(batch, *a))
+
+    def spy(batch, learning_rate):
+        given.append([{name: array.copy() for name, array in batch.items()}])
+        return learn(batch, learning_rate)
+
+    monkeypatch.setattr(agent, 'learn', spy)
+
+    def look(ctx):
+        collected.append(ctx.batch['observations'].copy())
+        first = len(given)
+        yield
+        for raw, learned in given[first:]:
+            assert any(np.array_equal(raw['observations'], other) for other in collected), 'as they came'
+            assert abs(raw['observations']).max() <= 1
+            wanted = agent.normalize_observations(raw['observations'])
+            np.testing.assert_allclose(learned['observations'], wanted, rtol=1e-6)
+            factor = 0.25 / np.sqrt(agent.normalize_rewards.statistics.var + 1e-8)
+            np.testing.assert_allclose(learned['rewards'], factor * raw['rewards'], rtol=1e-4, atol=1e-6)
+
+    agent.fit(max_steps=40, recipe=agent.recipe().after('collect', look))
+    assert len(given) > 5
+    stored = agent.buffer._ring.arrays
+    assert abs(stored['observations']).max() <= 1 and abs(stored['rewards']).max() > 1
+
+
+# ------------------------------------------------------------------------------------------------ equal seeds, going on
+
+
+@pytest.mark.usefixtures('eager')
+def test_equal_seeds_give_equal_runs():
+    agents = [acer(seed=seed, normalize_obs=True, ema_alpha=0.9, replay_ratio=1.0) for seed in (1, 1, 2)]
+    logs = [list(agent.train_iter(max_steps=30))[-1] for agent in agents]
+    assert same(everything(agents[0]), everything(agents[1])) and not same(*map(everything, agents[1:]))
+    timing = ('seconds', 'steps_per_second')
+    assert {k: v for k, v in logs[0].items() if not k.startswith(timing)} == {
+        k: pytest.approx(v, nan_ok=True) for k, v in logs[1].items() if not k.startswith(timing)
+    }
+
+
+@pytest.mark.usefixtures('eager')
+def test_a_state_carries_the_average_policy():
+    agent, other = (acer(seed=seed, ema_alpha=0.9, replay_ratio=1.0) for seed in (1, 5))
+    agent.fit(max_steps=20)
+    average = agent.average_policy.state()['parameters']
+    assert abs(average - flat(agent.actor.model)).max() > 1e-4
+    other.load_state(agent.state())
+    assert same(everything(agent), everything(other))
+    assert [agent.draw_replays() for _ in range(9)] == [other.draw_replays() for _ in range(9)]
+
+
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
+def test_checkpoints_hold_the_average_policy_and_weights_alone_start_it_anew(ending, tmp_path):
+    path = str(tmp_path / f'a{ending}')
+    agent = acer('CartPole-v1', checkpoints=[path], ema_alpha=0.9, normalize_obs=True, replay_ratio=1.0)
+    agent.fit(max_steps=20, final_episodes=0)
+    agent.write_checkpoints(agent.state())
+    other = xagents.make('acer', weights=[path], seed=5, quiet=True)
+    assert same(everything(agent), everything(other))
+    shown = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    np.testing.assert_array_equal(agent.act(shown), other.act(shown))
+    other.prepare_run(max_steps=1000)
+    assert same(everything(agent), everything(other)), 'a run that goes on does not start it anew'
+    (tmp_path / f'a{ending}.state.npz').unlink()
+    alone = xagents.make('acer', 'CartPole-v1', weights=[path], net=[4], seed=5, quiet=True)
+    np.testing.assert_array_equal(flat(alone.model), flat(agent.model))
+    np.testing.assert_array_equal(alone.average_policy.state()['parameters'], flat(alone.actor.model))
+
+
+@pytest.mark.usefixtures('eager')
+def test_weights_given_before_the_first_update_reach_the_average_policy():
+    agent = acer()
+    agent.model.set_weights([w + 1 for w in agent.model.get_weights()])
+    agent.prepare_run(max_steps=1)
+    np.testing.assert_array_equal(agent.average_policy.state()['parameters'], flat(agent.actor.model))
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+REFUSALS = [
+    ('Pendulum-v1', {}, 'env', 'Pendulum-v1 has the actions Box(-2.0, 2.0, (1,), float32), ACER admits Discrete'),
+    (
+        'CartPole-v1', {'n_envs': 3, 'n_steps': 10, 'buffer_max_size': 29, 'buffer_initial_size': 5},
+        'buffer_max_size', 'got 29, admits at least 30, one rollout of 10 steps x 3 environments',
+    ),
+    (
+        'CartPole-v1', {'buffer_batch_size': 32},
+        'buffer_batch_size', 'got 32, but a replay of ACER draws one stored rollout of all environments (see --n-steps',
+    ),
+    (
+        'CartPole-v1', {'buffer_initial_size': 101, 'buffer_max_size': 100},
+        'buffer_initial_size', 'got 101, admits at most the 100 of --buffer-max-size',
+    ),
+    ('CartPole-v1', {'replay_ratio': -1.0}, 'replay_ratio', 'got -1.0, admits a number at least 0'),
+    ('CartPole-v1', {'delta': 0.0}, 'delta', 'got 0.0, admits a number above 0'),
+    ('CartPole-v1', {'ema_alpha': 1.5}, 'ema_alpha', 'got 1.5, admits a number at least 0 and at most 1'),
+    ('CartPole-v1', {'importance_c': 0.0}, 'importance_c', 'got 0.0, admits a number above 0'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('env, options, option, message', REFUSALS)
+def test_refused_by_name_before_a_network_is_built(env, options, option, message, monkeypatch):
+    monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('a network was built'))
+    with pytest.raises(OptionError) as error:
+        xagents.make('acer', env, **options)
+    assert error.value.name == option and error.value.problem.startswith(message) and '\n' not in str(error.value)
+
+
+def execute(*words):
+    """Run `xagents` in this process: the exit code, stdout and stderr."""
+    stdout, stderr, code = StringIO(), StringIO(), 0
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            cli.execute(words)
+        except SystemExit as end:
+            code = end.code
+    return code, stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.fixture
+def command_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize('env, options, option, message', REFUSALS)
+def test_refused_on_the_command_line(env, options, option, message, command_line):
+    words = [word for name, value in options.items() for word in ('--' + name.replace('_', '-'), str(value))]
+    files = ('--checkpoints', 'a.tf', '--history-checkpoint', 'h.parquet')
+    code, stdout, stderr = execute('train', 'acer', '--env', env, '--max-steps', '10', *files, *words)
+    assert (code, stdout) == (2, '') and not list(command_line.iterdir())
+    (line,) = stderr.splitlines()
+    assert line.startswith(f'xagents train: --{option.replace("_", "-")}: {message}')
+
+
+@pytest.mark.usefixtures('eager')
+def test_by_the_command_line(command_line):
+    words = 'train acer --env CartPole-v1 --n-envs 2 --n-steps 5 --net 4 --seed 1 --max-steps 10 '
+    words += '--learning-starts 10 --replay-ratio 1'
+    for flag in ('--trust-region', '--no-trust-region'):
+        code, stdout, stderr = execute(*words.split(), flag, '--checkpoints', 'a.tf')
+        assert (code, stderr) == (0, '') and 'Replay buffer: 10000 transitions' in stdout
+        assert 'without effect' not in stdout
+    code, stdout, _ = execute('evaluate', 'acer', '--weights', 'a.tf', '--episodes', '1', '--json')
+    assert code == 0 and '"length"' in stdout
+
+
+def test_ready_made_models_of_other_actions_are_refused():
+    envs = reference.environments('MultiDiscrete')
+    with pytest.raises(OptionError, match=r'has the actions MultiDiscrete\(\[3 2\]\), ACER admits Discrete'):
+        ACER(envs, reference.network([5, 5], 1))
+
+
+# --------------------------------------------------------------------------------------------------------------- learns
+
+
+@pytest.mark.usefixtures('eager')
+def test_images():
+    """The network that is shipped makes updates, also of stored bytes."""
+    shown = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    env = lambda **_: Arbitrary(shown, SPACES['Discrete'])  # noqa: E731
+    agent = acer(env, net=None, n_steps=3, buffer_initial_size=6, replay_ratio=3.0)
+    before = agent.model.get_weights()
+    logs = list(agent.train_iter(max_steps=12))
+    assert logs[-1]['updates'] > 2 and not logs[-1]['stats/refused']
+    assert not any(np.array_equal(a, b) for a, b in zip(before, agent.model.get_weights(), strict=True))
+    assert agent.buffer._ring.arrays['observations'].dtype == np.uint8
+    assert agent.act([shown.sample() for _ in range(3)]).shape == (3,)
+
+
+def make_learner(problem, kwargs, **options):
+    return xagents.make(
+        'acer', f'tests.problems:{problem}-v0', n_envs=8, quiet=True, env_kwargs=kwargs,
+        **{'seed': 1, 'lr': 5e-3, 'gamma': 0.5, 'n_steps': 8, 'net': [32], 'replay_ratio': 2, **options},
+        buffer_initial_size=200,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize('options', [{}, {'trust_region': False, 'normalize_obs': True, 'normalize_reward': True}])
+def test_acer_learns_identity(options):
+    """A random policy earns 3.3."""
+    agent = make_learner('Identity', {}, **options)
+    assert agent.evaluate(episodes=20)['mean'] < 8
+    agent.fit(max_steps=1_500)
+    assert agent.evaluate(episodes=20)['mean'] > 9.5
+
+
+@pytest.mark.usefixtures('without_xla')
+def test_acer_learns_from_what_another_policy_did():
+    """No step of its own is learned from: a random policy's rollouts are replayed."""
+    agent = make_learner('Identity', {})
+    learn = agent.learn
+    agent.learn, agent.draw_replays = lambda batch, learning_rate: {'updates': 0}, lambda: 0
+    weights = agent.model.get_weights()
+    agent.fit(max_steps=1_500)
+    assert same(weights, agent.model.get_weights()) and agent.buffer.stored >= 1_500
+    assert agent.evaluate(episodes=20)['mean'] < 8
+    importance = [learn(agent.replay(), 5e-3)['stats/importance'] for _ in range(200)]
+    assert agent.evaluate(episodes=20)['mean'] > 9.5
+    assert importance[0] == pytest.approx(1, abs=1e-3) and np.std(importance[100:]) > 0.05, (
+        'it is not that policy any more'
+    )
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize('end, best, value, steps', [('truncate', 0, 10.0, 4_000), ('terminate', 1, 6.0, 1_500)])
+def test_acer_waits_where_a_time_limit_is_no_end(end, best, value, steps):
+    """The values are worked out in `Patience`."""
+    agent = make_learner('Patience', {'end': end}, gamma=0.9, lr=2e-2, net=[8], entropy_coef=0.0)
+    agent.fit(max_steps=steps)
+    shown = np.ones((1, 1), np.float32)
+    assert agent.act(shown)[0] == best
+    assert float(agent.model(shown)[1][0, best]) == pytest.approx(value, abs=0.5)
+
+
+def test_a_reset_between_two_rollouts_joins_no_episodes():
+    agent = xagents.make('acer', 'CartPole-v1', n_envs=2, n_steps=5, buffer_max_size=100, seed=1, quiet=True)
+    recipe = agent.recipe()
+    for _ in agent.train_iter(max_steps=10, recipe=recipe):
+        pass
+    agent.reset_envs()
+    for _ in agent.train_iter(max_steps=20, recipe=recipe):
+        pass
+    stored = [agent.buffer.sample(np.random.default_rng(i)) for i in range(1)]
+    first = [agent.buffer.sample(np.random.default_rng(i))['valid'][-1].copy() for i in range(30)]
+    assert stored and any(not last.any() for last in first), 'the last step before the reset has no next observation'
+    assert any(last.all() for last in first)
+
+
+def test_the_buffer_knows_stacks_of_frames_and_that_memory_is_finite(monkeypatch):
+    agent = xagents.make('acer', 'PongNoFrameskip-v4', n_envs=1, n_steps=5, buffer_max_size=100_000, seed=1)
+    assert agent.buffer.stack == 4
+    assert agent.buffer_bytes() < 100_000 * 84 * 84 * 1.1, 'each frame once'
+    monkeypatch.setattr('xagents.system.memory.free_memory', lambda: 10**6)
+    with pytest.raises(ValueError, match='buffer_max_size: got 100000, whose'):
+        agent.fit(max_steps=10)
+
+
+def test_replays_are_training_time():
+    agent = xagents.make(
+        'acer', 'CartPole-v1', n_envs=2, n_steps=5, buffer_max_size=10, replay_ratio=20.0, seed=1, quiet=True
+    )
+    agent.learn = slow = Slow(agent.learn)
+    log = list(agent.train_iter(max_steps=60))[-1]
+    assert log['seconds/learn'] >= (1 + log['replay/count']) * slow.seconds
+    assert agent.context.seconds >= slow.calls * slow.seconds
+
+
+class Slow:
+    """A function that takes some time."""
+
+    seconds = 0.002
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, batch, learning_rate):
+        time.sleep(self.seconds)
+        self.calls += 1
+        return self.function(batch, learning_rate)

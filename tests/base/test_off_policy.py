@@ -1,0 +1,728 @@
+"""The run of agents that learn from a replay buffer: when they learn, from what, and what is refused beforehand."""
+
+import types
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+import xagents
+from tests import environments  # noqa: F401
+from tests.base.test_off_policy_updates import run_eagerly
+from tests.problems import Arbitrary
+from xagents.cli import dispatch as cli
+from xagents.dqn.agent import DQN
+from xagents.networks.compiled import Program
+from xagents.networks.models import ModelReader
+from xagents.networks.targets import TargetNetwork
+from xagents.options.errors import OptionError
+from xagents.replay.transitions import ReplayBuffer
+
+AGENTS = ('dqn', 'ddpg', 'td3')
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+BOX = spaces.Box(np.float32([-2.0, 0.5]), np.float32([6.0, 1.25]))
+
+
+@pytest.fixture(autouse=True)
+def _eager(monkeypatch):
+    """Runs here make a few updates, which cost less than their compilation."""
+    monkeypatch.setattr(Program, '__call__', run_eagerly)
+
+
+def make(name='dqn', env=None, **options):
+    """A small agent that learns from its 8th transition on."""
+    taken = spaces.Discrete(3) if name == 'dqn' else BOX
+    options = {'seed': 1, 'net': [4], 'quiet': True, 'buffer_initial_size': 8, 'buffer_batch_size': 4, **options}
+    return xagents.make(name, env or (lambda **_: Arbitrary(VECTOR, taken)), **options)
+
+
+def counting(**options):
+    """A DQN that counts the updates it is asked for; the observations are ages of episodes of 5 steps."""
+    agent = make('dqn', 'tests.environments:Counter-v0', **options)
+    agent.batches = []
+
+    def learn(batch):
+        agent.batches.append({k: np.array(v) for k, v in batch.items()})
+        return {'updates': batch['n_updates']}
+
+    agent.learn = learn
+    return agent
+
+
+def dqn_model():
+    """For CartPole."""
+    cfg = xagents.agents['dqn']['model']['ann'][0]
+    return ModelReader(cfg, output_units=[2], input_shape=(4,), seed=1).build_model()
+
+
+def variables(agent):
+    targets = [agent.target] if isinstance(agent, DQN) else [agent.target_actor, *agent.target_critics]
+    models = [v.numpy() for model in agent.output_models for v in agent._variables(model)]
+    return models + [target.state()['parameters'] for target in targets]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# ----------------------------------------------------------------------------------------------- when, and how many
+
+
+@pytest.mark.parametrize('name', AGENTS)
+def test_the_recipe(name):
+    assert make(name).recipe().names == (
+        'schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'remember', 'replay', 'learn',
+        'plateau', 'history', 'metrics', 'record', 'console', 'tensorboard', 'wandb', 'video', 'until',
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'n_envs, train_frequency, gradient_steps',
+    [(1, 1, -1), (1, 1, 1), (1, 1, 4), (1, 4, 1), (4, 1, -1), (4, 1, 1), (4, 4, 2), (2, 7, -1), (3, 7, 4)],
+)
+def test_the_number_of_updates(n_envs, train_frequency, gradient_steps):
+    """As many as environment steps were taken, or as were asked for; none where environments were only reset."""
+    agent = counting(n_envs=n_envs, train_frequency=train_frequency, gradient_steps=gradient_steps)
+    rows = -(-train_frequency // n_envs) * n_envs
+    steps = updates = 0
+    for log in agent.train_iter(max_steps=90):
+        taken, made = log['steps'] - steps, log['updates'] - updates
+        steps, updates = log['steps'], log['updates']
+        assert taken <= rows
+        if steps >= 8 + rows:
+            assert made == (0 if not taken else taken if gradient_steps < 0 else gradient_steps)
+    room = rows if gradient_steps < 0 else gradient_steps
+    assert updates and {batch['rewards'].shape for batch in agent.batches} == {(room, 4)}
+    assert log['stats/updates_per_step'] > 0
+
+
+@pytest.mark.parametrize(
+    'n_envs, initial, batch_size, first',
+    [(1, 10, 4, 10), (1, 0, 4, 4), (1, 4, 12, 12), (3, 10, 4, 12), (3, 10, 11, 12), (1, None, 4, 40), (3, None, 4, 39)],
+)
+def test_updates_start_when_enough_is_stored_and_not_before(n_envs, initial, batch_size, first):
+    """The initial size rounds up to whole steps of all environments, the capacity down. Filling counts as steps."""
+    agent = counting(n_envs=n_envs, buffer_max_size=40, buffer_initial_size=initial, buffer_batch_size=batch_size)
+    seen = []
+
+    def look(ctx):
+        # environments that only reset add nothing that is stored
+        seen.append((agent.buffer.stored, ctx.note, ctx.idle))
+        assert ctx.steps == agent.buffer.stored
+        assert ('observations' in ctx.batch and 'discounts' in ctx.batch) == (not ctx.idle)
+
+    agent.fit(max_steps=60, recipe=agent.recipe().after('replay', look))
+    filling = [note for _, note, _ in seen if note]
+    assert filling[0] == f'filling the replay buffer: {n_envs} of {first}'
+    for stored, note, idle in seen:
+        assert note.startswith('filling') == (stored < first) and (idle or not note)
+    assert agent.context.updates == sum(b['n_updates'] for b in agent.batches) > 0
+
+
+def test_weights_stay_as_they_are_while_the_buffer_is_filled_and_then_move():
+    agent = make(buffer_initial_size=10, normalize_obs=True)
+    before, moved = variables(agent), []
+    for log in agent.train_iter(max_steps=14):
+        moved.append((log['steps'], log['updates'], not same(before, variables(agent))))
+    assert [m for m in moved if m[0] < 10] == [(steps, 0, False) for steps, _, _ in moved if steps < 10]
+    assert next(m[1:] for m in moved if m[0] >= 10) == (1, True)
+
+
+def test_the_console_says_that_the_buffer_is_filled(capsys):
+    agent = counting(quiet=False, buffer_max_size=50, buffer_initial_size=None)
+    agent.fit(max_steps=20)
+    out = capsys.readouterr().out
+    assert 'Replay buffer: 50 transitions, 0.1 MB of memory when full' in out
+    assert 'filling the replay buffer' in out
+
+
+# ------------------------------------------------------------------------------------------------------------ from what
+
+
+@pytest.mark.parametrize('end', ['terminate', 'truncate'])
+@pytest.mark.parametrize('n_step', [1, 3])
+def test_what_is_replayed_is_what_happened(end, n_step):
+    """Ages go up by one; never across an end, whose reset row is not sampled. Only a truncation bootstraps."""
+    agent = counting(
+        n_envs=3, env_kwargs={'length': 5, 'end': end, 'reward': 2.0}, n_step=n_step, gamma=0.5, buffer_max_size=60,
+        train_frequency=30,
+    )  # fmt: skip
+    agent.fit(max_steps=300)
+    batch = {k: np.concatenate([b[k][: b['n_updates']] for b in agent.batches]) for k in ('rewards', 'discounts')}
+    ages, after = (
+        np.concatenate([b[k][: b['n_updates']] for b in agent.batches])[..., 0]
+        for k in ('observations', 'next_observations')
+    )
+    assert set(ages.ravel()) == set(range(5)), 'an age of 5 stands in a row that only resets'
+    m = after - ages
+    # the newest transitions have fewer steps behind them
+    assert (m >= 1).all() and (m <= np.minimum(n_step, 5 - ages)).all()
+    assert np.mean(m == np.minimum(n_step, 5 - ages)) > 0.8
+    np.testing.assert_allclose(batch['rewards'], 2 * (2 - 0.5 ** (m - 1)))
+    ended = (after == 5) & (end == 'terminate')
+    assert ((after == 5) & (m > 0)).any()
+    np.testing.assert_allclose(batch['discounts'], np.where(ended, 0, 0.5**m))
+
+
+@pytest.mark.parametrize('n_step', [1, 3])
+def test_normalisation_happens_when_transitions_are_drawn(n_step):
+    """By the statistics of then; what is stored stays raw."""
+    agent = make(
+        'ddpg', n_envs=2, n_step=n_step, normalize_obs=True, normalize_reward=True, reward_scale=0.25,
+        train_frequency=8,
+    )  # fmt: skip
+    seen = []
+
+    def look(ctx):
+        seen.append(ctx.batch['observations'][0].copy())
+
+    def learn_nothing(ctx):
+        ctx.idle = True
+
+    agent.fit(max_steps=100, recipe=agent.recipe().after('collect', look).after('replay', learn_nothing))
+    stored = agent.buffer._ring.arrays['observations']
+    assert all(any(np.array_equal(row, other) for other in stored) for row in seen), 'as they came'
+    generator, normalizers = agent.rng('replay'), (agent.normalize_observations, agent.normalize_rewards)
+    state = generator.bit_generator.state
+    replayed = {k: np.array(v) for k, v in agent.replay(6).items()}
+
+    generator.bit_generator.state = state
+    raw = {k: v.copy() for k, v in agent.buffer.sample(6, generator, room=7).items()}
+    for name in ('observations', 'next_observations'):
+        assert abs(raw[name][:6]).max() <= 1
+        np.testing.assert_allclose(replayed[name][:6], normalizers[0](raw[name][:6]), rtol=1e-5)
+        assert abs(replayed[name][:6]).max() > 1.2
+    # scaled and clipped one by one before they are summed: linear where nothing is clipped
+    factor = 0.25 / np.sqrt(normalizers[1].statistics.var + 1e-8)
+    np.testing.assert_allclose(replayed['rewards'][:6], factor * raw['rewards'][:6], rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(replayed['actions'][:6], raw['actions'][:6])
+
+
+def test_reward_scale_alone():
+    plain, scaled = (counting(reward_scale=scale) for scale in (1.0, 0.1))
+    for agent, reward in ((plain, 1.0), (scaled, 0.1)):
+        agent.fit(max_steps=20)
+        assert all((b['rewards'] == np.float32(reward)).all() for b in agent.batches)
+        assert set(agent.buffer._ring.arrays['rewards'].ravel()) <= {0, 1} and agent.mean_reward == 5
+
+
+KINDS = {
+    'vector': VECTOR,
+    'float64': spaces.Box(-1, 1, (2, 2), np.float64),
+    'bytes': spaces.Box(0, 255, (5,), np.uint8),
+    'discrete': spaces.Discrete(4),
+    'dict': spaces.Dict({'a': spaces.Discrete(3), 'b': VECTOR}),
+    'image': spaces.Box(0, 255, (36, 36, 1), np.uint8),
+}
+
+
+@pytest.mark.parametrize('name, kind', [*(('dqn', kind) for kind in KINDS), ('ddpg', 'dict'), ('td3', 'image')])
+def test_every_kind_of_observation(name, kind):
+    taken = spaces.Discrete(3) if name == 'dqn' else BOX
+    network = {} if kind == 'image' else {'net': [4]}
+    agent = xagents.make(
+        name, lambda **_: Arbitrary(KINDS[kind], taken), n_envs=2, seed=1, quiet=True, buffer_initial_size=4,
+        buffer_batch_size=4, buffer_max_size=100, gradient_steps=1, **network,
+    )  # fmt: skip
+    before = variables(agent)
+    logs = list(agent.train_iter(max_steps=6))
+    assert logs[-1]['updates'] == 2 and not logs[-1]['stats/refused'] and not same(before, variables(agent))
+    dtype = np.uint8 if kind in ('image', 'bytes') else np.float32
+    assert agent.buffer._ring.arrays['observations'].dtype == dtype, 'bytes stay bytes'
+    assert agent.act([KINDS[kind].sample() for _ in range(3)]).shape[0] == 3
+
+
+@pytest.mark.parametrize(
+    'name, options, names',
+    [
+        ('dqn', {'prioritized': True, 'dueling': True}, {'stats/epsilon', 'stats/beta'}),
+        ('ddpg', {}, {'stats/noise', 'loss/policy'}),
+        ('td3', {'policy_delay': 1}, {'stats/noise', 'loss/policy'}),
+    ],
+)
+def test_the_metrics(name, options, names):
+    agent = make(name, buffer_max_size=40, **options)
+    logs = list(agent.train_iter(max_steps=10))
+    always = {
+        'steps', 'games', 'updates', 'mean_reward', 'best_reward', 'steps_per_second', 'learning_rate', 'seconds/env',
+        'seconds/act', 'replay/size', 'replay/fill', 'stats/updates_per_step',
+    }  # fmt: skip
+    learned = {
+        'loss/value', 'stats/q', 'stats/td_error', 'stats/grad_norm', 'stats/refused', 'seconds/learn',
+        'seconds/replay',
+    }  # fmt: skip
+    for log in logs:
+        assert all(isinstance(value, (int, float)) for value in log.values())
+        assert always | (names - {'loss/policy'}) <= log.keys()
+        assert (learned | names <= log.keys()) == (log['updates'] > 0) == bool(learned & log.keys())
+        assert 'policy_updates' not in log
+    assert logs[-1]['replay/size'] == len(agent.buffer) and logs[-1]['replay/fill'] == len(agent.buffer) / 40
+    assert logs[-1]['stats/updates_per_step'] == logs[-2]['updates'] / logs[-1]['steps']
+
+
+# ---------------------------------------------------------------------------------------------------------- prioritized
+
+
+def test_priorities_follow_the_errors_of_what_was_learned():
+    agent = make(prioritized=True, priority_alpha=0.5, train_frequency=4, n_envs=2, lr=0.05)
+    told, prioritize = [], agent.buffer.prioritize
+    agent.buffer.prioritize = lambda rows, errors: told.append((rows.copy(), errors)) or prioritize(rows, errors)
+    checked = 0
+
+    def look(ctx):
+        nonlocal checked
+        told.clear()
+        before = None if ctx.idle else {k: np.array(v) for k, v in ctx.batch.items()}
+        q = lambda x: agent.model(x).numpy()  # noqa: E731
+        if before is not None:  # the first update's errors are those of the weights that were
+            then = agent.target(before['next_observations'][0])[0].numpy().max(1)
+            goal = before['rewards'][0] + before['discounts'][0] * then
+            errors = goal - q(before['observations'][0])[np.arange(4), before['actions'][0]]
+        yield
+        if before is None:
+            assert not told
+            return
+        ((rows, learned),) = told
+        n = int(before['n_updates'])
+        np.testing.assert_array_equal(rows, before['rows'][:n])
+        assert learned.shape == (n, 4)
+        np.testing.assert_allclose(learned[0], errors, rtol=1e-3, atol=1e-5)
+        leaves = agent.buffer._ring.priorities.leaves
+        last = {row: abs(error) for row, error in zip(rows.ravel(), learned.ravel(), strict=True)}
+        for row, error in last.items():
+            assert leaves[row] == pytest.approx((error + 1e-6) ** 0.5, rel=1e-4)
+        checked += 1
+
+    agent.fit(max_steps=24, recipe=agent.recipe().after('replay', look))
+    assert checked > 2
+    weights = agent.replay(4, beta=1.0)['weights'][:4]
+    assert weights.max() == 1 and weights.min() < 0.9
+
+
+def test_without_priorities_there_are_no_weights():
+    agent = make()
+    agent.fit(max_steps=12)
+    assert not {'weights', 'rows'} & agent.replay(1).keys()
+
+
+# ------------------------------------------------------------------------------------------------------- target of DQN
+
+
+@pytest.mark.parametrize('n_envs', [1, 4])
+def test_the_target_is_copied_every_so_many_steps_whatever_the_number_of_environments(n_envs):
+    """Before the updates of the iteration that crosses a multiple, and not in between."""
+    agent, copies = make(n_envs=n_envs, target_sync_steps=9, lr=0.05, gradient_steps=1), []
+
+    def look(ctx):
+        online = np.concatenate([v.numpy().ravel() for v in agent.model.trainable_variables])
+        before, learns, steps = agent.target.state()['parameters'], not ctx.idle, ctx.steps
+        yield
+        after = agent.target.state()['parameters']
+        if not np.array_equal(before, after):
+            np.testing.assert_array_equal(after, online)
+            assert learns
+            copies.append(steps)
+
+    agent.fit(max_steps=32, recipe=agent.recipe().before('learn', look))
+    # each time in the first iteration at or beyond a multiple
+    assert [steps // 9 for steps in copies] == [1, 2, 3]
+    assert all(steps % 9 < n_envs for steps in copies)
+
+
+def test_a_restored_agent_copies_its_target_no_earlier():
+    agent = make(target_sync_steps=20, lr=0.05)
+    agent.fit(max_steps=23)
+    other = make(target_sync_steps=20, lr=0.05)
+    other.load_state(agent.state())
+    target = other.target.state()['parameters']
+    assert not same([target], [np.concatenate([v.numpy().ravel() for v in agent.model.trainable_variables])])
+    other.fit(max_steps=36)
+    assert other.context.updates > agent.context.updates
+    np.testing.assert_array_equal(other.target.state()['parameters'], target)
+
+
+def test_a_target_network():
+    model = dqn_model()
+    target, x = TargetNetwork(model), np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    first, weights = model(x).numpy(), [w.copy() for w in model.get_weights()]
+    np.testing.assert_allclose(target(x)[0], first, rtol=1e-5, atol=1e-6)
+    model.set_weights([w + 1 for w in weights])
+    np.testing.assert_allclose(target(x)[0], first, rtol=1e-5, atol=1e-6)
+    state = target.state()
+    target.copy_if(np.False_)
+    np.testing.assert_array_equal(target.state()['parameters'], state['parameters'])
+    target.follow(0.25)
+    np.testing.assert_allclose(target.state()['parameters'], state['parameters'] + 0.25, atol=1e-6)
+    assert not np.array_equal(state['parameters'], target.state()['parameters']), 'a state is a copy'
+    target.copy_if(np.True_)
+    np.testing.assert_allclose(target(x)[0], model(x), rtol=1e-5, atol=1e-5)
+    target.load(state)
+    np.testing.assert_array_equal(target.state()['parameters'], state['parameters'])
+    # the network itself stays
+    np.testing.assert_array_equal(model.get_weights()[0], weights[0] + 1)
+    with pytest.raises(ValueError, match=r'has 3 parameters, not \d+'):
+        target.load({'parameters': np.zeros(3)})
+
+
+# ------------------------------------------------------------------------------------------------ equal seeds, going on
+
+FULL = {
+    'dqn': {'double': True, 'dueling': True, 'prioritized': True, 'n_step': 2, 'n_envs': 2, 'schedule_steps': 60},
+    'ddpg': {'noise': 'ornstein-uhlenbeck', 'n_envs': 2},
+    'td3': {'normalize_obs': True, 'normalize_reward': True},
+}
+
+
+@pytest.mark.parametrize('name', AGENTS)
+def test_equal_seeds_give_equal_runs_and_a_run_in_parts_is_one_run(name):
+    options = {**FULL[name], 'train_frequency': 8, 'gradient_steps': 1}
+    whole, parts, other = (make(name, seed=seed, **options) for seed in (1, 1, 2))
+    whole.fit(max_steps=34)
+    for log in parts.train_iter(max_steps=34):
+        if log['steps'] > 12:
+            break
+    assert 0 < parts.context.updates < whole.context.updates
+    parts.fit(max_steps=34)
+    assert same(variables(whole), variables(parts)) and whole.games == parts.games
+    assert whole.context.updates == parts.context.updates > 3
+    other.fit(max_steps=10)
+    assert not same(variables(whole), variables(other))
+
+
+def test_the_native_vector_of_gymnasium():
+    agent = make('dqn', 'CartPole-v1', n_envs=4, gradient_steps=1)
+    agent.fit(max_steps=60)
+    assert agent.context.updates > 5 and agent.context.steps == agent.buffer.stored
+
+
+def test_refused_updates_are_told(capsys):
+    agent = make(quiet=False)
+
+    def spoil(ctx):
+        ctx.batch['rewards'] = np.full(ctx.batch['rewards'].shape, np.nan)
+
+    before = variables(agent)
+    logs = list(agent.train_iter(max_steps=9, recipe=agent.recipe().after('collect', spoil), on_nan='skip'))
+    assert 'Refused 1 updates that were not finite' in capsys.readouterr().out
+    assert logs[-1]['updates'] == 0 and logs[-1]['stats/refused'] == 1 and same(before, variables(agent))
+
+
+# ------------------------------------------------------------------------------------------------- buffers handed over
+
+
+def test_a_buffer_that_is_handed_over_is_filled():
+    buffer = ReplayBuffer(50, 8, 4)
+    agent = DQN(xagents.create_envs('CartPole-v1', 2), dqn_model(), buffers=buffer, seed=1, quiet=True)
+    assert agent.buffer is buffer
+    agent.fit(max_steps=20)
+    assert buffer.stored == agent.context.steps and agent.context.updates > 0
+
+
+def test_sizes_of_several_buffers_are_added_up():
+    buffers = [ReplayBuffer(50, 8, 4), ReplayBuffer(50, 8, 4)]
+    agent = DQN(xagents.create_envs('CartPole-v1', 2), dqn_model(), buffers=buffers)
+    assert (agent.buffer.max_size, agent.buffer.initial_size, agent.buffer.batch_size) == (100, 16, 8)
+
+
+@pytest.mark.parametrize('options', [{'gamma': 0.5}, {'n_step': 3}, {'prioritized': True}])
+def test_what_the_options_say_of_replay_holds_for_a_buffer_that_is_handed_over(options):
+    """1.0's buffers knew nothing of it."""
+    buffer = ReplayBuffer(50, 8, 4)
+    agent = DQN(xagents.create_envs('CartPole-v1'), dqn_model(), buffers=buffer, seed=1, quiet=True, **options)
+    agent.fit(max_steps=12)
+    assert agent.context.updates > 0
+    gamma, n_step = agent.options.gamma, agent.options.n_step
+    assert agent.replay(1)['discounts'].min() == pytest.approx(gamma**n_step)
+
+
+# --------------------------------------------------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize(
+    'name, endings, options',
+    [
+        ('dqn', ['.tf'], {'dueling': True, 'normalize_obs': True}),
+        ('ddpg', ['.tf', '.tf'], {}),
+        ('td3', ['.tf', '.weights.h5', '.keras'], {'policy_delay': 1}),
+    ],
+)
+def test_checkpoints_hold_weights_targets_and_optimisers(name, endings, options, tmp_path):
+    paths = [str(tmp_path / f'{i}{ending}') for i, ending in enumerate(endings)]
+    env = 'CartPole-v1' if name == 'dqn' else 'Pendulum-v1'
+    agent = make(name, env, gradient_steps=1, train_frequency=4, max_episode_steps=20, **options)
+    agent.fit(max_steps=20, checkpoints=paths, final_episodes=0)
+    assert agent.context.updates > 2
+    agent.checkpoint()  # the present weights
+    other = xagents.make(name, weights=paths, seed=5, quiet=True)
+    assert same(variables(agent), variables(other))
+    assert other.options.dueling if options.get('dueling') else True
+    shown = np.random.default_rng(0).normal(size=(4, *agent.input_shape)).astype(np.float32)
+    np.testing.assert_array_equal(agent.act(shown), other.act(shown))
+    assert agent.evaluate(2, seed=3) == other.evaluate(2, seed=3)
+    assert (other.steps, other.games, other.context.updates) == (agent.steps, agent.games, agent.context.updates)
+
+
+def test_fit_writes_what_make_restores(tmp_path):
+    paths = [str(tmp_path / name) for name in ('actor.tf', 'critic1.tf', 'critic2.tf')]
+    agent = make('td3', checkpoints=paths, reward_buffer_size=2)
+    agent.fit(max_steps=22, final_episodes=1)
+    other = make('td3', weights=paths, reward_buffer_size=2)
+    best = agent.best
+    assert same([v for model in best.weights for v in model], variables(other)[:-3])
+    targets = [target.state()['parameters'] for target in (other.target_actor, *other.target_critics)]
+    assert same([best.arrays[f'target_{i}/parameters'] for i in range(3)], targets)
+
+
+def test_an_agent_that_has_learned_fills_its_buffer_by_what_it_knows(tmp_path):
+    paths = [str(tmp_path / name) for name in ('actor.tf', 'critic.tf')]
+    agent = make('ddpg', step_noise_coef=0.0)
+    agent.fit(max_steps=12)
+    agent.run.checkpoints = paths
+    agent.checkpoint()
+    other = make('ddpg', weights=paths, step_noise_coef=0.0, buffer_initial_size=1000)
+    seen = []
+
+    def look(ctx):
+        seen.append(ctx.batch['actions'].copy() - other.actor(ctx.batch['observations'][0])[0])
+
+    other.fit(max_steps=other.steps + 10, recipe=other.recipe().after('collect', look))
+    assert len(seen) >= 10 and abs(np.concatenate(seen)).max() < 1e-6, 'not at random'
+    assert other.context.updates == agent.context.updates, 'the buffer starts empty'
+
+
+def test_checkpoints_of_the_wrong_number_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match='--checkpoints: got 2 paths, takes 3: one for each of actor, critic 1, critic 2'
+    ):
+        make('td3', checkpoints=[str(tmp_path / 'a.tf'), str(tmp_path / 'b.tf')])
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+UNBOUNDED = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+REFUSALS = [
+    ('ddpg', 'CartPole-v1', {}, 'env', 'CartPole-v1 has Discrete actions, ddpg admits Box ones'),
+    ('td3', 'CartPole-v1', {}, 'env', 'CartPole-v1 has Discrete actions, td3 admits Box ones'),
+    ('dqn', 'Pendulum-v1', {}, 'env', 'Pendulum-v1 has Box actions, dqn admits Discrete ones'),
+    (
+        'dqn', 'CartPole-v1', {'buffer_initial_size': 11, 'buffer_max_size': 10, 'buffer_batch_size': 2},
+        'buffer_initial_size', 'got 11, admits at most the 10 of --buffer-max-size',
+    ),
+    (
+        'td3', 'Pendulum-v1', {'buffer_batch_size': 11, 'buffer_max_size': 10},
+        'buffer_batch_size', 'got 11, admits at most the 10 of --buffer-max-size',
+    ),
+    ('ddpg', 'Pendulum-v1', {'gradient_steps': 0}, 'gradient_steps', 'got 0, admits -1 (as many as steps taken) or'),
+    ('ddpg', 'Pendulum-v1', {'gradient_steps': -2}, 'gradient_steps', 'got -2, admits a whole number at least -1'),
+    (
+        'dqn', 'CartPole-v1', {'n_envs': 9, 'buffer_max_size': 8, 'buffer_batch_size': 2},
+        'buffer_max_size', 'got 8, admits at least one transition for each of 9 environments',
+    ),
+    ('dqn', 'CartPole-v1', {'train_frequency': 0}, 'train_frequency', 'got 0, admits a whole number at least 1'),
+    ('dqn', 'CartPole-v1', {'n_step': 0}, 'n_step', 'got 0, admits a whole number at least 1'),
+    ('dqn', 'CartPole-v1', {'epsilon_end': 1.5}, 'epsilon_end', 'got 1.5, admits a number at least 0 and at most 1'),
+    ('td3', 'Pendulum-v1', {'tau': 0.0}, 'tau', 'got 0'),
+    (
+        'ddpg', 'Pendulum-v1', {'noise': 'gausian'},
+        'noise', 'got gausian, admits one of gaussian, ornstein-uhlenbeck (did you mean gaussian?)',
+    ),
+]  # fmt: skip
+
+
+def flags(options):
+    return [word for name, value in options.items() for word in ('--' + name.replace('_', '-'), str(value))]
+
+
+@pytest.mark.parametrize('name, env, options, option, message', REFUSALS)
+def test_refused_by_name_before_a_network_is_built(name, env, options, option, message, monkeypatch):
+    monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('a network was built'))
+    with pytest.raises(OptionError) as error:
+        xagents.make(name, env, **options)
+    assert error.value.name == option and error.value.problem.startswith(message) and '\n' not in str(error.value)
+
+
+def test_actions_without_bounds_are_refused():
+    with pytest.raises(OptionError, match=r'has actions without finite bounds, td3 admits bounded ones \(try ppo\)'):
+        xagents.make('td3', lambda **_: Arbitrary(VECTOR, UNBOUNDED))
+
+
+def test_an_agent_of_ones_own_models_refuses_too():
+    with pytest.raises(OptionError, match='buffer_max_size: got 3, admits at least one transition for each of 4'):
+        DQN(xagents.create_envs('CartPole-v1', 4), dqn_model(), buffer_max_size=3, buffer_batch_size=1)
+    with pytest.raises(OptionError, match='has Box actions, dqn admits Discrete ones'):
+        DQN(gymnasium.make('Pendulum-v1'), dqn_model())
+
+
+def test_more_memory_than_there_is_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    agent = make(
+        buffer_max_size=1000, checkpoints=[str(tmp_path / 'a.tf')], history_checkpoint=str(tmp_path / 'h.parquet')
+    )
+    needed = agent.buffer_bytes()
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=needed - 1))
+    with pytest.raises(OptionError, match=r'buffer_max_size: got 1000, whose .* MB of memory this machine has not'):
+        agent.fit(max_steps=10)
+    assert not list(tmp_path.iterdir()) and agent.context.steps == 0
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=needed))
+    agent.fit(max_steps=10)
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=0))
+    agent.fit(max_steps=20)
+    assert agent.context.steps >= 20, 'what it has, it need not find again'
+
+
+def test_learning_starts_is_another_name():
+    agent = xagents.make('dqn', 'CartPole-v1', net=[4], learning_starts=6)
+    assert agent.options.buffer_initial_size == 6
+    other = DQN(xagents.create_envs('CartPole-v1'), dqn_model(), learning_starts=6)
+    assert other.options.buffer_initial_size == 6
+
+
+def test_both_names_of_learning_starts_are_refused():
+    with pytest.raises(OptionError, match=r'is another name of .*, admits one of the two'):
+        xagents.make('dqn', 'CartPole-v1', buffer_initial_size=5, learning_starts=6)
+
+
+# --------------------------------------------------------------------------------------------------------- command line
+
+
+def execute(*words):
+    """Runs `xagents` in this process: the exit code, stdout and stderr."""
+    stdout, stderr, code = StringIO(), StringIO(), 0
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            cli.execute(words)
+        except SystemExit as end:
+            code = end.code
+    return code, stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.fixture
+def command_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    monkeypatch.chdir(tmp_path)
+
+    def refused(name, env, *words):
+        files = [
+            '--checkpoints',
+            *(f'{i}.tf' for i in range(AGENTS.index(name) + 1)),
+            '--history-checkpoint',
+            'h.parquet',
+        ]
+        code, stdout, stderr = execute('train', name, '--env', env, '--max-steps', '10', *files, *words)
+        assert (code, stdout) == (2, '') and not list(tmp_path.iterdir())
+        (line,) = stderr.splitlines()
+        return line
+
+    return refused
+
+
+@pytest.mark.parametrize('name, env, options, option, message', REFUSALS)
+def test_refused_on_the_command_line(name, env, options, option, message, command_line):
+    line = command_line(name, env, *flags(options))
+    assert line.startswith(f'xagents train: --{option.replace("_", "-")}: {message}')
+
+
+def test_too_little_memory_is_refused_on_the_command_line(command_line, monkeypatch):
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=1000))
+    line = command_line('dqn', 'CartPole-v1')
+    assert line.startswith('xagents train: --buffer-max-size: got 10000, whose ')
+
+
+def test_both_names_of_learning_starts_are_refused_on_the_command_line(command_line):
+    line = command_line('dqn', 'CartPole-v1', '--buffer-initial-size', '5', '--learning-starts', '6')
+    assert line.startswith('xagents train: --') and 'is another name of' in line
+
+
+def test_training_by_the_command_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    monkeypatch.chdir(tmp_path)
+    words = (
+        'train td3 --env Pendulum-v1 --max-steps 14 --learning-starts 8 --buffer-batch-size 4 --net 4 --seed 1 '
+        '--noise ornstein-uhlenbeck --checkpoints a.tf b.tf c.tf'
+    )
+    code, stdout, stderr = execute(*words.split())
+    assert (code, stderr) == (0, '') and stdout.endswith('Maximum steps exceeded\n')
+    code, stdout, _ = execute('evaluate', 'td3', '--weights', 'a.tf', 'b.tf', 'c.tf', '--episodes', '1', '--json')
+    assert code == 0 and '"length": 200.0' in stdout.splitlines()[-1]
+
+
+def test_a_loop_of_ones_own_fills_the_buffer_by_steps_of_the_environment(without_xla):
+    agent = make('dqn', n_envs=2)
+    before = agent.get_states()
+    for _ in range(12):
+        agent.step_envs(np.array([0, 1]), store_in_buffers=True)
+    assert agent.buffer.stored == agent.collected_steps
+    batch = agent.buffer.sample(4, np.random.default_rng(0))
+    assert set(np.unique(batch['actions'])) == {0, 1} and before.shape[1:] == batch['observations'].shape[2:]
+
+
+def test_a_stage_may_change_observations_before_they_are_remembered(without_xla):
+    agent = make('td3', n_envs=2)
+
+    def tremble(ctx):
+        ctx.batch['observations'] = ctx.batch['observations'] + agent.rng('tremble').normal(size=3).astype(np.float32)
+
+    agent.fit(max_steps=60, recipe=agent.recipe().before('remember', tremble))
+    assert len(agent.buffer) == agent.buffer.stored == 60
+
+
+def test_environments_that_were_reset_in_between_lose_their_newest_transition(without_xla):
+    agent = make('dqn', n_envs=2)
+    for _ in agent.train_iter(max_steps=20):
+        pass
+    known = len(agent.buffer)
+    agent.reset_envs()
+    agent.fit(max_steps=22)
+    assert len(agent.buffer) == known, 'two were forgotten, two came'
+
+
+def test_weights_that_come_without_a_state_take_their_targets_along(tmp_path, without_xla):
+    paths = [str(tmp_path / f'{name}.tf') for name in ('actor', 'one', 'two')]
+    make('td3').fit(max_steps=30, checkpoints=paths)
+    (tmp_path / 'actor.tf.state.npz').unlink()
+    agent = make('td3', weights=paths)
+    for model, target in zip(agent.output_models, (agent.target_actor, *agent.target_critics), strict=True):
+        expected = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
+        np.testing.assert_array_equal(target.state()['parameters'], expected)
+
+
+def test_weights_given_before_the_first_update_reach_the_target(without_xla):
+    agent = make('dqn')
+    agent.model.set_weights([w + 1 for w in agent.model.get_weights()])
+    agent.prepare_run(max_steps=1)
+    expected = np.concatenate([v.numpy().ravel() for v in agent.model.trainable_variables])
+    np.testing.assert_array_equal(agent.target.state()['parameters'], expected)
+
+
+def test_no_two_networks_of_neighbouring_seeds_start_alike():
+    kernels = [model.get_weights()[0].tobytes() for seed in (1, 2, 3) for model in make('td3', seed=seed).output_models]
+    assert len(set(kernels)) == 9
+
+
+def test_a_run_that_ends_before_it_learns_says_so(capsys):
+    make('dqn', buffer_initial_size=100, quiet=False).fit(max_steps=20)
+    assert 'Nothing will be learned: the buffer is filled by 100 transitions first' in capsys.readouterr().out
+
+
+def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):
+    from xagents.system import memory
+
+    monkeypatch.setattr(memory, 'CONTROL_GROUP', tmp_path)
+    free = memory.free_memory()
+    assert free > 1e6, 'without a control group, that of the machine'
+    (tmp_path / 'memory.max').write_text('5000\n')
+    (tmp_path / 'memory.current').write_text('2000\n')
+    assert memory.free_memory() == 3000
+    (tmp_path / 'memory.max').write_text('max\n')
+    assert memory.free_memory() > 1e6
+
+
+def test_a_dueling_network_is_not_restored_as_another(tmp_path, without_xla):
+    path = str(tmp_path / 'a.tf')
+    make('dqn', dueling=True).fit(max_steps=10, checkpoints=[path])
+    with pytest.raises(OptionError, match=r'dueling: got False, but .*a.tf was trained with True'):
+        make('dqn', weights=[path], net=None, dueling=False)
+    assert make('dqn', weights=[path], net=None).options.dueling

@@ -1,0 +1,93 @@
+"""Advantages against a brute-force sum, whatever ends and wherever; means over valid rows."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xagents.base.returns import explained_variance, gae, masked_mean, masked_normalise
+
+
+def episodes_of(rng, steps, envs):
+    """Rows as NEXT_STEP gives them: after an end comes a row that only resets."""
+    terminated, truncated = np.zeros((2, steps, envs), bool)
+    valid = np.ones((steps, envs), bool)
+    valid[0] = rng.random(envs) < 0.7  # the rollout may begin with a reset row
+    for n in range(envs):
+        for t in range(steps):
+            if t and (terminated | truncated)[t - 1, n]:
+                valid[t, n] = False
+            if valid[t, n]:
+                kind = rng.choice(['on', 'terminated', 'truncated', 'both'], p=[0.6, 0.15, 0.15, 0.1])
+                terminated[t, n] = kind in ('terminated', 'both')
+                truncated[t, n] = kind in ('truncated', 'both')
+    return terminated, truncated, valid
+
+
+def brute_force(rewards, values, terminated, truncated, gamma, lam, t, n):
+    """The sum of equation 16, term by term, for one row."""
+    total, weight = 0.0, 1.0
+    for k in range(t, len(rewards)):
+        bootstrap = 0.0 if terminated[k, n] else values[k + 1, n]
+        total += weight * (rewards[k, n] + gamma * bootstrap - values[k, n])
+        weight *= gamma * lam
+        if terminated[k, n] or truncated[k, n]:
+            break
+    return total
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), gamma=st.floats(0, 1), lam=st.floats(0, 1))
+def test_gae_is_the_sum_of_discounted_differences(seed, gamma, lam):
+    rng = np.random.default_rng(seed)
+    steps, envs = 7, 3
+    terminated, truncated, valid = episodes_of(rng, steps, envs)
+    rewards = rng.normal(size=(steps, envs)).astype(np.float32)
+    values = rng.normal(size=(steps + 1, envs)).astype(np.float32)
+    rewards[~valid] = 1e6  # nothing of a reset row may leak into others
+    ended = (terminated | truncated).astype(np.float32)
+    advantages = gae(
+        tf.constant(rewards),
+        tf.constant(values),
+        tf.constant(terminated.astype(np.float32)),
+        tf.constant(ended),
+        gamma,
+        lam,
+    ).numpy()
+    for t in range(steps):
+        for n in range(envs):
+            if valid[t, n]:
+                expected = brute_force(rewards, values, terminated, truncated, gamma, lam, t, n)
+                np.testing.assert_allclose(advantages[t, n], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gae_of_whole_episodes_with_lambda_1_is_return_minus_value():
+    """Without truncation n-step returns are plain discounted sums of rewards."""
+    rewards = np.array([[1.0], [2.0], [3.0]], np.float32)
+    values = np.array([[0.5], [0.5], [0.5], [9.0]], np.float32)
+    ended = np.array([[0.0], [0.0], [1.0]], np.float32)
+    advantages = gae(*map(tf.constant, (rewards, values, ended, ended)), 0.9, 1.0).numpy()
+    np.testing.assert_allclose(advantages[:, 0] + 0.5, [1 + 0.9 * 2 + 0.81 * 3, 2 + 0.9 * 3, 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize('jit', [False, True])
+def test_gae_compiles(jit):
+    arguments = [np.ones((5, 2), np.float32), np.ones((6, 2), np.float32), *np.zeros((2, 5, 2), np.float32)]
+    eager = gae(*map(tf.constant, arguments), 0.99, 0.95)
+    compiled = tf.function(lambda *a: gae(*a, 0.99, 0.95), jit_compile=jit)(*map(tf.constant, arguments))
+    np.testing.assert_allclose(compiled, eager, rtol=1e-5)
+
+
+def test_masked_statistics_ignore_whatever_stands_in_other_rows():
+    x, valid = tf.constant([1.0, np.nan, 3.0, np.inf]), tf.constant([1.0, 0.0, 1.0, 0.0])
+    assert masked_mean(x, valid).numpy() == 2.0
+    assert masked_mean(x, tf.zeros(4)).numpy() == 0.0
+    np.testing.assert_allclose(masked_normalise(x, valid, 0.0).numpy()[[0, 2]], [-1.0, 1.0])
+
+
+def test_explained_variance():
+    returns, valid = tf.constant([1.0, 2.0, 3.0, 99.0]), tf.constant([1.0, 1.0, 1.0, 0.0])
+    assert explained_variance(returns, returns, valid).numpy() == 1.0
+    assert explained_variance(tf.fill([4], 2.0), returns, valid).numpy() == 0.0
+    assert explained_variance(-returns, returns, valid).numpy() < 0

@@ -1,0 +1,671 @@
+"""The command line: pages, wrong input, exit codes, and what reaches the functions behind it."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import xagents
+from xagents.cli import dispatch as cli
+from xagents.cli.actions import evaluation_line, json_line
+from xagents.cli.commands import commands
+from xagents.cli.usage import shown_default
+from xagents.options.errors import OptionError
+from xagents.registry.agents import agents
+
+ROOT = Path(xagents.__file__).parents[1]
+HEAVY = ('tensorflow', 'keras', 'pandas', 'matplotlib', 'gymnasium', 'numpy')
+SEED_LINE = ['train', 'ppo', '--env', 'CartPole-v1', '--target-reward', '250']
+
+
+def shell(*words, cwd=None, code='from xagents.cli import main; main()', **environment):
+    """Runs `xagents` in a process of its own."""
+    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONIOENCODING': 'utf-8', **environment}
+    command = [sys.executable, '-c', code, *words]
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, encoding='utf-8', timeout=120)
+
+
+def execute(*words):
+    """Runs `xagents` in this process: the exit code, stdout and stderr."""
+    stdout, stderr = StringIO(), StringIO()
+    code = 0
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            cli.execute(words)
+        except SystemExit as end:
+            code = end.code
+    return code, stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _this_process_is_left_alone(monkeypatch):
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+
+
+# ---------------------------------------------------------------------------------------------------------------- pages
+
+
+def test_the_usage_page():
+    code, page, _ = execute()
+    assert code == 0
+    assert (
+        page
+        == f"""xagents {xagents.__version__}
+
+Usage:
+    xagents <command> <agent> [options] [args]
+
+Available commands:
+    train      Train given an agent and environment
+    play       Play a game given a trained agent and environment
+    tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
+    evaluate   Evaluate a trained agent given its weights and environment
+    export     Export a trained agent as one file for other runtimes
+    runs       List runs and groups of them, and how they stand
+    plot       Plot the histories of trainings
+    presets    List tuned settings, with the scores that they reach
+    completion Print the script that completes lines in a shell
+
+Use xagents <command> to see more info about a command
+Use xagents <command> <agent> to see more info about command + agent
+"""
+    )
+    assert execute('--help') == execute('-h') == (0, page, '')
+
+
+def test_the_version():
+    assert execute('--version') == (0, f'xagents {xagents.__version__}\n', '')
+
+
+PAGES = [(command,) for command in commands] + [
+    (command, agent) for command in commands if commands[command].takes_agent for agent in agents
+]
+
+
+def row_of(page, flag):
+    """The line of the table that tells of a flag: where a long flag stands alone, the line after it."""
+    lines = page.splitlines()
+    (index,) = (i for i, line in enumerate(lines) if re.match(rf'{flag}(,|\s|$)', line))
+    alone = all(word.rstrip(',').startswith('--') or word == '…' for word in lines[index].split())
+    return lines[index + alone]
+
+
+@pytest.mark.parametrize('width', [20, 80, 120])
+@pytest.mark.parametrize('words', PAGES)
+def test_a_page_shows_every_option_whole(words, width, monkeypatch):
+    monkeypatch.setenv('COLUMNS', str(width))
+    code, page, stderr = execute(*words, '--help')
+    assert (code, stderr) == (0, '')
+    assert '\x1b' not in page  # not a terminal: no colours
+    assert max(map(len, page.splitlines())) <= max(width, 80)
+    for section in commands[words[0]].sections(*words[1:]).values():
+        for option in section.values():
+            row = row_of(page, option.flag)
+            assert shown_default(option.default) in row.split()
+            assert option.tune is None or row.split()[-1] == option.tune
+
+
+def test_colours_are_for_those_who_want_them(monkeypatch):
+    monkeypatch.setenv('FORCE_COLOR', '1')
+    monkeypatch.setenv('TERM', 'xterm')
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    cyan = '\x1b[36m--gamma'
+    assert cyan in execute('train')[1]
+    monkeypatch.setenv('NO_COLOR', '1')
+    assert cyan not in execute('train')[1]
+    assert re.search(r'^--gamma  ', execute('train')[1], re.MULTILINE)
+
+
+def test_help_is_whole_where_it_is_wrapped(monkeypatch):
+    monkeypatch.setenv('COLUMNS', '80')
+    lines = execute('train')[1].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith('--gamma'))
+    help_column = lines[start].index('discount')
+    words = ' '.join(line[help_column : help_column + 34] for line in lines[start : start + 2]).split()
+    assert ' '.join(words) == 'discount factor; larger looks further ahead, with more variance'
+
+
+def test_an_agents_own_options_come_first_and_with_its_defaults():
+    flags = re.findall(r'^--[\w-]+', execute('train', 'ppo')[1], re.MULTILINE)
+    assert flags[0] == '--model'
+    assert {'--ppo-epochs', '--lam'} <= set(flags[: flags.index('--env')])
+    assert '--ppo-epochs' not in execute('train', 'a2c')[1]
+    assert ' 128 ' in row_of(execute('train', 'ppo')[1], '--n-steps')
+    assert ' 5 ' in row_of(execute('train', 'a2c')[1], '--n-steps')
+
+
+@pytest.mark.parametrize(
+    ('words', 'page'),
+    [
+        ('train --help', 'train'),
+        ('-h train', 'train'),
+        ('train ppo --gamma 2 -h', 'train ppo'),
+        ('train --help ppo --no-such-flag', 'train ppo'),
+        ('plot --out x.png --help', 'plot'),
+    ],
+)
+def test_help_is_answered_anywhere(words, page):
+    assert execute(*words.split()) == execute(*page.split())
+
+
+def test_options_of_1_0_without_an_effect_are_not_on_the_page():
+    page = execute('play', 'ppo')[1]
+    assert '--plateau-reduce-factor' not in page and '--target-reward' not in page
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'),
+    [
+        *((None, '-'), (True, 'on'), (False, 'off'), (7e-4, '7e-4'), (1e-7, '1e-7'), (1e-3, '1e-3'), (0.005, '0.005')),
+        *((0.999, '0.999'), (1.0, '1'), (0.0, '0'), (1e-10, '1e-10'), (-2.5e-4, '-2.5e-4'), (128, '128')),
+        *(('adam', 'adam'), ([64, 32], '64 32'), ([], '-')),
+    ],
+)
+def test_defaults_are_shown_as_typed(value, text):
+    assert shown_default(value) == text
+
+
+# ---------------------------------------------------------------------------------------------- nothing heavy is loaded
+
+
+@pytest.mark.parametrize(
+    'line',
+    [
+        *('', 'train', 'train ppo', 'plot', '--version', 'train ppo --gama 2', 'train ppo --env X --max-steps 0'),
+        *('play ppo --env X', 'tran', 'train poo', 'train ppo --env X', 'plot --by step', 'plot a b --labels c'),
+    ],
+)
+def test_pages_and_wrong_input_load_nothing_heavy(line, tmp_path):
+    code = (
+        'import sys\nfrom xagents.cli import main\ntry:\n    main()\nfinally:\n'
+        f'    print(sorted(set({HEAVY}) & sys.modules.keys()))'
+    )
+    assert shell(*line.split(), code=code, cwd=tmp_path).stdout.splitlines()[-1] == '[]'
+    assert not list(tmp_path.iterdir())
+
+
+def test_import_xagents_loads_nothing_heavy():
+    code = f'import sys, xagents; xagents.agents["ppo"].options; print(sorted(set({HEAVY}) & sys.modules.keys()))'
+    assert shell(code=code).stdout == '[]\n'
+
+
+def test_python_m_xagents():
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, '-m', 'xagents', 'tunes'], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    admitted = ', '.join(commands)
+    assert done.stderr == f'xagents: command: got tunes, admits one of {admitted} (did you mean tune?)\n'
+
+
+# ---------------------------------------------------------------------------------------------------------- wrong input
+
+NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
+NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
+GOAL = '--env CartPole-v1 --max-steps 100'
+ENVS = 'admits a whole number at least 1 and at most 16384'
+
+
+@pytest.mark.parametrize(
+    ('line', 'message'),
+    [
+        (
+            'tran ppo',
+            'xagents: command: got tran, admits one of train, play, tune, evaluate, export, runs, plot, presets, '
+            'completion (did you mean train?)',
+        ),
+        (
+            'train poo --env X',
+            'xagents train: agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)',
+        ),
+        (
+            'train --env X',
+            'xagents train: agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo',
+        ),
+        (f'train ppo {GOAL} --gamma 2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
+        (f'train ppo {GOAL} --gamma=2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
+        (f'train ppo {GOAL} --lr -1', 'xagents train: --lr: got -1, admits a number above 0'),
+        (f'train ppo {GOAL} --lr -1e-3', 'xagents train: --lr: got -1e-3, admits a number above 0'),
+        (f'train ppo {GOAL} --lr -.5E+2', 'xagents train: --lr: got -.5E+2, admits a number above 0'),
+        (f'train ppo {GOAL} --lr -inf', 'xagents train: --lr: got -inf, admits a number above 0'),
+        (f'train ppo {GOAL} --lr 0.1 --lr 0', 'xagents train: --lr: got 0, admits a number above 0'),
+        (
+            f'train ppo {GOAL} --n-envs 0',
+            f'xagents train: --n-envs: got 0, {ENVS}',
+        ),
+        (
+            f'train ppo {GOAL} --n-envs 4294967296',
+            f'xagents train: --n-envs: got 4294967296, {ENVS}',
+        ),
+        (f'train ppo {GOAL} --lam=--', 'xagents train: --lam: got --, admits a number at least 0 and at most 1'),
+        (
+            f'train ppo {GOAL} --seeds=--',
+            'xagents train: --seeds: got --, admits a whole number at least 0 and at most 4294967295',
+        ),
+        (f'train ppo {GOAL} --env-kwargs=--', 'xagents train: --env-kwargs: got --, admits key=value pairs'),
+        (
+            f'train ppo {GOAL} --n-envs 1.5',
+            f'xagents train: --n-envs: got 1.5, {ENVS}',
+        ),
+        (f'train ppo {GOAL} --net 64 -1', 'xagents train: --net: got -1, admits a whole number at least 1'),
+        (
+            f'train ppo {GOAL} --optimizer adm',
+            'xagents train: --optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)',
+        ),
+        (f'train ppo {GOAL} --env-kwargs a', 'xagents train: --env-kwargs: got a, admits key=value pairs'),
+        (f'train ppo {GOAL} --gamma', 'xagents train: --gamma: got nothing, admits a number at least 0 and at most 1'),
+        (f'train ppo {GOAL} --net --quiet', 'xagents train: --net: got nothing, admits a whole number at least 1'),
+        (
+            f'train ppo {GOAL} --quiet=true',
+            'xagents train: --quiet: got a value, admits none: it is --quiet or --no-quiet',
+        ),
+        (
+            f'train ppo {GOAL} --gama 0.9',
+            'xagents train: --gama: is no option of xagents train ppo (did you mean --gamma?)',
+        ),
+        (
+            f'train ppo {GOAL} --gam=0.9',
+            'xagents train: --gam: is no option of xagents train ppo (did you mean --gamma?)',
+        ),
+        (
+            f'train ppo {GOAL} --n_envs 3',
+            'xagents train: --n_envs: is no option of xagents train ppo (did you mean --n-envs?)',
+        ),
+        (
+            f'train a2c {GOAL} --ppo-epochs 3',
+            'xagents train: --ppo-epochs: is no option of xagents train a2c, but of ppo',
+        ),
+        (f'train ppo {GOAL} 16', 'xagents train: 16: belongs to no option, admits flags and their values only'),
+        (f'train ppo {GOAL} --seed 1 2', 'xagents train: 2: belongs to no option, admits flags and their values only'),
+        (
+            'train ppo --max-steps 9',
+            "xagents train: --env: got nothing, admits an id of Gymnasium's, such as CartPole-v1",
+        ),
+        (
+            'train ppo --env CartPole-v1',
+            'xagents train: got none of --target-reward, --max-steps and --max-time, admits one or more of them',
+        ),
+        (
+            'train ppo --weights a.tf',
+            'xagents train: got none of --target-reward, --max-steps and --max-time, admits one or more of them',
+        ),
+        ('play ppo --env X', f'xagents play: --weights: {NO_WEIGHTS}'),
+        (
+            'evaluate ppo --env X',
+            f'xagents evaluate: --weights: {NO_WEIGHTS}',
+        ),
+        (
+            'play ppo --weights a --target-reward 5',
+            'xagents play: --target-reward: is no option of xagents play ppo, but of xagents train',
+        ),
+        (
+            'play ppo --weights a --plateau-reduce-factor 3',
+            'xagents play: --plateau-reduce-factor: got 3, admits a number above 0 and below 1',
+        ),
+        ('plot --by tim', 'xagents plot: --by: got tim, admits one of step, time (did you mean time?)'),
+        ('plot --by time', f'xagents plot: {NO_HISTORY}'),
+        ('plot a b --labels c', 'xagents plot: --labels: got 1, admits as many as there are histories: 2'),
+    ],
+)
+def test_wrong_input_is_one_line(line, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert execute(*line.split()) == (2, '', message + '\n')
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_argument_with_a_line_break_stays_on_one_line():
+    code, _, stderr = execute('train', 'ppo', '--vector', 'a\nb')
+    assert (code, stderr.count('\n')) == (2, 1)
+
+
+def test_debug_shows_where_wrong_input_was_found_before_the_line():
+    code, _, stderr = execute('train', 'ppo', '--gamma', '2', '--debug')
+    assert code == 2
+    assert stderr.startswith('Traceback')
+    assert stderr.splitlines()[-1] == 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'
+
+
+def test_a_missing_history_is_wrong_input(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, stderr = execute('plot', 'no-such.parquet')
+    assert code == 2
+    assert stderr.startswith('xagents plot: ') and 'no-such.parquet' in stderr and stderr.count('\n') == 1
+
+
+# -------------------------------------------------------------------------- what reaches the functions behind a command
+
+
+class FakeAgent:
+    """Records what is called; `end` is raised by `fit`."""
+
+    def __init__(self, end=None):
+        self.end = end
+        self.calls = []
+
+    def prepare_run(self):
+        pass
+
+    def fit(self):
+        self.calls.append('fit')
+        if self.end is not None:
+            raise self.end
+
+    def play(self, **arguments):
+        self.calls.append(('play', arguments))
+        return 1.0
+
+    def evaluate(self, **arguments):
+        self.calls.append(('evaluate', arguments))
+        return {'mean': 487.333, 'std': 12.5, 'min': 450, 'max': 500.0, 'length': 487.333}
+
+    def close(self):
+        self.calls.append('close')
+
+
+class FakeFactory(types.ModuleType):
+    """Stands for `xagents.factory.make`."""
+
+    def __init__(self, agent):
+        super().__init__('xagents.factory.make')
+        self.agent = agent
+        self.refuse = None
+
+    def make(self, agent_id, env=None, **options):
+        self.made = (agent_id, env, options)
+        if self.refuse is not None:
+            raise self.refuse
+        return self.agent
+
+
+@pytest.fixture
+def factory(monkeypatch):
+    fake = FakeFactory(FakeAgent())
+    monkeypatch.setitem(sys.modules, 'xagents.factory.make', fake)
+    return fake
+
+
+def test_train_passes_on_what_was_given_and_nothing_else(factory):
+    line = (
+        'train ppo --env CartPole-v1 --target-reward 250 --n-envs 16 --n-steps 1024 --checkpoints ppo-cartpole.tf '
+        '--history-checkpoint ppo-cartpole.parquet --seed 123'
+    )
+    assert execute(*line.split()) == (0, '', '')
+    assert factory.made == (
+        'ppo',
+        'CartPole-v1',
+        {
+            'target_reward': 250.0,
+            'n_envs': 16,
+            'n_steps': 1024,
+            'checkpoints': ['ppo-cartpole.tf'],
+            'history_checkpoint': 'ppo-cartpole.parquet',
+            'seed': 123,
+        },
+    )
+    assert factory.agent.calls == ['fit', 'close']
+
+
+def test_training_knows_the_line_that_goes_on(factory):
+    execute(*SEED_LINE, '--env-kwargs', 'name=a b')
+    assert factory.agent.command == f"xagents {' '.join(SEED_LINE)} --env-kwargs 'name=a b'"
+
+
+def test_values_of_every_kind(factory):
+    words = '--net 32 16 --env-kwargs gravity=-9.5 name=x on=true --no-max-frame --normalize-obs --max-steps 1e5'
+    assert (
+        execute(*SEED_LINE, *words.split(), '--max-time=1e3', '--log-std-init', '-1e-1', '--lr', '1', '--lr', '2')[0]
+        == 0
+    )
+    given_options = factory.made[2]
+    assert given_options == {
+        'target_reward': 250.0,
+        'net': [32, 16],
+        'env_kwargs': {'gravity': -9.5, 'name': 'x', 'on': True},
+        'max_frame': False,
+        'normalize_obs': True,
+        'max_steps': 100_000,
+        'max_time': 1000.0,
+        'log_std_init': -0.1,
+        'lr': 2.0,
+    }
+
+
+def test_the_last_of_a_switch_wins(factory):
+    execute(*SEED_LINE, '--quiet', '--no-quiet')
+    assert factory.made[2]['quiet'] is False
+
+
+def test_train_leaves_the_environment_to_the_weights(factory):
+    assert execute('train', 'ppo', '--weights', 'a.tf', '--max-steps', '10')[0] == 0
+    assert factory.made == ('ppo', None, {'weights': ['a.tf'], 'max_steps': 10})
+
+
+def test_session_options_stay_with_the_command(factory, monkeypatch):
+    compiling = types.ModuleType('xagents.system.threads')
+    threads = []
+    compiling.set_threads = threads.append
+    monkeypatch.setitem(sys.modules, 'xagents.system.threads', compiling)
+    execute(*SEED_LINE, '--threads', '3', '--debug')
+    assert (threads, factory.made[2]) == ([3], {'target_reward': 250.0})
+
+
+def test_play_splits_its_options_from_the_agents(factory):
+    line = (
+        'play ppo --env CartPole-v1 --weights a.tf --render --video-dir video --max-steps 7 --seed 3 --n-steps 9 '
+        '--checkpoints b.tf --history-checkpoint h.parquet --log-frequency 4'
+    )
+    assert execute(*line.split())[0] == 0
+    # what 1.0 took here and has no effect is checked and dropped: playing must not touch a training's files
+    assert factory.made == ('ppo', 'CartPole-v1', {'weights': ['a.tf'], 'seed': 3, 'n_steps': 9})
+    assert factory.agent.calls == [('play', {'render': True, 'video_dir': 'video', 'max_steps': 7}), 'close']
+
+
+def test_evaluate_prints_one_readable_line(factory):
+    code, stdout, _ = execute(*['evaluate', 'ppo', '--weights', 'a.tf', '--episodes', '3', '--stochastic'])
+    assert code == 0
+    assert factory.agent.calls == [('evaluate', {'episodes': 3, 'stochastic': True}), 'close']
+    assert stdout == 'Reward 487.33 ± 12.50, min 450.00, max 500.00, length 487.33, 3 episodes\n'
+
+
+def test_evaluate_prints_one_object_for_scripts(factory):
+    stdout = execute('evaluate', 'ppo', '--weights', 'a.tf', '--json')[1]
+    assert json.loads(stdout.splitlines()[-1]) == factory.agent.evaluate()
+    assert factory.agent.calls[0] == ('evaluate', {'episodes': 20})
+
+
+def test_json_is_valid_whatever_the_numbers():
+    line = json_line({'mean': float('nan'), 'max': float('inf'), 'min': 1})
+    assert line == '{"mean": null, "max": null, "min": 1.0}'
+
+
+def test_one_episode_is_not_many():
+    result = {'mean': 2, 'std': 0, 'min': 2, 'max': 2, 'length': 7}
+    assert evaluation_line(result, 1, 1) == 'Reward 2.0 ± 0.0, min 2.0, max 2.0, length 7.0, 1 episode'
+
+
+def test_plot_draws_the_histories(tmp_path, monkeypatch):
+    from xagents.logs.history import write_from_dict
+
+    monkeypatch.chdir(tmp_path)
+    rows = {'mean_reward': [1.0, 2.0], 'best_reward': [1.0, 2.0], 'episode_reward': [1.0, 3.0]}
+    for name in ('a.parquet', 'b.parquet'):
+        write_from_dict({**rows, 'step': [10, 20], 'time': [0.5, 1.0]}, name)
+    # the paths may stand anywhere that no option takes them
+    line = 'plot a.parquet --by time --column episode_reward --title T b.parquet --labels PPO A2C --out c.png'
+    code, stdout, stderr = execute(*line.split())
+    assert (code, stderr) == (0, '')
+    assert stdout == 'Plot saved to c.png\n'
+    assert (tmp_path / 'c.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_plot_names_its_arguments_as_the_function_does(monkeypatch):
+    plotting = types.ModuleType('xagents.reports.plotting')
+    calls = []
+    plotting.save_plot = lambda *paths, **arguments: calls.append((*paths, arguments))
+    monkeypatch.setitem(sys.modules, 'xagents.reports.plotting', plotting)
+    execute(*['plot', 'a', '--column', 'best_reward', '--title', 'T', '--smooth', '3', '--debug'])
+    assert calls == [(['a'], {'plot': 'best_reward', 'env': 'T', 'smooth': 3})]
+
+
+# ----------------------------------------------------------------------------------------------------------- exit codes
+
+
+@pytest.mark.parametrize(
+    ('end', 'code', 'message'),
+    [
+        (None, 0, ''),
+        (KeyboardInterrupt('said'), 130, ''),
+        (SystemExit(143), 143, ''),
+        (
+            RuntimeError('lost\n  it'),
+            1,
+            'xagents train: RuntimeError: lost it (--debug shows the traceback)\n',
+        ),
+        # in the midst of a run that is a crash and no wrong input
+        (ValueError('shapes'), 1, 'xagents train: ValueError: shapes (--debug shows the traceback)\n'),
+        (OptionError('n_envs', 'got 3, admits 2'), 2, 'xagents train: --n-envs: got 3, admits 2\n'),
+    ],
+)
+def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
+    factory.agent.end = end
+    assert execute(*SEED_LINE) == (code, '', message)
+    assert factory.agent.calls == ['fit', 'close']
+
+
+@pytest.mark.parametrize(
+    ('error', 'code', 'message'),
+    [
+        (OptionError('ppo_epochs', 'got 9, admits 1'), 2, 'xagents train: --ppo-epochs: got 9, admits 1\n'),
+        (OptionError('buffers', 'got 9, admits 1'), 2, 'xagents train: buffers: got 9, admits 1\n'),
+        (ValueError('section [dense-1]:\nunits'), 2, 'xagents train: section [dense-1]: units\n'),
+        (FileNotFoundError(2, 'No such file', 'a.tf'), 2, "xagents train: [Errno 2] No such file: 'a.tf'\n"),
+        (TypeError('a bug'), 1, 'xagents train: TypeError: a bug (--debug shows the traceback)\n'),
+        (KeyboardInterrupt(), 130, 'xagents train: interrupted\n'),
+    ],
+)
+def test_what_cannot_be_made_was_wrong_input(factory, error, code, message):
+    factory.refuse = error
+    assert execute(*SEED_LINE) == (code, '', message)
+    assert factory.agent.calls == []
+
+
+def test_debug_shows_the_traceback_of_a_crash(factory):
+    factory.agent.end = RuntimeError('lost')
+    code, _, stderr = execute(*SEED_LINE, '--debug')
+    assert code == 1
+    assert stderr.startswith('Traceback') and 'in fit' in stderr
+    assert stderr.splitlines()[-1] == 'xagents train: RuntimeError: lost'
+
+
+def test_a_message_of_pages_is_cut(factory):
+    factory.agent.end = RuntimeError('word ' * 10_000)
+    assert len(execute(*SEED_LINE)[2]) < 600
+
+
+@pytest.mark.skipif(os.name != 'posix', reason='pipes')
+@pytest.mark.parametrize('unbuffered', ['', '1'])
+@pytest.mark.parametrize('words', [('train', 'ppo'), ('--version',)])
+def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': unbuffered}
+    command = [sys.executable, '-m', 'xagents', *words]
+    done = subprocess.run(command, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, '')
+
+
+def test_a_console_without_the_characters_gets_question_marks():
+    done = shell('train', 'ppo', PYTHONIOENCODING='ascii')
+    assert (done.returncode, done.stderr) == (0, '')
+    assert '--checkpoints ?' in done.stdout
+
+
+# ---------------------------------------------------------------------------------------------- before TensorFlow loads
+
+IMPORT = 'from xagents.system.startup import prepare_process as p; p(); p(); import tensorflow; import os; os.write(2, b"after")'
+
+
+def test_importing_tensorflow_is_quiet_and_nothing_else(tmp_path):
+    (tmp_path / 'tensorflow.py').write_text(
+        'import os, sys\nos.write(2, b"noise")\nprint("noise", file=sys.stderr)\nprint("out", flush=True)'
+    )
+    done = shell(code=IMPORT, PYTHONPATH=f'{ROOT}{os.pathsep}{tmp_path}')
+    assert (done.returncode, done.stdout, done.stderr) == (0, 'out\n', 'after')
+
+
+def test_a_failing_import_shows_what_it_printed(tmp_path):
+    (tmp_path / 'tensorflow.py').write_text('import os\nos.write(2, b"no libcuda\\n")\nraise ImportError("broken")')
+    code = f'try:\n    {IMPORT}\nexcept ImportError as e:\n    os = __import__("os"); os.write(2, str(e).encode())'
+    done = shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{tmp_path}')
+    assert done.stderr == 'no libcuda\nbroken'
+
+
+def test_a_process_without_stderr_imports_too(tmp_path):
+    (tmp_path / 'tensorflow.py').write_text('print("loaded")')
+    code = f'import os; os.close(2)\n{IMPORT.split("; import os")[0]}'
+    assert shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{tmp_path}').stdout == 'loaded\n'
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='MuJoCo chooses its own renderer elsewhere')
+def test_the_environment_is_set_where_the_user_has_not():
+    names = (
+        'OPENBLAS_NUM_THREADS',
+        'OMP_NUM_THREADS',
+        'TF_CPP_MIN_LOG_LEVEL',
+        'MUJOCO_GL',
+        'DISPLAY',
+        'WAYLAND_DISPLAY',
+    )
+    code = (
+        f'import os, sys\nnames = {names}\n[os.environ.pop(n, None) for n in names]\n'
+        'os.environ.update(pair.split("=") for pair in sys.argv[1:])\n'
+        'from xagents.system.startup import prepare_process\nprepare_process()\n'
+        'print(*(os.environ.get(n, "-") for n in names[:4]))'
+    )
+    assert shell(code=code).stdout == '1 1 3 egl\n'
+    assert shell('DISPLAY=:0', code=code).stdout == '1 1 3 -\n'
+    own = ('OPENBLAS_NUM_THREADS=4', 'OMP_NUM_THREADS=2', 'TF_CPP_MIN_LOG_LEVEL=0', 'MUJOCO_GL=osmesa')
+    assert shell(*own, code=code).stdout == '4 2 0 osmesa\n'
+
+
+# ------------------------------------------------------------------------------------------------------ any line at all
+
+WORDS = [
+    *commands, *agents, *('tune', '', '-', '--', '-1e-3', '-x', '0', '1', '1e400', 'nan', 'a=1', 'é\n', 'X' * 300),
+    *{flag for c in commands.values() for a in (None, *agents) for o in c.options(a if c.takes_agent else None).values()
+      for flag in o.flags}, '--gamma=', '--gamma=0.5', '--quiet=1', '--net=1', '--=', '--no-', '-h', '--debug=',
+]  # fmt: skip
+
+
+@given(
+    st.one_of(st.just([]), st.sampled_from([[c, a] for c in commands for a in agents])),
+    st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=8),
+)
+def test_any_line_runs_or_is_refused_on_one_line(start, words):
+    ran = []
+    stubs = {
+        name: dataclasses.replace(command, run=lambda *what: ran.append(what)) for name, command in commands.items()
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stub in stubs.items():
+            patch.setitem(commands, name, stub)
+        code, stdout, stderr = execute(*start, *words)
+    if code == 0:
+        assert stderr == ''
+        assert bool(stdout) != bool(ran)  # a page, or a run
+    else:
+        assert (code, stdout, ran) == (2, '', [])
+        assert stderr.splitlines()[-1].startswith('xagents')
+        assert '--debug' in words or stderr.count('\n') == 1

@@ -1,0 +1,510 @@
+"""A grid of runs: which runs it is, what their folders are called, and the processes that make them."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xagents
+from tests.cli.test_cli import execute
+from xagents.cli import dispatch as cli
+from xagents.cli import grid_processes
+from xagents.cli.grid import LONGEST_NAME, Group, run_names
+from xagents.cli.grid_processes import run_all
+from xagents.config.configuration import read_config_file
+from xagents.runs.status import read_status, take_lock
+
+ROOT = Path(xagents.__file__).parents[1]
+POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')
+
+# stands for `python -m xagents` in a child: makes something like a run folder at once, and does what its seed says
+STAND_IN = f"""
+import importlib.util, json, os, pathlib, signal, socket, sys, time
+
+spec = importlib.util.spec_from_file_location('orphans', {str(ROOT / 'xagents/system/orphans.py')!r})
+orphans = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(orphans)
+orphans.follow_parent()
+words = sys.argv[1:]
+value = lambda flag: words[words.index(flag) + 1] if flag in words else None
+resumed = pathlib.Path(value('--resume') or '.')
+folder = pathlib.Path(value('--run-dir') or resumed)
+seed = int(value('--seed') or (resumed / 'seed').read_text())
+if seed == 1:
+    print('xagents train: --env: no such environment', flush=True)
+    os._exit(2)
+print('words', json.dumps(words), flush=True)
+if seed == 2 and not value('--resume'):
+    print('xagents train: --env: no such environment', file=sys.stderr)
+    sys.exit(2)
+folder.mkdir(parents=True, exist_ok=True)
+(folder / 'seed').write_text(str(seed))
+(folder / 'config.yaml').write_text(f'agent: ppo\\nenv: A-v0\\nseed: {{seed}}\\n')
+
+
+def end(state, code):
+    status = dict(state=state, why='', steps=1, games=0, seconds=1.0, mean_reward=None, best_reward=None)
+    status |= dict(pid=os.getpid(), host=socket.gethostname(), updated='2026-11-22T00:00:00+00:00')
+    (folder / 'status.json').write_text(json.dumps(status))
+    print(state, flush=True)
+    os._exit(code)
+
+
+signal.signal(signal.SIGINT, lambda *_: end('interrupted', 130))
+signal.signal(signal.SIGTERM, lambda *_: end('interrupted', 143))
+print('ready', flush=True)
+if seed == 3 and not value('--resume'):
+    end('failed', 1)
+while seed >= 8:
+    time.sleep(0.01)
+end('finished', 0)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Lets children run the stand-in; the present folder is an empty one."""
+    package = tmp_path / 'stand-in' / 'xagents'
+    package.mkdir(parents=True)
+    (package / '__init__.py').touch()
+    (package / '__main__.py').write_text(STAND_IN)
+    (tmp_path / 'here').mkdir()
+    monkeypatch.chdir(tmp_path / 'here')
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    return package.parent
+
+
+def train(*words):
+    """Runs a grid of PPO in runs/g; returns the exit code, the lines of stdout, and stderr."""
+    code, stdout, stderr = execute('train', *words)
+    return code, stdout.splitlines(), stderr
+
+
+GRID = ('ppo', '--env', 'A-v0', '--max-steps', '10', '--run-dir', 'runs/g', '--seeds')
+
+
+def words_of(lines):
+    """What each child was started with, by its name."""
+    said = (line.partition('words ') for line in lines if '  words [' in line)
+    return {name.strip(): json.loads(words) for name, _, words in said}
+
+
+# ----------------------------------------------------------------------------------------------------- which runs it is
+
+
+def test_the_runs_are_the_product_in_order():
+    group = Group('g', 'ppo', {'env': 'A-v0', 'gamma': 0.5, 'grid_jobs': 2}, {'lr': [1e-3, 0.1], 'seed': [1, 2, 3]})
+    runs = group.runs()
+    assert list(runs) == [f'lr={lr},seed={seed}' for lr, seed in itertools.product((0.001, 0.1), (1, 2, 3))]
+    assert runs['lr=0.1,seed=2'] == {
+        **{'env': 'A-v0', 'gamma': 0.5, 'lr': 0.1, 'seed': 2, 'run_dir': os.path.join('g', 'lr=0.1,seed=2')}
+    }
+
+
+@pytest.mark.parametrize(
+    ('point', 'name'),
+    [
+        ({'n_envs': 16}, 'n-envs=16'),
+        ({'lr': 1e-05, 'double': True}, 'lr=1e-05,double=true'),
+        ({'net': [64, 32]}, 'net=64-32'),
+        ({'env': 'ALE/Pong-v5'}, 'env=ALE-Pong-v5'),
+        ({'env': '../../etc'}, 'env=..-..-etc'),
+        ({'env_kwargs': {'gravity': -9.5, 'name': 'a b'}}, 'env-kwargs=gravity=-9.5+name=a-b'),
+        ({'model': 'a,b\n.cfg'}, 'model=a-b-.cfg'),
+    ],
+)
+def test_a_run_is_named_by_what_varies(point, name):
+    assert run_names([point]) == [name]
+
+
+values = st.text(max_size=300) | st.integers() | st.floats() | st.booleans() | st.lists(st.text(max_size=5), max_size=3)
+
+
+@settings(deadline=None)
+@given(st.lists(values, min_size=1, max_size=5), st.lists(values, min_size=1, max_size=3))
+def test_any_names_are_different_and_admitted_by_a_file_system(first, second):
+    points = [{'env': a, 'n_envs': b} for a, b in itertools.product(first, second)]
+    points = [point for index, point in enumerate(points) if repr(point) not in map(repr, points[:index])]
+    names = run_names(points)
+    assert len({name.casefold() for name in names}) == len(points)
+    for name in names:
+        assert len(name.encode()) <= LONGEST_NAME
+        assert name.isprintable() and not set('/\\:*?"<>| ') & set(name)
+
+
+def test_names_do_not_depend_on_the_process():
+    points = [{'env': 'a/b'}, {'env': 'a b'}, {'env': 'x' * 500}]
+    code = f'from xagents.cli.grid import run_names; print(run_names({points}))'
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f'{run_names(points)}\n'
+
+
+# --------------------------------------------------------------------------------------------------------- a whole grid
+
+
+def test_a_grid_is_a_folder_of_runs(stand_in):
+    Path('run.yaml').write_text('agent: ppo\nenv: A-v0\nlr: [1e-3, 0.1]\nmax-steps: 10\n')
+    code, lines, stderr = train('--config', 'run.yaml', '--seeds', '4', '5', '--run-dir', 'runs/g', '--gamma', '0.5')
+    assert (code, stderr) == (0, '')
+    names = [f'lr={lr},seed={seed}' for lr in ('0.001', '0.1') for seed in (4, 5)]
+    assert {path.name for path in Path('runs/g').iterdir()} - {'.lock'} == {'group.yaml', *names}
+    assert read_config_file('runs/g/group.yaml') == (
+        'ppo', {'env': 'A-v0', 'max_steps': 10, 'gamma': 0.5}, {'lr': [0.001, 0.1], 'seed': [4, 5]},
+    )  # fmt: skip
+    about = yaml.safe_load(Path('runs/g/group.yaml').read_text())['about']
+    assert about['command'] == 'xagents train --config run.yaml --seeds 4 5 --run-dir runs/g --gamma 0.5'
+    started = words_of(lines)
+    assert list(started) == names
+    folder = os.path.join('runs/g', names[1])
+    expected = f'train ppo --env A-v0 --max-steps 10 --gamma 0.5 --lr 0.001 --seed 5 --run-dir {folder}'
+    assert sorted(started[names[1]]) == sorted(expected.split()), 'one run at a time has all threads'
+    assert f'{names[1]}  ready' in [' '.join(line.split(maxsplit=1)).replace(' ', '  ', 1) for line in lines]
+    assert 'runs/g (4 runs: 4 finished)' in '\n'.join(lines), 'a table says how they stand'
+
+
+def test_a_folder_that_is_taken_is_refused(stand_in):
+    assert train(*GRID, '4')[0] == 0
+    before = sorted(Path('runs').rglob('*'))
+    code, lines, stderr = train(*GRID, '5')
+    assert (code, lines) == (2, [])
+    assert stderr == (
+        'xagents train: --run-dir: runs/g holds a group of runs already: go on with xagents train --resume runs/g, '
+        'or choose another folder\n'
+    )
+    assert sorted(Path('runs').rglob('*')) == before
+
+
+def test_several_at_a_time_have_a_thread_each_unless_said_otherwise(stand_in):
+    _, lines, _ = train(*GRID, '4', '5', '--grid-jobs', '2')
+    assert all(words[words.index('--threads') + 1] == '1' for words in words_of(lines).values())
+    _, lines, _ = train(*GRID[:-2], 'runs/h', '--seeds', '4', '--grid-jobs', '2', '--threads', '3')
+    assert words_of(lines)['seed=4'][-2:] != ['--threads', '1'] and '3' in words_of(lines)['seed=4']
+
+
+def test_no_more_run_at_a_time_than_asked_for(stand_in, monkeypatch):
+    running, most = set(), []
+    start, code = grid_processes.Child.__init__, grid_processes.Child.code
+
+    def counted(self, *arguments):
+        start(self, *arguments)
+        running.add(self.name)
+        most.append(len(running))
+
+    def ended(self):
+        if code(self) is not None:
+            running.discard(self.name)
+        return code(self)
+
+    monkeypatch.setattr(grid_processes.Child, '__init__', counted)
+    monkeypatch.setattr(grid_processes.Child, 'code', ended)
+    assert train(*GRID, '4', '5', '6', '7', '--grid-jobs', '2')[0] == 0
+    assert max(most) == 2 and len(most) == 4
+
+
+def test_a_run_that_fails_takes_no_other_with_it_and_is_named(stand_in):
+    code, lines, stderr = train(*GRID, '3', '4', '2', '5')
+    assert code == 1
+    assert stderr == 'xagents train: 2 of 4 runs failed: seed=3 (exit code 1), seed=2 (exit code 2)\n'
+    assert 'seed=2  xagents train: --env: no such environment' in lines, 'what it said stands under its name'
+    states = {name: read_status(f'runs/g/seed={name}')['state'] for name in (3, 4, 5)}
+    assert states == {3: 'failed', 4: 'finished', 5: 'finished'}
+
+
+def test_input_that_every_run_refuses_is_wrong_input_and_leaves_nothing(stand_in):
+    Path('run.yaml').write_text('lr: [1, 2, 3]\nseed: 2\n')
+    code, lines, stderr = train(*GRID[:-1], '--config', 'run.yaml')
+    assert (code, stderr) == (2, 'xagents train: --env: no such environment\n')
+    assert list(words_of(lines)) == ['lr=1.0'], 'the others would have said the same'
+    assert not Path('runs/g').exists()
+
+
+def test_input_that_every_run_refuses_is_told_on_one_line(stand_in):
+    assert train(*GRID, '1') == (2, [], 'xagents train: --env: no such environment\n')
+    assert not Path('runs').exists(), 'folders that were made for it are gone'
+    Path('runs').mkdir()
+    train(*GRID, '1', '2')
+    assert Path('runs').exists() and not Path('runs/g').exists()
+
+
+def test_a_group_that_begins_is_left_to_the_one_that_was_faster(stand_in):
+    Path('runs/g').mkdir(parents=True)
+    with take_lock(Path('runs/g')):
+        code, lines, _ = train(*GRID, '4')
+    assert (code, lines) == (2, []) and not Path('runs/g/group.yaml').exists()
+
+
+def test_runs_that_were_not_begun_are_counted(stand_in):
+    train(*GRID, '4', '5')
+    shutil.rmtree('runs/g/seed=5')
+    assert 'runs/g (2 runs: 1 finished, 1 not begun)' in execute('runs', 'runs')[1]
+
+
+def test_lines_are_json_where_that_was_asked_for(stand_in):
+    _, lines, _ = train(*GRID, '4', '--log-format', 'json')
+    records = [json.loads(line) for line in lines]
+    assert {'run': 'seed=4', 'line': 'ready'} in records
+    _, lines, _ = train('--resume', 'runs/g', '--log-format', 'json')
+    assert [json.loads(line)['event'] for line in lines] == ['message']
+
+
+@pytest.mark.parametrize('flag', ['--checkpoints a.tf', '--history-checkpoint h.parquet', '--tensorboard t'])
+def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
+    code, _, stderr = train(*GRID, '1', '2', *flag.split())
+    assert (code, stderr.count('\n')) == (2, 1)
+    assert f'{flag.split()[0]}: got ' in stderr and 'every run of a grid keeps that in its own folder' in stderr
+    assert not Path('runs').exists()
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('minibatch-size: [32, 64]\nmini-batches: 2', 'minibatch_size'),
+        ('env: [A-v0, B-v0]\ntuned: true', 'A-v0'),
+        ('lr: [1, -1]', 'run.yaml: lr: got -1, admits a number above 0'),
+    ],
+)
+def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):
+    Path('run.yaml').write_text(f'max-steps: 5\n{text}\n')
+    env = () if text.startswith('env') else ('--env', 'A-v0')
+    code, lines, stderr = train('ppo', *env, '--config', 'run.yaml', '--run-dir', 'runs/g')
+    assert (code, lines, stderr.count('\n')) == (2, [], 1)
+    assert message.replace('_', '-') in stderr.replace('_', '-')
+    assert not Path('runs').exists()
+
+
+def test_monitoring_sessions_are_told_apart(stand_in):
+    _, lines, _ = train(*GRID, '4', '5', '--monitor-session', 'mine')
+    assert [w[w.index('--monitor-session') + 1] for w in words_of(lines).values()] == ['mine seed=4', 'mine seed=5']
+
+
+def test_a_text_that_looks_like_a_flag_reaches_the_run(stand_in):
+    _, lines, _ = train(*GRID, '4', '--monitor-session=-x')
+    assert '--monitor-session=-x seed=4' in words_of(lines)['seed=4']
+
+
+# ------------------------------------------------------------------------------------------------------------- going on
+
+
+def test_what_every_run_refuses_on_going_on_is_told_on_one_line(stand_in):
+    train(*GRID, '4', '1')
+    before = sorted(Path('runs').rglob('*'))
+    assert train('--resume', 'runs/g') == (2, [], 'xagents train: --env: no such environment\n')
+    assert sorted(Path('runs').rglob('*')) == before
+
+
+def test_a_group_goes_on_with_what_is_not_finished(stand_in):
+    train(*GRID, '3', '4', '2')
+    code, lines, _ = train('--resume', 'runs/g', '--n-envs', '2')
+    started = words_of(lines)
+    # one had failed, one had never begun, and does not now; one was finished
+    assert list(started) == ['seed=3', 'seed=2']
+    assert started['seed=3'] == ['train', '--resume', os.path.join('runs/g', 'seed=3'), '--n-envs', '2']
+    assert started['seed=2'][:2] == ['train', 'ppo']
+    assert {'--run-dir', os.path.join('runs/g', 'seed=2'), '--n-envs', '2'} <= set(started['seed=2'])
+    assert code == 1
+
+
+def test_a_finished_group_has_nothing_to_go_on_with_unless_its_end_is_moved(stand_in):
+    train(*GRID, '4', '5')
+    assert train('--resume', 'runs/g') == (
+        0, ['No run of runs/g is left to go on with; more --max-steps would let finished ones'], '',
+    )  # fmt: skip
+    _, lines, _ = train('ppo', '--resume', 'runs/g', '--max-steps', '99')
+    assert [words[3:] for words in words_of(lines).values()] == [['--max-steps', '99']] * 2
+
+
+def test_a_group_that_was_moved_goes_on_where_it_is(stand_in):
+    train(*GRID, '3')
+    os.rename('runs/g', 'elsewhere')
+    _, lines, _ = train('--resume', 'elsewhere')
+    assert words_of(lines)['seed=3'] == ['train', '--resume', os.path.join('elsewhere', 'seed=3')]
+
+
+def test_a_group_that_another_command_is_at_is_left_alone(stand_in):
+    train(*GRID, '3', '4')
+    with take_lock(Path('runs/g')):
+        code, lines, said = train('--resume', 'runs/g')
+    assert (code, words_of(lines)) == (2, {})
+    assert said == 'xagents train: runs/g: another command is at work on this group; wait for its end, or stop it\n'
+    assert train('--resume', 'runs/g')[0] == 0
+
+
+def test_a_run_that_another_process_has_is_left_alone(stand_in):
+    train(*GRID, '3', '4')
+    path = Path('runs/g/seed=3/status.json')
+    path.write_text(json.dumps({**json.loads(path.read_text()), 'state': 'running', 'pid': os.getpid()}))
+    with take_lock(path.parent):
+        code, lines, _ = train('--resume', 'runs/g')
+    assert (code, words_of(lines)) == (0, {})
+    assert lines[0].startswith(f'seed=3 is left alone: process {os.getpid()} on ')
+
+
+def test_a_torn_status_does_not_stop_a_run_from_going_on(stand_in):
+    train(*GRID, '4')
+    Path('runs/g/seed=4/status.json').write_text('{"sta')
+    assert list(words_of(train('--resume', 'runs/g')[1])) == ['seed=4']
+
+
+# ---------------------------------------------------------------------------------------------------- signals and death
+
+PARENT = """
+import sys
+from xagents.cli import execute
+import xagents.cli.grid
+sys.path.insert(0, sys.argv[1])
+execute(sys.argv[2:])
+"""
+
+
+@pytest.fixture
+def parent(stand_in):
+    """Starts a grid whose runs do not end by themselves, in a process; returns it and its children when they run."""
+    processes = []
+
+    def start(*words):
+        environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
+        command = [sys.executable, '-c', textwrap.dedent(PARENT), str(stand_in), 'train', *words]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+        for _ in range(2):
+            assert any(line.rstrip().endswith('  ready') for line in iter(process.stdout.readline, ''))
+        return process, psutil.Process(process.pid).children()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def gone(children, seconds=20):
+    """Whether processes end in time."""
+    _, alive = psutil.wait_procs(children, timeout=seconds)
+    return not alive
+
+
+@POSIX
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(number, code, parent):
+    process, children = parent(*GRID, '8', '9', '10', '--grid-jobs', '2')
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (code, '')
+    assert stdout.splitlines()[-1] == (
+        'Interrupted; 0 of 3 runs ended by themselves. To go on: xagents train --resume runs/g --grid-jobs 2'
+    )
+    assert gone(children) and not Path('runs/g/seed=10').exists()
+    assert [read_status(f'runs/g/seed={seed}')['state'] for seed in (8, 9)] == ['interrupted'] * 2
+
+
+@POSIX
+def test_a_signal_that_comes_while_a_run_is_started_reaches_it(stand_in, monkeypatch):
+    start = grid_processes.Child.__init__
+
+    def interrupted(self, *arguments):
+        start(self, *arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(grid_processes.Child, '__init__', interrupted)
+    ended = run_all({name: ['train', '--seed', '4', '--run-dir', name] for name in 'ab'}, 1)
+    assert (ended.signal, ended.left) == (signal.SIGINT, ['b'])
+    assert ended.codes['a'] != 0, 'left alone it would have finished'
+
+
+@POSIX
+def test_a_ctrl_c_in_the_terminal_is_the_parents_alone(parent):
+    process, children = parent(*GRID, '8', '9', '--grid-jobs', '2')
+    groups = {os.getpgid(child.pid) for child in children}
+    assert os.getpgid(process.pid) not in groups and len(groups) == 2
+
+
+@POSIX
+def test_runs_save_and_end_when_their_parent_is_killed(parent):
+    process, children = parent(*GRID, '8', '9', '--grid-jobs', '2')
+    assert len(children) == 2
+    process.kill()
+    assert gone(children)
+    assert [read_status(f'runs/g/seed={seed}')['state'] for seed in (8, 9)] == ['interrupted'] * 2
+
+
+@POSIX
+def test_no_run_is_left_behind_by_an_error_of_the_parent(stand_in, monkeypatch):
+    started = []
+    start = grid_processes.Child.__init__
+
+    def kept(self, *arguments):
+        start(self, *arguments)
+        started.append(psutil.Process(self._process.pid))
+
+    def broken(lines, name, line):
+        if line == 'ready':
+            raise BrokenPipeError
+
+    monkeypatch.setattr(grid_processes.Child, '__init__', kept)
+    monkeypatch.setattr(grid_processes.Lines, 'take', broken)
+    with pytest.raises(BrokenPipeError):
+        run_all({'a': ['train', '--seed', '8', '--run-dir', 'a'], 'b': ['train', '--seed', '9', '--run-dir', 'b']}, 2)
+    assert gone(started, 1)
+
+
+def test_a_process_that_follows_nobody_reads_no_input(monkeypatch):
+    from xagents.system import orphans
+
+    monkeypatch.delenv(orphans.FOLLOWS, raising=False)
+    monkeypatch.setattr(orphans.threading, 'Thread', lambda **_: pytest.fail('a thread was started'))
+    orphans.follow_parent()
+
+
+# ------------------------------------------------------------------------------------------------------------- for real
+
+
+# imported by the runs because their environments are named after it: compiling takes a fraction of XLA's time
+QUICK = """
+from xagents.networks.compiled import Program
+
+compiled = Program.__init__
+Program.__init__ = lambda self, function, jit: compiled(self, function, False)
+"""
+
+
+@POSIX
+def test_a_real_run_is_stopped_and_goes_on(tmp_path):
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
+    (tmp_path / 'quick.py').write_text(QUICK)
+
+    def start(*words):
+        command = [sys.executable, '-m', 'xagents', 'train', *words, '--grid-jobs', '2']
+        pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+
+    line = 'a2c --env quick:CartPole-v1 --net 8 --max-steps 1e9 --seeds 1 --run-dir g --save-seconds 0.1'
+    with start(*line.split()) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob('g/*/checkpoints/last')):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (143, '')
+    before = read_status(tmp_path / 'g/seed=1')
+    assert before['state'] == 'interrupted'
+    most = before['steps'] + 100
+    with start('--resume', 'g', '--max-steps', str(most), '--final-episodes', '0') as process:
+        stdout, stderr = process.communicate(timeout=240)
+    assert (process.returncode, stderr) == (0, '')
+    after = read_status(tmp_path / 'g/seed=1')
+    assert after['state'] == 'finished' and after['steps'] >= most
+    assert f'seed=1  Resumed g/seed=1 at step {before["steps"]}; changed: --max-steps {most}' in stdout
+    assert 'seed=1  Maximum steps exceeded' in stdout

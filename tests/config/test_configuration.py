@@ -1,0 +1,676 @@
+"""A run as a YAML file: what it may hold, how it is refused, and that nothing is lost between options and text."""
+
+import os
+import string
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.test_cli import SEED_LINE, execute
+from tests.cli.test_cli import factory as factory  # a fixture
+from xagents.cli import dispatch as cli
+from xagents.cli.settle import settle
+from xagents.config.configuration import ONLY_TYPED, Configuration, agent_of, known_options, read_config_file, to_yaml
+from xagents.factory import supply
+from xagents.options.errors import OptionError, shown
+from xagents.registry.agents import agents
+
+HEAD = 'agent: ppo\nenv: CartPole-v1\nmax-steps: 100\n'
+
+
+@pytest.fixture(autouse=True)
+def _this_process_is_left_alone(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes a file and returns its path."""
+
+    def write(text, name='run.yaml'):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def refusal(path, agent_id=None):
+    """Why a file is refused, which stands on one line and begins with its name."""
+    with pytest.raises(ValueError) as refused:
+        read_config_file(path, agent_id)
+    assert not isinstance(refused.value, OptionError), 'it names the file, not a flag'
+    message = str(refused.value)
+    assert '\n' not in message
+    return message.removeprefix(f'{path}: ')
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ('line', 'name', 'value'),
+    [
+        # a text in YAML 1.1
+        ('lr: 1e-3', 'lr', 1e-3),
+        ('lr: 1', 'lr', 1.0),
+        ('lr: "0.5"', 'lr', 0.5),
+        ('max-time: .5', 'max_time', 0.5),
+        # a float where a whole number belongs
+        ('max-steps: 1e6', 'max_steps', 1_000_000),
+        ('max_steps: 2_000', 'max_steps', 2000),
+        # sixty-odd in YAML 1.1, and eight
+        ('seed: 010', 'seed', 10),
+        *((f'normalize-obs: {word}', 'normalize_obs', True) for word in ('true', 'yes', 'on', 'On', 'TRUE')),
+        *((f'max-frame: {word}', 'max_frame', False) for word in ('false', 'no', 'off')),
+        # a switch, a number and nothing for YAML, but a text is a text
+        ('monitor-session: no', 'monitor_session', 'no'),
+        ('monitor-session: 1e3', 'monitor_session', '1e3'),
+        ('monitor-session: 12:30', 'monitor_session', '12:30'),
+        ('monitor-session: "null"', 'monitor_session', 'null'),
+        ('monitor-session: 2026-11-22', 'monitor_session', '2026-11-22'),
+        ('net: [64, 6.4e1]', 'net', [64, 64]),
+        ('net: 32', 'net', [32]),
+        ('checkpoints:\n  - a.tf\n', 'checkpoints', ['a.tf']),
+        ('env-kwargs: {gravity: -9.5, on: true, name: "1", wide: 1e-3, deep: [1, {a: ~}]}', 'env_kwargs',
+         {'gravity': -9.5, 'on': True, 'name': '1', 'wide': 1e-3, 'deep': [1, {'a': None}]}),
+    ],
+)  # fmt: skip
+def test_a_value_has_the_type_that_its_option_declares(line, name, value, file):
+    options = read_config_file(file(f'agent: ppo\n{line}\n')).options
+    assert options == {name: value}
+    assert type(options[name]) is type(value)
+
+
+def test_what_is_null_was_not_given(file):
+    assert read_config_file(file('agent: ppo\nseed: null\nnet: ~\nmax-time:\nenv-kwargs: {}\n')).options == {}
+
+
+def test_other_names_of_an_option_are_names_of_it(file):
+    path = file('agent: dqn\nlearning-starts: 50\n')
+    assert read_config_file(path).options == {'buffer_initial_size': 50}
+
+
+def test_what_made_a_file_is_ignored(file):
+    path = file(f'{HEAD}about: {{command: [1, {{}}], lr: !!python/name:os.system ""}}\n')
+    assert read_config_file(path) == Configuration('ppo', {'env': 'CartPole-v1', 'max_steps': 100}, {})
+
+
+def test_the_agent_may_stand_on_the_line(file):
+    path = file('lr: 0.1\n')
+    assert read_config_file(path, 'dqn') == Configuration(None, {'lr': 0.1}, {})
+    assert agent_of(path) is None
+    assert 'agent: got nothing, admits one of a2c, ' in refusal(path)
+
+
+def test_lists_are_a_grid_where_one_value_belongs(file):
+    path = file(f'{HEAD}lr: [1e-3, 1]\nnet: [[64, 64], [8]]\nenv-kwargs: [{{a: 1}}, {{a: 2}}]\nquiet: [yes]\n')
+    assert read_config_file(path).grid == {
+        'lr': [1e-3, 1.0],
+        'net': [[64, 64], [8]],
+        'env_kwargs': [{'a': 1}, {'a': 2}],
+        'quiet': [True],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- wrong files
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('gama: 0.9', 'gama: is no option of xagents train ppo (did you mean gamma?)'),
+        ('n_env: 3', 'n-env: is no option of xagents train ppo (did you mean n-envs?)'),
+        ('dueling: true', 'dueling: is no option of xagents train ppo, but of dqn'),
+        ('lr: -1', 'lr: got -1, admits a number above 0'),
+        ('lr: fast', 'lr: got fast, admits a number above 0'),
+        ('lr: .nan', 'lr: got .nan, admits a number above 0'),
+        ('n-envs: 1.5', 'n-envs: got 1.5, admits a whole number at least 1 and at most 16384'),
+        ('n-envs: yes', 'n-envs: got yes, admits a whole number at least 1 and at most 16384'),
+        ('n-envs: ~', 'n-envs: got nothing, admits a whole number at least 1 and at most 16384'),
+        ('quiet: 1', 'quiet: got 1, admits true or false'),
+        ('optimizer: adm', 'optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)'),
+        ('lr: {a: 1}', 'lr: got a mapping, admits a number above 0'),
+        ('lr: []', 'lr: got an empty list, admits a number above 0, or a list of them'),
+        ('lr: [1, 1.0]', 'lr: got 1.0 twice, admits different values'),
+        ('lr: [[1], [2]]', 'lr: got a list, admits a number above 0'),
+        ('seed: [1, ~]', 'seed: got nothing in a list, admits a whole number at least 0 and at most 4294967295'),
+        ('net: [[64], 8, [[]]]', 'net: got a list, admits a whole number at least 1'),
+        ('net: []', 'net: got an empty list, admits a whole number at least 1'),
+        ('env-kwargs: a=1', 'env-kwargs: got a=1, admits key: value pairs'),
+        ('env-kwargs: {a-b: 1}', 'env-kwargs: got a-b as a key, admits names'),
+        ('env-kwargs: {a: 1, a: 2}', 'env-kwargs: got a twice as a key, admits names, each of them once'),
+        ('run-dir: [a, b]', 'run-dir: got a list, which would be a run for each, admits text'),
+        ('config: a.yaml', 'config: is no setting of a run, admits its place on the line only'),
+        ('agent: poo', 'agent: stands twice, the second time in line 2'),
+        ('lr: 1\nlr: 1', 'lr: stands twice, the second time in line 3'),
+        ('n-envs: 1\nn_envs: 2', 'n_envs: stands twice, the second time in line 3'),
+        ('[1]: 2', 'line 2: got a key of several parts, admits a flag'),
+        ('<<: {lr: 1}', '<<: is no option of xagents train ppo'),
+        ('lr: !!python/object/apply:os.getcwd []',
+         'lr: got the tag tag:yaml.org,2002:python/object/apply:os.getcwd, admits plain values'),
+        ('lr: !x 1', 'lr: got the tag !x, admits plain values'),
+    ],
+)  # fmt: skip
+def test_a_wrong_key_or_value_is_refused_by_name(text, message, file):
+    assert refusal(file(f'agent: ppo\n{text}\n')) == message
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', 'is empty, admits the flags of xagents train as keys, such as lr: 0.001'),
+        ('# nothing\n', 'is empty, admits the flags of xagents train as keys, such as lr: 0.001'),
+        ('- lr\n', 'has no keys, admits the flags of xagents train as keys, such as lr: 0.001'),
+        ('agent: ppo\nnet: [64, 6', "is no YAML: expected ',' or ']', but got '<stream end>', line 2"),
+        ('agent: ppo\n---\nagent: ppo\n', 'is no YAML: but found another document, line 2'),
+        (b'\xff\xfe\x00', 'is no text in UTF-8'),
+        ('agent: poo\n', f'agent: got poo, admits one of {", ".join(agents)} (did you mean ppo?)'),
+        ('agent: [ppo]\n', f'agent: got a sequence, admits one of {", ".join(agents)}'),
+        ('a: ' + '[' * 600, 'is nested too deep, admits keys and their values'),
+    ],
+)
+def test_a_torn_or_foreign_file_is_refused(text, message, file):
+    assert refusal(file(text)) == message
+
+
+def test_a_file_that_is_none(tmp_path, file):
+    file('lr: 1')
+    assert refusal('runs.yaml') == 'there is no file runs.yaml (did you mean run.yaml?)'
+    assert refusal('no/such.yaml') == 'there is no file no/such.yaml'
+    (tmp_path / 'folder').mkdir()
+    assert refusal('folder') == 'is a folder, admits a YAML file'
+    file('lr: 1', 'folder/config.yaml')
+    assert refusal('folder').endswith(f'(did you mean {os.path.join("folder", "config.yaml")}?)')
+
+
+def test_another_agent_than_that_of_the_line_is_refused(file):
+    assert refusal(file('agent: ppo\n'), 'dqn') == 'agent: got ppo, but the command is about dqn'
+
+
+def test_a_file_that_refers_to_itself_or_means_billions_is_refused(file):
+    assert refusal(file('agent: ppo\nenv-kwargs: {a: &a [*a]}\n')) == 'env-kwargs: is nested too deep'
+    lines = ['a: &a0 [0, 0]', *(f'k{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30))]
+    bomb = 'agent: ppo\nenv-kwargs:\n  ' + '\n  '.join(lines) + '\n'
+    assert refusal(file(bomb)) == 'env-kwargs: got more than 10000 values, admits fewer'
+    assert refusal(file('agent: ppo\nnet: &a [*a]\n')) == 'net: got a list, admits a whole number at least 1'
+
+
+pieces = st.sampled_from(
+    [
+        'agent: ppo',
+        'lr: ',
+        'net: ',
+        '[',
+        ']',
+        '{',
+        '}',
+        ': ',
+        '- ',
+        '\n',
+        ' ',
+        ',',
+        '&a ',
+        '*a',
+        '1e3',
+        '"',
+        "'",
+        '!!',
+        '|',
+        '~',
+        'about: ',
+        'seeds: ',
+        '? ',
+        '%',
+        '\t',
+        '\x00',
+        'é',
+        '#',
+        'env-kwargs: ',
+        '<<: ',
+        '---',
+        '...',
+        '\ufeff',
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.lists(pieces, max_size=25).map(''.join) | st.binary(max_size=30), agent_id=st.sampled_from([None, 'ppo'])
+)
+def test_any_file_is_read_or_refused_on_one_line(text, agent_id, file):
+    path = file(text)
+    try:
+        read_config_file(path, agent_id)
+    except ValueError as refused:
+        assert str(refused).startswith(f'{path}: ') and '\n' not in str(refused)
+
+
+# ------------------------------------------------------------------------------------------------------- there and back
+
+texts = st.text(min_size=1, max_size=8) | st.sampled_from(
+    ['1e5', 'yes', 'null', '0x10', '~', '1:30', '- a', '\x85', '.inf']
+)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+names = st.text(string.ascii_letters, min_size=1, max_size=5)
+
+
+def values_of(option):
+    """Values that an option admits."""
+    if option.choices:
+        one = st.sampled_from(option.choices)
+    elif option.type is bool:
+        one = st.booleans()
+    elif option.type is dict:
+        return st.dictionaries(names, plain, min_size=1, max_size=3)
+    elif option.type is str:
+        one = texts
+    else:
+        numbers = st.integers(-5, 10**6) if option.type is int else st.floats(-30, 30) | st.floats(allow_nan=False)
+        one = numbers.filter(lambda value: admitted(option, value))
+    return st.lists(one, min_size=1, max_size=3) if option.many else one
+
+
+def admitted(option, value):
+    try:
+        return option._check_one(value) == value
+    except OptionError:
+        return False
+
+
+@st.composite
+def given_options(draw):
+    agent_id = draw(st.sampled_from(list(agents)))
+    known = {name: o for name, o in known_options(agent_id).items() if name not in ONLY_TYPED}
+    chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=6, unique=True))
+    return agent_id, {name: draw(values_of(known[name])) for name in chosen}
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chosen=given_options(), about=st.dictionaries(texts, plain, max_size=3))
+def test_options_are_read_back_as_they_were(chosen, about, file):
+    agent_id, options = chosen
+    text = to_yaml(agent_id, options, about)
+    assert text.isascii() and text.startswith(f'agent: {agent_id}\n')
+    read = read_config_file(file(text))
+    assert read == (agent_id, options, {})
+    assert all(type(read.options[name]) is type(value) for name, value in options.items())
+    others = yaml.safe_load(text)  # somebody else's reader
+    assert others.pop('about', {}) == about
+    assert others == {'agent': agent_id, **{name.replace('_', '-'): value for name, value in options.items()}}
+
+
+def test_what_is_written_is_what_a_person_would_write():
+    options = {'env': 'CartPole-v1', 'seed': None, 'lr': 1e-5, 'net': (64, np.int64(8)), 'lam': np.float64(0.5)}
+    assert to_yaml('ppo', options, {'versions': {'xagents': '2'}}) == (
+        'agent: ppo\nenv: CartPole-v1\nseed: null\nlr: 1.0e-05\nnet: [64, 8]\nlam: 0.5\n'
+        "about:\n  versions:\n    xagents: '2'\n"
+    )
+
+
+def test_a_text_among_an_environments_arguments_stays_one(file):
+    arguments = {'a': '1e5', 'b': ['.5', '-1E-3', '010'], 'c': {'d': '.inf', 'e': 'no', 'f': '', 'g': '1:30'}}
+    assert read_config_file(file(to_yaml('ppo', {'env_kwargs': arguments}))).options == {'env_kwargs': arguments}
+
+
+def test_what_only_python_holds_is_named_in_a_comment(file):
+    text = to_yaml('ppo', {'env': len, 'lr': 0.5})
+    assert '# env was given in Python: <built-in function len>\n' in text
+    assert read_config_file(file(text)).options == {'lr': 0.5}
+
+
+# ------------------------------------------------------------------------------------------------------- on the command
+
+
+def test_a_file_stands_for_a_line(file, factory):
+    file(f'{HEAD}n_envs: 4\nlr: 1e-3\n')
+    assert execute('train', '--config', 'run.yaml') == (0, '', '')
+    assert factory.made == ('ppo', 'CartPole-v1', {'max_steps': 100, 'n_envs': 4, 'lr': 1e-3})
+    assert factory.agent.command == 'xagents train --config run.yaml'
+    file('env: CartPole-v1\nmax-steps: 100\n', 'b.yaml')
+    assert execute('train', 'a2c', '--config=b.yaml', '--lr', '1')[0] == 0
+    assert factory.made == ('a2c', 'CartPole-v1', {'max_steps': 100, 'lr': 1.0})
+
+
+def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, factory):
+    file('agent: ppo\nenv: CartPole-v1\ntuned: true\nn-steps: 7\nmini-batches: 2\ngamma: 0.5\nquiet: on\n')
+    assert execute('train', '--config', 'run.yaml', '--gamma', '0.25')[0] == 0
+    _, env, made = factory.made
+    tuned, _ = supply.tuned('ppo', {'env': 'CartPole-v1'})
+    assert env == 'CartPole-v1'
+    assert made == {
+        **{name: value for name, value in tuned.items() if name not in ('env', 'minibatch_size')},
+        **{'n_steps': 7, 'mini_batches': 2, 'gamma': 0.25, 'quiet': True},
+    }
+
+
+@pytest.mark.parametrize(
+    ('text', 'words', 'left'),
+    [
+        # what stands instead of another one takes its place
+        ('mini-batches: 4', '--minibatch-size 32', {'minibatch_size': 32}),
+        ('minibatch-size: 32', '--mini-batches 4', {'mini_batches': 4}),
+        ('net: [64]\nactivation: relu', '--model a.cfg', {'model': 'a.cfg'}),
+        ('model: a.cfg', '--net 64', {'net': [64]}),
+        ('net: [64]\nactivation: relu', '--net 8', {'net': [8], 'activation': 'relu'}),
+        ('seeds: [1, 2]', '--seed 3', {'seed': 3}),
+        ('seed: [1, 2]', '--seed 3', {'seed': 3}),
+        ('lr: [1, 2]', '--lr 3', {'lr': 3.0}),
+        ('tuned: yes', '--no-tuned', {}),
+        ('quiet: yes', '--no-quiet', {'quiet': False}),
+    ],
+)
+def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, left, file):
+    path = file(f'{HEAD}{text}\n')
+    given_on_the_line = cli.parse(cli.commands['train'], 'ppo', ['--config', str(path), *words.split()])[1]
+    settled = settle('ppo', given_on_the_line)
+    assert settled.options == {'env': 'CartPole-v1', 'max_steps': 100, **left}
+    assert settled.grid == {}
+
+
+@pytest.mark.parametrize(
+    ('text', 'words', 'message'),
+    [
+        ('lr: -1', '', 'run.yaml: lr: got -1, admits a number above 0'),
+        ('gama: 1', '--gamma 1', 'run.yaml: gama: is no option of xagents train ppo (did you mean gamma?)'),
+        (
+            'mini-batches: 4\nminibatch-size: 4',
+            '',
+            '--minibatch-size: stands instead of mini_batches, admits one of the two',
+        ),
+        (
+            'from-study: s',
+            '',
+            '--from-study and --storage: got one of them, admits both: the study and where it is kept',
+        ),
+        ('tuned: true\nfrom-study: s\nstorage: x', '', '--from-study: got s beside --tuned, admits one of the two'),
+        ('keep: 3', '', '--keep: got 3 without --run-dir, whose checkpoints it is about'),
+        ('grid-jobs: 2', '', '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several'),
+        ('seeds: [1]\nseed: 2', '', '--seeds: got 1 beside --seed, admits one of the two'),
+        ('seeds: [1, 1]', '', '--seeds: got 1 1, admits different ones'),
+        (
+            'lr: [1, 2]\nseeds: [1]',
+            '',
+            '--run-dir: got nothing, admits a folder for the runs of a grid, which differ by --lr and --seed',
+        ),
+        (
+            'buffer-max-size: 3',
+            '',
+            'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and td3',
+        ),
+        ('', '--resume run', '--resume: there is no folder run'),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_written(text, words, message, file, tmp_path):
+    file(f'{HEAD}{text}\n')
+    config = () if '--resume' in words else ('--config', 'run.yaml')
+    code, stdout, stderr = execute('train', *config, *words.split())
+    assert (code, stdout, stderr) == (2, '', f'xagents train: {message}\n')
+    assert [path.name for path in tmp_path.iterdir()] == ['run.yaml']
+
+
+@pytest.mark.parametrize(
+    ('line', 'message'),
+    [
+        ('train dqn --config run.yaml', 'run.yaml: agent: got ppo, but the command is about dqn'),
+        ('train --config rum.yaml', '--config: there is no file rum.yaml (did you mean run.yaml?)'),
+        ('train --config', '--config: got nothing, admits text'),
+        ('train --confg run.yaml', '--confg: is no option of xagents train (did you mean --config?)'),
+        ('train --config .', '--config: .: is a folder, admits a YAML file'),
+        ('train ppo --config', '--config: got nothing, admits text'),
+    ],
+)
+def test_a_file_that_does_not_suit_the_line(line, message, file):
+    file(HEAD)
+    code, _, stderr = execute(*line.split())
+    assert (code, stderr) == (2, f'xagents train: {message}\n')
+
+
+@pytest.mark.skipif(not hasattr(os, 'mkfifo'), reason='needs a pipe with a name')
+def test_a_file_may_be_a_pipe_that_is_read_once(tmp_path, factory):
+    """As a shell's `<(...)` is."""
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(HEAD,))
+    writer.start()
+    code, _, stderr = execute('train', 'ppo', '--config', str(pipe), '--lr', '0.5')
+    writer.join()
+    assert (code, stderr) == (0, '') and factory.made[2]['lr'] == 0.5
+
+
+def test_a_file_may_leave_out_what_is_required_only_where_the_line_has_it(file, factory):
+    file('agent: ppo\nlr: 1\n')
+    assert "--env: got nothing, admits an id of Gymnasium's" in execute('train', '--config', 'run.yaml')[2]
+    assert '--target-reward, --max-steps and --max-time' in execute('train', '--config', 'run.yaml', '--env', 'A-v0')[2]
+    assert execute('train', '--config', 'run.yaml', '--env', 'A-v0', '--max-time', '5')[0] == 0
+    assert factory.made == ('ppo', 'A-v0', {'lr': 1.0, 'max_time': 5.0})
+
+
+# --------------------------------------------------------------------------------------------------------- print-config
+
+
+def test_the_present_command_as_a_file(file, factory):
+    words = [*SEED_LINE, '--lr', '1e-5', '--net', '64', '32', '--env-kwargs', 'a=yes', 'b=1', '--no-max-frame']
+    code, page, _ = execute(*words, '--print-config')
+    assert code == 0
+    assert yaml.safe_load(page) == {
+        'agent': 'ppo', 'env': 'CartPole-v1', 'max-frame': False, 'env-kwargs': {'a': 'yes', 'b': 1},
+        'target-reward': 250.0, 'net': [64, 32], 'lr': 1e-5,
+    }  # fmt: skip
+    file(page)
+    assert execute('train', '--config', 'run.yaml', '--print-config') == (0, page, '')
+    execute(*words)
+    typed = factory.made
+    execute('train', '--config', 'run.yaml')
+    assert factory.made == typed
+
+
+def test_lists_tuned_settings_and_flags_come_together_in_one_file(file):
+    file('agent: ppo\ntuned: true\nlr: [1e-3, 1e-4]\n')
+    code, page, _ = execute(
+        'train', '--config', 'run.yaml', '--env', 'CartPole-v1', '--seeds', '1', '2', '--print-config'
+    )
+    assert code == 0
+    tuned, _ = supply.tuned('ppo', {'env': 'CartPole-v1'})
+    read = read_config_file(file(page))
+    assert read.grid == {'lr': [1e-3, 1e-4], 'seed': [1, 2]}
+    assert read.options == {name: value for name, value in tuned.items() if name != 'lr'}
+    assert execute('train', '--config', 'run.yaml', '--print-config')[1] == page
+
+
+def test_settings_that_are_tuned_for_an_environment_wait_for_it(file):
+    file('agent: ppo\ntuned: true\nenv: [CartPole-v1, Acrobot-v1]\n')
+    page = execute('train', '--config', 'run.yaml', '--print-config')[1]
+    assert yaml.safe_load(page) == {'agent': 'ppo', 'env': ['CartPole-v1', 'Acrobot-v1'], 'tuned': True}
+    file('agent: ppo\ntuned: true\nenv: [CartPole-v1, NoSuch-v1]\n')
+    assert execute('train', '--config', 'run.yaml', '--print-config')[0] == 2
+
+
+@pytest.mark.parametrize('agent_id', agents)
+def test_what_was_not_given_stands_at_its_default(agent_id, file):
+    page = execute('train', agent_id, '--print-config')[1]
+    comments = [line.removeprefix('# ') for line in page.splitlines() if ':' in line and line.startswith('# ')]
+    known = known_options(agent_id)
+    assert len(comments) == len(known) - len(ONLY_TYPED)
+    for line in comments:
+        name = line.partition(':')[0].replace('-', '_')
+        read = read_config_file(file(f'{line}\n'), agent_id)
+        assert read.options.get(name) == known[name].default
+        assert line.endswith(f'  # {known[name].help}')
+
+
+def test_a_config_that_is_no_command_yet_is_still_checked():
+    code, _, stderr = execute('train', 'ppo', '--minibatch-size', '4', '--mini-batches', '4', '--print-config')
+    assert (code, stderr.count('\n')) == (2, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------- run folders
+
+
+class FakeRuns(types.ModuleType):
+    """Stands for what makes agents of run folders."""
+
+    def __init__(self, agent):
+        from xagents.factory import load as runs
+
+        super().__init__('xagents.factory.load')
+        self.is_run, self.is_group = runs.is_run, runs.is_group
+        self.agent = agent
+        self.calls = []
+
+    def load(self, folder, checkpoint='best', **options):
+        self.calls.append(('load', folder, checkpoint, options))
+        return self.agent
+
+    def resume(self, folder, *, command='', **options):
+        self.calls.append(('resume', folder, command, options))
+        return self.agent
+
+
+LONG = 'x' * 400
+
+
+@pytest.fixture
+def folders(monkeypatch, factory, file, tmp_path):
+    """A run folder runs/x and a group runs/g beside it; returns what stands for `xagents.factory.load`."""
+    import xagents
+
+    for folder in ('runs/x', 'runs/g/lr=1', 'runs/g/lr=2', 'runs/empty'):
+        (tmp_path / folder).mkdir(parents=True)
+    file(HEAD + 'seed: 1\n', 'runs/x/config.yaml')
+    file(HEAD + 'lr: [1, 2]\n', 'runs/g/group.yaml')
+    file(HEAD + 'lr: 2\n', 'runs/g/lr=2/config.yaml')
+    fake = FakeRuns(factory.agent)
+    monkeypatch.setitem(sys.modules, 'xagents.factory.load', fake)
+    monkeypatch.setattr('xagents.factory.load', fake)
+    monkeypatch.setattr(xagents, 'runs', fake, raising=False)
+    return fake
+
+
+@pytest.mark.parametrize('words', ['train --resume runs/x', 'train ppo --resume runs/x --env CartPole-v1'])
+def test_a_run_goes_on(words, folders):
+    assert execute(*words.split(), '--lr', '0.5', '--max-steps', '9') == (0, '', '')
+    line = f'xagents {words} --lr 0.5 --max-steps 9'
+    assert folders.calls == [('resume', 'runs/x', line, {'lr': 0.5, 'max_steps': 9})]
+    assert folders.agent.calls == ['fit', 'close'] and folders.agent.command == line
+
+
+def test_a_run_folder_is_played_and_evaluated(folders):
+    assert execute('play', '--run-dir', 'runs/x', '--render', '--seed', '3')[0] == 0
+    line = 'evaluate ppo --run-dir runs/x --checkpoint last --episodes 3 --n-envs 2 --quiet'
+    assert execute(*line.split())[0] == 0
+    assert folders.calls == [
+        ('load', 'runs/x', 'best', {'seed': 3}),
+        ('load', 'runs/x', 'last', {'n_envs': 2}),
+    ]
+    assert folders.agent.calls == [('play', {'render': True}), 'close', ('evaluate', {'episodes': 3}), 'close']
+
+
+def test_a_run_folder_is_exported(folders, monkeypatch):
+    exporting, formats = types.ModuleType('xagents.export.write'), types.ModuleType('xagents.export.formats')
+    calls = []
+    exporting.export = lambda agent, **arguments: calls.append((agent, arguments))
+    exporting.check_out, formats.find_format = calls.append, calls.append
+    for module in (exporting, formats):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr('xagents.export.write', exporting, raising=False)
+    assert execute('export', '--run-dir', 'runs/x', '--format', 'onnx', '--out', 'policy') == (0, '', '')
+    assert calls == ['onnx', 'policy', (folders.agent, {'format': 'onnx', 'out': 'policy'})]
+    assert execute('export', 'ppo', '--weights', 'a.tf', '--out', 'policy')[0] == 0
+    assert calls[-1][1] == {'format': 'savedmodel', 'out': 'policy'}
+
+
+@pytest.mark.parametrize(
+    ('line', 'message'),
+    [
+        (
+            ' '.join([*SEED_LINE, '--run-dir runs/x']),
+            '--run-dir: runs/x holds a run already: go on with xagents train --resume runs/x, or choose another folder',
+        ),
+        (
+            ' '.join([*SEED_LINE, '--run-dir runs/g --seeds 1 2']),
+            '--run-dir: runs/g holds a group of runs already: go on '
+            'with xagents train --resume runs/g, or choose another folder',
+        ),
+        ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
+        ('train --resume runs/emty', '--resume: there is no folder runs/emty (did you mean runs/empty?)'),
+        ('train --resume runs/empty', '--resume: runs/empty holds no run, admits what --run-dir of a training was'),
+        (
+            'train --resume runs/x/config.yaml',
+            '--resume: runs/x/config.yaml is a file, admits the folder that --run-dir of a training was',
+        ),
+        (
+            'train --resume runs/x --run-dir a',
+            '--run-dir: got a beside --resume, which goes on with what its folder holds',
+        ),
+        ('train --resume runs/x --tuned', '--tuned: got it beside --resume, which goes on with what its folder holds'),
+        (
+            'train --resume runs/x --weights a b',
+            '--weights: got a b beside --resume, which goes on with what its folder holds',
+        ),
+        ('train --resume runs/x --seeds 1', '--seeds: got 1 beside --resume, which goes on with what its folder holds'),
+        ('train --resume runs/x --env A-v0', '--env: got A-v0, but runs/x was trained on CartPole-v1'),
+        (
+            'train --resume runs/x --grid-jobs 2',
+            '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several',
+        ),
+        ('train --resume runs/x --dueling', '--dueling: is no option of xagents train ppo, but of dqn'),
+        ('train --resume runs/g --lr 3', '--lr: got 3.0, but the runs of runs/g differ by it'),
+        (
+            'play --run-dir runs/g',
+            '--run-dir: runs/g is a group of runs (group.yaml), admits one of them, such as runs/g/lr=2',
+        ),
+        ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
+        ('play --run-dir runs/empty', '--run-dir: runs/empty holds no run, admits what --run-dir of a training was'),
+        ('play ppo --run-dir runs/x --weights a', '--run-dir: got runs/x beside --weights, admits one of the two'),
+        (
+            'evaluate ppo --weights a --checkpoint last',
+            '--checkpoint: got last without --run-dir, whose checkpoints it is about',
+        ),
+        (
+            'evaluate --run-dir runs/x --checkpoint lost',
+            '--checkpoint: got lost, admits one of best, last (did you mean last?)',
+        ),
+        ('export --run-dir runs/x', '--out: got nothing, admits a folder for the policy'),
+        (
+            'export --run-dir runs/x --out a --format onx',
+            '--format: got onx, admits one of savedmodel, litert, onnx (did you mean onnx?)',
+        ),
+        (f'train --resume {LONG}', f'{shown(LONG)}: File name too long'),
+        (f'evaluate dqn --run-dir {LONG}', f'{shown(LONG)}: File name too long'),
+        (f'train ppo --config {LONG}', f'--config: {shown(LONG)}: cannot be read (File name too long)'),
+        ('runs --json', 'got no folder, admits those of runs, of groups of them, or above them'),
+        ('completion fisch', 'shell: got fisch, admits one of bash, zsh, fish (did you mean fish?)'),
+        ('completion bash zsh', 'zsh: stands behind bash, admits one of them'),
+        ('plot --run-dir runs/x --labels a b', '--labels: got 2, admits as many as there are histories: 1'),
+    ],
+)
+def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp_path):
+    before = sorted(tmp_path.rglob('*'))
+    code, stdout, stderr = execute(*line.split())
+    assert (code, stdout, stderr) == (2, '', f'xagents {line.split()[0]}: {message}\n')
+    assert folders.calls == [] and sorted(tmp_path.rglob('*')) == before
+
+
+def test_the_commands_about_folders_reach_their_functions(monkeypatch):
+    table, drawing = types.ModuleType('xagents.reports.runs_page'), types.ModuleType('xagents.reports.plotting')
+    table.runs_page = lambda folders, as_json: f'{folders} {as_json}'
+    drawing.save_plot = lambda *paths, **arguments: (*paths, arguments)
+    for module in (table, drawing):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert execute('runs', 'a', 'b', '--json') == (0, "['a', 'b'] True\n", '')
+    assert execute('plot', '--run-dir', 'a', 'b')[1] == "Plot saved to ([], {'run_dirs': ['a', 'b']})\n"
+    code, script, _ = execute('completion', 'bash')
+    assert code == 0 and 'xagents' in script

@@ -1,0 +1,35 @@
+"""The notebook of the docs runs from its first cell to its last, and is committed without what it prints."""
+
+import json
+
+import pytest
+
+from tests.docs.test_recipes import ROOT, execute_blocks
+
+PATH = ROOT / 'docs' / 'walkthrough.ipynb'
+
+
+@pytest.fixture(scope='module')
+def cells():
+    notebook = json.loads(PATH.read_text())
+    assert notebook['nbformat'] == 4
+    return notebook['cells']
+
+
+def test_it_holds_no_outputs(cells):
+    for cell in cells:
+        assert cell['cell_type'] in ('markdown', 'code')
+        if cell['cell_type'] == 'code':
+            assert cell['outputs'] == [] and cell['execution_count'] is None
+    assert len({cell['id'] for cell in cells}) == len(cells)
+    assert PATH.stat().st_size < 50_000
+
+
+def test_it_runs(cells, tmp_path):
+    code = [(f'cell {i}', ''.join(cell['source'])) for i, cell in enumerate(cells) if cell['cell_type'] == 'code']
+    said = execute_blocks(tmp_path, code)
+    made = tmp_path / 'walkthrough'
+    assert 'greedy ' in said and 'measure' in said
+    assert len(list((made / 'frames').glob('*.jpg'))) >= 1
+    assert len(list(made.glob('*/seed=*/history.parquet'))) == 4
+    assert (made / 'policy' / 'saved_model.pb').is_file()

@@ -1,0 +1,584 @@
+"""One face over every kind of environment: NEXT_STEP, masks, raw statistics, seeds, and errors in one line."""
+
+import importlib.util
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from tests import environments
+from xagents.envs.create import Envs, Episode, as_envs, create_envs
+from xagents.envs.face import _success
+from xagents.envs.vectors import NATIVE_FROM, LoopVectorEnv
+from xagents.options.errors import OptionError
+
+COUNTER = 'tests.environments:Counter-v0'
+
+
+def counters(**options):
+    return [environments.Counter(**options) for _ in range(2)]
+
+
+KINDS = {
+    'loop': lambda **options: create_envs(COUNTER, 2, env_kwargs=options),
+    'function': lambda **options: create_envs(environments.Counter, 2, env_kwargs=options),
+    'async': lambda **options: create_envs(COUNTER, 2, env_kwargs=options, vector='async'),
+    'vector': lambda **options: as_envs(SyncVectorEnv([lambda: environments.Counter(**options)] * 2)),
+    'list': lambda **options: as_envs(counters(**options)),
+}
+
+
+def played(envs: Envs, steps: int) -> list[list[np.ndarray]]:
+    """Steps with action 1: copies of (observations, rewards, terminated, truncated, valid before the step)."""
+    rows = []
+    for _ in range(steps):
+        valid = envs.valid.copy()
+        rows.append([np.copy(array) for array in envs.step(np.ones(len(envs), np.int64))] + [valid])
+    return rows
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('end', ['terminate', 'truncate'])
+def test_the_last_observation_comes_back_and_the_next_step_only_resets(kind, end):
+    with KINDS[kind](length=3, end=end, reward=2.5) as envs:
+        assert envs.reset(0).tolist() == [[0], [0]]
+        assert envs.valid.tolist() == [True, True]
+        rows = played(envs, 6)
+        ages = [row[0][0, 0] for row in rows]
+        assert ages == [1, 2, 3, 0, 1, 2]
+        assert [row[1][1] for row in rows] == [2.5, 2.5, 2.5, 0, 2.5, 2.5]
+        over = [False, False, True, False, False, False]
+        assert [row[2][0] for row in rows] == (over if end == 'terminate' else [False] * 6)
+        assert [row[3][0] for row in rows] == (over if end == 'truncate' else [False] * 6)
+        assert [row[4][0] for row in rows] == [True, True, True, False, True, True]
+        observations, rewards, terminated, truncated = envs.step(np.ones(2, np.int64))
+        assert (observations.dtype, rewards.dtype) == (np.float32, np.float32)
+        assert (terminated.dtype, truncated.dtype) == (bool, bool)
+        assert envs.pop_episodes() == [Episode(7.5, 3, i % 2, None) for i in range(4)]
+        assert envs.pop_episodes() == []
+
+
+def test_environments_of_different_lengths_reset_on_their_own():
+    envs = as_envs([environments.Counter(length=2), environments.Counter(length=3)])
+    envs.reset(0)
+    rows = played(envs, 6)
+    assert [row[0].reshape(-1).tolist() for row in rows] == [[1, 1], [2, 2], [0, 3], [1, 0], [2, 1], [0, 2]]
+    assert np.array([row[4] for row in rows]).T.tolist() == [
+        [True, True, False, True, True, False],
+        [True, True, True, False, True, True],
+    ]
+    assert [(e.env, e.length) for e in envs.pop_episodes()] == [(0, 2), (1, 3), (0, 2)]
+
+
+class Generous(gymnasium.vector.VectorWrapper):
+    """Gives a reward with every step, those that only reset included."""
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, info = self.env.step(actions)
+        return observations, np.full_like(rewards, 7), terminated, truncated, info
+
+
+def test_a_reset_step_earns_nothing_whatever_the_vector_says():
+    envs = as_envs(Generous(SyncVectorEnv([lambda: environments.Counter(length=2)])))
+    envs.reset(0)
+    assert [row[1][0] for row in played(envs, 6)] == [7, 7, 0, 7, 7, 0]
+    assert envs.pop_episodes() == [Episode(14, 2, 0, None)] * 2
+    loop = KINDS['loop'](length=1)._vector
+    loop.reset(seed=[0, 0])
+    assert [loop.step(np.zeros(2, np.int64))[1][0] for _ in range(2)] == [1, 0]
+
+
+def test_the_action_of_a_reset_step_reaches_no_environment():
+    made = counters(length=1)
+    envs = as_envs(made)
+    envs.reset(0)
+    for action in (0, 1, 0, 1):
+        envs.step(np.array([action, action]))
+    assert [int(action) for action in made[0].actions] == [0, 0]
+
+
+def test_gymnasiums_native_vector_is_used_and_masked():
+    envs = create_envs('CartPole-v1', 16)
+    assert type(envs._vector).__name__ == 'CartPoleVectorEnv'
+    envs.reset(3)
+    totals, before = np.zeros(16), np.ones(16, bool)
+    expected = []
+    for _ in range(200):
+        assert (envs.valid == before).all()
+        _, rewards, terminated, truncated = envs.step(np.zeros(16, np.int64))
+        assert (rewards == before).all()  # one for each real step, none for a reset
+        totals += before
+        before = ~(terminated | truncated)
+        for i in np.flatnonzero(~before):
+            expected.append((i, totals[i]))
+            totals[i] = 0
+    episodes = envs.pop_episodes()
+    assert len(episodes) > 200
+    assert [(e.env, e.reward) for e in episodes] == expected
+    assert all(e.reward == e.length for e in episodes)
+
+
+def test_the_native_vector_ends_where_the_single_environment_does():
+    """A policy that balances for a while, replayed in the environment itself from the vector's own start."""
+    envs = create_envs('CartPole-v1', NATIVE_FROM, max_episode_steps=40)
+    observation = envs.reset(1)[0].copy()
+    single = gymnasium.make('CartPole-v1', max_episode_steps=40)
+    single.reset()
+    single.unwrapped.state = observation.astype(np.float64)
+    for step in range(40):
+        action = int(observation[2] + 0.3 * observation[3] > 0)
+        observations, _, terminated, truncated = envs.step(np.full(NATIVE_FROM, action))
+        expected, _, single_terminated, single_truncated, _ = single.step(action)
+        observation = observations[0].copy()
+        np.testing.assert_allclose(observation, expected, atol=1e-4)
+        assert (terminated[0], truncated[0]) == (single_terminated, single_truncated)
+        assert truncated[0] == (step == 39)
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [
+        {'n_envs': NATIVE_FROM - 1},
+        {'vector': 'sync'},
+        {'wrapper': 'gymnasium.wrappers:TimeAwareObservation'},
+        {'render_mode': 'human', 'n_envs': NATIVE_FROM},
+    ],
+)
+def test_the_loop_is_used_where_a_native_vector_cannot_do_what_is_asked(settings):
+    with create_envs('CartPole-v1', **{'n_envs': 16, **settings}) as envs:
+        assert isinstance(envs._vector, LoopVectorEnv)
+
+
+@pytest.mark.parametrize('kind', ['loop', 'async', 'vector', 'list'])
+def test_each_environment_has_a_seed_of_its_own_and_equal_seeds_give_equal_streams(kind):
+    drawn = environments.Drawn
+    make = {
+        'loop': lambda: create_envs('tests.environments:Drawn-v0', 3),
+        'async': lambda: create_envs('tests.environments:Drawn-v0', 3, vector='async'),
+        'vector': lambda: as_envs(SyncVectorEnv([drawn] * 3)),
+        'list': lambda: as_envs([drawn() for _ in range(3)]),
+    }[kind]
+    with make() as envs:
+
+        def stream(seed):
+            return np.array([envs.reset(seed).copy()] + [row[0] for row in played(envs, 14)])[..., 0]
+
+        first, other, again = stream(7), stream(8), stream(7)
+        np.testing.assert_array_equal(first, again)
+        assert len(np.unique(np.concatenate([first, other]))) == 2 * first.size
+        following = stream(None)  # goes on from 7: the same again after the same seed
+        stream(7)
+        np.testing.assert_array_equal(following, stream(None))
+        assert not np.isin(following, first).any()
+    if kind != 'async':
+        with create_envs('tests.environments:Drawn-v0', 2) as fewer:
+            np.testing.assert_array_equal(fewer.reset(7)[:, 0], first[0, :2])  # the same for any number of them
+
+
+def test_a_native_vector_repeats_its_stream_after_a_seed():
+    envs = create_envs('CartPole-v1', 8)
+    streams = []
+    for seed in (5, 6, 5):
+        start = envs.reset(seed).copy()
+        streams.append(np.array([start] + [row[0] for row in played(envs, 30)]))
+    np.testing.assert_array_equal(streams[0], streams[2])
+    assert not np.array_equal(streams[0], streams[1])
+
+
+def test_a_reset_forgets_unfinished_episodes():
+    for envs in (KINDS['loop'](length=4), KINDS['vector'](length=4)):
+        envs.reset(0)
+        played(envs, 3)
+        envs.reset(0)
+        assert envs.valid.all()
+        played(envs, 4)
+        assert envs.pop_episodes() == [Episode(4, 4, i, None) for i in range(2)]
+
+
+@pytest.mark.parametrize('vector', ['sync', 'async'])
+def test_statistics_are_raw_whatever_wrappers_do_to_rewards(vector):
+    wrapped = create_envs(COUNTER, 2, wrapper=['tests.environments:Scaled'], vector=vector, env_kwargs={'reward': 0.5})
+    with wrapped as envs:
+        envs.reset(0)
+        assert [row[1][0] for row in played(envs, 5)] == [50] * 5
+        assert envs.pop_episodes() == [Episode(2.5, 5, 0, None), Episode(2.5, 5, 1, None)]
+
+
+def test_statistics_of_handed_environments_are_raw_too():
+    envs = as_envs([environments.Scaled(gymnasium.wrappers.TimeLimit(env, 3)) for env in counters(reward=0.5)])
+    envs.reset(0)
+    rows = played(envs, 3)
+    assert rows[0][1].tolist() == [50, 50]
+    assert rows[2][3].all()
+    assert envs.pop_episodes() == [Episode(1.5, 3, i, None) for i in range(2)]
+    same = as_envs(environments.Scaled(environments.Counter()))  # one alone
+    same.reset(0)
+    played(same, 5)
+    assert same.pop_episodes() == [Episode(5, 5, 0, None)]
+
+
+def test_a_wrapper_that_truncates_ends_the_episode():
+    with create_envs(COUNTER, 1, wrapper=environments.Impatient) as envs:
+        envs.reset(0)
+        rows = played(envs, 6)
+        assert [row[0][0, 0] for row in rows] == [1, 2, 0, 1, 2, 0]
+        assert [row[3][0] for row in rows] == [False, True, False] * 2
+        assert envs.pop_episodes() == [Episode(2, 2, 0, None)] * 2
+
+
+def test_a_wrapper_that_never_resets_still_gets_its_own_sums():
+    with create_envs(COUNTER, 1, wrapper=environments.Endless, env_kwargs={'length': 100}) as envs:
+        envs.reset(0)
+        played(envs, 8)
+        assert envs.pop_episodes() == [Episode(2, 2, 0, None)] * 3
+
+
+@pytest.mark.parametrize('kind', ['loop', 'async', 'vector'])
+def test_success_is_reported(kind):
+    id = 'tests.environments:Success-v0'
+    made = {
+        'loop': lambda: create_envs(id, 8),
+        'async': lambda: create_envs(id, 2, vector='async'),
+        'vector': lambda: as_envs(SyncVectorEnv([environments.Success] * 8)),
+    }[kind]()
+    with made as envs:
+        envs.reset(2)
+        played(envs, 5)
+        episodes = envs.pop_episodes()
+        assert {type(e.success) for e in episodes} == {bool}
+        if kind == 'loop':
+            won = [bool(env.get_wrapper_attr('won')) for env in envs._vector.envs]
+            assert [e.success for e in episodes] == won
+            assert len(set(won)) == 2
+
+
+def test_success_in_the_forms_infos_take():
+    masked = {'is_success': np.array([True, False]), '_is_success': np.array([True, False])}
+    assert (_success(masked, 0), _success(masked, 1)) == (True, None)
+    assert _success({'is_success': np.array([True, False])}, 1) is False
+    assert _success({'final_info': masked}, 0) is True
+    old = {'final_info': np.array([None, {'is_success': True}, {}], dtype=object)}
+    assert (_success(old, 0), _success(old, 1), _success(old, 2)) == (None, True, None)
+    assert _success({}, 0) is None
+
+
+@pytest.mark.parametrize(
+    ('name', 'shape', 'after_two'),
+    [
+        ('Composite', (102,), [*np.eye(100)[2], 2, 1]),
+        ('Tuples', (2,), [2, 0]),
+    ],
+)
+@pytest.mark.parametrize('vector', ['sync', 'async'])
+def test_composite_observations_become_vectors(name, shape, after_two, vector):
+    with create_envs(f'tests.environments:{name}-v0', 2, vector=vector) as envs:
+        assert envs.observation_space.shape == shape and not envs.is_image
+        assert envs.reset(0).shape == (2, *shape)
+        observations = played(envs, 2)[-1][0]
+        assert observations.dtype == np.float32
+        assert observations[1].tolist() == after_two
+
+
+def test_images_are_told_from_vectors():
+    with create_envs('tests.environments:Image-v0', 2) as envs:
+        assert envs.is_image and envs.observation_space.dtype == np.uint8
+        envs.reset(0)
+        observations = played(envs, 3)[-1][0]
+        assert observations.shape == (2, 12, 10, 3) and (observations == 3).all()
+    with create_envs('tests.environments:Image-v0', 1, env_kwargs={'shape': (12, 10)}) as envs:
+        assert envs.reset(0).shape == (1, 12, 10, 1)
+    assert not KINDS['loop']().is_image
+
+
+def test_discrete_observations_become_one_hot():
+    with create_envs('FrozenLake-v1', 2) as envs:
+        assert envs.reset(0).tolist() == np.eye(16)[[0, 0]].tolist()
+
+
+def test_time_limits_truncate():
+    with create_envs(COUNTER, 1, max_episode_steps=2) as envs:
+        envs.reset(0)
+        assert [row[3][0] for row in played(envs, 3)] == [False, True, False]
+    with create_envs(environments.Counter, 1, max_episode_steps=2) as envs:
+        envs.reset(0)
+        assert [row[3][0] for row in played(envs, 3)] == [False, True, False]
+
+
+def test_what_old_notebooks_ask_of_environments():
+    envs = create_envs('CartPole-v1', 3)
+    assert len(envs) == len(list(envs)) == envs.n_envs == 3
+    assert envs[0].observation_space.shape == (4,)
+    assert envs[-1].action_space.n == 2
+    assert envs[0].spec.id == envs.id == 'CartPole-v1'
+    with pytest.raises(IndexError):
+        envs[3]
+
+
+def test_another_is_the_same_environment_afresh():
+    with create_envs(COUNTER, 3, env_kwargs={'length': 2}, wrapper='tests.environments:Scaled') as envs:
+        other = envs.another(1, render_mode='rgb_array')
+        assert (other.n_envs, other.id) == (1, COUNTER)
+        other.reset(0)
+        rows = played(other, 2)
+        assert rows[0][1].tolist() == [100] and rows[1][2].tolist() == [True]
+        (frame,) = other.render()
+        assert frame.shape == (32, 32, 3) and (frame == 2).all()
+        assert envs.render() == []
+
+
+def test_another_of_handed_environments_follows_their_spec():
+    environments.register()
+    for handed in (
+        as_envs([gymnasium.make('Counter-v0', length=2, max_episode_steps=9) for _ in range(2)]),
+        as_envs(gymnasium.make('Counter-v0', length=2)),
+        as_envs(gymnasium.make_vec('Counter-v0', 2, vectorization_mode='sync', length=2)),
+        as_envs(SyncVectorEnv([lambda: environments.Counter(length=2)])),
+        create_envs(lambda: environments.Counter(length=2)),
+    ):
+        with handed, handed.another(3) as other:
+            other.reset(0)
+            assert played(other, 2)[-1][2].tolist() == [True] * 3
+    with as_envs(gymnasium.make_vec('CartPole-v1', 2, max_episode_steps=5)).another(
+        1, render_mode='rgb_array'
+    ) as other:
+        other.reset(0)
+        assert played(other, 5)[-1][3].all()
+        assert len(other.render()) == 1
+
+
+@pytest.mark.parametrize(
+    'handed',
+    [
+        lambda: environments.Counter(),
+        lambda: environments.Scaled(gymnasium.make('Counter-v0')),  # a wrapper that no spec can make again
+        lambda: gymnasium.wrappers.vector.TransformReward(SyncVectorEnv([environments.Counter]), np.negative),
+    ],
+)
+def test_another_of_what_nobody_can_make_again_says_what_to_do(handed):
+    with pytest.raises(ValueError, match='give create_envs a function that makes one') as refused:
+        as_envs(handed()).another(1)
+    assert '\n' not in str(refused.value)
+
+
+def test_as_envs_leaves_envs_alone():
+    envs = KINDS['loop']()
+    assert as_envs(envs) is envs
+
+
+@pytest.mark.parametrize('mode', [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_other_autoreset_modes_are_refused(mode):
+    with pytest.raises(ValueError, match=f'autoreset mode {mode.name}, admitted is NEXT_STEP') as refused:
+        as_envs(SyncVectorEnv([environments.Counter], autoreset_mode=mode))
+    assert '\n' not in str(refused.value)
+
+
+def test_a_vector_that_says_nothing_about_its_mode_is_refused():
+    vector = SyncVectorEnv([environments.Counter])
+    vector.metadata = {}
+    with pytest.raises(ValueError, match='autoreset mode None'):
+        as_envs(vector)
+
+
+def test_wrong_things_handed_over_are_refused():
+    shared = environments.Counter()
+    for wrong, problem in (
+        ('CartPole-v1', 'got str'),
+        ([], 'got list'),
+        ([environments.Counter(), 3], "'int'"),
+        ([environments.Counter(), environments.OddBox()], 'different spaces'),
+        ([shared, shared], 'twice'),
+    ):
+        with pytest.raises(ValueError, match=problem) as refused:
+            as_envs(wrong)
+        assert '\n' not in str(refused.value)
+
+
+def broken_maker():
+    return 'nothing'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'option', 'problem'),
+    [
+        ({'env': 'CartPol-v1'}, 'env', r"no environment 'CartPol-v1' \(did you mean CartPole-v1\?\)"),
+        ({'env': 'cartpole-v1'}, 'env', r'did you mean CartPole-v1\?'),
+        ({'env': 'LunarLander-v2'}, 'env', r'did you mean LunarLander-v3\?'),
+        ({'env': 'no good id!'}, 'env', "no environment 'no good id!'"),
+        ({'env': 'no.such.module:Env-v0'}, 'env', "cannot import 'no.such.module'"),
+        ({'env': 'tests.environments:Countre-v0'}, 'env', r'did you mean Counter-v0\?'),
+        ({'env': 3}, 'env', 'got a int, admits a name or a function'),
+        ({'env': broken_maker}, 'env', 'broken_maker made a str'),
+        ({'env': 'tests.environments:Worded-v0'}, None, r'observation space is Text\('),
+        ({'env': COUNTER, 'env_kwargs': {'lenght': 3}}, 'env_kwargs', r"no 'lenght', admits .*did you mean length\?"),
+        ({'env': COUNTER, 'n_envs': 0}, 'n_envs', 'got 0'),
+        ({'env': COUNTER, 'n_envs': 2.5}, 'n_envs', 'got 2.5'),
+        ({'env': COUNTER, 'frame_stack': 0}, 'frame_stack', 'got 0'),
+        ({'env': COUNTER, 'max_episode_steps': -1}, 'max_episode_steps', 'got -1'),
+        ({'env': COUNTER, 'vector': 'asinc'}, 'vector', r'admits auto, sync, async, envpool \(did you mean async\?\)'),
+        ({'env': COUNTER, 'preprocess': True}, 'preprocess', 'no Atari game'),
+        ({'env': environments.Counter, 'preprocess': True}, 'preprocess', 'no Atari game'),
+        ({'env': COUNTER, 'wrapper': ['Scaled']}, 'wrapper', "got 'Scaled', admits module:Class"),
+        ({'env': COUNTER, 'wrapper': ['nowhere:Scaled']}, 'wrapper', "cannot import 'nowhere'"),
+        ({'env': COUNTER, 'wrapper': ['tests.environments:Scled']}, 'wrapper', r'did you mean Scaled\?'),
+        ({'env': COUNTER, 'wrapper': [3]}, 'wrapper', 'got a int'),
+        ({'env': COUNTER, 'wrapper': ['gymnasium.wrappers:TimeLimit']}, 'wrapper', 'TimeLimit cannot wrap'),
+        ({'env': COUNTER, 'wrapper': [lambda env: None]}, 'wrapper', 'returned a NoneType'),
+        ({'env': COUNTER, 'vector': 'envpool'}, 'vector', "admits EnvPool's own"),
+        ({'env': COUNTER, 'vector': 'async', 'env_kwargs': {'x': 3}}, 'env_kwargs', "takes no 'x'"),
+    ],
+)
+def test_wrong_input_is_one_line_that_names_the_option(arguments, option, problem):
+    with pytest.raises(ValueError, match=problem) as refused:
+        create_envs(**arguments)
+    assert '\n' not in str(refused.value)
+    if option:
+        assert isinstance(refused.value, OptionError) and refused.value.name == option
+
+
+@pytest.mark.parametrize(
+    ('module', 'env', 'extra'),
+    [
+        ('Box2D', 'LunarLander-v3', 'box2d'),
+        ('mujoco', 'HalfCheetah-v5', 'mujoco'),
+        ('gym', 'gym:CartPole-v1', 'gym'),
+        ('ale_py', 'ALE/Nowhere-v5', 'atari'),
+        ('ale_py', 'NowhereNoFrameskip-v4', 'atari'),
+    ],
+)
+def test_a_missing_extra_is_named(monkeypatch, module, env, extra):
+    for loaded in [name for name in sys.modules if name.startswith('gymnasium.envs.' + extra)]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
+    with pytest.raises(OptionError) as refused:
+        create_envs(env)
+    assert f"pip install 'xagents[{extra}]'" in str(refused.value)
+    assert '\n' not in str(refused.value)
+
+
+def test_a_missing_envpool_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'envpool', None)
+    with pytest.raises(OptionError, match=r"^vector: envpool needs an extra: pip install 'xagents\[envpool\]'$"):
+        create_envs('CartPole-v1', vector='envpool')
+
+
+def test_modules_are_found_in_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / 'my_own_envs.py').write_text(
+        "import gymnasium\ngymnasium.register('MyOwn-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', [entry for entry in sys.path if entry])
+    assert create_envs('my_own_envs:MyOwn-v0').observation_space.shape == (4,)
+
+
+def test_old_gym_runs_through_shimmy():
+    pytest.importorskip('gym')
+    pytest.importorskip('shimmy')
+    with create_envs('gym:CartPole-v1', 2, max_episode_steps=4) as envs:
+        assert envs.id == 'gym:CartPole-v1'
+        first = envs.reset(1).copy()
+        np.testing.assert_array_equal(envs.reset(1), first)
+        rows = played(envs, 5)
+        assert rows[3][3].all() and rows[3][4].all() and not rows[4][4].any()
+        assert envs.pop_episodes() == [Episode(4, 4, 0, None), Episode(4, 4, 1, None)]
+        with envs.another(1, render_mode='rgb_array') as other:
+            assert other.observation_space == envs.observation_space
+    with pytest.raises(OptionError, match=r'did you mean CartPole-v1\?'):
+        create_envs('gym:CartPol-v1')
+
+
+def test_workers_are_not_forked_and_leave_nothing_behind():
+    before = set(multiprocessing.active_children())
+    envs = create_envs(COUNTER, 2, vector='async')
+    workers = set(multiprocessing.active_children()) - before
+    assert isinstance(envs._vector, AsyncVectorEnv) and len(workers) == 2
+    assert all(type(worker).__name__ in ('SpawnProcess', 'ForkServerProcess') for worker in workers)
+    envs.reset(0)
+    for worker in workers:  # a terminal's Ctrl-C reaches every process: workers leave it to the one that runs
+        os.kill(worker.pid, signal.SIGINT)
+    assert played(envs, 1)[0][0].tolist() == [[1], [1]]
+    envs.close()
+    envs.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_environments_can_be_made_without_tensorflow():
+    code = 'import sys; from xagents.envs import create_envs; create_envs("CartPole-v1", 8).reset(0)\n'
+    code += (
+        'sys.exit(any(m in sys.modules for m in ("tensorflow", "pandas", "matplotlib", "cv2", "ale_py", "envpool")))'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec('envpool') is None, reason='envpool is not installed')
+class TestEnvPool:
+    def test_next_step_statistics_and_seeds(self):
+        with create_envs('CartPole-v1', 3, vector='envpool', max_episode_steps=4) as envs:
+            assert isinstance(envs.action_space, spaces.Discrete)
+            first = envs.reset(1).copy()
+            assert len(np.unique(first)) == first.size
+            rows = played(envs, 6)
+            assert [row[3][0] for row in rows] == [False, False, False, True, False, False]
+            assert [row[4][0] for row in rows] == [True, True, True, True, False, True]
+            assert [row[1][0] for row in rows] == [1, 1, 1, 1, 0, 1]
+            assert np.abs(rows[4][0]).max() < 0.06 < np.abs(rows[3][0]).max()
+            assert envs.pop_episodes() == [Episode(4, 4, i, None) for i in range(3)]
+            np.testing.assert_array_equal(envs.reset(1), first)
+            assert not np.array_equal(envs.reset(2), first)
+            with envs.another(1) as other:
+                assert other.reset(0).shape == (1, 4)
+
+    def test_actions_outside_the_space_are_refused(self):
+        with create_envs('CartPole-v1', 2, vector='envpool') as envs:
+            envs.reset(1)
+            for wrong in ([0, 2], [-1, 0]):
+                with pytest.raises(ValueError, match=r'not all in Discrete\(2\)'):
+                    envs.step(np.array(wrong))
+
+    def test_floats_become_float32(self):
+        with create_envs('Hopper-v4', 2, vector='envpool') as envs:
+            assert envs.reset(0).dtype == np.float32
+            observations, rewards, *_ = envs.step(np.zeros((2, 3)))
+            assert (observations.dtype, rewards.dtype) == (np.float32, np.float32)
+
+    @pytest.mark.parametrize('name', ['Breakout-v5', 'ALE/Breakout-v5', 'BreakoutNoFrameskip-v4'])
+    def test_atari(self, name):
+        with create_envs(name, 2, vector='envpool') as envs:
+            assert envs.observation_space.shape == (84, 84, 4) and envs.is_image
+            frames = envs.reset(0)
+            assert frames.shape == (2, 84, 84, 4) and frames.flags['C_CONTIGUOUS']
+            if name != 'Breakout-v5':
+                return
+            rng = np.random.default_rng(0)
+            lost, ended, bricks = 0, 0, 0.0
+            for _ in range(900):
+                _, rewards, terminated, _ = envs.step(rng.integers(0, 4, 2))
+                assert np.isin(rewards, (0, 1)).all()
+                bricks += rewards.sum()
+                lost += np.count_nonzero(terminated)
+                episodes = envs.pop_episodes()
+                ended += len(episodes)
+                assert all(episode.length > 60 for episode in episodes)  # whole games, not lives
+            assert 3 <= ended < lost / 3
+            with envs.another(1) as calm:
+                calm.reset(0)
+                terminations = sum(bool(calm.step(np.array([0]))[2][0]) for _ in range(100))
+                assert terminations == 0  # standing still loses lives, which end nothing when not training
+
+    def test_wrong_input_is_one_line(self):
+        for arguments, problem in (
+            ({'env': 'CartPol-v1'}, r'did you mean CartPole-v1'),
+            ({'env': 'CartPole-v1', 'preprocess': True}, 'admits Atari games only'),
+            ({'env': 'Pong-v5', 'preprocess': False}, 'admits preprocessed Atari only'),
+            ({'env': 'CartPole-v1', 'env_kwargs': {'nope': 3}}, 'nope'),
+            ({'env': 'CartPole-v1', 'wrapper': 'tests.environments:Scaled'}, 'got envpool with wrappers'),
+        ):
+            with pytest.raises(OptionError, match=problem) as refused:
+                create_envs(vector='envpool', **arguments)
+            assert '\n' not in str(refused.value)

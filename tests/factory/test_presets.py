@@ -1,0 +1,406 @@
+"""Tuned settings: that each fits its agent and environment, what --tuned takes of them, and what is listed."""
+
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+import yaml
+
+import xagents
+from xagents.base.minibatches import Minibatches
+from xagents.cli.commands import find_command
+from xagents.cli.dispatch import execute, parse
+from xagents.cli.presets_page import presets_page, steps_of
+from xagents.factory import presets, supply
+from xagents.factory.make import make
+from xagents.factory.presets import Preset, find_preset, find_score, list_presets
+from xagents.options.declaration import describe
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.errors import OptionError
+from xagents.registry.agents import agents, find_agent
+
+EVERY = [preset for agent_id in agents for preset in list_presets(agent_id)]
+NAMES = [f'{preset.agent} {preset.env}' for preset in EVERY]
+CLASSIC = ['CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'Pendulum-v1', 'MountainCarContinuous-v0']
+BOX2D = ['LunarLander-v3', 'LunarLanderContinuous-v3', 'BipedalWalker-v3']
+MUJOCO = ['HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5']
+DISCRETE = {'CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'LunarLander-v3', 'atari'}
+
+
+# what ships
+
+
+def test_each_agent_has_settings_for_what_was_promised():
+    whole = [*CLASSIC, *BOX2D, *MUJOCO]
+    continuous = [env for env in whole if env not in DISCRETE and env != 'MountainCarContinuous-v0']
+    expected = {
+        'a2c': {*whole, 'atari'},
+        'ppo': {*whole, 'atari'},
+        'trpo': set(whole),
+        'dqn': DISCRETE,
+        'acer': {'CartPole-v1', 'Acrobot-v1', 'LunarLander-v3'},
+        'ddpg': {*continuous, 'MountainCarContinuous-v0'},
+        'td3': {*continuous, 'MountainCarContinuous-v0'},
+    }
+    assert {agent_id: {preset.env for preset in list_presets(agent_id)} for agent_id in agents} == expected
+
+
+@pytest.mark.parametrize('preset', EVERY, ids=NAMES)
+def test_settings_fit_the_agent(preset):
+    entry = find_agent(preset.agent)
+    groups = {group: describe(group) for group in (EnvironmentOptions, NetworkOptions, entry.options)}
+    resolved = {}
+    for group, known in groups.items():
+        given = {name: value for name, value in preset.options.items() if name in known}
+        resolved |= {name: getattr(group.resolve(given), name) for name in given}
+    # every option is somebody's, and none does nothing
+    assert resolved == preset.options
+    known = {name: option for options in groups.values() for name, option in options.items()}
+    assert not [name for name in preset.options if known[name].without_effect]
+    assert preset.max_steps % 1000 == 0 and preset.max_steps >= 20_000
+    assert re.match(r'(rl-baselines3-zoo 22e3ff2 of 2026-04-23, hyperparams/\w+\.yml|xagents)', preset.source)
+    assert 'env' not in preset.options and 'max_steps' not in preset.options
+
+
+@pytest.mark.parametrize('preset', [p for p in EVERY if 'minibatch_size' in p.options], ids=lambda p: p.env)
+def test_minibatches_divide_the_rollout(preset):
+    own = {name: v for name, v in preset.options.items() if name in describe(find_agent(preset.agent).options)}
+    minibatches = Minibatches(find_agent(preset.agent).options.resolve(own), preset.options['n_envs'])
+    assert minibatches.in_a_pass * minibatches.size == minibatches.transitions
+
+
+@pytest.mark.parametrize('preset', [p for p in EVERY if p.env != presets.ATARI], ids=lambda p: f'{p.agent} {p.env}')
+def test_environments_exist_and_take_the_actions_of_the_agent(preset):
+    assert gymnasium.spec(preset.env).id == preset.env
+    if preset.agent in ('dqn', 'acer'):
+        assert preset.env in DISCRETE
+    if preset.agent in ('ddpg', 'td3'):
+        assert preset.env not in DISCRETE
+
+
+def test_entries_are_those_of_their_source():
+    """Compared by hand with ppo.yml, td3.yml and benchmark.md."""
+    cartpole = find_preset('ppo', 'CartPole-v1')
+    assert (cartpole.max_steps, cartpole.published, cartpole.changed) == (100_000, 500.0, '')
+    assert cartpole.options == {
+        'n_envs': 8, 'n_steps': 32, 'minibatch_size': 256, 'lam': 0.8, 'gamma': 0.98, 'ppo_epochs': 20,
+        'entropy_coef': 0.0, 'lr': 0.001, 'lr_schedule': 'linear', 'clip_norm': 0.2, 'clip_schedule': 'linear',
+        'value_loss_coef': 0.5, 'grad_norm': 0.5, 'normalize_advantage': True, 'optimizer': 'adam',
+        'opt_epsilon': 1e-5, 'net': [64, 64], 'activation': 'tanh',
+    }  # fmt: skip
+    hopper = find_preset('ppo', 'Hopper-v5')
+    assert (hopper.published, hopper.scored_on, hopper.changed) == (2410.4, 'Hopper-v3', 'orthogonal initial weights')
+    assert (hopper.options['net'], hopper.options['activation'], hopper.options['log_std_init']) == (
+        [256, 256],
+        'relu',
+        -2,
+    )
+    car = find_preset('td3', 'MountainCarContinuous-v0')
+    assert (car.options['noise'], car.options['step_noise_coef'], car.published) == ('ornstein-uhlenbeck', 0.5, 93.5)
+    pong = find_preset('ppo', 'PongNoFrameskip-v4')
+    assert (pong.env, pong.published, pong.scored_on, pong.max_steps) == ('PongNoFrameskip-v4', 21.0, '', 10_000_000)
+
+
+def test_nobody_changes_what_others_find():
+    find_preset('ppo', 'CartPole-v1').options['net'].append(1)
+    assert find_preset('ppo', 'CartPole-v1').options['net'] == [64, 64]
+
+
+# finding
+
+
+@pytest.mark.parametrize(
+    ('env', 'published', 'scored_on'),
+    [
+        ('PongNoFrameskip-v4', 20.6, ''),
+        ('ALE/Pong-v5', 20.6, 'PongNoFrameskip-v4'),
+        ('ale_py:ALE/Pong-v5', 20.6, 'PongNoFrameskip-v4'),
+        ('ALE/Tetris-v5', None, ''),
+    ],
+)
+def test_every_atari_game_has_the_settings_of_all(env, published, scored_on):
+    preset = find_preset('dqn', env)
+    assert (preset.env, preset.published, preset.scored_on) == (env, published, scored_on)
+    assert preset.options['buffer_max_size'] == 100_000 and not preset.games
+
+
+@pytest.mark.parametrize(
+    ('agent_id', 'env', 'said'),
+    [
+        ('ppo', 'HalfCheetah-v4', r'admits CartPole-v1, .*, every Atari game \(did you mean HalfCheetah-v5\?\)$'),
+        ('acer', 'Pendulum-v1', 'got Pendulum-v1, for which acer has no tuned settings, admits CartPole-v1, Acrobot'),
+        ('trpo', 'ALE/Pong-v5', 'got ALE/Pong-v5.*Ant-v5$'),
+        # names the entry, and is no environment
+        ('dqn', 'atari', 'got atari, .*every Atari game$'),
+    ],
+)
+def test_an_environment_without_settings_is_refused_by_name(agent_id, env, said):
+    with pytest.raises(OptionError, match=said) as error:
+        find_preset(agent_id, env)
+    assert error.value.name == 'tuned'
+
+
+# --tuned
+
+
+def typed(agent_id: str, line: str) -> dict:
+    """What a command line gives, before anything stands in for what it lacks."""
+    return parse(find_command('train'), agent_id, line.split())[1]
+
+
+def taken(agent_id: str, line: str) -> dict:
+    return supply.tuned(agent_id, typed(agent_id, line))[0]
+
+
+def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
+    options, said = supply.tuned('ppo', {'env': 'CartPole-v1', 'seed': 3})
+    preset = find_preset('ppo', 'CartPole-v1')
+    assert options == {**preset.options, 'max_steps': 100_000, 'env': 'CartPole-v1', 'seed': 3}
+    start, flags = said.split(': ')
+    assert start == 'Tuned settings (rl-baselines3-zoo)'
+    assert typed('ppo', flags) == {**preset.options, 'max_steps': 100_000}
+
+
+def test_flags_win_and_are_not_said_to_be_taken():
+    options, said = supply.tuned(
+        'ppo', typed('ppo', '--env CartPole-v1 --lr 0.1 --max-steps 500 --clip-schedule cosine')
+    )
+    assert (options['lr'], options['max_steps'], options['clip_schedule']) == (0.1, 500, 'cosine')
+    assert options['n_envs'] == 8
+    assert not {'--lr', '--max-steps', '--clip-schedule'} & set(shlex.split(said))
+
+
+@pytest.mark.parametrize('agent_id', ['ppo', 'trpo'])
+def test_a_flag_also_wins_over_what_stands_instead_of_it(agent_id):
+    options = taken(agent_id, '--env CartPole-v1 --mini-batches 2')
+    assert options['mini_batches'] == 2 and 'minibatch_size' not in options
+    # as the agent sees it, which takes one of the two
+    find_agent(agent_id).options.resolve({k: v for k, v in options.items() if k in ('mini_batches', 'minibatch_size')})
+    assert taken(agent_id, '--env CartPole-v1 --minibatch-size 16')['minibatch_size'] == 16
+
+
+def test_another_name_of_a_flag_wins_too():
+    assert taken('td3', '--env Pendulum-v1 --learning-starts 300')['buffer_initial_size'] == 300
+
+
+@pytest.mark.parametrize(
+    ('agent_id', 'env', 'flag', 'left'),
+    [
+        ('ppo', 'CartPole-v1', '', {'net': [64, 64], 'activation': 'tanh'}),
+        ('ppo', 'CartPole-v1', '--net 8', {'net': [8]}),
+        ('ppo', 'CartPole-v1', '--activation relu', {'net': [64, 64], 'activation': 'relu'}),
+        ('ppo', 'CartPole-v1', '--model a.cfg', {'model': 'a.cfg'}),
+        ('td3', 'Pendulum-v1', '--actor-model a.cfg', {'actor_model': 'a.cfg'}),
+    ],
+)
+def test_a_network_that_is_given_stands_alone(agent_id, env, flag, left):
+    options = taken(agent_id, f'--env {env} {flag}')
+    network = {'net', 'activation', *find_agent(agent_id).models}
+    assert {name: value for name, value in options.items() if name in network} == left
+
+
+def test_with_weights_flags_win_over_tuned_settings_and_these_over_what_was_saved(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    agent = make('a2c', 'CartPole-v1', net=[8], lr=0.5, gamma=0.5, beta1=0.8, n_steps=3, checkpoints=[path], seed=1)
+    agent.fit(max_steps=30, quiet=True)
+    agent.close()
+    # the environment is that of the weights, and their network is what it is
+    options, _ = supply.tuned('a2c', {'weights': [path], 'n_steps': 7})
+    assert options['n_envs'] == 8 and 'net' not in options and 'activation' not in options
+    again = make('a2c', **{name: value for name, value in options.items() if name != 'max_steps'})
+    try:
+        found = again.options
+        assert (found.n_steps, found.lr, found.gamma, found.beta1) == (7, 7e-4, 0.99, 0.8)
+        assert again.envs.id == 'CartPole-v1' and again.envs.n_envs == 8
+    finally:
+        again.close()
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess:
+    root = str(Path(xagents.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, '-m', 'xagents', *line.split()],
+        cwd=folder,
+        env={**os.environ, 'PYTHONPATH': root, 'COLUMNS': '100'},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_training_with_tuned_settings(tmp_path):
+    done = run('train a2c --env CartPole-v1 --tuned --max-steps 500 --final-episodes 0 --seed 1', tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()[0]
+    assert said.startswith('Tuned settings (rl-baselines3-zoo): --n-envs 8 --n-steps 5 ') and '--max-steps' not in said
+    assert 'Maximum steps exceeded' in done.stdout
+
+
+@pytest.fixture
+def without_training(monkeypatch):
+    """Options that `make` was called with."""
+    made = []
+
+    def make(agent_id, given):
+        made.append(given)
+        raise OptionError('env', 'ends the test')
+
+    monkeypatch.setattr('xagents.cli.train.made', make)
+    return made
+
+
+@pytest.mark.parametrize(('flags', 'printed'), [('', True), ('--quiet', False)])
+def test_one_line_says_what_was_taken_unless_quiet(flags, printed, without_training, capsys):
+    with pytest.raises(SystemExit):
+        execute(f'train acer --env CartPole-v1 --tuned {flags}'.split())
+    out = capsys.readouterr().out
+    expected = 'Tuned settings (xagents): --n-envs 8 --lr-schedule linear --normalize-reward --buffer-max-size 50000'
+    assert out.count('\n') == printed and out.startswith(expected if printed else '')
+    assert without_training[0]['max_steps'] == 200_000 and 'tuned' not in without_training[0]
+
+
+def test_a_switch_that_is_turned_off_takes_nothing(without_training, capsys):
+    with pytest.raises(SystemExit):
+        execute(['train', 'acer', '--env', 'CartPole-v1', '--tuned', '--no-tuned', '--max-steps', '5'])
+    assert without_training == [{'env': 'CartPole-v1', 'max_steps': 5}]
+    with pytest.raises(SystemExit):
+        execute(['train', 'acer', '--env', 'CartPole-v1', '--no-tuned'])
+    assert 'got none of --target-reward, --max-steps' in capsys.readouterr().err
+
+
+def test_wrong_input_is_refused_before_tensorflow_is_loaded(tmp_path):
+    script = (
+        'import sys\nfrom xagents.cli import execute\n'
+        'try:\n    execute(sys.argv[1:])\nfinally:\n    assert "tensorflow" not in sys.modules\n'
+    )
+    root = str(Path(xagents.__file__).parents[1])
+
+    def told(line: str) -> str:
+        command = [sys.executable, '-c', script, *line.split()]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, 'PYTHONPATH': root}, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2, done.stderr
+        return done.stderr.splitlines()[-1]
+
+    message = told('train ppo --env CartPole-v0 --tuned')
+    assert message.startswith(
+        'xagents train: --tuned: got CartPole-v0, for which ppo has no tuned settings, admits Cart'
+    )
+    assert message.endswith('(did you mean CartPole-v1?)')
+    assert told('train ppo --tuned').startswith('xagents train: --env: got nothing')
+    assert told('train ppo --tuned --weights none.tf').startswith('xagents train: --weights: there is no checkpoint')
+
+
+# the list
+
+
+@pytest.fixture
+def scores(tmp_path, monkeypatch):
+    """A file of scores of its own; writes it anew."""
+    path = tmp_path / 'scores.yaml'
+    monkeypatch.setattr(presets, 'SCORES', path)
+
+    def write(preset: Preset, **fields: object) -> None:
+        entry = {
+            'median': 480.26, 'means': [480.26, 500.0, 9.5], 'episodes': 100, 'date': '2026-01-02', 'version': '2.0',
+            'digest': preset.digest, **fields,
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump({preset.agent: {preset.env: entry}}))
+        presets._read.cache_clear()
+
+    yield write
+    presets._read.cache_clear()
+
+
+def row(page: str, start: str) -> str:
+    return next(line for line in page.splitlines() if line.startswith(start))
+
+
+def test_a_score_is_shown_with_seeds_and_date_until_the_settings_change(scores):
+    preset = find_preset('ppo', 'CartPole-v1')
+    assert find_score(preset) is None and 'not run' in row(presets_page('ppo'), 'CartPole-v1')
+    scores(preset)
+    assert find_score(preset).means == (480.26, 500.0, 9.5)
+    assert row(presets_page('ppo', 72), 'CartPole-v1').split() == [
+        'CartPole-v1', '100k', '500.0', '480.3', '(3)', '2026-01-02'
+    ]  # fmt: skip
+    for other in (
+        dataclasses.replace(preset, max_steps=1),
+        dataclasses.replace(preset, options={**preset.options, 'lr': 0.5}),
+    ):
+        assert find_score(other) is None
+    # what is only said of them is no setting
+    assert find_score(dataclasses.replace(preset, published=1.0, changed='a word', source='else')) is not None
+    scores(preset, digest='another')
+    assert 'not run' in row(presets_page('ppo', 72), 'CartPole-v1')
+
+
+def test_scores_of_games_are_those_of_the_one_entry(scores):
+    scores(find_preset('dqn', 'PongNoFrameskip-v4'))
+    assert '480.3 (3)' in row(presets_page('dqn'), 'PongNoFrameskip-v4')
+    assert 'not run' in row(presets_page('dqn'), 'QbertNoFrameskip-v4')
+    assert re.search(r'by game +1 of 10 +2026-01-02', row(presets_page('dqn'), 'atari'))
+
+
+@pytest.mark.parametrize('width', [40, 72, 80, 140, 300])
+def test_the_list_holds_everything_in_every_width(width):
+    page = presets_page(width=width)
+    assert max(map(len, page.splitlines())) <= min(max(width, 72), 140)
+    assert not any(line != line.rstrip() for line in page.splitlines())
+    for preset in EVERY:
+        assert preset.env in page and preset.changed.split(',')[0] in page
+    assert [line.split()[0] for line in page.splitlines() if ' Published ' in line] == list(agents)
+    assert presets_page('ppo', width).count('NoFrameskip') == 10
+
+
+def test_the_list_of_all_says_for_each_where_it_is_from():
+    rows = presets_page('trpo', 140).splitlines()
+    assert row('\n'.join(rows), 'HalfCheetah-v5').endswith('rl-baselines3-zoo, published for HalfCheetah-v3')
+    assert row('\n'.join(rows), 'MountainCarContinuous-v0').endswith('xagents, no gSDE, wider noise, shorter rollouts')
+
+
+@pytest.mark.parametrize(
+    ('steps', 'shown'), [(20_000, '20k'), (1_000_000, '1M'), (1_500_000, '1500k'), (1_234, '1234')]
+)
+def test_steps_are_short_and_exact(steps, shown):
+    assert steps_of(steps) == shown
+
+
+def test_the_command_lists_with_and_without_an_agent(capsys):
+    execute(['presets'])
+    page = capsys.readouterr().out
+    assert [line.split()[0] for line in page.splitlines() if ' Published ' in line] == list(agents)
+    execute(['presets', 'td3'])
+    out = capsys.readouterr().out
+    assert out.startswith('td3 ') and 'acer' not in out
+    execute(['presets', '--help'])
+    assert 'xagents presets [<agent>]' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('line', 'said'),
+    [
+        ('presets pppo', r'admits one of a2c, .* \(did you mean ppo\?\)'),
+        ('presets ppo dqn', 'dqn: stands behind ppo, admits one agent or none'),
+        ('presets ppo --env a', '--env: is no option of xagents presets'),
+    ],
+)
+def test_the_command_refuses_what_it_does_not_know(line, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        execute(line.split())
+    assert stop.value.code == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_reader_that_has_seen_enough_gets_no_complaint(tmp_path):
+    line = f'{shlex.quote(sys.executable)} -m xagents presets | true'
+    env = {**os.environ, 'PYTHONPATH': str(Path(xagents.__file__).parents[1])}
+    done = subprocess.run(['sh', '-c', line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, '')

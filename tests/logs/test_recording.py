@@ -1,0 +1,204 @@
+"""Videos a browser plays, small gifs, exact frames; and nothing left behind when something fails."""
+
+import os
+import stat
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from PIL import Image
+
+from xagents.logs.recording import VideoWriter, has_display, write_frame, write_gif
+
+
+def frames(count, height=64, width=96):
+    """A red square that moves over blue, one pixel a frame."""
+    for index in range(count):
+        frame = np.zeros((height, width, 3), np.uint8)
+        frame[:, :, 2] = 200
+        frame[20:36, index : index + 16] = (200, 0, 0)
+        yield frame
+
+
+def read_video(path):
+    reader = imageio_ffmpeg.read_frames(str(path))
+    meta = next(reader)
+    width, height = meta['size']
+    return meta, [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
+
+
+def test_a_video_is_what_a_browser_plays(tmp_path):
+    path = tmp_path / 'play.mp4'
+    with VideoWriter(path, fps=50) as video:
+        for frame in frames(40):
+            video.write(frame)
+        assert not path.exists()  # under another name until it is whole
+    assert video.n_frames == 40
+    assert os.listdir(tmp_path) == ['play.mp4']
+    meta, read = read_video(path)
+    assert (meta['codec'], meta['fps'], meta['size']) == ('h264', 50.0, (96, 64))
+    assert meta['pix_fmt'].startswith('yuv420p')
+    assert len(read) == 40
+    for got, frame in zip(read, frames(40), strict=True):
+        assert np.abs(got.astype(int) - frame).mean() < 12  # lossy, but this frame and no other picture
+    content = path.read_bytes()
+    assert content.index(b'moov') < content.index(b'mdat')  # plays before it is loaded whole
+
+
+def test_odd_sizes_are_padded_by_their_edge(tmp_path):
+    path = tmp_path / 'odd.mp4'
+    with VideoWriter(path, fps=30) as video:
+        for frame in frames(5, 63, 95):
+            video.write(frame[:, ::-1])  # a view, not contiguous
+    meta, read = read_video(path)
+    assert meta['size'] == (96, 64)
+    assert read[0][63, 95].tolist() == pytest.approx([0, 0, 200], abs=25)
+
+
+@pytest.mark.parametrize('error', [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_nothing_and_keeps_an_older_video(tmp_path, error):
+    path = tmp_path / 'play.mp4'
+    path.write_bytes(b'old')
+    with pytest.raises(error), VideoWriter(path) as video:
+        for frame in frames(3):
+            video.write(frame)
+        process = video._process
+        raise error
+    assert process.poll() is not None
+    assert os.listdir(tmp_path) == ['play.mp4'] and path.read_bytes() == b'old'
+    video.close()
+    assert path.read_bytes() == b'old'
+
+
+def test_without_frames_there_is_no_video(tmp_path):
+    VideoWriter(tmp_path / 'play.mp4').close()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name == 'nt', reason='a shell script stands for ffmpeg')
+@pytest.mark.parametrize('reads', [True, False])
+def test_a_failing_ffmpeg_is_an_error_with_its_reason(tmp_path, monkeypatch, reads):
+    ffmpeg = tmp_path / 'ffmpeg'
+    ffmpeg.write_text(f'#!/bin/sh\n{"cat >/dev/null" if reads else ""}\necho No space left on device >&2\nexit 1\n')
+    ffmpeg.chmod(ffmpeg.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(imageio_ffmpeg, 'get_ffmpeg_exe', lambda: str(ffmpeg))
+    failure = pytest.raises(RuntimeError, match=r'play\.mp4.*No space left on device')
+    with failure, VideoWriter(tmp_path / 'play.mp4') as video:
+        for frame in frames(200, 200, 400):  # more than a pipe holds
+            video.write(frame)
+    assert os.listdir(tmp_path) == ['ffmpeg']
+
+
+@pytest.mark.parametrize(
+    'frame',
+    [
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 4), np.uint8),
+        np.zeros((8, 8, 3), np.float32),
+        np.zeros((0, 8, 3), np.uint8),
+        None,
+    ],
+)
+def test_a_malformed_frame_is_refused(tmp_path, frame):
+    for write in (
+        VideoWriter(tmp_path / 'v.mp4').write,
+        lambda frame: write_frame(tmp_path / 'f.png', frame),
+        lambda frame: write_gif(tmp_path / 'g.gif', [frame], 10),
+    ):
+        with pytest.raises(ValueError, match='a frame must'):
+            write(frame)
+    assert os.listdir(tmp_path) == []
+
+
+def test_frames_of_another_size_or_after_the_end_are_refused(tmp_path):
+    video = VideoWriter(tmp_path / 'v.mp4')
+    video.write(next(frames(1)))
+    with pytest.raises(ValueError, match='one size'):
+        video.write(next(frames(1, 32, 32)))
+    video.close()
+    with pytest.raises(ValueError, match='closed'):
+        video.write(next(frames(1)))
+
+
+@pytest.mark.parametrize(
+    ('call', 'words'),
+    [
+        (lambda folder: VideoWriter(folder / 'v.avi'), '.mp4'),
+        (lambda folder: VideoWriter(folder / 'missing' / 'v.mp4'), 'missing'),
+        (lambda folder: VideoWriter(folder / 'v.mp4', fps=0), 'fps'),
+        (lambda folder: VideoWriter(folder / 'v.mp4', fps=float('nan')), 'fps'),
+        (lambda folder: write_gif(folder / 'g.png', frames(1), 10), '.gif'),
+        (lambda folder: write_gif(folder / 'g.gif', [], 10), 'at least one frame'),
+        (lambda folder: write_gif(folder / 'g.gif', frames(1), 10, colours=500), 'colours'),
+        (lambda folder: write_frame(folder / 'f.gif', next(frames(1))), '.png or .jpg'),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path, call, words):
+    with pytest.raises(ValueError) as error:
+        call(tmp_path)
+    assert words in str(error.value) and '\n' not in str(error.value)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(('fps', 'kept', 'seconds'), [(50, 30, 1.2), (30, 30, 2.0), (10, 60, 6.0), (60, 20, 1.0)])
+def test_a_gif_is_small_loops_and_keeps_the_pace(tmp_path, fps, kept, seconds):
+    path = tmp_path / 'play.gif'
+    write_gif(path, frames(60, 256, 640), fps)
+    assert os.listdir(tmp_path) == ['play.gif']
+    with Image.open(path) as gif:
+        assert gif.size == (320, 128)
+        assert gif.info['loop'] == 0
+        assert gif.n_frames == kept
+        lengths = []
+        for index in range(gif.n_frames):
+            gif.seek(index)
+            lengths.append(gif.info['duration'])
+        assert min(lengths) >= 20  # browsers slow down what is shorter
+        assert sum(lengths) / 1000 == pytest.approx(seconds, abs=0.02)
+        last = np.asarray(gif.convert('RGB'))
+    stride = 60 // kept
+    x = (60 - stride) // 2 + 4
+    assert last[14, x].tolist() == pytest.approx([200, 0, 0], abs=25)
+    assert last[60, 10].tolist() == pytest.approx([0, 0, 200], abs=25)
+    assert path.stat().st_size < 60_000
+
+
+def test_frames_that_stand_still_keep_their_time(tmp_path):
+    still = [next(frames(1))] * 20
+    write_gif(tmp_path / 'g.gif', still, 10)
+    with Image.open(tmp_path / 'g.gif') as gif:
+        total = 0
+        for index in range(gif.n_frames):
+            gif.seek(index)
+            total += gif.info['duration']
+    assert total == 2000
+
+
+def test_a_png_frame_is_exact_and_a_jpg_is_close(tmp_path):
+    frame = np.random.default_rng(0).integers(0, 256, (33, 41, 3), np.uint8)
+    write_frame(tmp_path / 'f.png', frame)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / 'f.png')), frame)
+    picture = next(frames(1))
+    write_frame(str(tmp_path / 'f.jpg'), picture)
+    assert np.abs(np.asarray(Image.open(tmp_path / 'f.jpg')).astype(int) - picture).mean() < 12
+    assert sorted(os.listdir(tmp_path)) == ['f.jpg', 'f.png']
+
+
+@pytest.mark.parametrize(
+    ('platform', 'environment', 'expected'),
+    [
+        ('linux', {}, False),
+        ('linux', {'DISPLAY': ''}, False),
+        ('linux', {'DISPLAY': ':0'}, True),
+        ('linux', {'WAYLAND_DISPLAY': 'wayland-0'}, True),
+        ('darwin', {}, True),
+        ('win32', {}, True),
+    ],
+)
+def test_whether_there_is_a_display(monkeypatch, platform, environment, expected):
+    monkeypatch.setattr('sys.platform', platform)
+    for name in ('DISPLAY', 'WAYLAND_DISPLAY'):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert has_display() is expected

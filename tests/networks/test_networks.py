@@ -1,0 +1,747 @@
+"""The .cfg grammar: what it admits, what it refuses and how, and the models that come of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xagents.networks.models
+from xagents.networks.cfg import dense_network, parse_network, parse_text, to_text
+from xagents.networks.description import ACTIVATIONS
+from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialised, with_log_std, with_logits
+
+PACKAGE = Path(xagents.__file__).parent
+SHIPPED = sorted(PACKAGE.glob('*/models/*.cfg'))
+SEPARATE = PACKAGE / 'a2c/models/ann-actor-critic.cfg'
+SHARED = PACKAGE / 'a2c/models/ann-shared-actor-critic.cfg'
+CNN = PACKAGE / 'a2c/models/cnn-actor-critic.cfg'
+DQN = PACKAGE / 'dqn/models'
+CNN_CRITIC = PACKAGE / 'td3/models/cnn-critic.cfg'
+
+
+def build(text, units, shape, **options):
+    return ModelReader(parse_text(text), units, shape, **options).build_model()
+
+
+def refusal(text, units=None, shape=(4,), action_units=None):
+    """Return the message with which a text is refused, alone or for given outputs and observations."""
+    with pytest.raises(ValueError) as error:
+        network = parse_text(text, 'a.cfg')
+        assert units is not None, 'the text itself was to be refused'
+        network.shapes(shape, units, action_units)
+    message = str(error.value)
+    assert message.startswith('a.cfg: ')
+    assert len(message.splitlines()) == 1
+    return message
+
+
+# From the kind of a shipped file to the sizes that its agent gives, and the activations of its outputs.
+KINDS = {
+    'actor-critic': ([3, 1], ['linear', 'linear']),
+    'shared-actor-critic': ([3, 1], ['linear', 'linear']),
+    'acer/actor-critic': ([3, 3], ['softmax', 'linear']),
+    'acer/shared-actor-critic': ([3, 3], ['softmax', 'linear']),
+    'trpo/actor': ([3], ['linear']),
+    'trpo/critic': ([1], ['linear']),
+    '': ([3], ['linear']),
+    'dueling': ([3, 1], ['linear', 'linear']),
+    'actor': ([3], ['tanh']),
+    'critic': ([1], ['linear']),
+}
+
+
+@pytest.mark.parametrize('path', SHIPPED, ids=lambda path: '/'.join(path.parts[-3::2]))
+def test_shipped_files_build_and_read_back(path):
+    network = parse_network(path)
+    assert parse_text(to_text(network)) == network
+    observations, _, kind = path.stem.partition('-')
+    agent = path.parts[-3]
+    units, activations = KINDS.get(f'{agent}/{kind}', KINDS.get(kind))
+    shape, inputs = ((84, 84, 4), [(None, 84, 84, 4)]) if observations == 'cnn' else ((4,), [(None, 4)])
+    action_units = 2 if (observations, kind) == ('cnn', 'critic') and agent != 'trpo' else None
+    model = ModelReader(path, units, shape, action_units=action_units).build_model()
+    assert [tensor.shape for tensor in model.inputs] == inputs + [(None, 2)] * (action_units is not None)
+    assert [output.shape for output in model.outputs] == [(None, n) for n in units]
+    assert [layer.activation for layer in network.outputs] == activations
+    assert all(layer.units is None for layer in network.outputs)
+
+
+@pytest.mark.parametrize(('one', 'other'), [('a2c', 'ppo'), ('ddpg', 'td3')])
+def test_agents_of_one_family_have_the_same_networks(one, other):
+    def texts(agent):
+        return {path.name: path.read_text() for path in (PACKAGE / agent / 'models').iterdir()}
+
+    assert texts(one)
+    assert texts(one) == texts(other)
+
+
+def described(network):
+    return [(layer.units, layer.activation, layer.initializer, layer.gain, layer.output) for layer in network.layers]
+
+
+def test_net_options_describe_the_shipped_files():
+    assert dense_network([64, 64]) == parse_network(SEPARATE)
+    assert dense_network([64, 64], shared=True) == parse_network(SHARED)
+    assert dense_network([64, 64], 'relu') != parse_network(SEPARATE)
+    uniform = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
+    q = dense_network([64, 64], outputs=('q',), **uniform)
+    assert described(q) == described(parse_network(DQN / 'ann.cfg'))
+    actor = dense_network([400, 300], outputs=('actor',), output_activation='tanh', **uniform)
+    assert described(actor) == described(parse_network(PACKAGE / 'td3/models/ann-actor.cfg'))
+
+
+@pytest.mark.parametrize('shape, text', [((9,), '[dense-0]\noutput=1\ninitializer=fan_in_uniform\nunits=500')])
+def test_kernels_and_biases_are_uniform_within_the_root_of_the_inputs(shape, text):
+    first, again = (build(text, [500], shape, seed=s) for s in (1, 1))
+    other = build(text, [500], shape, seed=2)
+    for variable, same, another in zip(first.weights, again.weights, other.weights, strict=True):
+        values = variable.numpy()
+        assert 0.32 < np.abs(values).max() <= 1 / 3  # uniform in ±1/√9
+        assert abs(values.std() - 1 / 3 / np.sqrt(3)) < 0.02
+        assert np.array_equal(values, same.numpy()) and not np.array_equal(values, another.numpy())
+
+
+def test_a_convolution_counts_its_whole_kernel_as_inputs():
+    text = (
+        '[convolutional-0]\nfilters=40\nsize=5\nstride=1\ninitializer=fan_in_uniform\n[flatten-0]\n[dense-0]\noutput=1'
+    )
+    kernel, bias, *_ = build(text, [2], (8, 8, 4), seed=1).weights
+    assert 0.09 < np.abs(kernel.numpy()).max() <= 0.1 and 0.08 < np.abs(bias.numpy()).max() <= 0.1  # ±1/√(5·5·4)
+
+
+def test_nature_cnn_has_its_known_size():
+    model = ModelReader(str(CNN), [4, 1], (84, 84, 4)).build_model()
+    weights = [8 * 8 * 4 * 32 + 32, 4 * 4 * 32 * 64 + 64, 3 * 3 * 64 * 64 + 64, 7 * 7 * 64 * 512 + 512, 513 * 4, 513]
+    assert model.count_params() == sum(weights)
+    assert [layer.activation.__name__ for layer in model.layers if hasattr(layer, 'activation')] == 4 * ['relu'] + 2 * [
+        'linear'
+    ]
+
+
+def test_networks_of_images_have_their_known_sizes():
+    convolutions = 8 * 8 * 4 * 32 + 32 + 4 * 4 * 32 * 64 + 64 + 3 * 3 * 64 * 64 + 64
+    features = 7 * 7 * 64
+
+    def parameters(path, units, **options):
+        return ModelReader(path, units, (84, 84, 4), **options).build_model().count_params()
+
+    stream = (features + 1) * 512
+    assert parameters(DQN / 'cnn.cfg', [6]) == convolutions + stream + 513 * 6
+    assert parameters(DQN / 'cnn-dueling.cfg', [6, 1]) == convolutions + 2 * stream + 513 * 7
+    hidden = (features + 3 + 1) * 256  # the three numbers of an action stand behind the features
+    assert parameters(CNN_CRITIC, [1], action_units=3) == convolutions + hidden + 257
+
+
+@pytest.mark.parametrize('path', [SEPARATE, SHARED])
+def test_initial_weights_are_orthogonal_with_the_files_gains(path):
+    model = ModelReader(path, [2, 1], (4,), seed=3).build_model()
+    gains = {layer.name: layer.gain for layer in parse_network(path).layers}
+    for layer in model.layers[1:]:
+        kernel, bias = layer.get_weights()
+        small = kernel if kernel.shape[0] >= kernel.shape[1] else kernel.T
+        np.testing.assert_allclose(small.T @ small, gains[layer.name] ** 2 * np.eye(small.shape[1]), atol=1e-5)
+        assert not bias.any()
+    assert sorted(set(gains.values())) == [0.01, 1.0, pytest.approx(2**0.5)]
+
+
+def value_gradients(path):
+    model = ModelReader(path, [2, 1], (4,), seed=1).build_model()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(tf.random.stateless_normal((8, 4), (1, 2)))[1])
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    return {v.path.split('/')[0] for v, g in zip(model.trainable_variables, gradients, strict=True) if g is not None}
+
+
+def test_separate_trunks_share_nothing_and_a_shared_one_is_shared():
+    assert value_gradients(SEPARATE) == {'dense-critic-0', 'dense-critic-1', 'dense-critic'}
+    assert value_gradients(SHARED) == {'dense-0', 'dense-1', 'dense-critic'}
+
+
+@pytest.mark.parametrize(('name', 'shape', 'common'), [('ann', (4,), 'dense-0'), ('cnn', (84, 84, 4), 'flatten-0')])
+def test_dueling_streams_part_after_their_common_layer(name, shape, common):
+    model = ModelReader(DQN / f'{name}-dueling.cfg', [6, 1], shape, seed=2).build_model()
+    layers = {layer.name: layer for layer in model.layers}
+    x = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+    features = keras.Model(model.input, layers[common].output)(x)
+    advantages, value = model(x)
+    expected = layers['dense-advantage'](layers['dense-advantage-0'](features))
+    np.testing.assert_allclose(advantages, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(value, layers['dense-value'](layers['dense-value-0'](features)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('agent', ['ddpg', 'td3'])
+def test_actors_start_near_the_middle_where_tanh_does_not_saturate(agent):
+    x = np.random.default_rng(0).normal(size=(256, 17)).astype(np.float32)
+    actions = ModelReader(PACKAGE / agent / 'models/ann-actor.cfg', [6], (17,), seed=1).build_model()(x).numpy()
+    assert 0 < np.abs(actions).max() < 0.5
+
+
+def test_an_action_section_joins_a_second_input_to_the_vector_before_it():
+    text = '[dense-0]\nunits=3\n[action-0]\n[dense-1]\nunits=2\n[dense-2]\noutput=1\n'
+    assert [layer.source for layer in parse_text(text).layers] == ['input', 'dense-0', 'action-0', 'dense-1']
+    assert parse_text(text).shapes((4,), [1], 2)['action-0'] == (5,)
+    model = build(text, [1], (4,), seed=1, action_units=np.int64(2))
+    assert [(tensor.name, tensor.shape, tensor.dtype) for tensor in model.inputs] == [
+        ('observations', (None, 4), 'float32'),
+        ('actions', (None, 2), 'float32'),
+    ]
+    rng = np.random.default_rng(0)
+    x, actions = rng.normal(size=(5, 4)).astype(np.float32), rng.normal(size=(5, 2)).astype(np.float32)
+    first, second, last = (model.get_layer(f'dense-{i}').get_weights()[0] for i in range(3))
+    expected = np.concatenate([x @ first, actions], 1) @ second @ last
+    np.testing.assert_allclose(model([x, actions]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_action_section_obeys_common_and_from():
+    text = '[flatten-0]\ncommon=1\n[dense-0]\nunits=3\n[action-0]\nfrom=flatten-0\ncommon=1\n[dense-1]\noutput=1\n'
+    text += '[dense-2]\noutput=1\nfrom=dense-0\n'
+    network = parse_text(text)
+    assert [layer.source for layer in network.layers] == ['input', 'flatten-0', 'flatten-0', 'action-0', 'dense-0']
+    assert parse_text(to_text(network)) == network
+    assert network.shapes((2, 3, 1), [1, 1], 5)['action-0'] == (11,)
+
+
+def test_files_of_1_0_mean_what_they_meant():
+    common = '[dense-0]\nunits=8\ncommon=1\n[dense-1]\noutput=1\n[dense-2]\noutput=1\n'
+    assert [layer.source for layer in parse_text(common).layers] == ['input', 'dense-0', 'dense-0']
+    chain = '[dense-0]\nunits=8\n[dense-1]\nunits=9\nactivation=relu\n[dense-2]\noutput=1\n'
+    assert [layer.source for layer in parse_text(chain).layers] == ['input', 'dense-0', 'dense-1']
+    # An image network whose flattened features are the common layer; convolutions follow the section before.
+    image = '[convolutional-0]\nfilters=2\nsize=3\nstride=2\n[flatten-0]\ncommon=1\n'
+    image += '[dense-0]\noutput=1\n[dense-1]\noutput=1'
+    assert [layer.source for layer in parse_text(image).layers] == [
+        'input',
+        'convolutional-0',
+        'flatten-0',
+        'flatten-0',
+    ]
+    # An output that is itself marked as common, and output sizes that name every output, as 1.0 admitted.
+    fixed = '[dense-0]\nunits=8\ncommon=1\n[dense-1]\noutput=1\n[dense-2]\nunits=1\noutput=1\n'
+    assert [o.shape[-1] for o in build(fixed, [5, 1], (3,)).outputs] == [5, 1]
+    assert [o.shape[-1] for o in build(fixed, [5], (3,)).outputs] == [5, 1]
+
+
+def test_keys_are_case_insensitive_and_comments_are_skipped():
+    text = '# a network\n[dense-0]\nUNITS: 8  ; eight\nActivation = tanh\n\n[dense-1]\nOutput = Yes\n'
+    hidden, output = parse_text(text).layers
+    assert (hidden.units, hidden.activation, output.output) == (8, 'tanh', True)
+
+
+def test_from_writes_a_dueling_network():
+    text = """
+    [dense-0]
+    units=16
+    activation=relu
+    [dense-value-0]
+    from=dense-0
+    units=8
+    activation=relu
+    [dense-value]
+    units=1
+    output=1
+    [dense-advantage-0]
+    from=dense-0
+    units=8
+    activation=relu
+    [dense-advantage]
+    output=1
+    """.replace('    ', '')
+    model = build(text, [6], (4,), seed=2)
+    assert [output.shape for output in model.outputs] == [(None, 1), (None, 6)]
+    x = np.ones((3, 4), np.float32)
+    layers = {layer.name: layer for layer in model.layers}
+    features = layers['dense-0'](x)
+    value = layers['dense-value'](layers['dense-value-0'](features))
+    advantage = layers['dense-advantage'](layers['dense-advantage-0'](features))
+    for expected, got in zip((value, advantage), model(x), strict=True):
+        np.testing.assert_allclose(expected, got, rtol=1e-6)
+
+
+WRONG = {
+    '': 'has no output',
+    '[dense-0]\nunits=4\n': 'has no output, admits one or more dense-* sections with output=1',
+    'units=4': 'is not an INI file: File contains no section headers.',
+    '[dense-0]\nunits\n': 'is not an INI file',
+    '[dense-0]\noutput=1\n[dense-0]\noutput=1': '[dense-0]: stands twice (line 3)',
+    '[dense-0]\noutput=1\nOUTPUT=1': '[dense-0] output: stands twice (line 3)',
+    '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', admits ",
+    '[dens-0]\noutput=1': "section: got 'dens-0', admits convolutional-*, flatten-*, "
+    'dense-*, action-*, log-std-* (did you mean dense?)',
+    '[acton-0]\n[dense-0]\noutput=1': '(did you mean action?)',
+    '[action-0]\nunits=2\n[dense-0]\noutput=1': "[action-0] key: got 'units', admits common, from",
+    '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, admits one',
+    '[action-0]\n[dense-0]\noutput=1\nfrom=input': '[action-0]: leads to no output',
+    '[action-0]\nfrom=dense-0\n[dense-0]\noutput=1': "[action-0] from: got 'dense-0', admits input (it stands later)",
+    '[Dense-0]\noutput=1': "section: got 'Dense-0'",
+    '[dense-a/b]\noutput=1': "section: got 'dense-a/b'",
+    '[dense-0]\noutput=1\nunit=4': "[dense-0] key: got 'unit', admits units, activation, initializer, gain, "
+    'output, common, from (did you mean units?)',
+    '[flatten-0]\noutput=1': "[flatten-0] key: got 'output', admits common, from",
+    '[dense-0]\nunits=0\noutput=1': "[dense-0] units: got '0', admits a whole number from 1 to 1000000",
+    '[dense-0]\nunits=-3\noutput=1': "[dense-0] units: got '-3'",
+    '[dense-0]\nunits=6.5\noutput=1': "[dense-0] units: got '6.5'",
+    '[dense-0]\nunits=\noutput=1': "[dense-0] units: got ''",
+    '[dense-0]\nunits=99999999999999999999\noutput=1': "[dense-0] units: got '99999999999999999999'",
+    '[dense-0]\nunits=٣\noutput=1': "[dense-0] units: got '٣'",
+    '[dense-0]\nunits=6\n 4\noutput=1': "[dense-0] units: got '6\\n4'",
+    '[dense-0]\nactivation=tahn\noutput=1': "[dense-0] activation: got 'tahn', admits linear, relu, tanh, ",
+    '[dense-0]\nactivation=ReLU\noutput=1': '(did you mean relu?)',
+    '[dense-0]\ninitializer=ortogonal\noutput=1': "[dense-0] initializer: got 'ortogonal', admits orthogonal, "
+    'glorot_uniform, fan_in_uniform (did you mean orthogonal?)',
+    '[dense-0]\ninitializer=orthogonal\ngain=0\noutput=1': "[dense-0] gain: got '0', admits a number above 0",
+    '[dense-0]\ninitializer=orthogonal\ngain=inf\noutput=1': "[dense-0] gain: got 'inf', admits a number above 0",
+    '[dense-0]\ninitializer=orthogonal\ngain=__import__("os")\noutput=1': '[dense-0] gain: got',
+    '[dense-0]\ngain=2\noutput=1': '[dense-0] gain: got 2.0, admits a gain with initializer=orthogonal only',
+    '[dense-0]\noutput=2': "[dense-0] output: got '2', admits 1 or 0",
+    '[dense-0]\ncommon=maybe\noutput=1': "[dense-0] common: got 'maybe', admits 1 or 0",
+    '[dense-0]\n[dense-1]\noutput=1': '[dense-0] units: is missing, admits a whole number from 1 to 1000000 (only',
+    '[convolutional-0]\nfilters=2\nsize=3\n[flatten-0]\n[dense-0]\noutput=1': '[convolutional-0] stride: is missing',
+    '[dense-trunk]\nunits=3\n[dense-1]\noutput=1\nfrom=dense-trunc': "[dense-1] from: got 'dense-trunc', admits input, "
+    'dense-trunk (did you mean dense-trunk?)',
+    '[dense-0]\noutput=1\nfrom=dense-0': "[dense-0] from: got 'dense-0', admits input",
+    '[dense-0]\noutput=1\nfrom=dense-1\n[dense-1]\noutput=1': "[dense-0] from: got 'dense-1', admits input (it "
+    'stands later)',
+    '[dense-0]\nunits=3\n[dense-1]\noutput=1\nfrom=input': '[dense-0]: leads to no output; mark it output=1 or write '
+    'from=dense-0 in a later section',
+    '[log-std-0]\n[dense-0]\noutput=1': '[log-std-0]: stands before any output',
+    '[dense-0]\nunits=3\n[dense-1]\noutput=1\n[log-std-0]\nfrom=dense-0': "[log-std-0] from: got 'dense-0', "
+    'admits dense-1',
+    '[dense-1]\noutput=1\n[log-std-0]\ninit=nan': "[log-std-0] init: got 'nan', admits a number",
+    '[dense-1]\noutput=1\n[log-std-0]\n[log-std-1]': '[log-std-1]: is a second log-std section',
+    '[dense-1]\noutput=1\n[log-std-0]\n[dense-2]\noutput=1\nfrom=log-std-0': "[dense-2] from: got 'log-std-0', "
+    'admits no log-std',
+}
+
+
+@pytest.mark.parametrize(('text', 'message'), WRONG.items(), ids=lambda x: ascii(x)[:50])
+def test_wrong_files_are_refused_by_section_and_key(text, message):
+    assert message in refusal(text)
+
+
+CONVOLUTION = '[convolutional-0]\nfilters=2\nsize={}\nstride=1\n[flatten-0]\n[dense-0]\noutput=1\n'
+TWO = '[dense-0]\nunits=8\ncommon=1\n[dense-1]\noutput=1\n[dense-2]\noutput=1\n'
+
+
+@pytest.mark.parametrize(
+    ('text', 'units', 'shape', 'message'),
+    [
+        (CONVOLUTION.format(3), [2], (4,), '[convolutional-0]: got an input of shape (4,), admits an image'),
+        (
+            CONVOLUTION.format(9),
+            [2],
+            (10, 8, 3),
+            '[convolutional-0] size: got 9, admits at most 8 for its input of 10x8',
+        ),
+        (
+            TWO,
+            [2, 1],
+            (8, 8, 3),
+            '[dense-0]: got an input of shape (8, 8, 3), admits a vector: put a flatten-* section',
+        ),
+        (TWO, [2], (4,), 'outputs: got 2 ([dense-1], [dense-2]), admits 1, of sizes [2], for this agent'),
+        (TWO, [2, 1, 1], (4,), 'outputs: got 2 ([dense-1], [dense-2]), admits 3'),
+        (TWO, [], (4,), 'outputs: got 2 ([dense-1], [dense-2]), admits 0'),
+        ('[dense-0]\nunits=3\noutput=1', [4], (4,), '[dense-0] units: got 3, admits 4 for this agent and environment'),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused(text, units, shape, message):
+    assert message in refusal(text, units, shape)
+    with pytest.raises(ValueError):
+        ModelReader(parse_text(text), units, shape)
+
+
+ACTION = '[action-0]\n[dense-0]\noutput=1\n'
+
+
+@pytest.mark.parametrize(
+    ('text', 'shape', 'action_units', 'message'),
+    [
+        (ACTION, (4,), None, "[action-0]: admits a place in a critic's network only: this model has no actions to"),
+        (ACTION, (8, 8, 3), 2, '[action-0]: got an input of shape (8, 8, 3), admits a vector: put a flatten-* section'),
+        ('[dense-0]\noutput=1\n', (4,), 2, 'has no action-* section, admits no action_units (got 2)'),
+    ],
+)
+def test_actions_and_their_section_need_each_other(text, shape, action_units, message):
+    assert message in refusal(text, [1], shape, action_units)
+    with pytest.raises(ValueError):
+        ModelReader(parse_text(text), [1], shape, action_units=action_units)
+
+
+@pytest.mark.parametrize('action_units', [0, -1, 2.0, (2,)])
+def test_the_length_of_an_action_is_a_whole_number(action_units):
+    with pytest.raises(ValueError, match=r'^action_units: got .*, admits a whole number from 1 to 1000000$'):
+        ModelReader(CNN_CRITIC, [1], (84, 84, 4), action_units=action_units)
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'output_units': [0, 1]}, 'output_units: got [0, 1], admits'),
+        ({'output_units': [2.0, 1]}, 'output_units: got [2.0, 1], admits'),
+        ({'input_shape': ()}, 'input_shape: got (), admits'),
+        ({'optimizer': 'adm'}, "optimizer: got 'adm', admits adam, rmsprop (did you mean adam?)"),
+        ({'seed': -1}, 'seed: got -1, admits'),
+        ({'log_std': float('nan')}, 'log_std: got nan, admits'),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(options, message):
+    with pytest.raises(ValueError) as error:
+        ModelReader(**{'cfg': SHARED, 'output_units': [2, 1], 'input_shape': (4,)} | options)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (([],), 'net: got [], admits one or more whole numbers'),
+        (([64, 0],), 'net: got [64, 0], admits'),
+        (('64',), "net: got '64', admits"),
+        (([64], 'rellu'), "activation: got 'rellu', admits"),
+        (([64], 'tanh', False, ('actor',), False, 'tahn'), "output_activation: got 'tahn', admits"),
+        (([64], 'tanh', False, ()), 'outputs: got ()'),
+        (([64], 'tanh', False, ('a', 'a')), "outputs: got ('a', 'a')"),
+    ],
+)
+def test_wrong_dense_networks_are_refused_by_name(arguments, message):
+    with pytest.raises(ValueError) as error:
+        dense_network(*arguments)
+    assert str(error.value).startswith(message)
+
+
+def test_unreadable_files_are_refused_in_one_line(tmp_path):
+    (tmp_path / 'latin.cfg').write_bytes(b'[dense-0]\nunits=\xff')
+    for path in (tmp_path / 'none.cfg', tmp_path, tmp_path / 'latin.cfg', 'a\0b'):
+        with pytest.raises(ValueError) as error:
+            parse_network(path)
+        assert len(str(error.value).splitlines()) == 1
+    (tmp_path / 'bom.cfg').write_text('[dense-0]\noutput=1', encoding='utf-8-sig')
+    assert parse_network(tmp_path / 'bom.cfg').outputs[0].name == 'dense-0'
+
+
+def test_reading_loads_no_tensorflow():
+    code = (
+        'import sys; from xagents.networks.cfg import parse_network; '
+        f'parse_network({str(SHARED)!r}).shapes((4,), [2, 1]); '
+        'assert not {"tensorflow", "keras", "pandas"} & set(sys.modules)'
+    )
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=PACKAGE.parent)
+
+
+SECTIONS = ['[dense-0]', '[dense-1]', '[flatten-0]', '[convolutional-0]', '[action]', '[log-std]', '[DEFAULT]']
+WORDS = ['units', 'from', 'output', 'size', 'stride', 'filters', 'gain', 'input', 'dense-0', '%(units)s']
+SIGNS = ['[', ']', '=', ':', '1', '0', '-1', '1e400', '\n', ' ', '\t', '\x85', ';']
+FRAGMENTS = st.sampled_from([*SECTIONS, *WORDS, *SIGNS])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.text(), st.lists(FRAGMENTS, max_size=25).map(''.join)))
+def test_garbage_is_a_network_or_a_value_error_of_one_line(text):
+    try:
+        network = parse_text(text)
+    except ValueError as error:
+        assert type(error) is ValueError
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert parse_text(to_text(network)) == network
+
+
+@st.composite
+def networks(draw):
+    """Texts of valid networks, with the shapes of their outputs worked out here, by hand."""
+    activations = st.sampled_from([name for name in ACTIVATIONS if name != 'softmax'])  # it warns where units=1
+    sections, shapes = [], {'input': draw(st.sampled_from([(3,), (7, 9, 2)]))}
+    outputs, units, leaves = [], [], set()
+    action_units = draw(st.none() | st.integers(1, 3))
+    for i in range(draw(st.integers(1, 6))):
+        source = draw(st.sampled_from(sorted(shapes)))
+        shape = shapes[source]
+        kind = 'dense' if len(shape) == 1 else draw(st.sampled_from(['convolutional', 'flatten']))
+        if kind == 'convolutional' and min(shape[:2]) < 2:
+            kind = 'flatten'
+        name, keys = f'{kind}-{i}', [f'from={source}']
+        leaves = (leaves - {source}) | {name}
+        if kind == 'flatten':
+            shapes[name] = (int(np.prod(shape)),)
+        elif kind == 'convolutional':
+            size, stride, filters = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+            keys += [f'size={size}', f'stride={stride}', f'filters={filters}']
+            shapes[name] = (*(len(range(0, edge - size + 1, stride)) for edge in shape[:2]), filters)
+        else:
+            width = draw(st.integers(1, 5))
+            keys += [f'units={width}', f'activation={draw(activations)}']
+            if draw(st.booleans()):
+                keys += ['initializer=orthogonal', f'gain={draw(st.floats(0.01, 2))}']
+            shapes[name] = (width,)
+        sections.append((name, draw(st.permutations(keys))))
+    vectors = sorted(name for name, shape in shapes.items() if len(shape) == 1)
+    if action_units and vectors:
+        source = draw(st.sampled_from(vectors))
+        leaves = (leaves - {source}) | {'action-0'}
+        shapes['action-0'] = (shapes[source][0] + action_units,)
+        sections.append(('action-0', [f'from={source}']))
+    for leaf in sorted(leaves):  # everything must lead to an output
+        source = leaf
+        if len(shapes[leaf]) == 3:
+            source = f'flatten-of-{leaf}'
+            sections.append((source, [f'from={leaf}']))
+        name = f'dense-out-of-{leaf}'
+        units.append(draw(st.integers(1, 4)))
+        outputs.append(name)
+        sections.append((name, [f'from={source}', 'output=1']))
+    log_std = draw(st.booleans())
+    if log_std:
+        sections.append(('log-std-0', [f'from={outputs[-1]}', 'init=-0.5']))
+    text = '\n'.join('\n'.join([f'[{name}]', *keys]) for name, keys in sections)
+    return text, shapes, units, log_std, action_units if 'action-0' in shapes else None
+
+
+@settings(max_examples=15, deadline=None)
+@given(networks())
+def test_valid_networks_round_trip_and_build(example):
+    text, shapes, units, log_std, action_units = example
+    network = parse_text(text)
+    assert parse_text(to_text(network)) == network
+    assert shapes.items() <= network.shapes(shapes['input'], units, action_units).items()
+    model = ModelReader(network, np.array(units), shapes['input'], seed=1, action_units=action_units).build_model()
+    inputs = [np.ones((2, *shapes['input']), np.float32)]
+    inputs += [np.ones((2, action_units), np.float32)] if action_units else []
+    expected = [(2, n) for n in units + units[-1:] * log_std]
+    outputs = tf.nest.flatten(model(inputs if action_units else inputs[0]))
+    assert [tuple(output.shape) for output in outputs] == expected
+    if log_std:
+        np.testing.assert_array_equal(outputs[-1], np.full(expected[-1], -0.5, np.float32))
+
+
+def test_equal_seeds_give_equal_weights_and_layers_differ():
+    def weights(seed):
+        return ModelReader(SEPARATE, [2, 1], (64,), seed=seed).build_model().get_weights()
+
+    first, again, other = weights(5), weights(np.int64(5)), weights(6)
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    square = [kernel for kernel in first if kernel.shape == (64, 64)]
+    assert len(square) == 4
+    everything = square + [kernel for kernel in other if kernel.shape == (64, 64)]
+    for i, a in enumerate(everything):
+        assert not any(np.allclose(a, b) for b in everything[:i])
+
+
+def kernels(model):
+    return [weight.numpy() for weight in model.weights if len(weight.shape) > 1]
+
+
+def small_critic(seed):
+    text = '[convolutional-0]\nfilters=4\nsize=3\nstride=2\ninitializer=orthogonal\ngain=2\n[flatten-0]\n[action-0]\n'
+    text += '[dense-0]\nunits=8\n[dense-1]\noutput=1\ninitializer=orthogonal\n'
+    return build(text, [1], (9, 9, 2), optimizer='adam', seed=seed, action_units=3)
+
+
+def test_the_seed_rule_holds_with_an_action_section():
+    for a, b, other in zip(*map(kernels, map(small_critic, (5, 5, 6))), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert not np.allclose(a, other)
+
+
+def plain_model():
+    x = keras.Input((5, 3))
+    again = keras.layers.Dense(8, 'relu', kernel_initializer=keras.initializers.HeNormal(seed=3))
+    hidden = again(again(keras.layers.Bidirectional(keras.layers.GRU(4))(x)))  # one layer, called twice
+    inner = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, bias_initializer='ones')])
+    return keras.Model(x, inner(hidden * 2))
+
+
+@pytest.mark.parametrize('make', [lambda: small_critic(5), lambda: small_critic(None), plain_model])
+def test_a_reinitialised_model_has_the_layers_and_no_kernel_of_the_old_one(make):
+    model = make()
+    before = model.get_weights()
+    models = [model, *(reinitialised(model, seed) for seed in (5, np.int64(5), 6))]
+    for old, a, b, other in zip(*(m.weights for m in models), strict=True):
+        assert (a.name, a.shape) == (old.name, old.shape)
+        np.testing.assert_array_equal(a, b)
+        if len(old.shape) > 1 and 'bias' not in old.name:
+            assert not any(np.isclose(x, y).mean() > 0.1 for x, y in [(a, old), (other, old), (a, other)])
+            # drawn by the same initializer: of the same size
+            assert np.linalg.norm(a) == pytest.approx(np.linalg.norm(old), rel=0.5)
+        else:
+            np.testing.assert_array_equal(a, old)
+    inputs = [np.ones((2, *tensor.shape[1:]), np.float32) for tensor in model.inputs]
+    outputs = [np.asarray(m(inputs if len(inputs) > 1 else inputs[0])) for m in models]
+    assert [tensor.name for tensor in models[1].inputs] == [tensor.name for tensor in model.inputs]
+    assert outputs[0].shape == outputs[1].shape
+    assert not np.allclose(outputs[0], outputs[1])
+    models[1].set_weights([np.zeros(weight.shape) for weight in before])
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_reinitialised_kernel_is_orthogonal_with_its_gain():
+    kernel = reinitialised(small_critic(1), 2).get_layer('convolutional-0').get_weights()[0].reshape(-1, 4)
+    np.testing.assert_allclose(kernel.T @ kernel, 4 * np.eye(4), atol=1e-5)
+
+
+def test_a_reinitialised_model_has_an_optimizer_of_its_own():
+    model = build(TWO, [2, 1], (4,), optimizer=make_optimizer('rmsprop', 0.02))
+    model.optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
+    before = model.get_weights()
+    other = reinitialised(model, 1)
+    assert float(other.optimizer.learning_rate) == pytest.approx(0.02)
+    assert other.optimizer.rho == 0.99
+    assert len(other.optimizer.variables) == len(model.optimizer.variables)
+    assert not any(np.any(slot) for slot in other.optimizer.variables[2:])
+    other.optimizer.apply([keras.ops.ones(v.shape) for v in other.trainable_variables])
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_cannot_be_reinitialised_says_so():
+    class Subclassed(keras.Model):
+        def call(self, x):
+            return x
+
+    for model in (Subclassed(), keras.Sequential([keras.layers.Dense(2)])):
+        with pytest.raises(ValueError, match=r'^model: got a (Subclassed|Sequential), admits a functional or a built'):
+            reinitialised(model, 1)
+    for seed in (-1, 1.0, True):
+        with pytest.raises(ValueError, match=r'^seed: got .*, admits a whole number from 0$'):
+            reinitialised(plain_model(), seed)
+
+
+def test_a_model_without_seed_follows_keras():
+    keras.utils.set_random_seed(1)
+    a = ModelReader(SHARED, [2, 1], (4,)).build_model().get_weights()
+    b = ModelReader(SHARED, [2, 1], (4,)).build_model().get_weights()
+    assert not np.allclose(a[0], b[0])
+
+
+@pytest.mark.parametrize('name', ['adam', 'rmsprop'])
+def test_optimizers_are_built_and_each_model_has_its_own(name):
+    optimizer = make_optimizer(name, 0.02, 0.8, 0.9, 1e-5)
+    assert float(optimizer.learning_rate) == pytest.approx(0.02)
+    reader = ModelReader(SHARED, [2, 1], (4,), optimizer)
+    models = [reader.build_model(), reader.build_model()]
+    assert models[0].optimizer is optimizer
+    for model in models:
+        assert model.optimizer.built
+        assert model.optimizer.epsilon == 1e-5
+        model.optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
+    assert ModelReader(SHARED, [2, 1], (4,), name).build_model().optimizer.built
+    with pytest.raises(ValueError, match=r'did you mean adam\?'):
+        make_optimizer('adan')
+
+
+def test_optimizer_options_arrive():
+    adam, rmsprop = make_optimizer('adam', 1e-3, 0.8, 0.95, 1e-5), make_optimizer('rmsprop', 1e-3, epsilon=1e-6)
+    assert (adam.beta_1, adam.beta_2, adam.epsilon) == (0.8, 0.95, 1e-5)
+    assert (rmsprop.rho, rmsprop.epsilon, rmsprop.momentum) == (0.99, 1e-6, 0.0)
+
+
+def gaussian_model(seed=1):
+    return ModelReader(SEPARATE, [3, 1], (4,), 'adam', seed, log_std=-0.5).build_model()
+
+
+def test_log_std_is_the_last_output_and_trains_under_jit():
+    model = gaussian_model()
+    assert [output.shape[-1] for output in model.outputs] == [3, 1, 3]
+    layer = model.layers[-1] if isinstance(model.layers[-1], LogStd) else model.get_layer('log-std')
+    assert layer.log_std.shape == (3,)
+    x = tf.ones((5, 4))
+    np.testing.assert_array_equal(model(x)[-1], np.full((5, 3), -0.5, np.float32))
+
+    @tf.function(jit_compile=True)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x)[-1] * tf.constant([1.0, 0.0, -1.0]))
+        variables = [v.value for v in model.trainable_variables]
+        gradients = tape.gradient(loss, variables, unconnected_gradients='zero')
+        model.optimizer.apply(gradients, model.trainable_variables)
+
+    before = model.get_layer('dense-actor').get_weights()[0]
+    step()
+    moved = layer.log_std.numpy() + 0.5
+    assert moved[0] < 0 and moved[1] == 0 and moved[2] > 0
+    np.testing.assert_array_equal(model.get_layer('dense-actor').get_weights()[0], before)
+
+
+def test_log_std_is_added_to_a_model_that_was_compiled_without_it():
+    model = ModelReader(SEPARATE, [3, 1], (4,), make_optimizer('adam', 0.02), 1).build_model()
+    extended = with_log_std(model, -0.5)
+    assert with_log_std(extended, 3.0) is extended
+    assert float(extended.optimizer.learning_rate) == pytest.approx(0.02)
+    x = np.ones((2, 4), np.float32)
+    for expected, got in zip(gaussian_model()(x), extended(x), strict=True):
+        np.testing.assert_array_equal(expected, got)
+    extended.optimizer.apply([keras.ops.ones(v.shape) for v in extended.trainable_variables])
+    assert (extended(x)[-1].numpy() < -0.5).all()
+
+
+def test_a_file_may_have_its_own_log_std():
+    text = '[dense-0]\noutput=1\n[log-std-0]\ninit=-2\n[dense-1]\noutput=1\nfrom=input\n'
+    model = build(text, [2, 1], (4,), log_std=0.0)
+    outputs = model(np.ones((1, 4), np.float32))
+    assert [output.shape[-1] for output in outputs] == [2, 1, 2]
+    np.testing.assert_array_equal(outputs[-1], [[-2, -2]])
+
+
+def test_log_std_is_saved_and_restored(tmp_path):
+    model = gaussian_model()
+    model.get_layer('log-std').log_std.assign([0.1, 0.2, 0.3])
+    model.optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+
+    prefix = str(tmp_path / 'a.tf')
+    tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(prefix)
+    restored = gaussian_model(seed=2)
+    tf.train.Checkpoint(model=restored, optimizer=restored.optimizer).read(prefix).assert_consumed()
+    model.save(tmp_path / 'a.keras')
+    model.save_weights(tmp_path / 'a.weights.h5')
+    loaded = gaussian_model(seed=3)
+    loaded.load_weights(tmp_path / 'a.weights.h5')
+    for other in (restored, keras.models.load_model(tmp_path / 'a.keras'), loaded):
+        for expected, got in zip(model(x), other(x), strict=True):
+            np.testing.assert_array_equal(expected, got)
+    for a, b in zip(model.optimizer.variables, restored.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_outputs_are_float32_under_mixed_precision():
+    keras.config.set_dtype_policy('mixed_bfloat16')
+    try:
+        model = ModelReader(SHARED, [2, 1], (4,), log_std=0.0).build_model()
+    finally:
+        keras.config.set_dtype_policy('float32')
+    assert model.get_layer('dense-0').compute_dtype == 'bfloat16'
+    assert {output.dtype for output in model(np.ones((1, 4), np.float32))} == {tf.float32}
+
+
+@pytest.mark.parametrize('kind', ['layer', 'activation', 'Activation', 'operation'])
+def test_softmax_is_taken_back_without_a_change_of_the_model(kind):
+    entry = keras.Input((4,))
+    hidden = keras.layers.Dense(3, 'tanh')(entry)
+    head = keras.layers.Dense(2, 'softmax' if kind == 'activation' else None)(hidden)
+    if kind == 'layer':
+        head = keras.layers.Softmax()(head)
+    elif kind == 'Activation':
+        head = keras.layers.Activation('softmax')(head)
+    elif kind == 'operation':
+        head = keras.ops.softmax(head)
+    model = keras.Model(entry, [head, keras.layers.Dense(2)(head)])  # the second head reads probabilities, too
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    before = [output.numpy() for output in model(x)]
+    logits, other = (output.numpy() for output in with_logits(model)(x))
+    np.testing.assert_allclose(np.exp(logits), before[0], rtol=1e-5)
+    np.testing.assert_array_equal(other, before[1])
+    for now, then in zip(model(x), before, strict=True):
+        np.testing.assert_array_equal(now.numpy(), then)
+
+
+@pytest.mark.parametrize('head', [lambda x: x * 0.5, lambda x: keras.ops.clip(x, -5, 5), lambda x: x])
+def test_a_policy_that_ends_otherwise_stays_as_it_is(head):
+    entry = keras.Input((4,))
+    model = keras.Model(entry, [head(keras.layers.Dense(2)(entry)), keras.layers.Dense(1)(entry)])
+    assert with_logits(model) is model

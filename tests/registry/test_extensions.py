@@ -1,0 +1,675 @@
+"""Parts of other packages: registered in a process, found by entry points, used like ours, and refused in one line."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import gymnasium
+import keras
+import numpy as np
+import pytest
+
+import xagents
+import xagents.factory.load
+from tests.docs.test_docs import load_writer, typed_commands
+from tests.environments import Counter
+from xagents import PPO
+from xagents.a2c.cli import A2COptions
+from xagents.cli import dispatch as cli
+from xagents.cli.commands import commands
+from xagents.envs.named import envs as own_envs
+from xagents.networks import named as network_functions
+from xagents.networks.named import networks as own_networks
+from xagents.options.declaration import option
+from xagents.ppo.cli import PPOOptions
+from xagents.registry import agents as registry
+from xagents.registry.agents import OURS, Entry, Network, agents, find_agent, id_of
+from xagents.registry.parts import HANDED_DOWN
+from xagents.runs.named import STAGES, find_stages
+from xagents.runs.named import stages as own_stages
+
+ROOT = Path(xagents.__file__).parents[1]
+EXAMPLE = ROOT / 'examples' / 'own_parts'
+PAGE = ROOT / 'docs' / 'extending.md'
+KINDS = (registry.parts, own_networks, own_envs, own_stages)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(monkeypatch):
+    """What a test registers is forgotten after it."""
+    monkeypatch.setenv(HANDED_DOWN, '')
+    for parts in KINDS:
+        monkeypatch.setattr(parts, 'known', {})
+        monkeypatch.setattr(parts, '_objects', {})
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.split('.')[0] in ('own_parts', 'foreign', 'helpful'):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Put a module and the metadata of a package on the path, as an installation does."""
+
+    def install(code='', name='foreign', dist=None, **groups):
+        folder = tmp_path / (dist or name)
+        folder.mkdir()
+        (folder / f'{name}.py').write_text(code)
+        describe_distribution(folder, dist or name, 'what it is for', {f'xagents.{g}': e for g, e in groups.items()})
+        monkeypatch.syspath_prepend(folder)
+        importlib.invalidate_caches()
+        return folder
+
+    return install
+
+
+def describe_distribution(folder, name, summary, groups):
+    """Write what an installer writes of a package: its metadata and its entry points."""
+    place = folder / f'{name.replace("-", "_")}-0.1.dist-info'
+    place.mkdir()
+    (place / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\nSummary: {summary}\n')
+    sections = [f'[{group}]\n' + ''.join(f'{n} = {v}\n' for n, v in e.items()) for group, e in groups.items()]
+    (place / 'entry_points.txt').write_text('\n'.join(sections))
+
+
+def execute(*words):
+    """The exit code of a command in this process."""
+    try:
+        cli.execute(words)
+    except SystemExit as stop:
+        return stop.code or 0
+    return 0
+
+
+def refused(problem, function, *arguments, **keywords):
+    """The error is of one line and says `problem`."""
+    with pytest.raises(ValueError) as error:
+        function(*arguments, **keywords)
+    assert '\n' not in str(error.value) and problem in str(error.value), str(error.value)
+
+
+def make(agent_id, env=lambda: Counter(length=5), **options):
+    return xagents.make(agent_id, env, **{'n_steps': 8, 'seed': 1, 'quiet': True, **options})
+
+
+def gated(input_shape, output_units):
+    observations = keras.Input(input_shape)
+    gate = keras.layers.Dense(8, activation='sigmoid')(observations)
+    hidden = keras.layers.Dense(8, activation='tanh')(observations) * gate
+    return keras.Model(observations, [keras.layers.Dense(units)(hidden) for units in output_units])
+
+
+# --------------------------------------------------------------------------------------------------------------- agents
+
+
+def test_ours_are_entries_like_any_other():
+    for id, entry in OURS.items():
+        assert entry.id == id and entry is agents[id] is find_agent(id)
+        assert entry['agent'].__name__ == entry.class_name and entry['module'].cli.__name__ == f'xagents.{id}.cli'
+        assert id_of(entry.agent) == id and entry.agent.Options is entry.options
+        assert all(entry[model]['ann'] for model in entry.models)
+
+
+def test_the_rules_for_options_of_others_hold_for_ours():
+    for entry in OURS.values():
+        registry._check_options(entry.options)
+
+
+def test_a_subclass_needs_nothing_but_a_name(without_xla, tmp_path):
+    @xagents.register('my-ppo')
+    class MyPPO(PPO):
+        """PPO, and nothing else."""
+
+    entry = find_agent('my-ppo')
+    assert (entry.agent, entry.options, entry.networks) == (MyPPO, PPOOptions, OURS['ppo'].networks)
+    assert entry.help == 'PPO, and nothing else' and entry['model'] == OURS['ppo']['model']
+    assert 'my-ppo' in agents and list(agents)[-1] == 'my-ppo' and registry.listed()['my-ppo'] == entry.help
+    weights = [str(tmp_path / 'my.tf')]
+    agent = make('my-ppo', checkpoints=weights)
+    assert type(agent) is MyPPO
+    agent.fit(max_steps=40)
+    agent.close()
+    again = xagents.make('my-ppo', lambda: Counter(length=5), weights=weights)
+    assert again.context.steps == 40 and again.n_steps == 8
+    again.close()
+    refused('my.tf is of my-ppo, not of ppo', xagents.make, 'ppo', 'CartPole-v1', weights=weights)
+
+
+def test_the_command_line_knows_what_was_registered(capsys):
+    @dataclass
+    class Options(PPOOptions):
+        temper: float = option(0.5, 'how warm; larger is warmer', above=0, tune='log_uniform')
+
+    @xagents.register('my-ppo', help='mine')
+    class MyPPO(PPO):
+        pass
+
+    MyPPO.Options = Options  # an entry of the old options would know no --temper
+    refused('has the options PPOOptions, its class Options', lambda: find_agent('my-ppo').agent)
+    xagents.register('my-ppo', help='mine')(MyPPO)
+    capsys.readouterr()
+    assert execute('train', 'my-ppo') == 0
+    page = capsys.readouterr().out
+    assert page.startswith('my-ppo, mine\n') and '--temper ' in page and 'Only my-ppo' in page
+    assert execute('tune', 'my-ppo', '--env', 'CartPole-v1', '--print-search', '--temper', '0.1', '1') == 0
+    assert '--temper' in capsys.readouterr().out
+    assert execute('train', 'my-pp', '--env', 'CartPole-v1') == 2
+    assert capsys.readouterr().err.endswith('trpo, my-ppo (did you mean my-ppo?)\n')
+    assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--max-steps', '1', '--temper', '0') == 2
+    assert capsys.readouterr().err == 'xagents train: --temper: got 0, admits a number above 0\n'
+    assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--tuned') == 2
+    assert re.fullmatch(r'xagents train: --tuned: .*my-ppo has no tuned settings.*\n', capsys.readouterr().err)
+    assert execute('presets') == 0 and 'my-ppo' not in capsys.readouterr().out
+    assert execute('presets', 'my-ppo') == 0
+    assert 'no tuned settings' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('name', ['My', 'a_b', '-a', 'a--b', 'a-', '1a', '', 'a b', 'é', 'a.cfg', '../a', 3, None])
+def test_a_name_is_a_name(name):
+    for register in (xagents.register, xagents.register_stage):
+        refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name)
+    for register in (xagents.register_env, xagents.register_network):
+        refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name, gated)
+
+
+def test_without_a_name_the_decorator_says_how_it_is_written():
+    refused('write it as in @register("my-name")', xagents.register, type('Mine', (PPO,), {}))
+
+
+def test_a_taken_name_is_refused_but_one_definition_may_come_again():
+    refused('agent: ppo is a name of xagents itself', xagents.register, 'ppo')
+    refused('stages: learn is a name of xagents itself', xagents.register_stage, 'learn')
+    for version_ in (1, 2):  # a cell of a notebook is run again
+
+        @xagents.register('mine')
+        class Mine(PPO):
+            number = version_
+
+    assert find_agent('mine').agent.number == 2
+    refused(
+        'agent: mine is taken by tests.registry.test_extensions.', xagents.register('mine'), type('Other', (PPO,), {})
+    )
+
+
+def test_what_is_no_agent_is_refused():
+    class Clashing(A2COptions):
+        pass
+
+    @dataclass
+    class Taken(A2COptions):
+        max_steps: int = option(1, 'more are more')
+
+    Clashing.ranges = {'gama': (1, 2)}
+    refused('got int, admits a subclass of BaseAgent', xagents.register('a'), int)
+    refused('inherits no agent that has networks', xagents.register('a'), type('Bare', (xagents.base.BaseAgent,), {}))
+    refused('--max-steps is an option of the commands', xagents.register('a'), type('A', (PPO,), {'Options': Taken}))
+    refused('gama is no option that has a search', xagents.register('a'), type('B', (PPO,), {'Options': Clashing}))
+    assert 'a' not in agents
+
+
+def test_an_agent_may_bring_networks_of_its_own():
+    networks = (Network('model', 'model', ('actor', 'critic')),)
+
+    @xagents.register('own-nets', networks=networks)
+    class OwnNets(PPO):
+        pass
+
+    refused('model: got nothing, and own-nets ships no network for vectors', make, 'own-nets')
+    agent = make('own-nets', net=[8])
+    assert [output.shape[-1] for output in agent.model.outputs] == [2, 1]
+    agent.close()
+
+
+# --------------------------------------------------------------------------------------------------------- entry points
+
+AGENT = 'from xagents import PPO\nclass Foreign(PPO):\n    """Of another package."""\n'
+BROKEN = {
+    'import nothing_of_this_name': 'ModuleNotFoundError: No module named',
+    'def f(:': 'SyntaxError',
+    'raise SystemExit(3)': 'SystemExit: 3',
+    'raise RuntimeError("two\\nlines")': 'RuntimeError: two lines',
+    'pass': "AttributeError: module 'foreign' has no attribute 'Foreign'",
+    'Foreign = 3': 'names a int, admits an agent class or an Entry',
+    'class Foreign: pass': 'got Foreign, admits a subclass of BaseAgent',
+    'from xagents.registry import Entry\nForeign = Entry.like("ppo", "other", "foreign:F", "")': 'has the id other',
+    'from xagents.registry import Entry\nForeign = Entry.like("ppo", "theirs", "x:F", "", declaration="x:O")': (
+        "ModuleNotFoundError: No module named 'x'"
+    ),
+}
+
+
+@pytest.mark.parametrize('code', BROKEN)
+def test_a_broken_package_is_one_line_on_use_and_nothing_otherwise(package, capsys, code):
+    package(code, agents={'theirs': 'foreign:Foreign'})
+    goal = ('--env', 'CartPole-v1', '--max-steps', '10')
+    assert execute('train', 'theirs', *goal) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('xagents train: agent: theirs of foreign ') and error.count('\n') == 1
+    assert BROKEN[code] in error
+    assert 'theirs' not in agents and 'theirs' not in list(agents)
+    assert find_agent('ppo') is OURS['ppo']
+    for words in (['train'], ['train', 'ppo'], ['presets'], ['tune', 'dqn']):
+        assert execute(*words) == 0
+        shown = capsys.readouterr()
+        assert shown.out and not shown.err
+    assert execute('train', 'ppo', *goal, '--gama', '1') == 2
+    assert (
+        capsys.readouterr().err == 'xagents train: --gama: is no option of xagents train ppo (did you mean --gamma?)\n'
+    )
+
+
+def test_what_stands_in_an_entry_is_told_when_it_is_used(package, capsys):
+    entry = "from xagents.registry import Entry\nentry = Entry.like('ppo', 'theirs', 'foreign:Missing', 'theirs')"
+    package(entry, agents={'theirs': 'foreign:entry'})
+    assert find_agent('theirs').origin == 'foreign' and find_agent('theirs').options is PPOOptions
+    refused('agent: theirs of foreign cannot be loaded: AttributeError', make, 'theirs')
+
+
+def test_names_of_packages_that_are_taken_or_none(package, capsys):
+    package(
+        AGENT, 'foreign', agents={'ppo': 'foreign:Foreign', 'Capital': 'foreign:Foreign', 'twice': 'foreign:Foreign'}
+    )
+    package(AGENT, 'helpful', agents={'twice': 'helpful:Foreign'})
+    assert find_agent('ppo') is OURS['ppo'] and registry.names() == [*OURS, 'twice']
+    refused('agent: Capital of foreign is no name, admits lowercase letters', find_agent, 'Capital')
+    refused('agent: twice is of helpful and foreign, admits one of them', find_agent, 'twice')
+    lines = registry.listed()
+    assert lines['ppo'] == OURS['ppo'].help
+    assert lines['ppo (foreign)'].startswith('refused: ppo of foreign is a name of xagents itself')
+    assert lines['twice'].startswith('refused: ') and lines['Capital'].startswith('refused: ')
+
+
+def test_a_class_of_a_package(package, without_xla):
+    package(AGENT, agents={'theirs': 'foreign:Foreign'})
+    assert registry.listed()['theirs'] == 'foreign: what it is for', 'loading a class would load TensorFlow'
+    assert registry.names()[-1] == 'theirs' and 'foreign' not in sys.modules
+    # made by its class, nobody having looked its name up, it is still known by its name
+    from foreign import Foreign
+
+    assert id_of(Foreign) == 'theirs'
+    assert find_agent('theirs').agent is Foreign and find_agent('theirs').help == 'Of another package'
+    refused('agent: theirs is taken by foreign', xagents.register('theirs'), type('Mine', (PPO,), {}))
+    assert id_of(type('Unregistered', (Foreign,), {})) == 'unregistered'
+
+
+def test_a_package_may_use_the_decorators_too(package):
+    code = (
+        'import xagents\n@xagents.register("theirs", help="theirs")\nclass Foreign(xagents.PPO): pass\n'
+        '@xagents.register_stage("their-stage", before="learn")\ndef stage(ctx): pass\n'
+    )
+    package(code, agents={'theirs': 'foreign:Foreign'}, stages={'their-stage': 'foreign:stage'})
+    assert find_agent('theirs').help == 'theirs'
+    (part,) = find_stages(['their-stage'])
+    assert (part.place, part.existing) == ('before', 'learn')
+    assert not os.environ[HANDED_DOWN], 'other processes find an installed package themselves'
+
+
+HEAVY = {'tensorflow', 'keras', 'pandas', 'matplotlib'}
+
+
+@pytest.mark.parametrize(
+    ('words', 'reads'), [(['--help'], False), (['train', 'ppo'], False), (['train'], True), (['train', 'theirs'], True)]
+)
+def test_packages_are_read_late_and_an_entry_loads_nothing_heavy(package, words, reads):
+    entry = 'from xagents.registry import Entry\nentry = Entry.like("ppo", "theirs", "foreign:Heavy", "light")'
+    folder = package(entry, agents={'theirs': 'foreign:entry'})
+    code = (
+        'import sys\nfrom xagents.registry import parts as entry_points\nread = []\nreal = entry_points._read\n'
+        'entry_points._read = lambda *a: (read.append(a), real(*a))[1]\n'
+        f'from xagents.cli import execute\nexecute({words!r})\n'
+        f'print(bool(read), sorted({HEAVY} & sys.modules.keys()), file=sys.stderr)'
+    )
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        env={**os.environ, 'PYTHONPATH': path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == f'{reads} []\n'
+    assert not reads or 'light' in done.stdout
+
+
+# ------------------------------------------------------------------------------------------------------------- networks
+
+
+def test_a_function_is_a_network_wherever_a_cfg_is(without_xla, tmp_path):
+    xagents.register_network('gated', gated)
+    weights = [str(tmp_path / 'gated.tf')]
+    agent, equal, other = (make('ppo', model='gated', checkpoints=weights, seed=seed) for seed in (1, 1, 2))
+    first, second, third = ([w.numpy() for w in a.model.weights] for a in (agent, equal, other))
+    assert all(map(np.array_equal, first, second)), 'equal seeds give equal weights'
+    assert not all(map(np.array_equal, first, third))
+    assert agent.networks == ['gated']
+    agent.fit(max_steps=32)
+    again = xagents.make('ppo', lambda: Counter(length=5), weights=weights)
+    assert all(map(np.array_equal, [w.numpy() for w in again.model.weights], [w.numpy() for w in agent.model.weights]))
+    for made in (agent, equal, other, again):
+        made.close()
+    own_networks.known.clear()
+    os.environ[HANDED_DOWN] = ''
+    refused('has the network gated, which no installed', xagents.make, 'ppo', 'CartPole-v1', weights=weights)
+
+
+def test_a_run_folder_and_its_resume_know_the_function_and_the_stage(without_xla, tmp_path):
+    xagents.register_network('gated', gated)
+    xagents.register_env('counter', Counter)
+    counted = []
+    xagents.register_stage('count')(lambda ctx: counted.append(ctx.steps))
+    agent = make('ppo', 'counter', model='gated', run_dir=str(tmp_path / 'run'), stages=['count'])
+    agent.fit(max_steps=32, final_episodes=0)
+    agent.close()
+    again = xagents.load(tmp_path / 'run', checkpoint='last')
+    assert (again.envs.id, again.networks) == ('counter', ['gated'])
+    assert all(map(np.array_equal, [w.numpy() for w in again.model.weights], [w.numpy() for w in agent.model.weights]))
+    again.close()
+    so_far = len(counted)
+    resumed = xagents.resume(tmp_path / 'run', max_steps=64, quiet=True)
+    resumed.fit()
+    resumed.close()
+    assert len(counted) > so_far > 0, 'a resumed run has the stages that it was started with'
+
+
+def test_two_critics_of_one_function_share_nothing(without_xla):
+    @xagents.register_network('critic')
+    def critic(input_shape, output_units):
+        seen.append((input_shape, output_units))
+        joined = keras.Input(input_shape)
+        return keras.Model(joined, keras.layers.Dense(output_units[0])(keras.layers.Dense(4)(joined)))
+
+    @xagents.register_network('two-inputs')
+    def two_inputs(input_shape, output_units, action_units, seed):
+        inputs = [keras.Input(input_shape), keras.Input((action_units,))]
+        seeds.append(seed)
+        return keras.Model(inputs, keras.layers.Dense(output_units[0])(keras.layers.Concatenate()(inputs)))
+
+    seen, seeds = [], []
+    agent = xagents.make('td3', 'Pendulum-v1', critic_model='critic', net=None, seed=1)
+    assert seen == [((4,), [1])] * 2
+    one, two = (model.weights[0].numpy() for model in agent.output_models[1:])
+    assert not np.array_equal(one, two) and agent.networks[1:] == ['critic', 'critic']
+    agent.close()
+    agent = xagents.make('td3', 'Pendulum-v1', critic_model='two-inputs', seed=1)
+    assert [tuple(x.shape) for x in agent.output_models[1].inputs] == [(None, 3), (None, 1)]
+    assert len(set(seeds)) == 2
+    agent.close()
+
+
+def test_a_registered_cfg_is_its_file(tmp_path):
+    cfg = tmp_path / 'small.cfg'
+    cfg.write_text('[dense-trunk]\nunits=3\n[dense-a]\noutput=1\n[dense-b]\noutput=1\nfrom=dense-trunk\n')
+    xagents.register_network('small', cfg)
+    agent = make('ppo', model='small')
+    assert agent.model.layers[1].units == 3 and 'dense-trunk' in agent.networks[0], 'its text is kept'
+    agent.close()
+    cfg.write_text('[dense]\n')
+    refused(f'model: {cfg}: [dense] units: is missing', make, 'ppo', model='small')
+
+
+def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    xagents.register_network('broken', lambda input_shape, output_units: 1 / 0)
+    xagents.register_network('none', lambda input_shape, output_units: None)
+    xagents.register_network('wide', lambda input_shape, output_units: gated(input_shape, [9, 9]))
+    refused('network broken of tests cannot be built: ZeroDivisionError: ', make, 'ppo', model='broken')
+    refused('network none of tests returned a NoneType, admits a functional keras.Model', make, 'ppo', model='none')
+    refused('model: got inputs [(1,)] and outputs [9, 9], takes', make, 'ppo', model='wide')
+    refused('network: a got a int, admits a path', xagents.register_network, 'a', 3)
+    refused('admits the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
+    refused(
+        'model: wid: there is no such file, admits a .cfg file or one of broken, none, wide', make, 'ppo', model='wid'
+    )
+    (tmp_path / 'wide').write_text('[nonsense]\n')
+    refused('model: wide: section: got', make, 'ppo', model='wide')  # a file wins
+
+
+# --------------------------------------------------------------------------------------------------------------- stages
+
+
+def test_the_names_of_our_stages_are_known():
+    made = make('ppo')
+    acer = xagents.make('acer', 'CartPole-v1', seed=1)
+    dqn = xagents.make('dqn', 'CartPole-v1', seed=1)
+    for agent in (made, acer, dqn):
+        assert set(agent.recipe().names) <= set(STAGES)
+        agent.close()
+
+
+def test_stages_stand_where_they_say_in_the_order_in_which_they_are_typed(without_xla):
+    said = []
+
+    @xagents.register_stage('one', after='collect')
+    def one(ctx):
+        said.append('one')
+        yield
+        said.append('after all')
+
+    @xagents.register_stage('two')
+    def two(agent):
+        return lambda ctx: said.append(f'two of {agent.n_envs}')
+
+    @xagents.register_stage('three', before='learn')
+    def three(ctx):
+        ctx.logs['own/mean'] = float(ctx.batch['rewards'].mean())
+
+    agent = make('ppo', stages=['two', 'one', 'three'])
+    names = agent.recipe().names
+    place = names.index('collect')
+    assert names[place + 1 : place + 3] == ('two', 'one') and names[names.index('learn') - 1] == 'three'
+    log = next(agent.train_iter(max_steps=8))
+    assert said[:2] == ['two of 1', 'one']
+    assert log['own/mean'] == 7 / 8, 'one row of eight only resets'
+    list(agent.train_iter(max_steps=24, stages=['one']))
+    assert 'two' not in agent.recipe().names and said.count('two of 1') == 1 and 'after all' in said
+    agent.close()
+
+
+def test_what_is_no_stage_is_refused(capsys):
+    xagents.register_stage('known', after='remember')(lambda ctx: None)
+    refused('stages: got knwon, admits one of known (did you mean known?)', make, 'ppo', stages=['knwon'])
+    refused('stages: got known twice', make, 'ppo', stages=['known', 'known'])
+    agent = make('ppo', stages=['known'])
+    refused('stages: known stands after remember, the recipe of ppo has schedule', agent.recipe)
+    agent.close()
+    refused('admits one of the two', xagents.register_stage, 'a', after='collect', before='learn')
+    refused('stages: a is a int, admits a function', xagents.register_stage('a'), 3)
+    words = ['train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '10', '--stages', 'knwon']
+    assert execute(*words) == 2
+    assert capsys.readouterr().err == 'xagents train: --stages: got knwon, admits one of known (did you mean known?)\n'
+
+
+# --------------------------------------------------------------------------------------------------------- environments
+
+
+def test_an_environment_by_its_name():
+    @xagents.register_env('counter')
+    def counter(length=4, render_mode=None):
+        return Counter(length=length, render_mode=render_mode)
+
+    xagents.register_env('counting', Counter)
+    agent = make('ppo', 'counter', n_envs=2, env_kwargs={'length': 3})
+    assert agent.envs.id == 'counter' and agent.evaluate(episodes=3)['length'] == 3
+    agent.close()
+    with xagents.create_envs('counting', max_episode_steps=2) as envs:
+        assert envs.n_envs == 1
+    refused("env: no environment 'countr' (did you mean counter?)", xagents.create_envs, 'countr')
+    refused("env_kwargs: counter takes no 'lenght'", xagents.create_envs, 'counter', env_kwargs={'lenght': 3})
+    refused('env: a got a int', xagents.register_env, 'a', 3)
+    xagents.register_env('wrong', lambda: 3)
+    refused('env: wrong made a int, admits a gymnasium.Env', xagents.create_envs, 'wrong')
+
+
+def test_an_id_of_gymnasiums_stays_one(monkeypatch):
+    gymnasium.register('plain-name', entry_point=lambda: Counter(length=2))
+    try:
+        xagents.register_env('plain-name', lambda: 3)
+        with xagents.create_envs('plain-name') as envs:
+            assert envs.spec.id == 'plain-name'
+    finally:
+        del gymnasium.registry['plain-name']
+
+
+# ------------------------------------------------------------------------------------------------------ other processes
+
+
+def test_other_processes_import_what_was_registered(package, tmp_path):
+    code = (
+        'import xagents\nfrom xagents import PPO\n@xagents.register("handed")\nclass Foreign(PPO): pass\n'
+        f'xagents.register_network("small", {str(tmp_path / "small.cfg")!r})\n'
+    )
+    (tmp_path / 'small.cfg').write_text('[dense-a]\noutput=1\n[dense-b]\noutput=1\nfrom=input\n')
+    package(code)
+    importlib.import_module('foreign')
+    handed = json.loads(os.environ[HANDED_DOWN])
+    assert handed == {'agents': {'handed': 'foreign'}, 'networks': {'small': f'file:{tmp_path / "small.cfg"}'}}
+    for parts in KINDS:  # a fresh process knows nothing but what it was handed
+        parts.known.clear()
+        parts._objects.clear()
+    del sys.modules['foreign']
+    assert registry.names()[-1] == 'handed' and find_agent('handed').class_name == 'Foreign'
+    assert str(own_networks.find('small')) == str(tmp_path / 'small.cfg')
+    registry.parts.known.clear()
+    os.environ[HANDED_DOWN] = json.dumps({'agents': {'handed': '__main__', 'gone': 'gone'}})
+    refused('handed is registered in __main__, which other processes cannot import', find_agent, 'handed')
+    refused('gone is registered in gone, which cannot be imported: ModuleNotFoundError', find_agent, 'gone')
+
+
+# -------------------------------------------------------------------------------------------------- the example package
+
+
+@pytest.fixture(scope='session')
+def installed(tmp_path_factory):
+    """A folder that the example package is installed in: by pip where that needs no network, else as pip does it."""
+    copy, folder = tmp_path_factory.mktemp('source') / 'own_parts', tmp_path_factory.mktemp('installed')
+    shutil.copytree(EXAMPLE, copy)
+    try:
+        offline = tuple(map(int, version('setuptools').split('.')[:2])) >= (70, 1) and bool(version('pip'))
+    except ImportError:
+        offline = False
+    if offline:  # older ones need another package to build with
+        pip = [sys.executable, '-m', 'pip', '--quiet', '--disable-pip-version-check', 'install']
+        options = ['--no-deps', '--no-index', '--no-build-isolation', '--target', folder]
+        subprocess.run([*pip, *options, copy], check=True, timeout=120)
+    else:
+        shutil.copytree(copy / 'own_parts', folder / 'own_parts')
+        project = tomllib.loads((copy / 'pyproject.toml').read_text())['project']
+        describe_distribution(folder, project['name'], project['description'], project['entry-points'])
+    return folder
+
+
+@pytest.fixture
+def shell(installed, tmp_path):
+    """Run `xagents` in a process of its own that has the example installed; what it printed."""
+
+    def run(*words):
+        path = os.pathsep.join([str(installed), str(ROOT)])
+        done = subprocess.run(
+            [sys.executable, '-P', '-m', 'xagents', *words],
+            cwd=tmp_path,
+            env={**os.environ, 'PYTHONPATH': path},
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_an_installed_package_is_used_like_ours(shell, tmp_path):
+    listed = ' '.join(shell('train').split())
+    assert 'own-awr advantage-weighted regression: imitates what went better' in listed
+    assert 'own-ppo own-parts: Agents, networks' in listed
+    page = shell('train', 'own-awr')
+    assert page.startswith('own-awr, advantage-weighted regression') and '--temperature' in page
+    commands = {words[1]: words[1:] for words in typed_commands(PAGE.read_text()) if len(words) > 3}
+    assert 'Maximum steps exceeded' in shell(*commands['train'])
+    with np.load(tmp_path / 'awr.tf.state.npz') as state:
+        record = json.loads(str(state['record']))
+    assert (record['agent'], record['networks']) == ('own-awr', ['own-gated'])
+    assert record['options']['env'] == 'own-corridor' and record['options']['temperature'] == 0.5
+    assert re.search(r'Episode reward: \S+, steps: \d+', shell(*commands['play']))
+    told = shell(*commands['tune'], '--storage', 'sqlite:///study.db', '--seed', '1')
+    assert 'xagents train own-awr --env own-corridor' in told and '--model own-small' in told
+
+
+def test_the_example_learns_its_corridor(installed, monkeypatch, without_xla):
+    monkeypatch.syspath_prepend(installed)
+    agent = xagents.make('own-awr', 'own-corridor', n_envs=8, temperature=0.5, model='own-gated', seed=1, quiet=True)
+    logs = list(agent.train_iter(max_steps=15_000, stages=['own-sign', 'own-share'], final_episodes=0))
+    assert agent.evaluate(episodes=10)['mean'] > 0.8, 'it walks straight to the end'
+    assert {'own/positive', 'own/environments'} <= logs[0].keys()
+    agent.close()
+
+
+def test_the_entry_of_the_example_says_what_its_class_has(installed, monkeypatch):
+    monkeypatch.syspath_prepend(installed)
+    for name in ('own-awr', 'own-ppo'):
+        entry = find_agent(name)
+        assert entry.agent.Options is entry.options and id_of(entry.agent) == name
+        assert entry.origin == 'own-parts' and entry['model']['ann']
+    assert isinstance(find_agent('own-awr'), Entry) and 'own-awr' in registry.names()
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+
+def test_the_python_of_the_page_runs(without_xla, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r'^```python\n(.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 6
+    names = {'__name__': 'notebook'}
+    for block in blocks:
+        exec(compile(block, str(PAGE), 'exec'), names)
+    said = capsys.readouterr().out
+    assert 'Episode reward' in said and '--temperature' in said
+    assert {'awr', 'warm-awr'} <= registry.parts.known.keys() and 'gated' in own_networks.known
+
+
+@pytest.mark.parametrize('page', [PAGE, EXAMPLE / 'README.md'], ids=lambda page: page.name)
+def test_commands_of_the_pages_are_admitted(page, installed, monkeypatch):
+    monkeypatch.syspath_prepend(installed)
+    found = [words for words in typed_commands(page.read_text()) if words[1] != 'completion' and len(words) > 3]
+    assert len(found) >= 3
+    for _, name, agent_id, *words in found:
+        _, given = cli.parse(commands[name], agent_id, words)
+        commands[name].check(agent_id, given)
+        find_stages(given.get('stages') or ())
+        if 'model' in given:
+            network_functions.read_network(given['model'], 'model')
+
+
+def test_the_page_shows_the_entry_points_that_the_example_has():
+    shown = tomllib.loads(re.search(r'^```toml\n(.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE)[1])
+    real = tomllib.loads((EXAMPLE / 'pyproject.toml').read_text())['project']['entry-points']
+    for group, points in shown['project']['entry-points'].items():
+        assert points.items() <= real[group].items()
+
+
+def test_links_of_the_pages_lead_somewhere():
+    for page in (PAGE, EXAMPLE / 'README.md'):
+        for target in re.findall(r'\[[^]]*\]\(([^)\s]+)\)', page.read_text()):
+            assert (page.parent / target).exists(), target
+
+
+def test_a_page_is_written_for_any_agent(installed, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(installed)
+    page = tmp_path / 'own-awr.md'
+    writer = load_writer()
+    writer.write_page(find_agent('own-awr'), page)
+    text = page.read_text()
+    assert '| `--temperature` | `1` |' in text and '**As A2C**' in text and 'xagents train own-awr' in text
+    page.write_text(text.replace('# AWR', '# Words of my own').replace('| `--temperature` | `1` |', '| gone |'))
+    writer.write_page(find_agent('own-awr'), page)
+    assert '# Words of my own' in page.read_text() and '| `--temperature` | `1` |' in page.read_text()

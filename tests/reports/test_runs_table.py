@@ -1,0 +1,266 @@
+"""`xagents runs`: every run with how it stands, groups with their statistics, and nothing heavy loaded for it."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.stats import trim_mean
+
+from xagents.reports.runs_page import HEADERS, runs_page
+from xagents.reports.statistics import average, bootstrap_interval, interquartile_mean, setting, summarise, varying
+from xagents.runs.status import take_lock
+
+UPDATED = '2026-11-22T04:31:00'
+
+
+def make_run(folder, agent='ppo', *, status=None, **options):
+    folder.mkdir(parents=True)
+    given = {'env': 'CartPole-v1', 'seed': 1, 'run-dir': str(folder), **options}
+    lines = [f'agent: {agent}', *(f'{name}: {json.dumps(value)}' for name, value in given.items())]
+    (folder / 'config.yaml').write_text('\n'.join(lines) + '\n')
+    known = {
+        **{'state': 'finished', 'why': 'target', 'steps': 5000, 'games': 70, 'seconds': 3.5, 'mean_reward': 250.0},
+        **{'best_reward': 260.0, 'pid': os.getpid(), 'host': socket.gethostname(), 'updated': UPDATED},
+    }
+    (folder / 'status.json').write_text(json.dumps({**known, **(status or {})}))
+    return folder
+
+
+def make_group(folder, scores):
+    """A group of runs by what varies, each with its best reward; a mean is 10 below."""
+    for name, best in scores.items():
+        varied = dict(pair.split('=') for pair in name.split(','))
+        options = {key: float(value) if key == 'lr' else int(value) for key, value in varied.items()}
+        make_run(folder / name, **options, status={'best_reward': best, 'mean_reward': best - 10})
+    (folder / 'group.yaml').write_text('agent: ppo\nenv: CartPole-v1\nseeds: [1, 2, 3, 10]\n')
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / 'runs'
+
+
+def row(page, start):
+    (line,) = [line for line in page.splitlines() if line.strip().startswith(start)]
+    return line.split()
+
+
+def test_a_run_is_a_row(root):
+    make_run(root / 'cartpole', seed=7)
+    page = runs_page(['runs'])
+    assert page.splitlines()[0].split() == ' '.join(HEADERS.values()).split()
+    local = datetime.fromisoformat(UPDATED).strftime('%Y-%m-%d %H:%M').split()
+    expected = ['runs/cartpole', 'ppo', 'CartPole-v1', '7', '5000', '70', '250.00', '260.00', 'finished:', 'target']
+    assert row(page, 'runs/cartpole') == [*expected, *local]
+    assert runs_page(['runs/cartpole']).splitlines() == page.splitlines()
+
+
+@pytest.mark.parametrize(
+    ('status', 'words'),
+    [
+        ({'state': 'running', 'why': ''}, ['running']),
+        ({'state': 'interrupted', 'why': 'interrupted'}, ['interrupted']),
+        ({'state': 'finished', 'why': 'steps'}, ['finished:', 'steps']),
+        ({'state': 'failed', 'why': 'MemoryError'}, ['failed:', 'MemoryError']),
+    ],
+)
+def test_how_a_run_stands(root, status, words):
+    make_run(root / 'a', status=status)
+    with take_lock(root / 'a') if status['state'] == 'running' else contextlib.nullcontext():
+        assert row(runs_page(['runs']), 'runs/a')[8:-2] == words
+
+
+def test_a_run_whose_process_is_gone_was_killed(root):
+    child = subprocess.Popen([sys.executable, '-c', ''])
+    child.wait()
+    make_run(root / 'a', status={'state': 'running', 'why': '', 'pid': child.pid})
+    assert row(runs_page(['runs']), 'runs/a')[8:-2] == ['killed']
+
+
+def test_a_long_reason_has_a_line_of_its_own(root):
+    make_run(root / 'a', status={'state': 'failed', 'why': 'loss/policy is not finite at step 900,\nenvironment 3'})
+    lines = runs_page(['runs']).splitlines()
+    assert lines[1].split()[8] == 'failed'
+    assert lines[2] == '    loss/policy is not finite at step 900, environment 3'
+
+
+def test_what_is_not_known_is_a_dash(root):
+    make_run(root / 'a', status={'mean_reward': None, 'best_reward': float('nan'), 'updated': None})
+    assert row(runs_page(['runs']), 'runs/a')[6:] == ['-', '-', 'finished:', 'target', '-']
+    record = json.loads(runs_page(['runs'], as_json=True))
+    assert (record['mean_reward'], record['best_reward']) == (None, None)
+
+
+def test_json_is_an_object_a_line(root):
+    make_run(root / 'alone')
+    make_group(root / 'seeds', {'seed=1': 100.0, 'seed=2': 200.0})
+    records = [json.loads(line) for line in runs_page(['runs'], as_json=True).splitlines()]
+    assert [(r['run'], r['group'], r['seed'], r['best_reward']) for r in records[:3]] == [
+        ('runs/alone', None, 1, 260.0),
+        ('runs/seeds/seed=1', 'runs/seeds', 1, 100.0),
+        ('runs/seeds/seed=2', 'runs/seeds', 2, 200.0),
+    ]
+    first = {'agent': 'ppo', 'env': 'CartPole-v1', 'steps': 5000, 'games': 70, 'seconds': 3.5, 'mean_reward': 250.0}
+    first |= {'state': 'finished', 'why': 'target', 'updated': UPDATED, 'problem': None}
+    assert first.items() <= records[0].items()
+    summary = {'n': 2, 'mean': 150.0, 'iqm': 150.0, 'low': 100.0, 'high': 200.0}
+    statistics = {'run': None, 'group': 'runs/seeds', 'setting': '', 'reward': 'best_reward', **summary}
+    assert len(records) == 5 and records[3] == statistics and records[4]['reward'] == 'mean_reward'
+
+
+def test_a_group_stands_together_with_statistics_for_each_setting(root):
+    low = {f'lr=0.001,seed={seed}': best for seed, best in ((1, 10.0), (2, 20.0), (3, 40.0), (10, 1000.0))}
+    make_group(root / 'grid', {**low, 'lr=0.01,seed=1': 7.0})
+    lines = runs_page(['runs']).splitlines()
+    assert lines[1] == 'runs/grid (5 runs: 5 finished)'
+    assert [line.split()[0] for line in lines[2:7]] == [*low, 'lr=0.01,seed=1']  # seed=10 last
+    statistics = [line.strip() for line in lines[7:11]]
+    _, _, _, least, most = summarise([10, 20, 40, 1000])
+    assert statistics[0] == f'lr=0.001: best reward: mean 267.50, IQM 30.00 [{least:.2f}, {most:.2f}], 4 runs'
+    assert statistics[1].startswith('lr=0.001: mean reward: mean 257.50, IQM 20.00 [')
+    assert statistics[2] == 'lr=0.01: best reward: mean 7.00, IQM 7.00, 1 run'
+
+
+def test_seeds_alone_are_one_setting(root):
+    make_group(root / 'g', {'seed=1': 10.0, 'seed=2': 20.0})
+    statistics = [line for line in runs_page(['runs']).splitlines() if 'best reward' in line]
+    assert len(statistics) == 1 and statistics[0].startswith('  best reward: mean 15.00, IQM 15.00 [10.00, 20.00]')
+
+
+def test_runs_are_found_a_few_levels_deep_and_named_once(root):
+    make_run(root / 'b' / 'c' / 'd')
+    make_run(root / 'a')
+    make_run(root / 'a' / 'inside')  # part of a run, and no run
+    make_run(root / '.hidden')
+    os.symlink(root, root / 'circle')
+    page = runs_page(['runs', 'runs/a'])
+    assert [line.split()[0] for line in page.splitlines()[1:]] == ['runs/a', 'runs/b/c/d']
+
+
+@pytest.mark.parametrize('file', ['config.yaml', 'status.json'])
+@pytest.mark.parametrize('content', [None, '', '{', '[1]', '\x00\x01'])
+def test_a_run_that_cannot_be_read_is_listed_with_its_problem(root, file, content):
+    make_run(root / 'good')
+    bad = make_run(root / 'bad')
+    if content is None and file == 'config.yaml':
+        return  # then it is no run
+    (bad / file).unlink() if content is None else (bad / file).write_text(content)
+    lines = runs_page(['runs']).splitlines()
+    assert 'unreadable' in lines[1] and file in lines[2]
+    assert lines[3].split()[0] == 'runs/good'
+    record = json.loads(runs_page(['runs'], as_json=True).splitlines()[0])
+    assert file in record['problem'] and record['state'] is None
+
+
+def test_a_group_with_a_run_that_cannot_be_read_still_has_statistics(root):
+    make_group(root / 'g', {'seed=1': 10.0, 'seed=2': 20.0})
+    (root / 'g' / 'seed=2' / 'status.json').write_text('')
+    page = runs_page(['runs'])
+    assert 'runs/g (2 runs: 1 finished, 1 unreadable)' in page and 'best reward: mean 10.00, IQM 10.00, 1 run' in page
+
+
+def test_a_missing_or_empty_folder_is_refused_in_one_line(root, tmp_path):
+    make_run(root / 'a')
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'file').write_text('')
+    for folder, words in (('rums', "did you mean 'runs'"), ('empty', 'no run'), ('file', 'is a file')):
+        with pytest.raises(ValueError, match=words) as error:
+            runs_page(['runs', folder])
+        assert folder in str(error.value) and '\n' not in str(error.value)
+
+
+def test_a_narrow_console_goes_without_the_least_important_columns(root):
+    make_run(root / 'a')
+    page = runs_page(['runs'], width=80)
+    assert max(map(len, page.splitlines())) <= 80
+    assert 'Updated' not in page.splitlines()[0] and page.splitlines()[-1].endswith('updated.')
+    assert 'Left out' not in runs_page(['runs'], width=140)
+
+
+def test_the_list_is_fast_and_loads_nothing_heavy(root):
+    make_run(root / 'a')
+    make_group(root / 'g', {'seed=1': 10.0, 'seed=2': 20.0})
+    code = (
+        'import sys; from xagents.reports.runs_page import runs_page; print(runs_page(sys.argv[1:]))\n'
+        "heavy = {'tensorflow', 'keras', 'pandas', 'pyarrow', 'matplotlib', 'gymnasium'} & set(sys.modules)\n"
+        'assert not heavy, heavy'
+    )
+    page = subprocess.run([sys.executable, '-c', code, 'runs'], check=True, capture_output=True, text=True).stdout
+    assert page.rstrip('\n') == runs_page(['runs']) and '\x1b' not in page
+
+
+# statistics
+
+
+@given(arrays.arrays(float, st.tuples(st.sampled_from([4, 8, 12, 20]), st.integers(1, 3)), elements=st.floats(-9, 9)))
+@settings(max_examples=50, deadline=None)
+def test_the_interquartile_mean_is_the_trimmed_mean_where_quarters_are_whole(values):
+    np.testing.assert_allclose(interquartile_mean(values), trim_mean(values, 0.25, axis=0), atol=1e-12)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=15))
+def test_the_interquartile_mean_is_that_of_four_copies_of_each_value(values):
+    """Four copies make quarters whole and change no quantile."""
+    np.testing.assert_allclose(interquartile_mean(values), trim_mean(np.repeat(values, 4), 0.25), atol=1e-9)
+
+
+def test_the_interquartile_mean_of_few_values_by_hand():
+    assert interquartile_mean([5.0]) == 5
+    assert interquartile_mean([1.0, 2.0]) == pytest.approx(1.5)
+    assert interquartile_mean([100.0, 0.0, 6.0]) == pytest.approx(0 / 6 + 6 * 2 / 3 + 100 / 6)
+    assert interquartile_mean([9.0, 1.0, 2.0, 3.0]) == pytest.approx(2.5)
+    np.testing.assert_allclose(interquartile_mean([[4.0, 1.0, 2.0, 99.0]], axis=1), [3.0])
+
+
+def test_a_bootstrap_interval_is_the_quantiles_of_all_possible_samples():
+    """Of three runs there are 27 samples of three; the drawn ones must be spread over them evenly."""
+    runs = np.array([0.0, 10.0, 100.0])
+    everything = [average(runs[[i, j, k]], 'iqm') for i in range(3) for j in range(3) for k in range(3)]
+    low, high = bootstrap_interval(runs, 'iqm', level=0.5, resamples=20_000)
+    assert (low, high) == tuple(np.quantile(everything, [0.25, 0.75], method='inverted_cdf'))
+
+
+def test_the_interval_of_a_mean_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(300):
+        low, high = bootstrap_interval(rng.normal(3.0, 2.0, size=40), 'mean', resamples=300)
+        covered += low <= 3.0 <= high
+    assert 0.89 < covered / 300 < 0.98
+
+
+def test_curves_draw_whole_runs_and_the_same_each_time():
+    rng = np.random.default_rng(0)
+    curves = rng.normal(size=(5, 7))
+    low, high = bootstrap_interval(curves)
+    assert low.shape == high.shape == (7,) and (low <= interquartile_mean(curves)).all()
+    for point in range(7):
+        assert (low[point], high[point]) == bootstrap_interval(curves[:, point])
+    again = bootstrap_interval(curves)
+    np.testing.assert_array_equal(low, again[0])
+
+
+def test_a_single_run_tells_nothing_of_others():
+    n, mean, iqm, low, high = summarise([4.0])
+    assert (n, mean, iqm) == (1, 4.0, 4.0) and np.isnan([low, high]).all()
+
+
+def test_what_varies_besides_seed_and_place():
+    one = {'agent': 'ppo', 'env': 'A', 'seed': 1, 'run_dir': 'x', 'lr': 1e-3, 'net': [64, 64], 'huber': True}
+    other = {**one, 'seed': 2, 'run_dir': 'y', 'net': [8], 'huber': False, 'agent': 'dqn'}
+    assert varying([one, {**one, 'seed': 5, 'run_dir': 'z'}]) == []
+    assert varying([one, other]) == ['agent', 'net', 'huber']
+    assert setting(one, ['agent', 'net', 'huber']) == 'ppo, net=64 64, huber=on'
+    assert varying([one, {**one, 'ppo_epochs': 4}]) == ['ppo_epochs']
+    assert setting(one, ['ppo_epochs']) == 'ppo-epochs=-'

@@ -1,0 +1,250 @@
+"""Checkpoints: every ending, sets that are old or new at any point of death, and what beside them is used again."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import xagents
+from tests.small_agents import on_cartpole as make
+from xagents.runs import weight_files as checkpoints
+
+pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
+
+
+def variables(agent):
+    return [v.numpy() for v in agent._variables(agent.model)]
+
+
+@pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
+def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
+    path = str(tmp_path / f'agent{ending}')
+    agent = make('ppo', normalize_obs=True, net=[16, 8], activation='relu')
+    agent.fit(max_steps=1_000)
+    agent.run.checkpoints = [path]
+    agent.checkpoint()
+    # neither network nor normalisation is said again
+    other = xagents.make('ppo', weights=[path], n_envs=4, n_steps=32, seed=1, quiet=True)
+    assert [tuple(v.shape) for v in other.model.weights] == [tuple(v.shape) for v in agent.model.weights]
+    for mine, saved in zip(variables(other), variables(agent), strict=True):
+        np.testing.assert_array_equal(mine, saved)
+    assert agent.evaluate(5, seed=3) == other.evaluate(5, seed=3)
+    np.testing.assert_array_equal(
+        other.normalize_observations.statistics.mean, agent.normalize_observations.statistics.mean
+    )
+    assert (other.steps, other.games, other.best_reward) == (agent.steps, agent.games, agent.best_reward)
+
+
+def test_flags_win_over_what_was_saved(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    agent = make('ppo', lr=1e-3, gamma=0.9, checkpoints=[path])
+    agent.fit(max_steps=500)
+    same = xagents.make('ppo', weights=[path])
+    assert (same.options.lr, same.options.gamma, same.envs.id) == (1e-3, 0.9, 'CartPole-v1')
+    other = xagents.make('ppo', 'Acrobot-v1', weights=None, lr=2e-3)
+    assert other.options.lr == 2e-3
+    changed = xagents.make('ppo', weights=[path], lr=2e-3, quiet=True, n_steps=8)
+    (log,) = changed.train_iter(max_steps=changed.steps + 1)
+    assert log['learning_rate'] == 2e-3
+    np.testing.assert_allclose(changed.step.optimizer.learning_rate.numpy(), 2e-3)
+
+
+def test_the_history_goes_on_with_weights(tmp_path):
+    import pandas as pd
+
+    path, history = str(tmp_path / 'a.tf'), str(tmp_path / 'h.parquet')
+    make(checkpoints=[path], history_checkpoint=history).fit(max_steps=600)
+    rows = len(pd.read_parquet(history))
+    agent = xagents.make('small', weights=[path], history_checkpoint=history, quiet=True)
+    agent.fit(max_steps=1_500)
+    more = pd.read_parquet(history)
+    assert len(more) > rows and more['time'].is_monotonic_increasing
+    assert not (tmp_path / 'h.1.parquet').exists()
+
+
+def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
+    """The process dies before its n-th call that changes the folder, for every n."""
+
+    class Death(BaseException):
+        pass
+
+    first, second = (make(net=[4], seed=seed) for seed in (1, 2))
+    paths = [str(tmp_path / 'a.tf'), str(tmp_path / 'b.weights.h5')]
+    twice = lambda agent: [agent.model, agent.model]  # noqa: E731
+    checkpoints.write_set(paths, twice(first), {}, {'save': 1})
+    values = {1: first.model.get_weights(), 2: second.model.get_weights()}
+    readers = [make(net=[4], seed=3).model for _ in range(2)]
+    n, deaths, seen = 0, 0, set()
+    while True:
+        count = iter(range(10**6))
+        with monkeypatch.context() as patch:
+            for name in ('rename', 'replace', 'link', 'mkdir', 'fsync', 'unlink', 'rmdir'):
+                real = getattr(os, name)
+
+                def dying(*arguments, _real=real, **keywords):
+                    if next(count) == n:  # noqa: B023
+                        raise Death
+                    return _real(*arguments, **keywords)
+
+                patch.setattr(os, name, dying)
+            try:
+                checkpoints.write_set(paths, twice(second), {}, {'save': 2})
+                finished = True
+            except Death:
+                finished = False
+        save = checkpoints.read_state(paths[0])[1]['save']
+        seen.add(save)
+        for target in readers:
+            checkpoints.read_models(paths, [target, target])
+            for mine, saved in zip(target.get_weights(), values[save], strict=True):
+                np.testing.assert_array_equal(mine, saved)
+        if finished:
+            break
+        deaths += 1
+        checkpoints.write_set(paths, twice(first), {}, {'save': 1})  # a writer first finishes what it finds
+        assert checkpoints.read_state(paths[0])[1]['save'] == 1
+        n += 1
+    assert deaths >= 8 and seen == {1, 2}
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        'a.tf.data-00000-of-00001', 'a.tf.index', 'a.tf.state.npz', 'b.weights.h5',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'damage, message',
+    [
+        (lambda p: (p / 'a.tf.index').write_bytes(b''), 'damaged'),
+        (lambda p: (p / 'a.tf.data-00000-of-00001').write_bytes(b'xx'), 'damaged'),
+        (lambda p: (p / 'a.tf.index').unlink(), 'no checkpoint'),
+        (lambda p: (p / 'a.tf.state.npz').write_bytes(b'xx'), 'not readable'),
+    ],
+)
+def test_damaged_files_are_one_line_that_names_them(tmp_path, damage, message):
+    path = str(tmp_path / 'a.tf')
+    agent = make(checkpoints=[path])
+    agent.fit(max_steps=200)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message) as error:
+        xagents.make('small', 'CartPole-v1', weights=[path])
+    assert 'a.tf' in str(error.value) and '\n' not in str(error.value)
+
+
+def test_foreign_and_missing_checkpoints(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    agent = make(checkpoints=[path])
+    agent.fit(max_steps=200)
+    with pytest.raises(ValueError, match='damaged or of another network'):
+        xagents.make('small', 'CartPole-v1', weights=[path], net=[7])
+    with pytest.raises(ValueError, match='is of small, not of a2c'):
+        xagents.make('a2c', 'CartPole-v1', weights=[path])
+    with pytest.raises(ValueError, match=r'no checkpoint .*did you mean a.tf'):
+        xagents.make('small', 'CartPole-v1', weights=[str(tmp_path / 'b.tf')])
+    with pytest.raises(ValueError, match=r'did you mean .*a.weights.h5'):
+        make(checkpoints=[str(tmp_path / 'a.h5')])
+    with pytest.raises(ValueError, match='does not exist'):
+        make(checkpoints=[str(tmp_path / 'nowhere' / 'a.tf')])
+
+
+def test_after_an_error_the_last_whole_checkpoint_stays(tmp_path):
+    path = tmp_path / 'a.tf'
+    agent = make(checkpoints=[str(path)])
+    agent.fit(max_steps=500)
+    before = (tmp_path / 'a.tf.index').stat().st_mtime_ns
+
+    def fails(ctx):
+        raise RuntimeError('broken')
+
+    with pytest.raises(RuntimeError, match='broken'):
+        agent.fit(max_steps=10_000, recipe=agent.recipe().after('learn', fails))
+    assert (tmp_path / 'a.tf.index').stat().st_mtime_ns == before
+
+
+def test_a_continued_run_never_puts_worse_weights_in_the_place_of_better_ones(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    agent = make('ppo', checkpoints=[path], n_envs=8, n_steps=64)
+    agent.fit(target_reward=60, max_steps=100_000)
+    best = variables(xagents.make('ppo', weights=[path]))
+    ruined = xagents.make('ppo', weights=[path], lr=0.5, checkpoints=[path], quiet=True, seed=1, on_nan='skip')
+    ruined.fit(max_steps=ruined.steps + 3_000)
+    kept = xagents.make('ppo', weights=[path])
+    for mine, saved in zip(kept.model.get_weights(), best, strict=False):
+        np.testing.assert_array_equal(mine, saved)
+
+
+def test_an_own_network_needs_no_file_afterwards(tmp_path, monkeypatch):
+    (tmp_path / 'there').mkdir()
+    monkeypatch.chdir(tmp_path / 'there')
+    (tmp_path / 'there' / 'own.cfg').write_text(
+        '[dense-a]\nunits=5\nactivation=relu\n[dense-actor]\noutput=1\n[dense-critic]\nfrom=dense-a\noutput=1\n'
+    )
+    agent = make(model='own.cfg', checkpoints=['a.tf'])
+    agent.fit(max_steps=200)
+    (tmp_path / 'there' / 'own.cfg').unlink()
+    monkeypatch.chdir(tmp_path)
+    other = xagents.make('small', weights=['there/a.tf'])
+    agent.load_weights(['there/a.tf'])
+    assert [v.shape for v in other.model.weights] == [v.shape for v in agent.model.weights]
+    assert other.evaluate(3, seed=1) == agent.evaluate(3, seed=1)
+
+
+def test_a_set_that_was_not_finished_may_be_moved(tmp_path, monkeypatch):
+    old, new = tmp_path / 'old', tmp_path / 'new'
+    old.mkdir()
+    agent = make(net=[4])
+    checkpoints.write_set([str(old / 'a.tf')], [agent.model], {}, {'save': 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, 'finish', lambda first: None)
+        checkpoints.write_set([str(old / 'a.tf')], [agent.model], {}, {'save': 2})
+    old.rename(new)
+    assert checkpoints.read_state(str(new / 'a.tf'))[1]['save'] == 2
+    checkpoints.finish(new / 'a.tf')
+    assert checkpoints.read_state(str(new / 'a.tf'))[1]['save'] == 2 and not old.exists()
+
+
+def test_what_json_cannot_hold_does_not_prevent_saving(tmp_path):
+    import gymnasium
+
+    agent = make(
+        checkpoints=[str(tmp_path / 'a.tf')],
+        wrapper=[gymnasium.wrappers.TimeAwareObservation],
+        env_kwargs={'sutton_barto_reward': np.bool_(False)},
+    )
+    agent.fit(max_steps=200)
+    options = checkpoints.read_state(str(tmp_path / 'a.tf'))[1]['options']
+    assert options['env_kwargs'] == {'sutton_barto_reward': False} and 'wrapper' not in options
+
+
+@pytest.mark.parametrize('name', ['folder.keras', 'missing/a.tf', 'a.txt', '.tf', 'file/a.tf'])
+def test_where_nothing_can_be_written_is_found_before_anything_is_built(tmp_path, name):
+    (tmp_path / 'folder.keras').mkdir()
+    (tmp_path / 'file').touch()
+    with pytest.raises(ValueError, match='checkpoints'):
+        make(checkpoints=[str(tmp_path / name)])
+
+
+def test_leaving_a_loop_saves(tmp_path):
+    agent = make(checkpoints=[str(tmp_path / 'a.tf')])
+    for log in agent.train_iter(max_steps=10_000):
+        if log['steps'] > 500:
+            break
+    assert (tmp_path / 'a.tf.index').exists()
+
+
+def test_killed_while_training_leaves_a_checkpoint_that_loads(tmp_path):
+    script = (
+        "import xagents; xagents.make('ppo', 'CartPole-v1', n_envs=4, n_steps=8, seed=1, save_seconds=0.0, "
+        "checkpoints=['a.tf']).fit(max_steps=10**7)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, '-c', script], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, 'PYTHONPATH': os.getcwd()},
+    )  # fmt: skip
+    while process.poll() is None and not (tmp_path / 'a.tf.index').exists():
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert xagents.make('ppo', weights=[str(tmp_path / 'a.tf')]).steps > 0

@@ -1,0 +1,448 @@
+"""Collecting one iteration ahead in a thread: the lag, errors, endings, counters, and what is in flight."""
+
+import dataclasses
+import gc
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import xagents
+from tests.runs.test_runs import Random
+from tests.small_agents import ENV, Fault, Trouble, make
+from xagents.cli import dispatch as cli
+from xagents.collecting.finite import NotFiniteError
+from xagents.factory.load import resume
+from xagents.options.errors import OptionError
+from xagents.pipeline.context import Context, kept
+from xagents.pipeline.recipe import stage
+
+pytestmark = pytest.mark.usefixtures('small_agents')
+AGENTS = ('small', 'small-replay')
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    left = collectors()
+    for thread in left:
+        thread.name = 'left over'  # by one test, not by those that follow
+    assert left == []
+
+
+def collectors():
+    return [thread for thread in threading.enumerate() if thread.name == 'collector']
+
+
+def weights(agent):
+    return [v.tobytes() for v in agent.model.get_weights()]
+
+
+def overlapped(agent, **stages):
+    """The recipe with stages of one's own, each hung on the stage that it is named after."""
+    recipe = agent.recipe(overlap=True)
+    for name, function in stages.items():
+        recipe = recipe.after(name, function, name=f'own {name}')
+    return recipe
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+    return condition()
+
+
+# ------------------------------------------------------------------------------------------------------------------ lag
+
+
+@pytest.mark.parametrize('agent_id', AGENTS)
+def test_it_collects_exactly_one_iteration_ahead(agent_id):
+    agent = make(agent_id)
+    collected, learned, threads = [], [], set()
+
+    def collecting(ctx):
+        collected.append(ctx.iteration)
+        threads.add(threading.current_thread().name)
+
+    def learning(ctx):
+        assert threading.current_thread() is threading.main_thread()
+        assert wait_for(lambda: collected[-1] > ctx.iteration)  # never none: the next one comes while this one waits
+        time.sleep(0.02)
+        assert collected[-1] == ctx.iteration + 1  # never two
+        learned.append(ctx.iteration)
+
+    agent.fit(max_steps=200, recipe=overlapped(agent, collect=collecting, overlap=learning))
+    assert learned == list(range(1, len(learned) + 1)) and len(learned) > 10
+    assert collected == [*learned, learned[-1] + 1]
+    assert threads == {'collector'}
+
+
+def test_each_iteration_acts_by_the_weights_of_the_one_before_the_last():
+    agent = make()
+    acting, after = {}, {0: agent.actor._mirror.weights.copy()}
+
+    def collecting(ctx):
+        acting[ctx.iteration] = agent.collector.actor._mirror.weights.copy()
+
+    def learned(ctx):
+        after[ctx.iteration] = agent.actor._mirror.weights.copy()
+
+    agent.fit(max_steps=120, recipe=overlapped(agent, collect=collecting, learn=learned))
+    assert len(after) > 8
+    for iteration, seen in acting.items():
+        np.testing.assert_array_equal(seen, after[max(iteration - 2, 0)])
+
+
+@pytest.mark.parametrize('agent_id', AGENTS)
+def test_equal_seeds_give_equal_runs_whichever_side_is_slow(agent_id):
+    ends = []
+    for slow in ('collect', 'overlap', 'none'):
+        agent = make(agent_id, normalize_obs=True)
+        delays = {slow: lambda ctx: time.sleep(0.005)} if slow != 'none' else {}
+        logs = list(agent.train_iter(max_steps=150, recipe=overlapped(agent, **delays), eval_frequency=60))
+        clock = ('seconds/', 'steps_per_second')
+        ends.append((weights(agent), [{k: repr(v) for k, v in log.items() if not k.startswith(clock)} for log in logs]))
+    assert ends[0] == ends[1] == ends[2]
+
+
+# --------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize('agent_id', AGENTS)
+def test_what_an_environment_raises_is_raised_where_the_user_is(agent_id):
+    agent = make(agent_id, Fault(1, 10, 'raise'))
+    taken = []
+    with pytest.raises(ArithmeticError, match='broken at step 10'):
+        for log in agent.train_iter(max_steps=1_000, overlap=True):
+            taken.append(log['steps'])
+    # step 10 is in the third iteration of four steps; the two before it were learned from
+    assert len(taken) == 2 and agent.steps == taken[-1]
+    assert collectors() == []
+
+
+def test_numbers_that_are_not_finite_are_named_where_the_user_is():
+    agent = make('small', Fault(2, 10, 'observation'))
+    with pytest.raises(NotFiniteError, match=r'observations are not finite \(nan\) at step \d+ in environment 2'):
+        agent.fit(max_steps=1_000, overlap=True)
+    assert agent.context.iteration == 2 and collectors() == []
+
+
+@pytest.mark.parametrize('where', ['collect', 'overlap', 'learn', 'until'])
+def test_an_error_of_a_stage_on_either_side_ends_the_thread(where):
+    agent = make()
+
+    def fails(ctx):
+        if ctx.iteration == 3:
+            raise RuntimeError('broken')
+
+    with pytest.raises(RuntimeError, match='broken'):
+        agent.fit(max_steps=1_000, recipe=overlapped(agent, **{where: fails}))
+    assert collectors() == [] and agent.context.iteration == 2
+    assert agent.overlapping is None and agent.collector is agent
+    agent.fit(max_steps=200)  # it is usable
+    assert agent.steps >= 200
+
+
+def test_an_error_of_the_iteration_in_flight_does_not_spoil_the_end_of_a_run(tmp_path):
+    # the budget ends the run at its third iteration, and the fourth raises meanwhile
+    agent = make('small', Fault(0, 13, 'raise'))
+    agent.fit(max_steps=30, recipe=overlapped(agent), run_dir=str(tmp_path / 'run'))
+    assert agent.stopped == 'steps' and agent.context.iteration == 3
+    again = resume(tmp_path / 'run', max_steps=60)
+    assert again.in_flight is None
+    assert again.observations is None  # what the environments stood at is not known: they begin anew
+    again.fit()
+    agent.fit(max_steps=60)
+    assert again.steps >= 60 and agent.steps >= 60
+
+
+# ------------------------------------------------------------------------------------------------------------- endings
+
+
+def test_every_ending_leaves_no_thread(monkeypatch):
+    agent = make()
+    agent.fit(max_steps=30, overlap=True)  # a budget
+    assert collectors() == []
+    for _ in agent.train_iter(max_steps=1_000, overlap=True):  # a break
+        break
+    assert collectors() == []
+    iterator = agent.train_iter(max_steps=1_000, overlap=True)
+    next(iterator)
+    assert len(collectors()) == 1
+    del iterator  # forgotten
+    assert collectors() == []
+    cycle = [agent.train_iter(max_steps=1_000, overlap=True)]
+    cycle.append(cycle)
+    next(cycle[0])
+    assert len(collectors()) == 1
+    del cycle
+    gc.collect()
+    assert collectors() == []
+    first = agent.train_iter(max_steps=1_000, overlap=True)
+    next(first)
+    second = agent.train_iter(max_steps=1_000, overlap=True)  # closes the first one
+    assert collectors() == []
+    next(second)
+    assert len(collectors()) == 1
+    agent.close()
+    assert collectors() == []
+    agent.train_iter(max_steps=1_000, overlap=True)  # never begun
+    assert collectors() == []
+
+
+@pytest.mark.parametrize('where', ['collect', 'learn'])
+@pytest.mark.parametrize('times', [1, 2])
+def test_ctrl_c_in_a_stage_on_either_side(where, times, tmp_path):
+    agent = make()
+
+    def interrupts(ctx):
+        if ctx.iteration == 4:
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.05)
+
+    recipe = overlapped(agent, **{where: interrupts})
+    with pytest.raises(KeyboardInterrupt):
+        agent.fit(max_steps=10_000, recipe=recipe, run_dir=str(tmp_path / 'run'), save_seconds=1e6)
+    assert collectors() == []
+    saved = resume(tmp_path / 'run')
+    # the first one lets the iteration finish, and saves it; the second one quits with what was saved before
+    assert saved.context.iteration in ((3, 4) if times == 1 else (1,))
+    if times == 1:
+        assert agent.context.iteration == saved.context.iteration and weights(agent) == weights(saved)
+        assert saved.in_flight.context.batch.keys() == agent.in_flight.context.batch.keys()
+        assert saved.in_flight.changed == agent.in_flight.changed
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize('agent_id', ['a2c', 'trpo'])
+def test_agents_without_a_correction_refuse_with_the_reason(agent_id, capsys, tmp_path, monkeypatch):
+    agent = xagents.make(agent_id, ENV, net=[4])
+    reason = rf'{type(agent).__name__} .*an update older'
+    for run in (lambda: agent.recipe(overlap=True), lambda: agent.fit(max_steps=10, overlap=True)):
+        with pytest.raises(OptionError, match=reason) as error:
+            run()
+        assert error.value.name == 'overlap'
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    folder = tmp_path / 'run'
+    with pytest.raises(SystemExit) as end:
+        words = f'train {agent_id} --env {ENV} --max-steps 10 --overlap --run-dir {folder}'
+        cli.execute(words.split())
+    said = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and len(said) == 1
+    assert said[0].startswith(f'xagents train: --overlap: {type(agent).__name__} ')
+    assert not folder.exists()
+
+
+def test_an_agent_that_does_both_in_train_step_refuses_with_the_reason():
+    agent = Random(xagents.create_envs('CartPole-v1', 2), seed=1)
+    with pytest.raises(OptionError, match=r'Random collects and learns in train_step\(\)'):
+        agent.recipe(overlap=True)
+
+
+def test_a_recipe_without_the_stage_is_refused():
+    agent = make()
+    with pytest.raises(OptionError, match=r'recipe\(overlap=True\)'):
+        agent.fit(max_steps=10, recipe=agent.recipe(), overlap=True)
+
+
+# ---------------------------------------------------------------------------------------------------- what is in flight
+
+
+@pytest.mark.parametrize('agent_id', AGENTS)
+@pytest.mark.parametrize('overlap', [False, True])
+def test_fit_goes_on_with_what_is_in_flight(agent_id, overlap):
+    agent = make(agent_id)
+    collected, learned = [], []
+
+    def stages(recipe):
+        recipe = recipe.after('collect', lambda ctx: collected.append((ctx.iteration, ctx.steps)), name='one')
+        return recipe.after('learn', lambda ctx: learned.append((ctx.iteration, ctx.steps)), name='two')
+
+    agent.fit(max_steps=60, recipe=stages(agent.recipe(overlap=True)))
+    assert agent.in_flight is not None and len(collected) == len(learned) + 1
+    agent.fit(max_steps=120, recipe=stages(agent.recipe(overlap=overlap)))
+    assert [iteration for iteration, _ in learned] == list(range(1, len(learned) + 1))
+    assert collected[: len(learned)] == learned  # each once, with the same count of steps
+    assert len(collected) == len(learned) + overlap
+    assert (agent.in_flight is not None) == overlap
+    assert sum(env.unwrapped.taken for env in agent.envs._vector.envs) == collected[-1][1]
+
+
+@pytest.mark.parametrize('overlap', [False, True])
+def test_own_stages_see_each_iteration_once_also_across_a_resume(overlap, tmp_path):
+    collected, learned, closed = [], [], []
+
+    def collecting(ctx):
+        collected.append(ctx.iteration)
+        try:
+            yield
+        finally:
+            closed.append(ctx.iteration)
+
+    def learning(ctx):
+        learned.append(ctx.iteration)
+
+    def recipe(agent, ahead):
+        return agent.recipe(overlap=ahead).after('collect', collecting).after('learn', learning)
+
+    folder = str(tmp_path / 'run')
+    agent = make()
+    agent.fit(max_steps=60, recipe=recipe(agent, True), run_dir=folder)
+    again = resume(folder, max_steps=120)
+    again.fit(recipe=recipe(again, overlap))
+    assert learned == list(range(1, len(learned) + 1)) and len(learned) > 8
+    assert collected == closed == [*learned, *([learned[-1] + 1] if overlap else [])]
+
+
+@dataclasses.dataclass(slots=True)
+class Own(Context):
+    """Counts on either side."""
+
+    rows: int = kept(0)
+    lessons: int = kept(0)
+    mood: str = ''
+    noted: float = 0.0
+    marks: np.ndarray | None = None
+
+
+@pytest.mark.parametrize('overlap', [False, True])
+def test_own_fields_live_on_on_either_side_also_across_a_resume(overlap, tmp_path):
+    seen = []
+
+    def collecting(ctx):
+        ctx.rows += 1
+        ctx.mood = f'good {ctx.iteration}'
+        ctx.keep('mood')
+
+    def learning(ctx):
+        ctx.lessons += 1
+        ctx.noted = ctx.lessons / 2
+        ctx.keep('noted')
+        seen.append((ctx.iteration, ctx.rows, ctx.lessons, ctx.mood, ctx.noted))
+
+    def recipe(agent, ahead):
+        stages = agent.recipe(overlap=ahead).after('collect', collecting).after('learn', learning)
+        return stages.with_context(Own)
+
+    folder = str(tmp_path / 'run')
+    agent = make()
+    agent.fit(max_steps=60, recipe=recipe(agent, True), run_dir=folder)
+    again = resume(folder, max_steps=120)
+    again.fit(recipe=recipe(again, overlap))
+    agent.fit(max_steps=120, recipe=recipe(agent, overlap))
+    half = seen.index(seen[-1])
+    resumed, same_process = seen[: half + 1], [*seen[: seen[half + 1][0] - 1], *seen[half + 1 :]]
+    assert resumed == same_process == [(i, i, i, f'good {i}', i / 2) for i in range(1, len(resumed) + 1)]
+    assert again.context.rows == again.context.lessons == len(resumed) > 8
+
+
+def test_a_fresh_field_that_collecting_sets_is_there_when_it_is_learned_from_also_after_a_resume(tmp_path):
+    seen = []
+
+    def collecting(ctx):
+        ctx.mood = f'good {ctx.iteration}'
+        ctx.marks = np.full((2, 3), ctx.iteration)
+
+    def recipe(agent):
+        def learning(ctx):
+            assert ctx.marks.shape == (2, 3) and np.all(ctx.marks == ctx.iteration)
+            seen.append(ctx.mood)
+
+        stages = overlapped(agent, collect=collecting, learn=learning)
+        return stages.with_context(Own)
+
+    folder = str(tmp_path / 'run')
+    agent = make()
+    agent.fit(max_steps=60, recipe=recipe(agent), run_dir=folder)
+    again = resume(folder, max_steps=120)
+    again.fit(recipe=recipe(again))
+    assert seen == [f'good {i}' for i in range(1, len(seen) + 1)]
+
+
+def test_what_a_checkpoint_cannot_hold_of_a_batch_is_named(tmp_path):
+    agent = make()
+
+    def wrong(ctx):
+        ctx.batch['notes'] = [{'a': 1}]
+
+    with pytest.raises(TypeError, match=r'batch/notes: .*takes arrays of numbers'):
+        agent.fit(max_steps=60, recipe=overlapped(agent, collect=wrong), run_dir=str(tmp_path / 'run'))
+
+
+def test_a_stage_on_collect_may_end_the_run():
+    agent = make()
+    learned = []
+
+    @stage
+    def three(stream):
+        for n, ctx in enumerate(stream, 1):
+            yield ctx
+            if n == 3:
+                return
+
+    agent.fit(
+        max_steps=10_000, recipe=overlapped(agent, collect=three, learn=lambda ctx: learned.append(ctx.iteration))
+    )
+    assert learned == [1, 2, 3] and collectors() == []
+
+
+# ------------------------------------------------------------------------------------------------------------- counters
+
+
+def test_counters_add_up_as_without_overlap(tmp_path):
+    # weights that never change act alike, however old they are
+    counts, histories = [], []
+    for overlap in (False, True):
+        agent = make(lr=1e-30, normalize_reward=True)
+        path = str(tmp_path / f'{overlap}.parquet')
+        logs = list(agent.train_iter(max_steps=400, overlap=overlap, history_checkpoint=path))
+        names = ('steps', 'games', 'updates', 'mean_reward', 'best_reward', 'episode_length')
+        counts.append([[repr(log.get(name)) for name in names] for log in logs])
+        histories.append(pd.read_parquet(path))
+        assert agent.games == len(histories[-1]) > 30 and agent.context.updates == len(logs)
+        assert histories[-1]['time'].is_monotonic_increasing and histories[-1]['step'].is_monotonic_increasing
+    assert counts[0] == counts[1]
+    pd.testing.assert_frame_equal(*(history.drop(columns='time') for history in histories), check_exact=True)
+
+
+@pytest.mark.parametrize('ends_with', ['budget', 'break'])
+def test_seconds_are_those_of_the_clock(ends_with):
+    agent = make(env_kwargs={'sleep': 0.002})  # twelve steps in turn: 24 ms an iteration
+    agent.fit(max_steps=12)
+    before = agent.context.seconds
+    start, paused, n = time.perf_counter(), 0.0, 0
+    recipe = overlapped(agent, learn=lambda ctx: time.sleep(0.02))
+    for log in agent.train_iter(max_steps=150, recipe=recipe):
+        time.sleep(0.005)  # a user's own loop is no training time
+        paused += 0.005
+        n += 1
+        assert log['seconds/wait'] >= 0
+        if ends_with == 'break' and n == 10:
+            break
+    elapsed = time.perf_counter() - start - paused
+    measured = agent.context.seconds - before
+    assert n > 8 and measured <= elapsed * 1.05
+    # of an iteration that was left midway, what it waited for is not counted
+    assert measured >= 0.7 * elapsed - 0.1, (measured, elapsed)
+
+
+def test_evaluations_and_best_weights_during_overlap(tmp_path):
+    runs = []
+    for _ in range(2):
+        agent = make()
+        path = str(tmp_path / f'{len(runs)}.tf')
+        iterator = agent.train_iter(max_steps=300, overlap=True, eval_frequency=50, eval_episodes=3, checkpoints=[path])
+        means = [log['evaluate/mean'] for log in iterator if 'evaluate/mean' in log]
+        assert len(means) >= 4 and agent.best_reward == max(means)
+        assert agent.evaluate(3) == agent.evaluate(3)
+        runs.append((means, weights(agent), weights(xagents.make('small', weights=[path]))))
+    assert runs[0] == runs[1]
+    assert Trouble.faults == ()

@@ -1,0 +1,481 @@
+"""A run: equal seeds, going on, targets, evaluation, history, interruption, the whole state."""
+
+import dataclasses
+import json
+import math
+import os
+import signal
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import xagents
+from tests.small_agents import on_cartpole as make
+from xagents.base import BaseAgent
+from xagents.logs.history import read_history
+from xagents.options.errors import OptionError
+from xagents.pipeline.context import Context, kept
+
+pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
+
+
+def weights(agent):
+    return [v.numpy() for v in agent.model.weights]
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def clockless(log):
+    return {k: v for k, v in log.items() if not k.startswith('seconds/') and k != 'steps_per_second'}
+
+
+def test_equal_seeds_give_equal_runs():
+    logs, models = [], []
+    for seed in (1, 1, 2):
+        agent = make(seed=seed)
+        logs.append([clockless(log) for log in agent.train_iter(max_steps=1_000)])
+        models.append(weights(agent))
+    np.testing.assert_equal(logs[0], logs[1])
+    assert same(models[0], models[1]) and not same(models[0], models[2])
+
+
+def test_a_seed_that_was_not_given_is_drawn_shown_and_recorded(capsys):
+    agent = xagents.make('ppo', 'CartPole-v1', n_steps=8)
+    agent.fit(max_steps=8)
+    assert f'Seed: {agent.options.seed}' in capsys.readouterr().out
+    assert agent.state().record['options']['seed'] == agent.options.seed
+
+
+def test_the_budget_counts_whole_iterations_and_steps_leave_reset_rows_out():
+    agent = make()
+    logs = list(agent.train_iter(max_steps=300))
+    assert agent.steps >= 300 > logs[-2]['steps']
+    rows = len(logs) * 4 * 32
+    # each ended episode cost one reset row, but those that ended in the very last rows
+    assert rows - agent.games <= agent.steps <= rows - agent.games + 4
+
+
+def test_training_in_two_parts_equals_training_in_one():
+    whole, parts = make('ppo'), make('ppo')
+    whole.fit(max_steps=2_000)
+    for log in parts.train_iter(max_steps=2_000):
+        if log['steps'] > 700:
+            break
+    parts.fit(max_steps=2_000)
+    assert same(weights(whole), weights(parts)) and whole.games == parts.games
+
+
+def test_how_often_one_evaluates_changes_nothing_else():
+    plain, often = make(), make()
+    plain.fit(max_steps=1_000)
+    often.fit(max_steps=1_000, eval_frequency=200, eval_episodes=3)
+    assert same(weights(plain), weights(often))
+    assert not math.isnan(often.mean_reward)
+
+
+def test_logs_are_flat_floats_with_the_fixed_names():
+    (log,) = make('ppo').train_iter(max_steps=1)
+    assert {
+        'steps', 'games', 'updates', 'mean_reward', 'best_reward', 'steps_per_second', 'learning_rate', 'seconds/env',
+        'seconds/act', 'seconds/learn', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/kl', 'stats/clip_fraction',
+        'stats/explained_variance', 'stats/grad_norm', 'stats/refused', 'episode_length',
+    } <= log.keys()  # fmt: skip
+    assert all(isinstance(value, (int, float)) for value in log.values())
+    assert math.isnan(make('ppo', n_steps=2).train_iter(max_steps=1).__next__()['mean_reward'])
+
+
+def test_the_target_ends_a_run_and_its_weights_are_on_disk(tmp_path):
+    """The weights that earned the mean play; those of the next update are not saved."""
+    path = str(tmp_path / 'a.tf')
+    agent = make('ppo', n_envs=8, n_steps=64, checkpoints=[path])
+    before = {}
+
+    def remember(ctx):
+        before['now'] = weights(agent)
+
+    agent.fit(target_reward=60, max_steps=100_000, recipe=agent.recipe().before('collect', remember))
+    assert agent.stopped == 'target'
+    other = xagents.make('ppo', 'CartPole-v1', weights=[path])
+    assert same(weights(other), before['now']) and not same(weights(agent), before['now'])
+
+
+def test_without_any_end_fit_refuses():
+    with pytest.raises(OptionError, match='target_reward, max_steps, max_time'):
+        make().fit()
+
+
+def test_a_finished_run_collects_nothing():
+    agent = make()
+    agent.fit(max_steps=200)
+    steps = agent.steps
+    agent.fit(max_steps=200)
+    assert agent.steps == steps
+
+
+def test_fit_again_goes_on_with_a_larger_budget_and_iterators_close_each_other():
+    agent = make()
+    first = agent.train_iter(max_steps=10_000)
+    next(first)
+    second = agent.train_iter(max_steps=10_000)
+    next(second)
+    assert list(first) == [] and agent.context.iteration == 2
+
+
+def test_own_stages_see_and_change_the_run():
+    agent = make('ppo')
+    seen = []
+
+    def double(ctx):
+        ctx.batch['rewards'] = ctx.batch['rewards'] * 2
+        yield
+        seen.append(ctx.logs['loss/value'])
+
+    agent.fit(max_steps=400, recipe=agent.recipe().after('collect', double))
+    plain = make('ppo')
+    losses = [log['loss/value'] for log in plain.train_iter(max_steps=400)]
+    assert len(seen) == len(losses) and seen[0] > losses[0]
+
+
+def test_history_has_one_row_an_episode_and_goes_on(tmp_path):
+    path = tmp_path / 'h.parquet'
+    agent = make(history_checkpoint=str(path))
+    rewards = []
+
+    def remember(ctx):
+        rewards.extend(e.reward for e in ctx.episodes)
+
+    agent.fit(max_steps=1_500, recipe=agent.recipe().after('collect', remember))
+    agent.fit(max_steps=3_000, recipe=agent.recipe().after('collect', remember))
+    rows = pd.read_parquet(path)
+    assert list(rows.columns) == ['mean_reward', 'best_reward', 'episode_reward', 'step', 'time']
+    assert rows['episode_reward'].tolist() == rewards and len(rows) == agent.games
+    expected = [np.mean(rewards[max(0, i - 99) : i + 1]) for i in range(len(rewards))]
+    np.testing.assert_allclose(rows['mean_reward'], expected)
+    assert rows['step'].is_monotonic_increasing and rows['time'].is_monotonic_increasing
+    assert rows['step'].iloc[-1] <= agent.steps
+    # CartPole earns 1 a step: with one environment the step of a row is the sum of rewards until then
+    alone = make(n_envs=1, history_checkpoint=str(tmp_path / 'one.parquet'))
+    alone.fit(max_steps=500)
+    rows = read_history(tmp_path / 'one.parquet')
+    assert rows['step'].tolist() == rows['episode_reward'].cumsum().tolist()
+
+
+def test_a_history_that_exists_is_renamed_aside(tmp_path, capsys):
+    path = tmp_path / 'h.parquet'
+    for _ in range(2):
+        make(history_checkpoint=str(path), quiet=False).fit(max_steps=500)
+    assert (tmp_path / 'h.1.parquet').exists() and 'h.1.parquet' in capsys.readouterr().out
+    pd.testing.assert_series_equal(
+        read_history(path)['episode_reward'], read_history(tmp_path / 'h.1.parquet')['episode_reward']
+    )
+
+
+def test_plateau_and_early_stop(capsys):
+    agent = make(
+        n_envs=2, divergence_monitoring_steps=0, plateau_reduce_patience=2, plateau_reduce_factor=0.5,
+        early_stop_patience=2, log_frequency=1, quiet=False, lr=1e-8,
+    )  # fmt: skip
+    rates = [log['learning_rate'] for log in agent.train_iter(max_steps=100_000)]
+    out = capsys.readouterr().out
+    assert agent.stopped == 'early' and agent.early_stop_count == 2
+    assert 'Learning rate reduced 1e-08 -> 5e-09' in out and out.strip().endswith('Early stopping')
+    assert set(rates) <= {1e-8, 5e-9, 2.5e-9} and len(set(rates)) >= 2
+    assert 'inf' not in out
+
+
+def test_schedules():
+    agent = make(lr=1e-3, lr_schedule='linear', clip_schedule='cosine')
+    seen = []
+    recipe = agent.recipe().after('schedule', lambda ctx: seen.append(dict(ctx.schedule, steps=ctx.steps)), 'look')
+    agent.fit(max_steps=1_000, recipe=recipe)
+    for values in seen:
+        progress = values['steps'] / 1_000
+        assert values['learning_rate'] == pytest.approx(1e-3 * (1 - progress))
+        assert values['clip_norm'] == pytest.approx(0.1 * 0.5 * (1 + math.cos(math.pi * progress)))
+    with pytest.raises(OptionError, match='lr_schedule: got linear, which needs'):
+        make(lr_schedule='linear').fit(target_reward=10)
+
+
+def test_quiet_prints_only_the_closing_line(capsys):
+    make().fit(max_steps=500)
+    assert capsys.readouterr().out == 'Maximum steps exceeded\n'
+
+
+@pytest.mark.parametrize('winner', ['best', 'last'])
+def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys, monkeypatch, winner):
+    path = str(tmp_path / 'a.tf')
+    agent = make('ppo', checkpoints=[path], quiet=False, n_envs=8, n_steps=64)
+    asked = []
+
+    def evaluate(episodes):
+        asked.append((episodes, weights(agent)))
+        return {'mean': float(len(asked) if winner == 'best' else -len(asked))}  # the last ones play first
+
+    monkeypatch.setattr(agent, 'evaluate', evaluate)
+    agent.fit(max_steps=10_000)
+    means = {'best': 'best 2, last 1', 'last': 'best -2, last -1'}[winner]
+    assert f'Greedy mean of 10 episodes: {means}; the {winner} weights are in' in capsys.readouterr().out
+    assert [episodes for episodes, _ in asked] == [10, 10]
+    assert same(asked[0][1], weights(agent)) and not same(asked[1][1], weights(agent))
+    assert same(weights(xagents.make('ppo', weights=[path])), asked[1 if winner == 'best' else 0][1])
+
+
+def test_the_whole_state_goes_over(tmp_path):
+    """A second agent with the first one's state and environments goes on like the first."""
+    first = make('ppo', normalize_obs=True, normalize_reward=True)
+    first.fit(max_steps=1_000)
+    second = make('ppo', seed=9, normalize_obs=True, normalize_reward=True)
+    state = first.state()
+    json.dumps(state.record)  # JSON holds it
+    second.load_state(state)
+    second.envs, second.observations = first.envs, first.observations
+    batch = {k: v.copy() for k, v in first.state().arrays.items()}
+    assert batch['observation_statistics/count'] > 0
+    second.options.seed = first.options.seed
+    log = next(iter(second.train_iter(max_steps=10**6)))
+    reference = make('ppo', normalize_obs=True, normalize_reward=True)
+    logs = list(reference.train_iter(max_steps=log['steps']))
+    np.testing.assert_equal(clockless(logs[-1]), clockless(log))
+    assert same(weights(reference), weights(second))
+
+
+def test_evaluate_plays_equal_quotas_and_uses_the_present_weights():
+    agent = make()
+    result = agent.evaluate(episodes=7)
+    assert set(result) == {'mean', 'std', 'min', 'max', 'length'}
+    assert result == agent.evaluate(episodes=7), 'the same weights and step give the same episodes'
+    assert result['min'] <= result['mean'] <= result['max'] and result['length'] == result['mean']
+    agent.model.set_weights([np.zeros_like(w) for w in agent.model.get_weights()])
+    changed = agent.evaluate(episodes=7)
+    assert changed['mean'] < 12, 'always the same action'
+    with pytest.raises(ValueError, match='episodes'):
+        agent.evaluate(episodes=0)
+
+
+def test_act_takes_raw_observations_of_any_number():
+    agent = make(normalize_obs=True)
+    agent.fit(max_steps=300)
+    observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    greedy = agent.act(observations)
+    logits = agent.model(agent.prepare(observations))[0].numpy()
+    np.testing.assert_array_equal(greedy, logits.argmax(-1))
+    assert agent.act(observations[:1], greedy=False).shape == (1,)
+    box = xagents.make('ppo', 'Pendulum-v1', n_steps=8)
+    actions = box.act(np.zeros((3, 3), np.float32), greedy=False)
+    assert actions.shape == (3, 1) and (np.abs(actions) <= 2).all()
+
+
+def test_acting_on_the_side_changes_nothing():
+    plain, busy = make(), make()
+    plain.fit(max_steps=600)
+    for _ in busy.train_iter(max_steps=600):
+        busy.act(np.zeros((3, 4), np.float32), greedy=False)
+    assert same(weights(plain), weights(busy))
+
+
+def test_kept_fields_go_over_to_the_next_call():
+    @dataclasses.dataclass(slots=True)
+    class Own(Context):
+        count: int = kept(0)
+        note: str = ''
+
+    agent = make()
+    seen = []
+
+    def count(ctx):
+        seen.append((ctx.count, ctx.note))
+        ctx.count, ctx.note = ctx.count + 1, 'noted'
+        ctx.keep('note')
+
+    for steps in (300, 600):
+        agent.fit(max_steps=steps, recipe=agent.recipe().use(count).with_context(Own))
+    assert seen == [(0, '')] + [(i, 'noted') for i in range(1, len(seen))]
+
+
+def test_a_reward_that_is_not_finite_is_no_best(capsys):
+    agent = make(quiet=False)
+
+    def spoil(ctx):
+        if ctx.iteration == 3 and ctx.episodes:
+            ctx.episodes[0].reward = float('nan')
+
+    agent.fit(max_steps=3_000, recipe=agent.recipe().after('collect', spoil))
+    assert math.isfinite(agent.best_reward) and 'nan' not in capsys.readouterr().out
+
+
+def test_refused_updates_are_told(capsys):
+    agent = make('ppo', quiet=False)
+
+    def spoil(ctx):
+        ctx.batch['rewards'] = np.full(ctx.batch['rewards'].shape, np.nan)
+
+    agent.fit(max_steps=100, recipe=agent.recipe().after('collect', spoil), on_nan='skip')
+    assert 'Refused 16 updates that were not finite' in capsys.readouterr().out
+
+
+def test_a_stage_may_make_float64_of_the_rewards():
+    agent = make()
+
+    def sign(ctx):
+        ctx.batch['rewards'] = np.where(ctx.batch['rewards'] > 0, 1.0, -1.0)
+
+    agent.fit(max_steps=100, recipe=agent.recipe().after('collect', sign))
+    assert agent.context.updates > 0
+
+
+def test_the_means_of_episodes_and_of_evaluations_are_not_compared():
+    agent = make()
+    agent.fit(max_steps=2_000)
+    assert agent.mean_reward > 5
+    agent.fit(target_reward=1.0, max_steps=100_000, eval_frequency=500, eval_episodes=2)
+    assert agent.steps > 2_000, 'the old mean reached nothing'
+
+
+def test_time_spent_in_the_loop_of_a_user_is_not_training_time():
+    agent = make()
+    start = time.perf_counter()
+    for _ in agent.train_iter(max_steps=600):
+        time.sleep(0.3)
+    assert agent.context.seconds < time.perf_counter() - start - 0.3
+
+
+def test_options_are_fixed_once_the_agent_is_made():
+    with pytest.raises(AttributeError, match='gamma is fixed'):
+        make().gamma = 0.5
+
+
+def test_a_compiled_model_brings_its_optimizer():
+    import keras
+
+    model = make().model
+    model.compile(keras.optimizers.Adam(1e-5))
+    envs = xagents.create_envs('CartPole-v1', 2)
+    assert xagents.PPO(envs, model, seed=1).options.lr == pytest.approx(1e-5)
+    assert xagents.PPO(envs, model, seed=1, lr=0.1).options.lr == 0.1
+    with pytest.raises(OptionError, match='optimizer: got rmsprop beside'):
+        xagents.PPO(envs, model, optimizer='rmsprop')
+    with pytest.raises(OptionError, match='precision: got bfloat16'):
+        xagents.PPO(envs, model, precision='bfloat16')
+
+
+def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_path):
+    path = str(tmp_path / 'a.tf')
+    make('ppo', minibatch_size=16, checkpoints=[path]).fit(max_steps=100)
+    agent = xagents.make('ppo', weights=[path], mini_batches=2)
+    assert agent.options.minibatch_size is None and agent.minibatches.in_a_pass == 2
+    assert xagents.make('ppo', weights=[path]).options.minibatch_size == 16
+    assert xagents.make('ppo', weights=[path], minibatch_size=8).options.minibatch_size == 8
+    with pytest.raises(OptionError, match='stands instead of mini_batches'):
+        make('ppo', minibatch_size=16, mini_batches=2)
+
+
+def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):
+    from tests.problems import Identity
+
+    path = str(tmp_path / 'a.tf')
+    agent = xagents.make('ppo', [Identity() for _ in range(2)], n_steps=32, seed=1, net=[8], checkpoints=[path])
+    agent.fit(max_steps=500)
+    assert 'cannot be made afresh' in capsys.readouterr().out and (tmp_path / 'a.tf.index').exists()
+    with pytest.raises(OptionError, match='eval_frequency'):
+        agent.fit(max_steps=1_000, eval_frequency=10)
+    assert agent.evaluate(4, envs=[Identity()])['length'] == 10
+
+
+def test_an_episode_that_does_not_end_counts_as_it_stands(monkeypatch):
+    from tests.problems import Constant
+    from xagents.runs import evaluation
+
+    monkeypatch.setattr(evaluation, 'LONGEST', 50)
+    agent = xagents.make('ppo', lambda: Constant(length=10**9), n_steps=8, seed=1, net=[4])
+    result = agent.evaluate(12)
+    assert (result['mean'], result['length'], result['std']) == (50, 50, 0)
+
+
+@pytest.mark.parametrize(
+    ('number', 'kind', 'code'), [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)]
+)
+def test_a_signal_in_a_loop_of_ones_own_is_not_swallowed(tmp_path, number, kind, code):
+    agent = make(checkpoints=[str(tmp_path / 'a.tf')])
+
+    def signalled(ctx):
+        if ctx.iteration == 2:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(kind) as end:
+        for _ in agent.train_iter(max_steps=10**6, recipe=agent.recipe().before('learn', signalled)):
+            pass
+    assert getattr(end.value, 'code', None) == code and agent.context.iteration == 2
+    assert (tmp_path / 'a.tf.index').exists()
+
+
+def test_methods_of_the_first_version(tmp_path):
+    history, path = str(tmp_path / 'h.parquet'), str(tmp_path / 'a.tf')
+    agent = make(history_checkpoint=history, checkpoints=[path])
+    assert agent.get_states().shape == (4, 4) and (agent.n_envs, agent.n_actions, agent.input_shape) == (4, 2, (4,))
+    agent.fit(max_steps=300)
+    assert agent.training_done() and agent.output_models == [agent.model]
+    agent.total_rewards.extend([1000.0] * 100)
+    agent.update_metrics()
+    assert agent.mean_reward == agent.best_reward == 1000.0
+    rows = len(read_history(history))
+    agent.update_history(12.0)
+    assert read_history(history)['episode_reward'].tolist()[rows:] == [12.0]
+    agent.checkpoint()
+    fresh = make(history_checkpoint=history)
+    fresh.init_from_checkpoint()
+    assert (fresh.steps, fresh.games, fresh.best_reward) == (agent.steps, rows + 1, 1000.0)
+    fresh.context.games += 4
+    fresh.total_rewards.append(2000.0)
+    fresh.check_episodes()
+    assert fresh.best_reward == 2000.0
+    fresh.set_seeds(7)
+    assert fresh.options.seed == 7 and fresh.observations is None
+
+
+class Random(BaseAgent):
+    """1.0's way: one method that does it all."""
+
+    def train_step(self):
+        self.at += 1
+        for _ in range(10):
+            self.step_envs(np.random.default_rng(self.at).integers(0, self.n_actions, self.n_envs))
+
+    at = 0
+
+
+def test_an_agent_with_only_train_step_runs():
+    agent = Random(xagents.create_envs('CartPole-v1', 4), seed=1)
+    agent.fit(max_steps=2_000, quiet=True)
+    assert agent.steps >= 2_000 and agent.games > 20 and 10 < agent.mean_reward < 40
+    with pytest.raises(TypeError, match='implements neither'):
+        BaseAgent(xagents.create_envs('CartPole-v1', 1)).fit(max_steps=10)
+
+
+def test_wrong_options_are_named_with_the_nearest():
+    with pytest.raises(OptionError, match=r'gama.*did you mean gamma'):
+        make(gama=0.9)
+    with pytest.raises(OptionError, match='gamma: got 2'):
+        make(gamma=2)
+    with pytest.raises(OptionError, match='mini_batches: got 1000'):
+        make(mini_batches=1000)
+    with pytest.raises(ValueError, match='takes 1'):
+        make(checkpoints=['a.tf', 'b.tf'])
+    agent = make()
+    with pytest.raises(OptionError, match=r'max_step.*did you mean max_steps'):
+        agent.fit(max_step=10)
+
+
+def test_a_second_ctrl_c_quits_without_saving(tmp_path):
+    agent = make(checkpoints=[str(tmp_path / 'a.tf')])
+
+    def twice(ctx):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.fit(max_steps=1000, recipe=agent.recipe().use(twice))
+    assert agent.steps == 0 and not list(tmp_path.iterdir())

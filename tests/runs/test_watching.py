@@ -1,0 +1,506 @@
+"""What can be seen of a run while it goes on, and whether it is still right after a resume."""
+
+import io
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pandas as pd
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+import xagents
+from tests.runs.test_stages import Stub
+from xagents.cli import execute
+from xagents.envs.create import create_envs
+from xagents.logs.console import Text, bottleneck
+from xagents.logs.history import read_history
+from xagents.logs.metrics import read_metrics
+from xagents.options.errors import OptionError
+from xagents.pipeline.context import Context, EndedEpisode
+from xagents.pipeline.recipe import compose
+from xagents.runs import evaluation, reporting, videos
+from xagents.system.interruption import Interrupted
+
+
+class Watched(Stub):
+    """A Stub in a run that may have been resumed."""
+
+    NO_OVERLAP = ''
+    id = 'watched'
+    resume_lines = ()
+
+    def __init__(self, **run):
+        super().__init__(**run)
+        self.writers, self.resumed_at = [], None
+
+    def run_record(self):
+        return {'lr': 0.5, **self.run.asdict()}
+
+    def interrupted_line(self):
+        return 'Interrupted'
+
+
+def objects(capsys):
+    """What was printed: every line is an object."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+# JSON
+
+
+def test_json_is_one_object_a_line_from_start_to_end(capsys):
+    agent = Watched(log_format='json', max_steps=100)
+    agent.options.seed = 7
+    agent.console = reporting.begin(agent)
+    long = 'a line [bold]' + 'x' * 500  # neither wrapped nor taken for markup
+    logs = {'mean_reward': math.nan, 'loss/value': np.float32(0.5), 'best_reward': -math.inf, 'event': 1.0}
+    contexts = [Context(steps=32, checked=True, logs=logs, seconds=2.0, messages=[long], note='waiting')]
+    list(compose(iter(contexts), [reporting.console(agent)]))
+    agent.context, agent.stopped = Context(steps=32, mean_reward=3.0, seconds=2.5), 'steps'
+    reporting.end(agent)
+    start, message, status, end = objects(capsys)
+    options = start.pop('options')
+    assert start == {'event': 'start', 'agent': 'watched', 'env': 'Stub-v0', 'seed': 7}
+    assert (options['lr'], options['max_steps'], options['target_reward']) == (0.5, 100, None)
+    assert message == {'event': 'message', 'text': long}
+    assert status == {
+        'event': 'status', 'mean_reward': None, 'loss/value': 0.5, 'best_reward': None, 'seconds': 2.0,
+        'note': 'waiting',
+    }  # fmt: skip
+    assert end == {
+        'event': 'end', 'text': 'Maximum steps exceeded', 'why': 'steps', 'steps': 32, 'mean_reward': 3.0,
+        'best_reward': None, 'seconds': 2.5,
+    }  # fmt: skip
+
+
+def test_json_shows_a_status_at_most_twice_a_second_and_tells_of_changes(capsys):
+    agent = Watched(log_format='json')
+    agent.console = reporting.begin(agent)
+    contexts = [Context(iteration=i, checked=True, logs={'steps': i}) for i in range(50)]
+    contexts[0].new_best, contexts[0].best_reward = 1.0, 2.0
+    contexts[30].messages.append('Learning rate reduced 1 -> 0.5')
+    list(compose(iter(contexts), [reporting.console(agent)]))
+    _, *events = objects(capsys)
+    assert [e['text'] for e in events if e['event'] == 'message'] == [
+        'Best reward updated: 1 -> 2',
+        'Learning rate reduced 1 -> 0.5',
+    ]
+    assert len(events) <= 4
+
+
+def test_quiet_json_is_the_last_object_alone(capsys):
+    agent = Watched(log_format='json', quiet=True)
+    agent.console = reporting.begin(agent)
+    list(compose(iter([Context(checked=True, messages=['a'], new_best=1.0)]), [reporting.console(agent)]))
+    reporting.end(agent, ValueError('two\nlines'))
+    (end,) = objects(capsys)
+    assert (end['event'], end['why'], end['error']) == ('end', 'failed', 'ValueError: two\nlines')
+
+
+def test_people_are_told_of_an_error_elsewhere(capsys):
+    agent = Watched()
+    reporting.end(agent, ValueError('no'))
+    assert capsys.readouterr().out == ''
+
+
+@pytest.mark.usefixtures('without_xla')
+def test_the_command_prints_nothing_but_objects(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    command = 'train ppo --env CartPole-v1 --n-envs 2 --n-steps 16 --max-steps 100 --log-format json'
+    execute(command.split())
+    first, *between, last = objects(capfd)
+    assert (first['event'], first['agent'], first['env']) == ('start', 'ppo', 'CartPole-v1')
+    assert first['seed'] == first['options']['seed']
+    assert (last['event'], last['why'], last['text']) == ('end', 'steps', 'Maximum steps exceeded')
+    assert last['steps'] >= 100 and {e['event'] for e in between} <= {'message', 'status'}
+
+
+# the status line and the bottleneck
+
+
+def test_the_eta_of_a_resumed_run_counts_no_steps_of_earlier_sessions(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, 'stdout', terminal)
+    monkeypatch.setenv('TERM', 'xterm')
+    screen = Text(2_000_000, 2)
+    try:
+        for steps in (1_000_000, 1_000_500, 1_001_000):
+            screen.status(Context(steps=steps))
+            time.sleep(0.02)
+        (task,) = screen._progress.tasks
+        assert task.completed == 1_001_000 and 0 < task.speed < 100_000
+    finally:
+        screen.stop()
+
+
+def test_the_speed_of_a_resumed_run_is_that_of_this_session():
+    agent = Watched()
+    agent.context = Context(steps=10**9)
+    contexts = [Context(steps=10**9 + 10 * (i + 1)) for i in range(3)]
+
+    def slow(ctx):
+        time.sleep(0.01)
+
+    list(compose(iter(contexts), [slow, reporting.metrics(agent)]))
+    assert all(0 < ctx.logs['steps_per_second'] < 2_000 for ctx in contexts)
+
+
+@pytest.mark.parametrize(
+    'spent, total, said',
+    [
+        (
+            {'env': 5.0, 'act': 1.0, 'learn': 3.0},
+            10.0,
+            'Time: environments 50 %, acting 10 %, learning 30 %, the rest 10 %. Most goes into environments: try more',
+        ),
+        (
+            # env and act in a thread: with learning they are more than the time that went by
+            {'env': 6.0, 'act': 3.0, 'learn': 5.0, 'wait': 4.0},
+            10.0,
+            'Time: learning 50 %, waiting 40 %, the rest 10 %; beside it environments 60 %, acting 30 %. '
+            'Learning waits for collecting, where most goes into environments: try more',
+        ),
+        (
+            {'env': 2.0, 'act': 3.0, 'replay': 1.0, 'learn': 8.0, 'wait': 0.1},
+            10.0,
+            'Time: replaying 10 %, learning 80 %, waiting 1 %, the rest 9 %; beside it environments 20 %, acting 30 %. '
+            'Collecting waits for learning, where most goes into learning: try a smaller',
+        ),
+        ({'learn': 6.0, 'wait': 4.0}, 10.0, 'Time: learning 60 %, waiting 40 %, the rest 0 %. Learning waits for '),
+        ({}, 0.0, ''),
+    ],
+)
+def test_the_bottleneck_is_named_with_and_without_overlap(spent, total, said):
+    line = bottleneck(spent, total)
+    assert line.startswith(said) and bool(said) == bool(line)
+    assert '--overlap' not in line
+
+
+@given(
+    st.dictionaries(st.sampled_from(['env', 'act', 'replay', 'learn', 'wait']), st.floats(0, 100)), st.floats(1, 500)
+)
+def test_shares_of_the_time_add_up(spent, total):
+    shares = bottleneck(spent, total).split(';')[0].split('. ')[0]
+    assert sum(int(part.split()[-2]) for part in shares.split(', ')) == pytest.approx(100, abs=3)
+
+
+@pytest.mark.parametrize(
+    'spent, helps',
+    [
+        ({'env': 2.0, 'act': 2.0, 'learn': 5.0}, True),
+        ({'env': 1.0, 'replay': 2.0, 'learn': 1.0}, True),
+        ({'env': 1.0, 'act': 0.1, 'learn': 8.0}, False),
+        ({'env': 8.0, 'learn': 1.0}, False),
+        ({'env': 0.1, 'learn': 0.1}, False),  # something else takes the time
+        ({'env': 9.0}, False),
+    ],
+)
+def test_overlap_is_named_where_both_sides_are_of_similar_size(spent, helps):
+    assert ('--overlap' in bottleneck(spent, 10.0, may_overlap=True)) == helps
+
+
+def test_where_the_time_went_leaves_out_compiling_and_the_loop_of_a_user(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(reporting, 'time', SimpleNamespace(perf_counter=lambda: clock.now, monotonic=time.monotonic))
+    monkeypatch.setattr(reporting.os, 'cpu_count', lambda: 2)
+    lines = {}
+    for reason in ('', 'refuses it'):
+        agent = Watched()
+        agent.NO_OVERLAP = reason
+        phases = reporting._Phases(agent)
+        clock.now = 0.0
+        for learn in (50.0, 2.0, 2.0):
+            clock.now += 2.0 + learn
+            phases.add({'seconds/env': 2.0, 'seconds/learn': learn})
+            clock.now += 100.0  # a user's own loop
+            agent.paused += 100.0
+        lines[reason] = phases.line()
+    assert lines[''].startswith('Time: environments 50 %, learning 50 %, the rest 0 %.')
+    assert '--overlap' in lines[''] and '--overlap' not in lines['refuses it']
+
+
+# rows of a resumed run
+
+
+@given(st.lists(st.floats(-1e16, 1e16), min_size=1, max_size=60), st.integers(1, 20), st.data())
+def test_the_mean_of_a_resumed_history_has_the_same_bits(rewards, size, data):
+    cut = data.draw(st.integers(0, len(rewards)))
+    whole = reporting.RunningMean(size, [])
+    expected = [whole(reward) for reward in rewards]
+    resumed = reporting.RunningMean(size, rewards[:cut])
+    assert [resumed(reward) for reward in rewards[cut:]] == expected[cut:]
+    assert expected == [
+        math.fsum(w) / len(w) for w in (rewards[max(0, i - size) : i] for i in range(1, len(rewards) + 1))
+    ]
+
+
+def test_a_mean_of_both_infinities_is_none():
+    mean = reporting.RunningMean(3, [math.inf])
+    assert math.isnan(mean(-math.inf)) and math.isnan(mean(1.0)) and mean(2.0) == -math.inf
+
+
+class Session:
+    """Runs iterations of 10 steps with an episode each through stages, like a run that may be resumed."""
+
+    def __init__(self, stage, **run):
+        self.agent = Watched(**run)
+        self.stage = stage
+
+    def run(self, first, last):
+        """Run the iterations first..last; counters and rewards are those of an earlier one."""
+        agent = self.agent
+
+        def contexts():
+            for i in range(first, last + 1):
+                agent.total_rewards.append(0.1 * i)
+                episode = EndedEpisode(0.1 * i, 10, None, 10 * i, 1.0 * i)
+                agent.context = Context(
+                    iteration=i,
+                    steps=10 * i,
+                    seconds=1.0 * i,
+                    episodes=[episode],
+                    logs={'loss/x': i / 7, 'steps': 10 * i},
+                )
+                yield agent.context
+
+        list(compose(contexts(), [self.stage(agent)]))
+
+    def resume(self, at):
+        """Become a process that resumed from the checkpoint of iteration `at`."""
+        old, self.agent = self.agent, Watched()
+        self.agent.run = old.run
+        self.agent.context = Context(iteration=at, steps=10 * at, seconds=1.0 * at)
+        self.agent.resumed_at = 10 * at
+        self.agent.total_rewards.extend(0.1 * i for i in range(max(1, at - 19), at + 1))
+
+
+def test_a_resumed_history_is_that_of_a_run_that_never_stopped(tmp_path):
+    whole = Session(reporting.history, run_dir=str(tmp_path / 'a'))
+    halves = Session(reporting.history, run_dir=str(tmp_path / 'b'))
+    for folder in 'ab':
+        (tmp_path / folder).mkdir()
+    whole.run(1, 60)
+    halves.run(1, 33)
+    halves.resume(30)
+    halves.run(31, 45)
+    halves.agent.resumed_at = None
+    halves.run(46, 60)  # fit again in the same process: nothing of the session before is cut
+    pd.testing.assert_frame_equal(
+        read_history(tmp_path / 'a' / 'history.parquet'),
+        read_history(tmp_path / 'b' / 'history.parquet'),
+        check_exact=True,
+    )
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_its_files_anew(tmp_path):
+    for stage in (reporting.history, reporting.record):
+        session = Session(stage, run_dir=str(tmp_path))
+        session.run(1, 5)
+        session.resume(0)
+        session.run(1, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['history.parquet', 'metrics.parquet']
+    assert read_history(tmp_path / 'history.parquet')['step'].tolist() == [10, 20]
+    assert read_metrics(tmp_path / 'metrics.parquet')['steps'].max() == 20
+
+
+@pytest.mark.parametrize('stage', [reporting.history, reporting.record, reporting.tensorboard])
+def test_a_checkpoint_can_flush_what_was_written(tmp_path, stage):
+    agent = Watched(run_dir=str(tmp_path))
+
+    def save(ctx):
+        (writer,) = agent.writers
+        writer.flush()
+
+    list(compose(iter([Context(steps=5, logs={'x': 1.0})]), [stage(agent), save]))
+    agent.writers[0].flush()  # closed by now
+
+
+def test_metrics_of_a_resumed_run_stand_once_and_the_last_row_always(tmp_path, monkeypatch):
+    session = Session(reporting.record, run_dir=str(tmp_path))
+    path = tmp_path / 'metrics.parquet'
+    session.run(1, 50)
+    steps = read_metrics(path)['steps'].tolist()
+    assert steps[0] == 10 and steps[-1] == 500 and len(steps) < 10, 'five rows a second, and the last one'
+    monkeypatch.setattr(reporting, 'MONITOR_SECONDS', 0.0)
+    session.resume(30)
+    session.run(31, 40)
+    session.agent.resumed_at = None
+    session.run(41, 45)
+    rows = read_metrics(path)
+    assert [s for s in rows['steps'] if s > 300] == list(range(310, 460, 10))
+    assert rows['steps'].is_monotonic_increasing and rows['steps'].is_unique
+    assert rows['loss/x'].iloc[-1] == 45 / 7
+
+
+def test_without_a_run_folder_there_are_no_metrics():
+    ctx = Context()
+    assert list(compose(iter([ctx]), [reporting.record(Watched())])) == [ctx]
+
+
+def shown_steps(folder):
+    """The steps that TensorBoard shows, by its own readers: the older one, and the one behind its pages."""
+    from tensorboard.backend.event_processing import event_accumulator, plugin_event_accumulator
+
+    older = event_accumulator.EventAccumulator(str(folder)).Reload()
+    newer = plugin_event_accumulator.EventAccumulator(str(folder)).Reload()
+    steps = [event.step for event in older.Scalars('loss/x')]
+    assert [event.step for event in newer.Tensors('loss/x')] == steps
+    return steps
+
+
+def test_tensorboard_shows_every_step_of_a_resumed_run_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, 'MONITOR_SECONDS', 0.0)
+    session = Session(reporting.tensorboard, run_dir=str(tmp_path))
+    folder = tmp_path / 'tensorboard'
+    session.run(1, 40)
+    assert shown_steps(folder) == list(range(10, 410, 10))
+    session.resume(30)
+    session.run(31, 35)  # all in the same second: the order of the files is not that of the clock alone
+    assert shown_steps(folder) == list(range(10, 360, 10))
+    session.agent.resumed_at = None
+    session.run(36, 45)
+    assert shown_steps(folder) == list(range(10, 460, 10)), 'going on in the same process hides nothing'
+    session.resume(20)
+    session.run(21, 22)
+    assert shown_steps(folder) == list(range(10, 230, 10))
+
+
+# videos
+
+
+def make(**options):
+    return xagents.make('ppo', 'CartPole-v1', **{'n_envs': 2, 'n_steps': 16, 'seed': 1, 'quiet': True, **options})
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """Weights after 200 steps without videos, and those and the videos of the same run with them."""
+    from xagents.networks.compiled import Program
+
+    folder = tmp_path_factory.mktemp('run')
+    patch = pytest.MonkeyPatch()
+    real = Program.__init__
+    patch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
+    patch.chdir(folder)
+    try:
+        plain, filmed = make(), make()
+        plain.fit(max_steps=200)
+        steps = [int(log['steps']) for log in filmed.train_iter(max_steps=200, video_frequency=60)]
+        weights = [[v.numpy() for v in agent.model.weights] for agent in (plain, filmed)]
+        plain.close()
+        yield SimpleNamespace(weights=weights, steps=steps, folder=folder / 'videos', agent=filmed)
+        filmed.close()
+    finally:
+        patch.undo()
+
+
+def test_videos_change_nothing_of_the_training(trained):
+    assert all(np.array_equal(a, b) for a, b in zip(*trained.weights, strict=True))
+
+
+def test_a_video_is_made_whenever_the_steps_pass_a_multiple(trained):
+    passed = [b for a, b in zip([0, *trained.steps], trained.steps, strict=False) if b // 60 > a // 60]
+    names = sorted(path.name for path in trained.folder.iterdir())
+    assert names == [f'step-{steps:012d}.mp4' for steps in passed] and len(names) == 3
+
+
+def test_a_video_shows_a_greedy_episode(trained, tmp_path, monkeypatch):
+    import imageio_ffmpeg
+
+    agent, steps = trained.agent, trained.steps[-1]
+    monkeypatch.chdir(tmp_path)
+    path = videos.record_video(agent, steps)
+    assert path == Path('videos') / f'step-{steps:012d}.mp4'
+    _, length = evaluation.episode(agent, agent.envs.another(1), agent.evaluation_seed(steps))
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+    assert frames == length + 1
+    first = path.read_bytes()
+    assert videos.record_video(agent, steps).read_bytes() == first, 'the same weights and steps make the same video'
+    monkeypatch.setattr(videos, 'LONGEST', 5)
+    assert imageio_ffmpeg.count_frames_and_secs(str(videos.record_video(agent, 1)))[0] == 6
+
+
+def test_an_interrupted_video_leaves_nothing_and_is_made_by_the_run_that_resumes(trained, tmp_path, monkeypatch):
+    agent = trained.agent
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(agent, 'run', agent.run.resolve({'video_frequency': 60}))
+    monkeypatch.setattr(agent, 'context', Context(steps=150))
+    frames = iter(range(3))
+
+    def check():
+        if next(frames, None) is None:
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation.Interruption, 'check', check)
+        list(compose(iter([Context(steps=190)]), [videos.video(agent)]))
+    assert list(Path('videos').iterdir()) == []
+    monkeypatch.setattr(agent, 'context', Context(steps=190))
+    monkeypatch.setattr(agent, 'resumed_at', 190)
+    list(compose(iter([Context(steps=200)]), [videos.video(agent)]))
+    (made,) = Path('videos').iterdir()
+    assert made.name == 'step-000000000190.mp4'
+    times = made.stat().st_mtime_ns
+    list(compose(iter([Context(steps=200)]), [videos.video(agent)]))
+    assert made.stat().st_mtime_ns == times, 'what is there is not made again'
+
+
+class Blind(gymnasium.Env):
+    """Says that it draws, and does not."""
+
+    metadata = {'render_modes': ['rgb_array'], 'render_fps': 30}
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, render_mode=None, how='nothing'):
+        self.render_mode, self.how = render_mode, how
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def render(self):
+        if self.how == 'error':
+            raise RuntimeError('no GL\ncontext')
+        return None
+
+
+def broken(render_mode=None):
+    return Blind(render_mode, 'error')
+
+
+@pytest.mark.parametrize(
+    'envs, reason',
+    [
+        (lambda: create_envs(Blind, 1), 'video_frequency: .* draws no pictures'),
+        (lambda: create_envs(broken, 1), r'video_frequency: .* cannot be drawn here \(no GL context\)'),
+        (lambda: Blind(), 'video_frequency: Blind cannot be made afresh'),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path, monkeypatch):
+    from xagents.envs.create import as_envs
+
+    monkeypatch.chdir(tmp_path)
+    agent = Watched(video_frequency=10)
+    agent.envs, agent._evaluation_envs = as_envs(envs()), {}
+    with pytest.raises(OptionError, match=reason) as error:
+        videos.check_video(agent)
+    assert '\n' not in str(error.value) and not agent._evaluation_envs and list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_videos_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / 'videos').write_text('')
+    with pytest.raises(OptionError, match=r'video_frequency: got .*videos is a file'):
+        videos.check_video(Watched(video_frequency=10, run_dir=str(tmp_path)))

@@ -1,0 +1,412 @@
+"""What `xagents tune` searches: ranges from values, ready ranges of the agents, and where a study begins."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xagents.cli import dispatch as cli
+from xagents.factory.presets import list_presets
+from xagents.options.declaration import describe
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.errors import OptionError
+from xagents.registry.agents import agents, find_agent
+from xagents.tuning.plan import known_options, plan
+from xagents.tuning.search import Bounds, Choices, described, first_values, ready, separate
+
+KNOWN = {agent_id: known_options(find_agent(agent_id)) for agent_id in agents}
+HEAVY = ('tensorflow', 'keras', 'optuna', 'pandas', 'matplotlib', 'gymnasium')
+
+
+def planned(agent_id='ppo', **options):
+    return plan(agent_id, {'env': 'CartPole-v1', **options})
+
+
+def typed(line):
+    """Returns the options of a line of `tune`, as the command gets them."""
+    command = cli.find_command('tune')
+    agent_id, *words = line.split()
+    return agent_id, cli.parse(command, agent_id, words)[1]
+
+
+def refusal(line, capsys):
+    """Runs `xagents tune` with a line that is wrong, and returns the one line that says so."""
+    with pytest.raises(SystemExit) as end:
+        cli.execute(['tune', *line.split()])
+    printed = capsys.readouterr()
+    assert end.value.code == 2
+    assert printed.out == ''
+    lines = printed.err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0].removeprefix('xagents tune: ')
+
+
+@pytest.fixture(autouse=True)
+def _no_files_and_no_workers(tmp_path, monkeypatch):
+    """Nothing here may come so far that a worker starts or a file is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
+    monkeypatch.setattr('xagents.tuning.processes.Workers', lambda *_, **__: pytest.fail('a worker was started'))
+    yield
+    assert not list(tmp_path.iterdir())
+
+
+# one value, two, several
+
+
+def test_one_value_is_fixed_whatever_its_search_type():
+    agent_id, options = typed('dqn --lr 1e-3 --buffer-batch-size 64 --target-sync-steps 50 --double false --net 8 4')
+    fixed, ranges = separate(options, KNOWN[agent_id])
+    assert ranges == {}
+    expected = {'lr': 1e-3, 'buffer_batch_size': 64, 'target_sync_steps': 50, 'double': False, 'net': [8, 4]}
+    assert fixed == expected
+
+
+@pytest.mark.parametrize(
+    ('line', 'expected'),
+    [
+        ('ppo --lr 1e-5 1e-2', {'lr': Bounds(1e-5, 1e-2, True)}),
+        ('ppo --n-steps 16 64', {'n_steps': Choices((16, 64))}),
+        ('ppo --n-steps 64 16 32 --n-envs 1 2', {'n_steps': Choices((64, 16, 32)), 'n_envs': Choices((1, 2))}),
+        ('dqn --target-sync-steps 10 99', {'target_sync_steps': Bounds(10, 99, False)}),
+        # from two orders of magnitude on, whole numbers are searched by them
+        ('dqn --target-sync-steps 10 1000', {'target_sync_steps': Bounds(10, 1000, True)}),
+        ('dqn --learning-starts 100 5000', {'buffer_initial_size': Bounds(100, 5000, False)}),
+        ('dqn --double false true', {'double': Choices((False, True))}),
+        ('dqn --double True FALSE', {'double': Choices((True, False))}),
+        ('ddpg --noise ornstein-uhlenbeck gaussian', {'noise': Choices(('ornstein-uhlenbeck', 'gaussian'))}),
+        ('acer --replay-ratio 0 0.5', {'replay_ratio': Choices((0.0, 0.5))}),
+        ('ppo --activation tanh relu', {'activation': Choices(('tanh', 'relu'))}),
+    ],
+)
+def test_several_values_are_bounds_or_choices_by_the_search_type(line, expected):
+    agent_id, options = typed(f'{line} --env CartPole-v1')
+    assert plan(agent_id, options).ranges == expected
+
+
+@pytest.mark.parametrize(('words', 'value'), [('--double', True), ('--no-double', False), ('--double true', True)])
+def test_a_switch_of_one_position_is_fixed(words, value):
+    agent_id, options = typed(f'dqn --env CartPole-v1 {words}')
+    call = plan(agent_id, options)
+    assert (call.fixed['double'], call.ranges) == (value, {})
+
+
+def test_python_takes_lists_tuples_and_arrays_as_ranges():
+    call = planned(lr=np.array([1e-4, 1e-2]), n_steps=(16, np.int64(32)), gamma=0.9, normalize_obs=[False, True])
+    expected = {
+        'lr': Bounds(1e-4, 1e-2, True),
+        'n_steps': Choices((16, 32)),
+        'normalize_obs': Choices((False, True)),
+    }
+    assert call.ranges == expected
+    assert call.fixed == {'env': 'CartPole-v1', 'gamma': 0.9}
+    assert type(call.ranges['n_steps'].values[1]) is int  # NumPy's own are no JSON
+
+
+def test_what_is_not_given_is_neither_fixed_nor_searched():
+    call = planned('dqn', epsilon_decay_steps=[10, 20], quiet=True, seed=3)
+    assert (call.fixed, list(call.ranges)) == ({'env': 'CartPole-v1'}, ['epsilon_decay_steps'])
+
+
+@pytest.mark.parametrize(
+    ('line', 'said'),
+    [
+        ('ppo --lr 0 1e-2', '--lr: got 0, admits a number above 0'),
+        ('ppo --gamma 0 0.99', '--gamma: got 0.0 0.99, admits a lower bound above 0'),
+        ('ppo --lr 1e-2 1e-5', '--lr: got 0.01 1e-05, admits the lower bound first'),
+        ('ppo --lr 1e-3 1e-3', '--lr: got 0.001 0.001, admits the lower bound first'),
+        ('ppo --lr 1e-5 1e-3 1e-2', '--lr: got 1e-05 0.001 0.01, admits one value, or two as bounds'),
+        ('dqn --target-sync-steps 1 2 3', '--target-sync-steps: got 1 2 3, admits one value, or two as bounds'),
+        ('dqn --target-sync-steps 9 3', '--target-sync-steps: got 9 3, admits the lower bound first'),
+        ('dqn --gradient-steps -1 4', '--gradient-steps: got -1 4, admits a lower bound above 0'),
+        ('dqn --target-sync-steps 1.5 4', '--target-sync-steps: got 1.5, admits a whole number'),
+        ('ppo --n-steps 16 32 16', '--n-steps: got 16 32 16, admits one value or two and more different ones'),
+        ('ppo --n-steps 16 16.0', '--n-steps: got 16 16, admits one value or two and more different ones'),
+        ('dqn --double true true', '--double: got True True, admits one value or two and more different ones'),
+        ('dqn --double false maybe', '--double: got maybe, admits true or false'),
+        ('ppo --lam 0.9 1.1', '--lam: got 1.1, admits a number at least 0 and at most 1'),
+        ('ddpg --noise gaussian gausian', '--noise: got gausian, admits one of .*did you mean gaussian'),
+        # options without a search type take one value
+        ('ppo --target-kl 0.01 0.02', '0.02: belongs to no option'),
+        ('ppo --n-trials 2 3', '3: belongs to no option'),
+        ('ppo --entropy-coeff 1e-3 1e-2', '--entropy-coeff: is no option .*did you mean --entropy-coef'),
+        ('ppo --epsilon-decay-steps 10 20', '--epsilon-decay-steps: is no option of xagents tune ppo, but of dqn'),
+        ('dqn --target-reward 5', '--target-reward: is no option of xagents tune dqn, but of xagents train'),
+        ('ppo --pruner medan', '--pruner: got medan, admits one of .*did you mean median'),
+        ('ppo --sampler tpee', '--sampler: .*did you mean tpe'),
+        ('ppo --n-trials 0', '--n-trials: got 0, admits a whole number at least 1'),
+        ('ppo --n-jobs 0', '--n-jobs: got 0'),
+        ('ppo --timeout 0', '--timeout: got 0'),
+        ('ppo --minibatch-size 32 64 --mini-batches 4', '--minibatch-size: stands instead of mini_batches'),
+        ('ppo --minibatch-size 32 --mini-batches 2 4', '--minibatch-size: stands instead of mini_batches'),
+        ('dqn --buffer-max-size 50 --buffer-initial-size 60 90', '--buffer-initial-size: got .*--buffer-max-size'),
+        ('acer --buffer-batch-size 32', '--buffer-batch-size: '),
+        ('ppo --learning-starts 5', '--learning-starts: is no option'),
+        ('dqn --learning-starts 1 5 --buffer-initial-size 3', '--.*: is another name of --'),
+        ('pppo --lr 1', 'agent: got pppo.*did you mean ppo'),
+    ],
+)
+def test_wrong_ranges_and_flags_are_refused_by_name(line, said, capsys):
+    line = refusal(f'{line} --env CartPole-v1', capsys)
+    assert re.match(said, line), line
+
+
+def test_an_environment_is_required(capsys):
+    assert refusal('ppo --lr 1e-4 1e-2', capsys).startswith('--env: got nothing')
+
+
+@pytest.mark.parametrize(
+    ('options', 'name'),
+    [
+        ({'entropy_coeff': 0.1}, 'entropy_coeff'),
+        ({'max_steps': 100}, 'max_steps'),
+        ({'lr': []}, 'lr'),
+        ({'n_steps': []}, 'n_steps'),
+        ({'lr': [1e-4, None]}, 'lr'),
+        ({'lr': ['1e-4', '1e-2']}, 'lr'),
+        ({'lr': {'low': 1e-4, 'high': 1e-2}}, 'lr'),
+        ({'n_steps': [16, True]}, 'n_steps'),
+    ],
+)
+def test_python_refuses_wrong_ranges_by_name(options, name):
+    with pytest.raises(OptionError) as refused:
+        planned(**options)
+    assert refused.value.name == name
+
+
+def test_a_bound_that_is_nothing_is_refused_by_name():
+    with pytest.raises(OptionError) as refused:
+        planned('dqn', buffer_initial_size=[None, 100])
+    assert refused.value.name == 'buffer_initial_size'
+
+
+def test_an_environment_that_is_no_text_is_refused_because_it_reaches_no_other_process():
+    from xagents.tuning.tune import tune
+
+    for env in (None, lambda: None, 3):
+        with pytest.raises(OptionError) as refused:
+            tune('ppo', env, n_trials=1)
+        assert refused.value.name == 'env'
+
+
+# properties
+
+numbers = st.floats(1e-12, 1e12)
+
+
+@given(numbers, numbers)
+def test_bounds_of_a_log_uniform_option_are_kept_or_refused(low, high):
+    options = {'lr': [low, high]}
+    if low < high:
+        assert separate(options, KNOWN['ppo']) == ({}, {'lr': Bounds(low, high, True)})
+    else:
+        with pytest.raises(OptionError, match=r'^lr: '):
+            separate(options, KNOWN['ppo'])
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=2, max_size=6))
+def test_choices_are_kept_in_order_or_refused_where_two_are_equal(values):
+    if len(set(values)) == len(values):
+        assert separate({'n_steps': values}, KNOWN['ppo']) == ({}, {'n_steps': Choices(tuple(values))})
+    else:
+        with pytest.raises(OptionError, match=r'^n_steps: '):
+            separate({'n_steps': values}, KNOWN['ppo'])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.one_of(st.none(), st.integers(-(10**7), 10**7)))
+def test_the_nearest_of_bounds_is_admitted_and_nothing_admitted_is_nearer(low, width, value):
+    bounds = Bounds(low, low + width, False)
+    nearest = bounds.nearest(value)
+    assert bounds.distribution()._contains(nearest)
+    if value is None:
+        assert nearest == low + width
+    else:
+        gap = max(low - value, value - (low + width), 0)
+        assert abs(nearest - value) == gap
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=6, unique=True), st.floats(-1e9, 1e9))
+def test_the_nearest_of_choices_is_one_of_them_and_none_is_nearer(values, value):
+    choices = Choices(tuple(values))
+    nearest = choices.nearest(value)
+    assert nearest in values
+    assert abs(nearest - value) == min(abs(one - value) for one in values)
+
+
+@pytest.mark.parametrize(
+    ('values', 'wanted', 'nearest'),
+    [
+        ((False, True), True, True),
+        ((False, True), None, False),
+        (('relu', 'tanh'), 'tanh', 'tanh'),
+        (('relu', 'tanh'), None, 'relu'),
+        (('relu', 'tanh'), 'elu', 'relu'),
+        ((16, 64), None, 16),
+        ((16, 64), 50, 64),
+    ],
+)
+def test_the_nearest_of_choices_that_are_no_numbers_is_the_first_or_the_same(values, wanted, nearest):
+    assert Choices(values).nearest(wanted) == nearest
+
+
+@given(st.floats(1e-6, 1), st.floats(1.001, 1e6), st.integers(0, 2**32 - 1))
+def test_what_is_drawn_is_what_the_option_admits(low, factor, seed):
+    bounds = Bounds(low, low * factor, True)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    value = study.ask({'lr': bounds.distribution()}).params['lr']
+    assert low <= value <= low * factor
+    assert KNOWN['ppo']['lr'].check(value) == value
+
+
+def test_bounds_far_apart_are_drawn_by_their_orders_of_magnitude():
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    space = {
+        'lr': Bounds(1e-5, 1e-1, True).distribution(),
+        'sync': Bounds(10, 100_000, True).distribution(),
+        'few': Bounds(10, 20, False).distribution(),
+    }
+    drawn = [study.ask(space).params for _ in range(300)]
+    for name, middle in {'lr': 1e-3, 'sync': 1000, 'few': 15}.items():
+        below = sum(parameters[name] < middle for parameters in drawn) / len(drawn)
+        assert 0.4 < below < 0.6, name
+    assert all(type(parameters['sync']) is int and type(parameters['few']) is int for parameters in drawn)
+
+
+# the ready ranges of the agents
+
+
+@pytest.mark.parametrize('agent_id', agents)
+def test_the_ready_ranges_fit_the_options(agent_id):
+    entry, known = find_agent(agent_id), KNOWN[agent_id]
+    ranges = ready(entry.options, known, {})
+    assert {'lr', 'gamma'} <= ranges.keys() <= known.keys()
+    assert not [name for name in ranges if known[name].without_effect]
+    ends = {
+        'low': {n: r.low if isinstance(r, Bounds) else r.values[0] for n, r in ranges.items()},
+        'high': {n: r.high if isinstance(r, Bounds) else r.values[-1] for n, r in ranges.items()},
+        'first': first_values(ranges, {n: known[n].default for n in ranges}),
+    }
+    for which, values in ends.items():
+        for group in (entry.options, EnvironmentOptions, NetworkOptions):
+            mine = {n: v for n, v in values.items() if n in describe(group)}
+            resolved = group.resolve(mine).asdict()
+            assert {n: resolved[n] for n in mine} == mine, which
+
+
+@pytest.mark.parametrize('agent_id', agents)
+def test_a_study_of_the_ready_ranges_begins_with_the_defaults(agent_id):
+    call = planned(agent_id, search=True)
+    known = KNOWN[agent_id]
+    defaults = {name: known[name].default for name in call.ranges}
+    # a buffer that is to be full before learning starts: its size by name
+    if 'buffer_initial_size' in defaults:
+        defaults['buffer_initial_size'] = known['buffer_max_size'].default
+    assert call.first == defaults
+    assert call.fixed == {'env': 'CartPole-v1'}
+    for name, r in call.ranges.items():
+        assert r.distribution()._contains(r.distribution().to_internal_repr(call.first[name])), name
+
+
+@pytest.mark.parametrize('agent_id', agents)
+def test_given_flags_overrule_the_ready_ranges(agent_id):
+    everything = planned(agent_id, search=True).ranges
+    call = planned(agent_id, search=True, lr=3e-4, gamma=[0.5, 0.6], n_envs=2)
+    assert call.ranges['gamma'] == Bounds(0.5, 0.6, True)
+    assert call.ranges.keys() == everything.keys() - {'lr', 'n_envs'}
+    assert (call.fixed['lr'], call.fixed['n_envs'], call.first['gamma']) == (3e-4, 2, 0.6)
+
+
+def test_the_size_of_a_minibatch_overrules_their_number():
+    assert 'mini_batches' in planned('ppo', search=True).ranges
+    for size in (64, [32, 64]):
+        call = planned('ppo', search=True, minibatch_size=size)
+        assert 'mini_batches' not in {**call.ranges, **call.fixed}
+        assert ('minibatch_size' in call.ranges) == isinstance(size, list)
+
+
+@pytest.mark.parametrize('agent_id', ['dqn', 'ddpg', 'td3', 'acer'])
+def test_a_smaller_buffer_does_not_make_the_ready_ranges_refuse_themselves(agent_id):
+    # nobody has given --buffer-initial-size, so nobody can be told to change it
+    call = planned(agent_id, search=True, buffer_max_size=2000)
+    initial = call.ranges.get('buffer_initial_size')
+    assert initial is None or initial.high <= 2000
+
+
+@pytest.mark.parametrize(
+    'preset', [preset for agent_id in agents for preset in list_presets(agent_id)], ids=lambda p: f'{p.agent}-{p.env}'
+)
+def test_with_tuned_settings_a_study_begins_with_them(preset):
+    env = 'ALE/Pong-v5' if preset.env == 'atari' else preset.env
+    call = planned(preset.agent, env=env, tuned=True, search=True)
+    began = {**call.fixed, **call.first}
+    for name, value in preset.options.items():
+        if name in call.ranges:
+            assert began[name] == call.ranges[name].nearest(value), name
+        else:
+            assert {**began, **call.aside}[name] == value, name
+
+
+def test_given_flags_win_over_tuned_settings():
+    call = planned('ppo', env='CartPole-v1', tuned=True, lr=[1e-6, 1e-5], gamma=0.5)
+    preset = next(p for p in list_presets('ppo') if p.env == 'CartPole-v1')
+    assert call.fixed['gamma'] == 0.5
+    assert call.first == {'lr': min(preset.options['lr'], 1e-5)}
+    kept = {name: value for name, value in preset.options.items() if name not in ('lr', 'gamma')}
+    assert call.fixed == {'env': 'CartPole-v1', 'gamma': 0.5, **kept}
+
+
+# --print-search
+
+
+@pytest.mark.parametrize('agent_id', agents)
+def test_print_search_names_every_ready_range_and_where_it_begins(agent_id, capsys):
+    cli.execute(['tune', agent_id, '--print-search'])
+    lines = capsys.readouterr().out.splitlines()
+    call = planned(agent_id, search=True)
+    assert [line.split()[0] for line in lines] == [KNOWN[agent_id][name].flag for name in call.ranges]
+    assert lines == described(call.ranges, KNOWN[agent_id], call.first)
+    assert all('begins with' in line for line in lines)
+
+
+def test_print_search_shows_what_given_flags_make_of_it(capsys):
+    line = 'tune dqn --print-search --lr 1e-4 1e-3 --gamma 0.9 --double --env CartPole-v1'
+    cli.execute(line.split())
+    page = capsys.readouterr().out
+    assert '--lr                   0.0001 to 0.001, by orders of magnitude (begins with 0.0007)' in page
+    assert not re.search('--gamma|--double', page)
+    assert '--huber                one of false, true (begins with false)' in page
+
+
+def test_print_search_begins_with_tuned_settings_where_they_are_asked_for(capsys):
+    cli.execute(['tune', 'ppo', '--env', 'CartPole-v1', '--tuned', '--print-search'])
+    preset = next(p for p in list_presets('ppo') if p.env == 'CartPole-v1')
+    begins = dict(re.findall(r'^(--[a-z-]+) .*begins with (.+)\)$', capsys.readouterr().out, re.MULTILINE))
+    assert math.isclose(float(begins['--lr']), preset.options['lr'], rel_tol=1e-5)
+    assert int(begins['--n-envs']) == preset.options['n_envs']
+
+
+def test_print_search_refuses_wrong_ranges_as_a_study_would(capsys):
+    assert refusal('dqn --print-search --lr 1 2 3', capsys).startswith('--lr: got 1.0 2.0 3.0')
+
+
+def test_neither_ranges_nor_refusals_load_anything_heavy():
+    code = f"""
+import sys
+from xagents.cli import execute
+execute('tune ppo --print-search --lr 1e-4 1e-2'.split())
+for line in ('tune ppo --env X --lr 2 1', 'tune ppo --env X --lrr 2 1', 'tune ppo'):
+    try:
+        execute(line.split())
+    except SystemExit:
+        pass
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+sys.exit(f'loaded: {{loaded}}' if loaded else 0)
+"""
+    assert subprocess.run([sys.executable, '-c', code], capture_output=True, env=os.environ).returncode == 0

@@ -1,0 +1,362 @@
+"""Where studies are kept: what several processes do to one storage, what death leaves behind, and what is refused."""
+
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, contextmanager
+from importlib import util
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.postgresql import postgresql, postgresql_server  # noqa: F401 (fixtures)
+from xagents.options.errors import OptionError
+from xagents.tuning import storages
+from xagents.tuning.storages import JournalLock, check_storage, masked, open_storage
+
+# processes come from one that has imported everything: what they do together does not wait for imports
+forked = multiprocessing.get_context('forkserver')
+forked.set_forkserver_preload(['tests.test_storages', 'optuna.storages._rdb.models', 'alembic.command', 'psycopg2'])
+superuser = hasattr(os, 'geteuid') and os.geteuid() == 0
+
+
+def refused(url, *words, create=True):
+    """Check that a URL is refused on one line that holds all the words, and return it."""
+    with pytest.raises(OptionError) as caught:
+        open_storage(url, create=create)
+    message = str(caught.value)
+    assert caught.value.name == 'storage'
+    assert '\n' not in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def add_trials(storage, count, study='s'):
+    study = optuna.create_study(storage=storage, study_name=study, load_if_exists=True)
+    for index in range(count):
+        trial = study.ask()
+        trial.suggest_float('lr', 1e-4, 1e-2, log=True)
+        study.tell(trial, float(index))
+
+
+def run_processes(target, *arguments, count):
+    """Run a function of a number and a barrier in processes of their own, and check that each one ended well."""
+    barrier = forked.Barrier(count)
+    processes = [forked.Process(target=target, args=(number, barrier, *arguments)) for number in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0] * count
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def unprivileged():
+    """Be somebody for whom the permissions of a file count."""
+    if superuser:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+# --- what is opened
+
+
+def test_nothing_is_imported_before_a_storage_is_opened():
+    code = 'import sys, xagents.tuning.storages; print([m for m in ("optuna", "sqlalchemy", "alembic") if m in sys.modules])'
+    assert subprocess.check_output([sys.executable, '-c', code], text=True).strip() == '[]'
+
+
+@pytest.mark.parametrize('kind', ['memory', 'sqlite', 'journal', 'postgresql'])
+def test_a_study_is_there_when_its_storage_is_opened_again(kind, tmp_path, monkeypatch, request, capfd):
+    monkeypatch.chdir(tmp_path)
+    urls = {'memory': None, 'sqlite': 'sqlite:///a {b} %c.db', 'journal': 'journal:a.log'}
+    url = request.getfixturevalue('postgresql') if kind == 'postgresql' else urls[kind]
+    capfd.readouterr()  # a server may have been started
+    storage = open_storage(url)
+    add_trials(storage, 3)
+    if url is not None:
+        storage = open_storage(url, create=False)
+    study = optuna.load_study(study_name='s', storage=storage)
+    assert [trial.value for trial in study.trials] == [0, 1, 2]
+    assert capfd.readouterr() == ('', '')
+    files = {'sqlite': ['a {b} %c.db'], 'journal': ['a.log']}
+    assert os.listdir(tmp_path) == files.get(kind, [])
+
+
+def test_a_bare_url_takes_the_driver_that_is_there(monkeypatch):
+    def drivers(*there):
+        monkeypatch.setattr(util, 'find_spec', lambda name: name in there or None)
+        return lambda url: storages._parsed(url, *(url.partition(':')[0] + '+').split('+')[:2]).drivername
+
+    assert drivers('psycopg', 'MySQLdb')('postgresql://h/d') == 'postgresql+psycopg'
+    assert drivers('psycopg', 'psycopg2')('postgresql://h/d') == 'postgresql+psycopg2'
+    assert drivers('psycopg', 'psycopg2')('postgresql+psycopg://h/d') == 'postgresql+psycopg'
+    assert drivers('MySQLdb')('mysql://h/d') == 'mysql+mysqldb'
+    assert drivers('pymysql')('mysql://h/d') == 'mysql+pymysql'
+    monkeypatch.setattr(util, 'find_spec', lambda name: None)
+    refused('postgresql://h/d', "pip install 'xagents[postgresql]'")
+    refused('mysql://h/d', "pip install 'xagents[mysql]'")
+    refused('postgresql+psycopg://h/d', "pip install 'psycopg[binary]'")
+
+
+# --- several processes
+
+
+def make_and_fill(number, barrier, url, count):
+    barrier.wait(60)
+    storage = open_storage(url)
+    barrier.wait(60)
+    add_trials(storage, count, f'study-{number}')
+
+
+@pytest.mark.parametrize('kind', ['sqlite', 'journal', 'postgresql'])
+def test_processes_make_a_storage_at_the_same_instant_and_lose_nothing(kind, tmp_path, request):
+    url = request.getfixturevalue('postgresql') if kind == 'postgresql' else f'{kind}:{"///" * (kind == "sqlite")}'
+    if kind != 'postgresql':
+        url += str(tmp_path / 'study')
+    run_processes(make_and_fill, url, 3, count=4)
+    storage = open_storage(url)
+    assert sorted(study.study_name for study in storage.get_all_studies()) == [f'study-{number}' for number in range(4)]
+    for study in storage.get_all_studies():
+        trials = storage.get_all_trials(study._study_id)
+        assert [(trial.number, trial.value) for trial in trials] == [(index, index) for index in range(3)]
+
+
+def append_entries(number, barrier, path, count):
+    from optuna.storages.journal import JournalFileBackend
+
+    backend = JournalFileBackend(path, lock_obj=JournalLock(path))
+    barrier.wait(60)
+    for index in range(count):
+        backend.append_logs([{'op_code': 0, 'worker_id': f'{number}', 'index': index}])
+
+
+def test_two_processes_append_to_a_journal_and_lose_nothing(tmp_path):
+    path = str(tmp_path / 'journal')
+    run_processes(append_entries, path, 200, count=2)
+    entries = list(optuna.storages.journal.JournalFileBackend(path).read_logs(0))
+    for number in '01':
+        assert [entry['index'] for entry in entries if entry['worker_id'] == number] == list(range(200))
+
+
+# --- death
+
+
+def hold_lock(path, held):
+    JournalLock(path).acquire()
+    held.send(True)
+    time.sleep(60)
+
+
+@pytest.mark.skipif(storages.fcntl is None, reason='needs the locks of Unix')
+def test_a_killed_holder_of_the_lock_blocks_nobody(tmp_path):
+    path = str(tmp_path / 'journal')
+    storage = open_storage(f'journal:{path}')
+    here, there = forked.Pipe()
+    holder = forked.Process(target=hold_lock, args=(path, there))
+    holder.start()
+    try:
+        assert here.recv()
+        writer = threading.Thread(target=add_trials, args=(storage, 1))
+        writer.start()
+        writer.join(0.3)
+        assert writer.is_alive(), 'the lock holds nobody'
+        os.kill(holder.pid, signal.SIGKILL)
+        writer.join(5)
+        assert not writer.is_alive()
+    finally:
+        holder.kill()
+        holder.join()
+    assert len(storage.get_all_trials(0)) == 1
+    assert os.listdir(tmp_path) == ['journal']
+
+
+def test_an_entry_torn_at_any_byte_neither_breaks_reading_nor_swallows_the_next(tmp_path):
+    path = tmp_path / 'journal'
+    url = f'journal:{path}'
+    add_trials(open_storage(url), 2)
+    whole = path.read_bytes()
+    before = whole[: whole[:-1].rfind(b'\n') + 1]  # without the entry that finished the second trial
+    for end in range(len(before), len(whole)):
+        path.write_bytes(whole[:end])
+        reading = open_storage(url, create=False)
+        assert [trial.state.name for trial in reading.get_all_trials(0)] == ['COMPLETE', 'RUNNING']
+        assert path.read_bytes() == whole[:end]
+        writing = open_storage(url)
+        writing.set_study_user_attr(0, 'after', end)
+        for storage in (reading, writing, open_storage(url)):  # the first one had seen the torn entry
+            assert storage.get_study_user_attrs(0) == {'after': end}
+            assert [trial.state.name for trial in storage.get_all_trials(0)] == ['COMPLETE', 'RUNNING']
+
+
+def test_a_writer_that_is_open_mends_what_another_one_left(tmp_path):
+    path = tmp_path / 'journal'
+    storage = open_storage(f'journal:{path}')
+    add_trials(storage, 1)
+    with open(path, 'ab') as file:
+        file.write(b'{"op_code":7,"worker_')
+    add_trials(storage, 1)
+    assert len(open_storage(f'journal:{path}').get_all_trials(0)) == 2
+
+
+def test_a_journal_torn_in_its_very_first_entry_begins_anew(tmp_path):
+    path = tmp_path / 'journal'
+    for torn in (b'', b'{', b'{"op_code":', b'{"op_code":0,"worker_id":"a'):
+        path.write_bytes(torn)
+        add_trials(open_storage(f'journal:{path}'), 1)
+        assert len(open_storage(f'journal:{path}').get_all_trials(0)) == 1
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ('url', 'words'),
+    [
+        ('foo.db', ['got foo.db', 'sqlite:///foo.db']),
+        ('sqlite', ['sqlite:///study.db']),
+        ('', ["got ''", 'sqlite:///study.db']),
+        ('a\nb', [r'a\nb']),
+        ('sqllite:///a.db', ['sqllite', 'did you mean sqlite?']),
+        ('postgres://h/d', ['did you mean postgresql?']),
+        ('MySQL://h/d', ['did you mean mysql?']),
+        ('redis://h', ['sqlite:///FILE, postgresql://', 'journal:FILE']),
+        ('sqlite://a.db', ['three slashes']),
+        ('sqlite:a.db', ['admits sqlite:///FILE']),
+        ('sqlite://', ['keeps nothing']),
+        ('sqlite:///:memory:', ['keeps nothing']),
+        ('sqlite:///missing/a.db', ['missing/a.db', 'mkdir -p']),
+        ('sqlite:///.', ['is a folder']),
+        ('sqlite:////proc/a.db', ['/proc is not writable']),
+        ('journal:', ['admits journal:FILE']),
+        ('journal://a.log', ['admits journal:FILE']),
+        ('journal:missing/a.log', ['missing/a.log', 'mkdir -p']),
+        ('journal:.', ['is a folder']),
+        ('journal:/proc/a.log', ['/proc is not writable']),
+        ('postgresql://h:port/d', ['is no URL']),
+        ('postgresql://h', ['without a database', 'postgresql://USER@HOST/DATABASE']),
+        ('postgresql+psycopg3://h/d', ['postgresql+psycopg2', 'did you mean psycopg']),
+        ('postgresql://127.0.0.1:1/d', ['refused', 'is the server running']),
+        ('mysql+pymysql://u@127.0.0.1:1/d', ['refused', 'is the server running']),
+        ('postgresql://nowhere.invalid/d', ['nowhere.invalid', 'is the server running']),
+    ],
+)
+def test_bad_urls_are_refused_on_one_line(url, words, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    if '/proc' in url and sys.platform != 'linux':
+        pytest.skip('needs a folder that nobody can write to')
+    message = refused(url, *words)
+    if 'is the server running' not in message:  # what can be told at once is told in the same words
+        with pytest.raises(OptionError, match=re.escape(message)):
+            check_storage(url)
+    assert capfd.readouterr() == ('', '')
+    assert os.listdir(tmp_path) == []
+
+
+@given(
+    password=st.text(st.characters(codec='utf-8', exclude_characters='&'), min_size=1),
+    kind=st.sampled_from(['postgresql', 'mysql+pymysql', 'oracle', '']),
+)
+def test_a_password_is_never_shown(password, kind):
+    prefix = f'{kind}://' if kind else ''
+    assert masked(f'{prefix}user:{password}@host/study') == f'{prefix}user:***@host/study'
+    if '@' not in password:
+        url = f'{prefix}host/study?user=u&password={password}'
+        assert masked(url) in (f'{prefix}host/study?user=u&password=***', url.replace(password, '***'))
+
+
+@pytest.mark.parametrize('url', ['postgresql://u:se:cret@127.0.0.1:1/d', 'mysql+pymysql://u:secret@127.0.0.1:1/d'])
+def test_no_driver_shows_a_password(url):
+    assert 'cret' not in refused(url, 'u:***@127.0.0.1:1/d')
+
+
+@pytest.mark.parametrize('url', ['postgresql://u:pass@secret@h/d', 'u:secret@h/d', 'oracle://u:secret@h/d'])
+def test_no_refusal_shows_a_password(url):
+    assert 'secret' not in refused(url, 'u:***@h/d')
+
+
+def test_a_database_that_does_not_exist_and_a_refused_user_are_named(postgresql_server):  # noqa: F811
+    refused(f'{postgresql_server}nope', 'database "nope" does not exist', 'make the database first')
+    stranger = postgresql_server.replace('postgres@', 'stranger:secret@')
+    message = refused(f'{stranger}postgres', 'role "stranger" does not exist', 'check the user and the password')
+    assert 'secret' not in message
+
+
+@pytest.mark.parametrize('scheme', ['postgresql', 'mysql+pymysql'])
+def test_a_server_that_says_nothing_is_given_up(scheme, monkeypatch):
+    monkeypatch.setattr(storages, 'CONNECT_SECONDS', 2)  # the shortest one of PostgreSQL's library
+    monkeypatch.setattr(storages, 'BUSY_SECONDS', 1)
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        start = time.monotonic()
+        refused(f'{scheme}://u@127.0.0.1:{server.getsockname()[1]}/d', 'is the server running')
+    assert time.monotonic() - start < 10
+
+
+def test_files_that_are_something_else_are_refused_and_left_alone(tmp_path):
+    path = tmp_path / 'notes'
+    entry = b'{"op_code":0,"worker_id":"a","study_name":"s","directions":[2]}\n'
+    for content, line in [
+        (b'my notes', 1),
+        (b'my notes\n', 1),
+        (b'[]\n', 1),
+        (b'{"steps": 1}\n', 1),
+        (entry + b'my notes\n', 2),
+        (entry + b'my notes\n' + entry, 2),
+        (entry + b'\xff\n', 2),
+    ]:
+        path.write_bytes(content)
+        refused(f'journal:{path}', "no journal of Optuna's", f'line {line}')
+        refused(f'sqlite:///{path}', 'not a database', 'or a new file')
+        assert path.read_bytes() == content
+    for unknown in (b'{"op_code":0,"worker_id":"a"}\n', b'{"op_code":99,"worker_id":"a"}\n'):
+        path.write_bytes(unknown)
+        refused(f'journal:{path}', "no journal of Optuna's that fits together")
+
+
+def test_a_missing_file_is_only_made_when_it_is_asked_for(tmp_path):
+    for scheme in ('sqlite:///', 'journal:'):
+        (tmp_path / 'study.db').touch()
+        refused(f'{scheme}{tmp_path}/studi.db', 'there is no file', 'did you mean study.db?', create=False)
+        assert os.listdir(tmp_path) == ['study.db']
+
+
+@pytest.mark.skipif(not superuser and os.name == 'nt', reason='needs the permissions of Unix')
+@pytest.mark.parametrize('scheme', ['sqlite:///', 'journal:'])
+def test_a_read_only_file_is_refused_for_writing_and_read_for_reading(scheme, tmp_path_factory):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        url = f'{scheme}{folder}/study'
+        add_trials(open_storage(url), 2)
+        os.chmod(f'{folder}/study', 0o444)
+        with unprivileged():
+            refused(url, f'{folder}/study is not writable')
+            assert len(open_storage(url, create=False).get_all_trials(1 if 'sqlite' in url else 0)) == 2
+
+
+def test_tables_of_another_version_of_optuna_are_refused_with_its_words(tmp_path):
+    url = f'sqlite:///{tmp_path}/old.db'
+    open_storage(url)
+    with closing(sqlite3.connect(tmp_path / 'old.db')) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = 'v2.6.0.a'")
+    refused(url, 'no longer compatible', 'optuna storage upgrade --storage')

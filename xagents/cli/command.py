@@ -1,0 +1,115 @@
+"""What a command is: its options, what it requires, what it runs. Nothing heavy is loaded before it runs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xagents.cli import checks as checks
+from xagents.config.configuration import agent_of, check_config, settings_file
+from xagents.options.agents import AgentOptions
+from xagents.options.declaration import Option, describe
+from xagents.options.environment import EnvironmentOptions
+from xagents.options.errors import Given, OptionError, wrong_input
+from xagents.options.runs import SessionOptions
+from xagents.registry.agents import find_agent
+from xagents.tuning.search import searchable
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command of the command line.
+
+    Args:
+        name: what is typed.
+        help: its line on the usage page.
+        examples: what is typed after its name, for its own page.
+        groups: titles and dataclasses of its options in the order of its page, where an agent's own come first and
+            what every agent has last; those under one title are one section.
+        run: does the work, given the agent's id (or the paths, where the command takes no agent), the given options and
+            the line that was typed; returns a page to show, if it is one.
+        check: raises OptionError for what is missing or contradicts itself.
+        takes_agent: whether an agent's id stands behind the command; paths do otherwise.
+        named_by: options whose file or folder names the agent where its id is left out.
+        bare: whether it runs with nothing behind it; its page is shown otherwise.
+        hidden: dataclass of options that are checked and have no effect.
+        searches: whether options with a search type take ranges, too.
+    """
+
+    name: str
+    help: str
+    examples: tuple[str, ...]
+    groups: tuple[tuple[str, type], ...]
+    run: Callable[[Any, Given, str], str | None]
+    check: Callable[[Any, Given], None]
+    takes_agent: bool = True
+    named_by: tuple[str, ...] = ()
+    bare: bool = False
+    hidden: type | None = None
+    searches: bool = False
+
+    def sections(self, agent_id: str | None = None) -> dict[str, dict[str, Option]]:
+        """Return the options by section title and name, those that only `agent_id` has first."""
+        sections: dict[str, dict[str, Option]] = {}
+        for title, group in self.groups:
+            sections[title] = sections.get(title, {}) | describe(group)
+        if not self.takes_agent:
+            return sections
+        shared = describe(AgentOptions)
+        if agent_id is not None:
+            entry = find_agent(agent_id)
+            known = describe(entry.options)
+            # the networks first, what does nothing last
+            names = sorted(known.keys() - shared.keys(), key=list(known).index)
+            names.sort(key=lambda name: (name not in entry.models) + 2 * known[name].without_effect)
+            own = {name: known[name] for name in names}
+            shared = {name: known[name] for name in shared}
+            title, group = self.groups[0]
+            # the agent's own stand first, but for what the command is about
+            first = {} if group is EnvironmentOptions else {title: sections.pop(title)}
+            sections = {**first, f'Only {agent_id}': own, **sections}
+        sections['Every agent'] = shared
+        sections['Session'] = describe(SessionOptions)
+        if self.searches:
+            sections = {t: {n: searchable(o) for n, o in section.items()} for t, section in sections.items()}
+        return sections
+
+    def options(self, agent_id: str | None = None) -> dict[str, Option]:
+        """Return every accepted option by name, the hidden ones last."""
+        options = {name: option for section in self.sections(agent_id).values() for name, option in section.items()}
+        return options | {name: o for name, o in self.hidden_options().items() if name not in options}
+
+    def hidden_options(self) -> dict[str, Option]:
+        """Return the options that are accepted without an effect and not shown."""
+        return {} if self.hidden is None else describe(self.hidden)
+
+    def agent_in(self, words: Sequence[str]) -> str | None:
+        """Return the agent that a file or folder on the line names; None where none does.
+
+        Raises:
+            OptionError: where there is no such folder.
+            InputError: for a file that cannot be read.
+        """
+        parser = argparse.ArgumentParser(
+            add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+        )
+        for name in self.named_by:
+            parser.add_argument('--' + name.replace('_', '-'), dest=name)
+        try:
+            typed = vars(parser.parse_known_args(words)[0])
+        except argparse.ArgumentError as error:  # a flag without its value
+            name = (error.argument_name or '').lstrip('-').replace('-', '_')
+            raise OptionError(name, f'got nothing, admits {self.options()[name].admits}') from None
+        for name, path in typed.items():
+            in_folder = name != 'config'
+            with wrong_input():
+                if in_folder:
+                    checks.check_runs(name, [path])
+                else:
+                    check_config(path)
+                agent_id = agent_of(settings_file(path) if in_folder else path)
+            if agent_id is not None:
+                return agent_id
+        return None

@@ -1,0 +1,230 @@
+"""The command line: `xagents <command> <agent> [options]`.
+
+Flags, help and checks derive from the options of a command (see `xagents.cli.commands`); help and wrong input are answered
+without loading TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shlex
+import sys
+import textwrap
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xagents.cli.commands import Command, commands, find_command
+from xagents.config.configuration import owners_of
+from xagents.options.declaration import Option, describe
+from xagents.options.errors import InputError, OptionError, nearest, shown
+from xagents.registry.agents import agents, find_agent, names
+from xagents.system.orphans import follow_parent
+from xagents.system.startup import admit_any_character, prepare_process
+from xagents.version import __version__
+
+HELP = ('-h', '--help')
+# argparse of Python 3.11 takes -1e-3 for a flag
+NEGATIVE_NUMBER = re.compile(r'^-((\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$', re.IGNORECASE)
+
+
+def main() -> None:
+    """Run the console script: what the shell's user typed."""
+    admit_any_character()
+    follow_parent()
+    execute()
+
+
+def execute(argv: Sequence[str] | None = None) -> None:
+    """Run one command, as a shell would.
+
+    Args:
+        argv: what is typed after `xagents`, a string a word; what the process was started with when not given.
+
+    Raises:
+        SystemExit: with the exit code of a command that failed: 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM, 1
+            for everything else. The last line on stderr says what was wrong.
+    """
+    arguments = [str(word) for word in (sys.argv[1:] if argv is None else argv)]
+    command = commands.get(arguments[0]) if arguments else None
+    try:
+        _dispatch(arguments)
+    except KeyboardInterrupt as stop:
+        if not stop.args:  # else the run has said its closing line
+            print(f'xagents {command.name if command else ""}: interrupted', file=sys.stderr)
+        raise SystemExit(130) from None
+    except (OptionError, InputError) as error:
+        raise SystemExit(_fail(error, command, arguments, 2)) from None
+    except Exception as error:
+        raise SystemExit(_fail(error, command, arguments, 1)) from None
+
+
+def _dispatch(arguments: list[str]) -> None:
+    words = [word for word in arguments if word not in HELP]
+    if not words:
+        return _show_usage()
+    if words == ['--version']:
+        return _show(f'xagents {__version__}')
+    command = find_command(words[0])
+    rest = words[1:]
+    typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
+    agent_id = find_agent(rest[0]).id if typed else None
+    if len(words) < len(arguments) or (len(rest) <= typed and not command.bare):
+        return _show_command(command, agent_id)
+    if command.takes_agent and agent_id is None:
+        agent_id = _agent_in(command, rest)
+    paths, given = parse(command, agent_id, rest[1:] if typed else rest)
+    target = paths if agent_id is None else agent_id
+    command.check(target, given)
+    prepare_process()
+    page = command.run(target, given, _shown_line(arguments))
+    if page is not None:
+        _show(page)
+
+
+def _shown_line(arguments: Sequence[str]) -> str:
+    """Return what was typed, for the line that says how to go on; passwords in URLs as ***."""
+    from xagents.tuning.storages import masked
+
+    return shlex.join(['xagents', *(masked(word) if '://' in word else word for word in arguments)])
+
+
+def _show_usage() -> None:
+    from xagents.cli.usage import usage_page
+
+    _show(usage_page())
+
+
+def _show_command(command: Command, agent_id: str | None) -> None:
+    from xagents.cli.usage import command_page
+
+    _show(command_page(command, agent_id))
+
+
+def _show(page: str) -> None:
+    try:
+        print(page, flush=True)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
+        _silence_stdout()
+        raise SystemExit(1) from None
+
+
+def _agent_in(command: Command, rest: Sequence[str]) -> str:
+    """The agent of a line that does not begin with one."""
+    agent_id = command.agent_in(rest)
+    if agent_id is None:
+        flag = rest[0].partition('=')[0]
+        known = [command.options(), *(describe(agents[owner].options) for owner in agents)]
+        if not any(_has_flag(options, flag) for options in known):
+            raise _unknown_flag(flag, command, None)
+        file = ', and the file of --config names none' if '--config' in rest else ''
+        raise OptionError('agent', f'got {shown(rest[0])} in its place{file}, admits one of {", ".join(names())}')
+    return agent_id
+
+
+def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the paths (of a command that takes no agent) and the options that were given, by name and checked.
+
+    Raises:
+        OptionError: for a flag that is not known, has no value, or has one that is not admitted.
+    """
+    options = command.options(agent_id)
+    parser = _parser(options)
+    try:
+        typed, others = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise _incomplete(error, parser, options) from None
+    for option in options.values():
+        typed_names = [flag for flag in option.flags if option.aliases and flag in words]
+        if len(typed_names) > 1:
+            raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, admits one of the two')
+    paths = [word for word in others if not word.startswith('-')]
+    for word in others:
+        if word.startswith('-') and word != '--':
+            raise _unknown_flag(word.partition('=')[0], command, agent_id)
+    if paths and command.takes_agent:
+        raise InputError(f'{shown(paths[0])}: belongs to no option, admits flags and their values only')
+    return paths, {name: _value(options[name], value) for name, value in vars(typed).items()}
+
+
+def _value(option: Option, typed: bool | str | list[str]) -> Any:
+    if isinstance(typed, bool):
+        return typed
+    if typed == [] and option.type is bool:  # a switch alone
+        typed = ['true']
+    elif typed == []:  # of --flag=-- argparse drops the two dashes
+        typed = ['--'] if option.takes_several else '--'
+    return option.parse(typed)
+
+
+def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+    )
+    parser._negative_number_matcher = NEGATIVE_NUMBER
+    for option in options.values():
+        if option.type is bool:
+            for flag in option.flags:
+                on = not flag.startswith('--no-')
+                if on and option.many:  # a switch whose two positions may both be tried: --double false true
+                    parser.add_argument(flag, dest=option.name, nargs='*')
+                else:
+                    parser.add_argument(flag, dest=option.name, action='store_const', const=on)
+        else:
+            parser.add_argument(*option.flags, dest=option.name, nargs='+' if option.takes_several else None)
+    return parser
+
+
+def _incomplete(
+    error: argparse.ArgumentError, parser: argparse.ArgumentParser, options: Mapping[str, Option]
+) -> OptionError:
+    # argparse's own words may be translated; which option it was, and its kind, says what was wrong
+    flag = (error.argument_name or '').split('/')[0]
+    option = options[parser._option_string_actions[flag].dest]
+    if option.type is bool:
+        return OptionError(flag, f'got a value, admits none: it is {" or ".join(option.flags)}')
+    return OptionError(flag, f'got nothing, admits {option.admits}')
+
+
+def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:
+    admitted = [flag for section in command.sections(agent_id).values() for o in section.values() for flag in o.flags]
+    owners = [other for other in agents if command.takes_agent and _has_flag(describe(agents[other].options), flag)]
+    owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
+    place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
+    if owners:
+        return OptionError(shown(flag), f'is no option of {place}, but of {" and ".join(owners)}')
+    return OptionError(shown(flag), f'is no option of {place}{nearest(flag, admitted)}')
+
+
+def _has_flag(options: Mapping[str, Option], flag: str) -> bool:
+    return any(flag in option.flags and not option.without_effect for option in options.values())
+
+
+def _fail(error: Exception, command: Command | None, arguments: Sequence[str], code: int) -> int:
+    """Print why a command ends, the last thing on one line, and return its exit code."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    debug = '--debug' in arguments
+    if debug:
+        traceback.print_exception(error)
+    message = str(error)
+    if isinstance(error, OptionError) and command is not None:
+        agent_id = next((word for word in arguments[1:2] if word in agents and command.takes_agent), None)
+        if agent_id is None and command.takes_agent:
+            agent_id = next(iter(owners_of(error.name)), None)
+        option = command.options(agent_id).get(error.name)
+        message = f'{option.flag if option else error.name}: {error.problem}'
+    if code == 1:
+        message = textwrap.shorten(f'{type(error).__name__}: {message}', 500, placeholder=' …')
+        message += '' if debug else ' (--debug shows the traceback)'
+    print(f'xagents{f" {command.name}" if command else ""}: {" ".join(message.split())}', file=sys.stderr)
+    return code
+
+
+def _silence_stdout() -> None:
+    # Python's own last flush would complain
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,274 @@
+"""A grid of runs: every combination of the values that options were given, each a run in a folder of its own.
+
+The group's folder has `group.yaml`, what was asked for, and a run folder for each run, named by what varies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import itertools
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xagents.cli.grid_processes import Ended, run_all
+from xagents.config.configuration import read_config_file, to_yaml
+from xagents.factory.supply import settle_point
+from xagents.options.declaration import flags_of
+from xagents.options.errors import InputError, OptionError, shown
+from xagents.runs.status import SaveError, check_new, read_status, take_lock
+from xagents.system.files import replacing
+from xagents.system.names import GROUP, LOCK
+
+__all__ = ['Group', 'go_on', 'run_names', 'start']
+
+# bytes of a folder's name; the names of temporary files beside it are longer
+LONGEST_NAME = 150
+UNSAFE = re.compile(r'[^\w.+=,@-]+')
+# what every run has in its own folder
+PATHS = ('checkpoints', 'history_checkpoint', 'tensorboard')
+# about the command, not about its runs
+COMMAND = ('run_dir', 'grid_jobs', 'debug')
+# what lets a finished run go on
+ENDS = ('target_reward', 'max_steps', 'max_time')
+
+
+@dataclass
+class Group:
+    """A grid of runs in a folder.
+
+    Args:
+        folder: of the group.
+        agent_id: of all its runs.
+        options: what they share, by name.
+        grid: the values of what varies, likewise.
+    """
+
+    folder: str
+    agent_id: str
+    options: dict[str, Any]
+    grid: dict[str, list[Any]]
+
+    @classmethod
+    def read(cls, folder: str) -> Group:
+        """Return the group that a folder holds.
+
+        Raises:
+            ValueError: where `group.yaml` cannot be taken as it is.
+        """
+        file = read_config_file(os.path.join(folder, GROUP))
+        if not (file.agent and file.grid):
+            raise ValueError(f'{os.path.join(folder, GROUP)}: admits an agent, and a list of values for what varies')
+        return cls(folder, file.agent, file.options, file.grid)
+
+    def points(self) -> list[dict[str, Any]]:
+        """Return the values that vary, a mapping for each run; those of the last option vary fastest."""
+        return [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """Return the options of each run by its name, its folder included."""
+        points = self.points()
+        runs = {}
+        for name, point in zip(run_names(points), points, strict=True):
+            options = {k: v for k, v in {**self.options, **point}.items() if k not in COMMAND}
+            options = settle_point(self.agent_id, options)
+            if 'monitor_session' in options and 'monitor_session' not in point:
+                options['monitor_session'] += f' {name}'
+            runs[name] = {**options, 'run_dir': os.path.join(self.folder, name)}
+        return runs
+
+    def write(self, command: str) -> None:
+        """Write what was asked for into the group's folder."""
+        options = {name: value for name, value in self.options.items() if name not in COMMAND}
+        started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
+        text = to_yaml(self.agent_id, {**options, **self.grid}, {'command': command, 'started': started})
+        with replacing(Path(self.folder) / GROUP) as temporary:
+            temporary.write_text(text, encoding='utf-8')
+
+
+def run_names(points: list[dict[str, Any]]) -> list[str]:
+    """Return a name for each run that a file system takes and no two of them share: `lr=0.001,seed=1`."""
+    names = [','.join(f'{name.replace("_", "-")}={_label(value)}' for name, value in p.items()) for p in points]
+    taken: set[str] = set()
+    for index, (name, point) in enumerate(zip(names, points, strict=True)):
+        # some file systems take ppo and PPO for the same
+        if name.casefold() in taken or len(name.encode()) > LONGEST_NAME:
+            digest = hashlib.sha256(repr(sorted(point.items())).encode('utf-8', 'replace')).hexdigest()[:8]
+            short = name.encode()[: LONGEST_NAME - 9].decode(errors='ignore')
+            names[index] = f'{short}-{digest}'
+        taken.add(names[index].casefold())
+    return names
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return '+'.join(f'{key}={_label(one)}' for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return '-'.join(map(_label, value))
+    return UNSAFE.sub('-', str(value).replace(',', '-')) or '-'
+
+
+def start(group: Group, jobs: int, command: str) -> None:
+    """Run a grid from its beginning.
+
+    Args:
+        group: with options that were checked.
+        jobs: runs at the same time.
+        command: what was typed, to be kept.
+
+    Raises:
+        OptionError: for options that do not suit a grid, or a folder that is taken.
+        InputError: where every run refuses its input; nothing is left behind then.
+        SystemExit: with code 1 where runs failed.
+        KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
+    """
+    for name in PATHS:
+        if name in group.options or name in group.grid:
+            got = group.options.get(name, group.grid.get(name))
+            raise OptionError(name, f'got {shown(got)}, but every run of a grid keeps that in its own folder')
+    words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
+    check_new(group.folder)
+    made = _make_folder(Path(group.folder))
+    with _held(group.folder):
+        check_new(group.folder)  # another command may have been faster
+        group.write(command)
+        ended = _run(words, jobs, group.options)
+        if ended.refused:
+            for name in (GROUP, LOCK):
+                (Path(group.folder) / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody has put something there
+                for folder in made:
+                    folder.rmdir()
+    _conclude(group.folder, ended, jobs, group.options)
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    """Make a folder, and return those that were made, the innermost first."""
+    made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:
+    """Go on with the runs of a group that are not finished, and start those that never were.
+
+    Args:
+        group: what its folder holds.
+        given: options that win over those of the runs; one that moves a run's end lets finished runs go on, too.
+        jobs: runs at the same time.
+
+    Raises:
+        SystemExit: with code 1 where runs failed.
+        KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
+    """
+    from xagents.factory import load as folders
+
+    options = {**group.options, **given}
+    words = {}
+    with _held(group.folder):
+        for name, own in group.runs().items():
+            folder = own['run_dir']
+            if not folders.is_run(folder):
+                words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
+            elif _goes_on(name, folder, given, options):
+                words[name] = ['train', '--resume', folder, *_words(_with_threads(given, jobs))]
+        ended = _run(words, jobs, options) if words else None
+    if ended is None:
+        _say(f'No run of {group.folder} is left to go on with; more --max-steps would let finished ones', options)
+    else:
+        _conclude(group.folder, ended, jobs, options)
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[None]:
+    """Keep other commands out of a group while its runs are under way.
+
+    Raises:
+        InputError: where one is in it.
+    """
+    try:
+        lock = take_lock(Path(folder))
+    except SaveError as error:
+        raise InputError(f'{folder}: another command is at work on this group; wait for its end, or stop it') from error
+    with lock or contextlib.nullcontext():
+        yield
+
+
+def _goes_on(name: str, folder: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Whether a run is to go on: it is not finished, or its end is moved, and no other process has it."""
+    try:
+        status = read_status(folder)
+    except ValueError:  # it is resumed from its checkpoints, whatever happened to that file
+        return True
+    if status['state'] == 'running':
+        _say(f'{name} is left alone: process {status["pid"]} on {status["host"]} runs it', options)
+        return False
+    return status['state'] != 'finished' or bool(set(ENDS) & given.keys())
+
+
+def _say(line: str, options: Mapping[str, Any]) -> None:
+    as_json = options.get('log_format') == 'json'
+    print(json.dumps({'event': 'message', 'text': line}) if as_json else line, flush=True)
+
+
+def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) -> Ended:
+    return run_all(words, jobs, bool(options.get('quiet')), options.get('log_format') == 'json')
+
+
+def _start_words(agent_id: str, options: Mapping[str, Any], jobs: int) -> list[str]:
+    return ['train', agent_id, *_words(_with_threads(options, jobs))]
+
+
+def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
+    # several runs side by side would take the cores from each other
+    return {**options, 'threads': options.get('threads', 1)} if jobs > 1 else dict(options)
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """Return what one types for options; a text that looks like a flag stands behind its own."""
+    words: list[str] = []
+    for name, value in options.items():
+        typed = flags_of({name: value})
+        words += [f'{typed[0]}={value}'] if isinstance(value, str) and value.startswith('-') else typed
+    return words
+
+
+def _conclude(folder: str, ended: Ended, jobs: int, options: Mapping[str, Any]) -> None:
+    """Show how the runs stand, and end the command in their way.
+
+    Raises:
+        InputError: where every run refused its input.
+        SystemExit: as `start`.
+        KeyboardInterrupt: likewise.
+    """
+    from xagents.reports.runs_page import runs_page
+
+    if ended.refused:
+        raise InputError(ended.refused)
+    if not options.get('quiet'):
+        with contextlib.suppress(ValueError):  # where no run got as far as to have a folder
+            print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
+    if ended.signal is not None:
+        at_once = f' --grid-jobs {jobs}' if jobs > 1 else ''
+        finished = sum(code == 0 for code in ended.codes.values())
+        left = f'{finished} of {len(ended.codes) + len(ended.left)} runs ended by themselves'
+        command = f'xagents train --resume {shlex.quote(folder)}{at_once}'
+        _say(f'Interrupted; {left}. To go on: {command}', options)
+        ended.exit()
+    failed = [name for name, code in ended.codes.items() if code != 0]
+    if failed or ended.left:
+        said = ', '.join([f'{name} (exit code {ended.codes[name]})' for name in failed])
+        left = f'; not begun: {", ".join(ended.left)}' if ended.left else ''
+        line = f'{len(failed)} of {len(ended.codes)} runs failed: {said}{left}'
+        print(f'xagents train: {line}', file=sys.stderr, flush=True)
+        raise SystemExit(1)

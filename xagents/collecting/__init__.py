@@ -1,0 +1,1 @@
+"""Where experience comes from: environments, and a policy that acts in them."""

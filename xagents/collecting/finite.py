@@ -1,0 +1,59 @@
+"""Numbers that are not finite: what they are, where they came from, and that nothing is learned from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    pass
+
+
+class NotFiniteError(ArithmeticError):
+    """A run met NaN or an infinity.
+
+    Args:
+        what: has it, in the plural: 'rewards', 'losses or gradients'.
+        value: the first one; None where it is not known.
+        env: index of the environment it came from; None where it came from none.
+        step: steps of the collection, later of the run.
+    """
+
+    def __init__(self, what: str, value: float | None = None, env: int | None = None, step: int = 0):
+        super().__init__(what)
+        self.what, self.value, self.env, self.step = what, value, env, step
+        self.env_id = self.saved = ''
+
+    def __str__(self) -> str:
+        value = '' if self.value is None else f' ({self.value})'
+        place = '' if self.env is None else f' in environment {self.env}'
+        name = f' of {self.env_id}' if self.env_id else ''
+        return f'{self.what} are not finite{value} at step {self.step}{place}{name}{self.saved}'
+
+
+def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -> None:
+    """Check what environments gave.
+
+    Args:
+        rollout: `observations` [T + 1, N, *D], `rewards` and `valid` [T, N].
+        steps: how many of its rows were written, observations one more; all when not given.
+
+    Raises:
+        NotFiniteError: naming the first number that is not finite.
+    """
+    steps = len(rollout['valid']) if steps is None else steps
+    for name, rows in (('observations', steps + 1), ('rewards', steps)):
+        array = rollout[name][:rows]
+        if array.dtype.kind != 'f' or _finite(array):
+            continue
+        first = tuple(np.argwhere(~np.isfinite(array))[0])
+        taken = int(np.count_nonzero(rollout['valid'][: first[0] + (name == 'rewards')]))
+        raise NotFiniteError(name, float(array[first]), int(first[1]), taken)
+
+
+def _finite(array: np.ndarray) -> bool:
+    with np.errstate(all='ignore'):
+        # a sum is not finite where a number is not; where it overflows, the numbers are looked at
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())

@@ -1,0 +1,221 @@
+"""A run as one YAML file, whose keys are the flags of `xagents train`: read, checked and written; loads no TensorFlow.
+
+The declared type of an option says what a value is, not YAML's own guess: 1e-3 is a number where one belongs, and `no`
+the name of a run where a text does. Nothing in a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xagents.options.declaration import Option, canonical, describe
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.errors import OptionError, nearest, shown
+from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
+from xagents.registry.agents import agents, find_agent
+from xagents.system.names import CONFIG, GROUP, ORPHANED, has_checkpoints
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = [
+    *('Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
+    *('owners_of', 'read_config_file', 'settings_file', 'to_yaml'),
+]
+
+# keys that are no options, and options that are about the line they stand on
+AGENT, ABOUT = 'agent', 'about'
+ONLY_TYPED = ('config', 'print_config', 'resume', 'debug')
+# what all runs of a grid share
+SHARED = (*ONLY_TYPED, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'grid_jobs')
+
+
+class Configuration(NamedTuple):
+    """What a file says.
+
+    Args:
+        agent: its id; None where the file names none.
+        options: by Python name, checked.
+        grid: the values of those that have several, likewise.
+    """
+
+    agent: str | None
+    options: dict[str, Any]
+    grid: dict[str, list[Any]]
+
+
+def known_options(agent_id: str) -> dict[str, Option]:
+    """Return every option of `xagents train` by its Python name."""
+    entry = find_agent(agent_id)
+    groups = (EnvironmentOptions, RunOptions, TrainOptions, NetworkOptions, entry.options, SessionOptions)
+    return {name: option for group in groups for name, option in describe(group).items()}
+
+
+def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) -> Configuration:
+    """Read a file of settings.
+
+    Args:
+        path: of the file.
+        agent_id: the agent, where the file needs not name it; one that it names must be this one.
+
+    Returns:
+        The agent, the options and the grid; what is null is left out, as if it were not given.
+
+    Raises:
+        ValueError: in one line that names the file and the key, for anything that is wrong with them.
+    """
+    from xagents.config.yaml_text import read_nodes
+
+    nodes = read_nodes(path)
+    try:
+        named = _agent(nodes.pop(AGENT)) if AGENT in nodes else None
+        if named and agent_id and named != agent_id:
+            raise OptionError(AGENT, f'got {named}, but the command is about {agent_id}')
+        chosen = agent_id or named
+        if chosen is None:
+            raise OptionError(AGENT, f'got nothing, admits one of {", ".join(agents)}')
+        nodes.pop(ABOUT, None)
+        return Configuration(named, *_options(chosen, nodes))
+    except OptionError as error:
+        raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
+
+
+def check_config(path: str | os.PathLike[str]) -> None:
+    """Check that what `--config` names is a file.
+
+    Raises:
+        OptionError: naming the nearest one.
+    """
+    from xagents.config.yaml_text import read_nodes
+
+    if os.path.isdir(path) or not os.path.exists(path):  # a pipe can be read only once
+        try:
+            read_nodes(path)
+        except ValueError as error:
+            raise OptionError('config', str(error)) from error
+
+
+def agent_of(path: str | os.PathLike[str]) -> str | None:
+    """Return the agent that a file names, without a look at the rest; None where it names none.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ValueError: in one line, for what is no such file.
+    """
+    from xagents.config.yaml_text import read_nodes
+
+    nodes = read_nodes(path)
+    try:
+        return _agent(nodes[AGENT]) if AGENT in nodes else None
+    except OptionError as error:
+        raise ValueError(f'{path}: {error}') from error
+
+
+def settings_file(folder: str | os.PathLike[str]) -> Path:
+    """Return the file that has the settings of a run folder, or of a group of them.
+
+    Raises:
+        ValueError: where there is none.
+    """
+    for name in (CONFIG, GROUP):
+        if os.path.isfile(os.path.join(folder, name)):
+            return Path(folder) / name
+    if has_checkpoints(folder):
+        raise ValueError(f'{folder} {ORPHANED}')
+    raise ValueError(f'{folder} is no run folder: it has neither {CONFIG} nor {GROUP}')
+
+
+def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> str:
+    """Return options as a file that `read_config_file` reads back as they are, and YAML's own readers, too.
+
+    Args:
+        agent_id: stands first.
+        options: by Python name; None is written as null; what only Python can hold is named by a comment.
+        about: what made the file, of plain values; stands last and is ignored when the file is read.
+    """
+    from xagents.config.yaml_text import dump, plain
+
+    settings = {name.replace('_', '-'): value for name, value in options.items()}
+    unwritable = [name for name, value in settings.items() if callable(value)]
+    written = {AGENT: agent_id, **{name: plain(value) for name, value in settings.items() if name not in unwritable}}
+    comments = [f'# {name} was given in Python: {shown(ascii(settings[name]))}\n' for name in unwritable]
+    parts = [dump(written), *comments] + ([dump({ABOUT: plain(about)})] if about else [])
+    return ''.join(parts)
+
+
+def default_line(option: Option) -> str:
+    """Return the comment that shows an option's key, its default and its help; without its # it is the default."""
+    from xagents.config.yaml_text import dump, plain
+
+    key = option.name.replace('_', '-')
+    setting = f'{key}:' if option.default in (None, [], {}) else dump({key: plain(option.default)}).rstrip('\n')
+    return f'# {setting}  # {option.help}\n'
+
+
+def _agent(node: yaml.Node) -> str:
+    if node.id != 'scalar':
+        raise OptionError(AGENT, f'got a {node.id}, admits one of {", ".join(agents)}')
+    return find_agent(node.value).id
+
+
+def _options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Return the options with one value, and the values of those with several."""
+    from xagents.config.yaml_values import check_tag, value_of
+
+    known = known_options(agent_id)
+    options: dict[str, Any] = {}
+    grid: dict[str, list[Any]] = {}
+    for name, node in canonical(nodes, known).items():
+        if name not in known:
+            raise OptionError(name, _unknown(name, agent_id, known))
+        if name in ONLY_TYPED:
+            raise OptionError(name, 'is no setting of a run, admits its place on the line only')
+        option = known[name]
+        check_tag(option, node)
+        if _varies(option, node):
+            if name in SHARED:
+                raise OptionError(name, f'got a list, which would be a run for each, admits {option.admits}')
+            grid[name] = _different(option, [value_of(option, one) for one in node.value])
+        else:
+            options[name] = value_of(option, node)
+    return {name: value for name, value in options.items() if value not in (None, {})}, grid
+
+
+def _unknown(name: str, agent_id: str, known: Iterable[str]) -> str:
+    owners = owners_of(name)
+    hint = f', but of {" and ".join(owners)}' if owners else nearest(name, known).replace('_', '-')
+    return f'is no option of xagents train {agent_id}{hint}'
+
+
+def owners_of(name: str) -> list[str]:
+    """Return the agents that have an option; one that cannot be loaded has none."""
+    owners = []
+    for agent_id, entry in agents.items():
+        with contextlib.suppress(OptionError):
+            if name in describe(entry.options):
+                owners.append(agent_id)
+    return owners
+
+
+def _varies(option: Option, node: yaml.Node) -> bool:
+    """Whether a value is a list of values, of which each makes a run."""
+    if node.id != 'sequence':
+        return False
+    return not option.many or any(one.id == 'sequence' for one in node.value)
+
+
+def _different(option: Option, values: list[Any]) -> list[Any]:
+    if not values:
+        raise OptionError(option.name, f'got an empty list, admits {option.admits}, or a list of them')
+    for index, value in enumerate(values):
+        if value is None:
+            raise OptionError(option.name, f'got nothing in a list, admits {option.admits}')
+        if value in values[:index]:
+            raise OptionError(option.name, f'got {shown(value)} twice, admits different values')
+    return values

@@ -1,0 +1,168 @@
+"""Environments for an agent: made from a name, or taken as they are handed over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+
+from xagents.envs.face import Again, Envs, Episode, OneEnv
+from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
+from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of
+from xagents.envs.wrappers import with_report
+from xagents.options.errors import OptionError, nearest, one_line
+
+__all__ = ['VECTORS', 'Envs', 'Episode', 'OneEnv', 'as_envs', 'create_envs']
+
+VECTORS = ('auto', 'sync', 'async', 'envpool')
+
+
+def create_envs(
+    env: str | EnvSpec | Callable[..., gymnasium.Env],
+    n_envs: int = 1,
+    preprocess: bool | None = None,
+    max_frame: bool = True,
+    *,
+    max_episode_steps: int | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    vector: str = 'auto',
+    frame_stack: int = 4,
+    clip_rewards: bool = True,
+    episodic_life: bool = True,
+    fire_reset: bool = True,
+    sticky_actions: bool = False,
+    wrapper: Sequence[str | Callable[..., Any]] = (),
+    render_mode: str | None = None,
+) -> Envs:
+    """Makes environments side by side.
+
+    Args:
+        env: an id of Gymnasium's; 'module:Id' imports the module first; 'gym:Id' is one of the old gym; or a function
+            that makes one environment (and takes `render_mode`, if it is to be drawn).
+        n_envs: how many.
+        preprocess: the Atari preprocessing; games of the ALE are recognised when not given.
+        max_frame: accepted for 1.0's sake: the maximum of two frames is always taken where frames are skipped.
+        max_episode_steps: a time limit, instead of the environment's own.
+        env_kwargs: arguments of the environment.
+        vector: 'auto' (Gymnasium's native vectors, else a loop; the same whatever is installed), 'sync' (a loop in
+            this process), 'async' (worker processes) or 'envpool'.
+        frame_stack: Atari frames in one observation.
+        clip_rewards: Atari: whether rewards are clipped to their sign; statistics stay raw.
+        episodic_life: Atari: whether a life lost is `terminated`.
+        fire_reset: Atari: whether FIRE is pressed at the start of a life.
+        sticky_actions: Atari: whether the last action is repeated with probability 0.25.
+        wrapper: Gymnasium wrappers, applied in order outside all others: 'module:Class' or functions.
+        render_mode: Gymnasium's.
+
+    Returns:
+        the environments.
+
+    Raises:
+        ValueError: (an `OptionError`) in one line that names the option, what it got and what it admits.
+    """
+    for name, number in (('n_envs', n_envs), ('frame_stack', frame_stack), ('max_episode_steps', max_episode_steps)):
+        optional = name == 'max_episode_steps' and number is None
+        if not optional and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
+            raise OptionError(name, f'got {number!r}, admits whole numbers from 1 on')
+    if vector not in VECTORS:
+        raise OptionError('vector', f'got {vector!r}, admits {", ".join(VECTORS)}{nearest(str(vector), VECTORS)}')
+    wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
+    atari = {
+        'frame_stack': frame_stack,
+        'clip_rewards': clip_rewards,
+        'episodic_life': episodic_life,
+        'fire_reset': fire_reset,
+        'sticky_actions': sticky_actions,
+    }
+    if vector == 'envpool':
+        if not isinstance(env, str) or ':' in env or wrappers:
+            got = 'wrappers' if wrappers else f'{env}' if isinstance(env, str) else 'a function'
+            raise OptionError('vector', f"got envpool with {got}; it admits EnvPool's own environments, unwrapped")
+        settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps, **atari}
+        return _envpool(env, n_envs, render_mode, settings)
+    maker = find_maker(
+        env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers, **atari
+    )
+    if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
+        raise OptionError('preprocess', f'{maker.name} is no Atari game that shows its screen; admits Atari games only')
+    recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
+    return _made(dataclasses.replace(maker, atari=recognised, render_mode=render_mode), n_envs, vector)
+
+
+def _made(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
+    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+        life, clip = maker.episodic_life and training, maker.clip_rewards and training
+        other = dataclasses.replace(maker, render_mode=render_mode, episodic_life=life, clip_rewards=clip)
+        return _made(other, n_envs, vector)
+
+    made, reported = make_vector(maker, int(n_envs), vector)
+    # a wrapper of the user's may do anything to a stack
+    stack = maker.frame_stack if maker.atari and not maker.wrappers else 1
+    return Envs(made, id=maker.name, reported=reported, again=again, spec=maker.spec, frame_stack=stack)
+
+
+def _envpool(name: str, n_envs: int, render_mode: str | None, settings: dict[str, Any]) -> Envs:
+    from xagents.envs.envpool import EnvPoolVectorEnv
+
+    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+        atari = {name: settings[name] and training for name in ('episodic_life', 'clip_rewards')}
+        return _envpool(name, n_envs, render_mode, {**settings, **atari})
+
+    made = EnvPoolVectorEnv(name, int(n_envs), render_mode=render_mode, **settings)
+    stack = settings['frame_stack'] if made.atari else 1
+    return Envs(made, id=name, reported=True, again=again, frame_stack=stack)
+
+
+def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) -> Envs:
+    """Puts ready-made environments behind the one face.
+
+    Args:
+        envs: an `Envs` stays as it is; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; one `gymnasium.Env`; or a
+            list of them. Below the wrappers of single environments one is inserted that adds up raw rewards.
+
+    Raises:
+        ValueError: for anything else, other autoreset modes, and environments with different spaces.
+    """
+    if isinstance(envs, Envs):
+        return envs
+    if isinstance(envs, VectorEnv):
+        maker = maker_of(envs)
+        spec = maker.spec if maker else None
+        name = spec.id if spec else type(envs.unwrapped).__name__
+        return Envs(envs, id=name, again=None if maker is None else _again_of(maker), spec=spec)
+    members = [envs] if isinstance(envs, gymnasium.Env) else list(envs) if isinstance(envs, list | tuple) else []
+    if not members or not all(isinstance(env, gymnasium.Env) for env in members):
+        got = [type(env).__name__ for env in members] or type(envs).__name__
+        raise ValueError(
+            f'envs: got {got}; admitted are create_envs(…), a vector environment, an environment or a list'
+        )
+    first = members[0]
+    for env in members[1:]:
+        if env.observation_space != first.observation_space or env.action_space != first.action_space:
+            raise ValueError(f'envs: {first} and {env} have different spaces; admitted are equal ones')
+    if len({id(env) for env in members}) < len(members):
+        raise ValueError('envs: the list holds one environment twice; admitted are different ones')
+    spec = first.spec
+    name = spec.id if spec is not None else type(first.unwrapped).__name__
+    again = None if spec is None else _again_of(EnvMaker(name=name, source=spec))
+    return Envs(LoopVectorEnv([with_report(env) for env in members]), id=name, reported=True, again=again, spec=spec)
+
+
+def _again_of(maker: EnvMaker) -> Again:
+    """Makes environments like those that were handed over."""
+
+    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+        try:
+            return _made(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')
+        except Exception as error:
+            raise ValueError(
+                f'env: {maker.name} cannot be made afresh ({one_line(error)}); '
+                'give create_envs a function that makes one, or hand over environments to evaluate on'
+            ) from error
+
+    return again

@@ -1,0 +1,199 @@
+"""EnvPool's environments in C++, behind the same face; loaded only for `--vector envpool`."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from xagents.envs.vectors import report
+from xagents.options.errors import OptionError, nearest, one_line
+
+_ATARI = re.compile(r'^(?:ALE/)?(?P<game>.+?)(?:NoFrameskip|Deterministic)?-v\d+$')
+
+
+class EnvPoolVectorEnv(VectorEnv):
+    """EnvPool with seeds at every reset and raw episode statistics.
+
+    - EnvPool fixes its seeds when it is made: it is made at the first reset, and anew at each reset with seeds.
+    - Rewards are clipped here, not in EnvPool, and a life lost is told from the end of a game by its info, so that
+      statistics come from raw rewards of whole games.
+    - EnvPool accepts actions outside of a Discrete space silently: they are refused here.
+    - A failure on the very step of the time limit is reported by EnvPool as truncated only, not terminated; nothing
+      in what it returns tells the two apart.
+    - Atari frames come as [stack, H, W] and are shown as [H, W, stack].
+
+    Args:
+        name: the environment, by Gymnasium's id or EnvPool's.
+        n_envs: how many.
+        kwargs: arguments of EnvPool's environment.
+        preprocess: False is refused for Atari, True for everything else.
+        max_episode_steps: a time limit in steps of the agent.
+        frame_stack: frames an Atari observation.
+        clip_rewards: whether Atari rewards are clipped to their sign.
+        episodic_life: whether a life lost ends an Atari episode.
+        fire_reset: whether FIRE is pressed at the start of an Atari game or life.
+        sticky_actions: whether an Atari game repeats the last action with probability 0.25.
+        render_mode: Gymnasium's.
+
+    Raises:
+        OptionError: if EnvPool is not installed, has no such environment or takes no such argument.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        n_envs: int,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        preprocess: bool | None = None,
+        max_episode_steps: int | None = None,
+        frame_stack: int = 4,
+        clip_rewards: bool = True,
+        episodic_life: bool = True,
+        fire_reset: bool = True,
+        sticky_actions: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        try:
+            import envpool
+        except ImportError:
+            raise OptionError('vector', "envpool needs an extra: pip install 'xagents[envpool]'") from None
+        self._envpool: Any = envpool
+        self._id = _known(name, envpool.list_all_envs())
+        self._kwargs = dict(kwargs or {})
+        if max_episode_steps is not None:
+            self._kwargs['max_episode_steps'] = max_episode_steps
+        spec = self._described(name)
+        atari = hasattr(spec.config, 'stack_num') and hasattr(spec.config, 'episodic_life')
+        if preprocess is not None and preprocess != atari:
+            admitted = 'preprocessed Atari only' if atari else 'Atari games only'
+            raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, admits {admitted}')
+        if atari:
+            sticky = 0.25 if sticky_actions else 0.0
+            switches = {'episodic_life': episodic_life, 'use_fire_reset': fire_reset, 'stack_num': frame_stack}
+            self._kwargs = {'repeat_action_probability': sticky, **self._kwargs, **switches, 'reward_clip': False}
+            spec = self._described(name)
+        self._clip = clip_rewards and atari
+        self.atari = atari
+        self.num_envs = n_envs
+        self.render_mode = render_mode
+        self.metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP, 'render_modes': ['rgb_array']}
+        with warnings.catch_warnings():
+            # Bounds are cast from float64 to float32, a line of warning each.
+            warnings.simplefilter('ignore')
+            self.single_action_space = spec.gymnasium_action_space
+            self.single_observation_space = spec.gymnasium_observation_space
+        if atari:
+            frames = spec.gymnasium_observation_space
+            low, high = (np.moveaxis(bound, 0, -1) for bound in (frames.low, frames.high))
+            self.single_observation_space = spaces.Box(low, high, dtype=np.uint8)
+        self.observation_space = batch_space(self.single_observation_space, n_envs)
+        self.action_space = batch_space(self.single_action_space, n_envs)
+        action_space = self.single_action_space
+        self._n_actions = int(action_space.n) if isinstance(action_space, spaces.Discrete) else None
+        self._pool: Any = None
+        self._seeded = False
+        self._totals = np.zeros(n_envs, np.float64)
+        self._lengths = np.zeros(n_envs, np.int64)
+        self._ended = np.zeros(n_envs, bool)
+
+    def _described(self, name: str) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                return self._envpool.make_spec(self._id, num_envs=1, **self._kwargs)
+        except TypeError as error:
+            raise OptionError('env_kwargs', f'{name} with envpool: {one_line(error)[:150]}') from error
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Resets all environments, which are made anew where seeds are given.
+
+        Args:
+            seed: a list with a seed for each environment, or None.
+            options: not used.
+        """
+        if self._pool is None or seed is not None:
+            self.close_extras()
+            arguments = dict(self._kwargs)
+            if seed is not None:
+                arguments['seed'] = [int(s) for s in seed]
+            if self.render_mode is not None:
+                arguments['render_mode'] = self.render_mode
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                self._pool = self._envpool.make(self._id, env_type='gymnasium', num_envs=self.num_envs, **arguments)
+                _ = self._pool.observation_space  # made, and warned about, at its first use
+        self._totals[:] = 0
+        self._lengths[:] = 0
+        self._ended[:] = False
+        observations, _ = self._pool.reset()
+        return self._shown(observations), {}
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Steps all environments."""
+        if self._n_actions is not None:
+            # As unsigned numbers negative actions are large: one comparison checks both ends.
+            unsigned = np.asarray(actions, np.int64).view(np.uint64)
+            if np.count_nonzero(unsigned >= self._n_actions):
+                raise ValueError(
+                    f'the actions {np.asarray(actions).tolist()} are not all in {self.single_action_space}'
+                )
+        observations, rewards, terminated, truncated, info = self._pool.step(actions)
+        raw = info['reward'] if self.atari and 'reward' in info else rewards
+        self._totals += raw
+        # Reset rows count for no length; their rewards are 0, except for what the first step of a life may bring.
+        self._lengths += ~self._ended
+        self._ended = terminated | truncated
+        infos: dict[str, Any] = {}
+        if np.count_nonzero(self._ended):
+            self._report(truncated, info, infos)
+        if self._clip:
+            rewards = np.sign(rewards)
+        return self._shown(observations), rewards, terminated, truncated, infos
+
+    def _report(self, truncated: np.ndarray, info: dict[str, Any], infos: dict[str, Any]) -> None:
+        """Reports the episodes that ended; a life lost in a game that goes on is none."""
+        over = self._ended
+        if self.atari:
+            over = over & (truncated | info['terminated'].astype(bool))
+        for i in np.flatnonzero(over).tolist():
+            success = info['is_success'][i] if 'is_success' in info else np.nan
+            report(infos, i, np.array([self._totals[i], self._lengths[i], success], np.float64), self.num_envs)
+        self._totals[over] = 0
+        self._lengths[over] = 0
+
+    def _shown(self, observations: Any) -> Any:
+        return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self.atari else observations
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Returns a frame of each environment."""
+        if self.render_mode is None or self._pool is None:
+            return None
+        return tuple(self._pool.render(env_ids=np.arange(self.num_envs)))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends EnvPool's threads."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def _known(name: str, known: list[str]) -> str:
+    """Returns EnvPool's id of an environment; its Atari games are `<game>-v5` whatever Gymnasium calls them."""
+    if name in known:
+        return name
+    match = _ATARI.match(name)
+    if (
+        match
+        and f'{match["game"]}-v5' in known
+        and (name.startswith('ALE/') or 'NoFrameskip' in name or 'Determ' in name)
+    ):
+        return f'{match["game"]}-v5'
+    raise OptionError('env', f'envpool has no environment {name!r}{nearest(name, known)}')

@@ -1,0 +1,340 @@
+"""One face over every kind of environment, single or side by side, in process, in worker processes or in C++."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from xagents.envs.snapshots.read import AbsentError, give
+from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
+from xagents.envs.spaces import Encoder
+from xagents.envs.vectors import LoopVectorEnv
+from xagents.envs.wrappers import REPORT
+
+# Makes the same environments afresh: (n_envs, render_mode, training) -> Envs.
+Again = Callable[[int, str | None, bool], 'Envs']
+
+
+@dataclasses.dataclass(slots=True)
+class Episode:
+    """An episode that ended.
+
+    Attributes:
+        reward: the sum of the environment's raw rewards, whatever wrappers or clipping do to them.
+        length: the number of steps the agent took.
+        env: the index of the environment.
+        success: what the environment reported as `is_success`, None where it reports nothing.
+    """
+
+    reward: float
+    length: int
+    env: int
+    success: bool | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneEnv:
+    """What one of the environments shows and takes.
+
+    Attributes:
+        observation_space: encoded, of shape D.
+        action_space: as the environment has it.
+        spec: Gymnasium's, None where there is none.
+    """
+
+    observation_space: spaces.Box
+    action_space: spaces.Space
+    spec: EnvSpec | None
+
+
+class Envs:
+    """N environments side by side, in Gymnasium's NEXT_STEP mode.
+
+    The observation after an episode's last step is its true last one. The step after it only resets: its action is
+    ignored, its reward is 0, and `valid` says so beforehand.
+
+    Attributes:
+        n_envs: N.
+        id: the environment's name.
+        encoder: turns raw observations into what `reset` and `step` return.
+        observation_space: the encoded space of one environment, of shape D.
+        action_space: the action space of one environment, as the environment has it.
+        spec: Gymnasium's spec of one environment, None where there is none.
+        frame_stack: how many frames an image shows, newest last, where it is known to be a stack; otherwise 1.
+        valid: bool [N], whether the next step is a real one; False where it only resets. The array is
+            updated in place.
+        uncopied: what the last `snapshot` could not copy, in a few words; '' if it copied all.
+
+    Args:
+        vector: the environments, in NEXT_STEP mode.
+        id: their name.
+        reported: whether infos hold the reports of `EpisodeReport`; otherwise rewards are added up here.
+        again: makes the same environments afresh.
+        spec: Gymnasium's spec of one environment.
+        frame_stack: frames that an observation stacks.
+
+    Raises:
+        ValueError: if the observation space has no fixed size, or the vector resets in another mode.
+    """
+
+    def __init__(
+        self,
+        vector: VectorEnv,
+        *,
+        id: str,
+        reported: bool = False,
+        again: Again | None = None,
+        spec: EnvSpec | None = None,
+        frame_stack: int = 1,
+    ) -> None:
+        mode = vector.metadata.get('autoreset_mode')
+        if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
+            got = mode.name if isinstance(mode, AutoresetMode) else mode
+            raise ValueError(f'envs: the vector environment has the autoreset mode {got}, admitted is NEXT_STEP')
+        self.n_envs = vector.num_envs
+        self.id = id
+        self.spec = spec
+        self.frame_stack = frame_stack
+        self.encoder = Encoder(vector.single_observation_space)
+        self.observation_space = self.encoder.space
+        self.action_space = vector.single_action_space
+        self.valid = np.ones(self.n_envs, bool)
+        self.uncopied = ''
+        self._vector = vector
+        self._again = again
+        self._closed = False
+        self._seeds: np.random.SeedSequence | None = None
+        self._encode = None if self.encoder.identity else self.encoder
+        self._rewards = np.zeros(self.n_envs, np.float32)
+        self._ended = np.zeros(self.n_envs, bool)
+        self._reported = reported
+        self._totals = np.zeros(self.n_envs, np.float64)
+        self._lengths = np.zeros(self.n_envs, np.int64)
+        self._episodes: list[Episode] = []
+
+    @property
+    def is_image(self) -> bool:
+        """Whether encoded observations are images [H, W, C]."""
+        return len(self.observation_space.shape) == 3
+
+    @property
+    def can_be_made_again(self) -> bool:
+        """Whether `another` can make the same environments afresh."""
+        return self._again is not None
+
+    @property
+    def frames_per_second(self) -> float:
+        """How fast a video of it looks natural; 30 where the environment does not say."""
+        return float(self._vector.metadata.get('render_fps') or 30)
+
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        """Resets all environments, whatever they were doing; unfinished episodes count for nothing.
+
+        Args:
+            seed: each environment gets a seed of its own derived from it, the same for any N; a vector that takes one
+                seed gets one. None goes on with the seeds derived from the last one given.
+
+        Returns:
+            observations [N, *D]; the array may be reused by the next step.
+        """
+        if seed is not None or self._seeds is None:
+            self._seeds = np.random.SeedSequence(seed)
+        (sequence,) = self._seeds.spawn(1)
+        # 31 bits: some environments keep a seed in a C int.
+        seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(self.n_envs)]
+        own: Any = seeds if _takes_seeds(self._vector) else seeds[0]
+        observations, _ = self._vector.reset(seed=own)
+        self.valid[:] = True
+        self._totals[:] = 0
+        self._lengths[:] = 0
+        return observations if self._encode is None else self._encode(observations)
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Takes one step in each environment.
+
+        The arrays returned may be buffers that the next step overwrites: copy what is to be kept.
+
+        Args:
+            actions: environment actions [N, …], as `ActionDecoder` makes them.
+
+        Returns:
+            observations [N, *D], rewards float32 [N], terminated bool [N], truncated bool [N].
+        """
+        observations, raw, terminated, truncated, info = self._vector.step(actions)
+        # Rows that only reset get a reward of 0, whatever the vector says.
+        rewards = np.multiply(raw, self.valid, out=self._rewards, casting='same_kind')
+        if not self._reported:
+            np.add(self._totals, raw, out=self._totals, where=self.valid)
+            self._lengths += self.valid
+        ended = np.logical_or(terminated, truncated, out=self._ended)
+        np.logical_not(ended, out=self.valid)
+        if self._reported:
+            if info:
+                self._take_reports(info)
+        elif np.count_nonzero(ended):  # ten times as fast as any()
+            self._finish(np.flatnonzero(ended), info)
+        if self._encode is not None:
+            observations = self._encode(observations)
+        return observations, rewards, terminated, truncated
+
+    def _take_reports(self, info: dict[str, Any]) -> None:
+        """Keeps the episodes reported by `EpisodeReport`."""
+        if REPORT not in info:
+            return
+        for i in np.flatnonzero(info[f'_{REPORT}']):
+            reward, length, success = info[REPORT][i]
+            self._episodes.append(
+                Episode(float(reward), int(length), int(i), None if np.isnan(success) else bool(success))
+            )
+
+    def _finish(self, indices: np.ndarray, info: dict[str, Any]) -> None:
+        """Keeps the episodes that ended in a vector whose rewards are added up here."""
+        for i in indices.tolist():
+            success = _success(info, i) if info else None
+            self._episodes.append(Episode(float(self._totals[i]), int(self._lengths[i]), i, success))
+            self._totals[i] = self._lengths[i] = 0
+
+    def pop_episodes(self) -> list[Episode]:
+        """Returns the episodes that ended since the last call, oldest first."""
+        if not self._episodes:
+            return []
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    def snapshot(self) -> Snapshot | None:
+        """Copies the state of the environments exactly, random numbers and unfinished episodes included.
+
+        Returns:
+            the copy, or None where something can not be copied; `uncopied` then says what.
+        """
+        try:
+            copy = take(self._state())
+        except Uncopyable as reason:
+            self.uncopied = str(reason)
+            return None
+        self.uncopied = ''
+        copy.record['kind'] = self._kind()
+        return copy
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes on from a snapshot of environments of the same kind: all that follows is what followed there.
+
+        Arguments of the environments are part of their state: a time limit is again what it was.
+
+        Args:
+            snapshot: of `snapshot`, from this process or another one.
+
+        Raises:
+            ValueError: in one line, if it is that of other environments, or damaged. The environments may have been
+                reset then: reset them before going on.
+        """
+        kind = snapshot.record.get('kind')
+        if kind != self._kind():
+            raise ValueError(f'snapshot: it is that of {_described(kind)}, not of {_described(self._kind())}')
+        try:
+            state = give(self._state(), snapshot)
+        except AbsentError:
+            # Some environments make parts of theirs only when they are reset.
+            self.reset(0)
+            state = give(self._state(), snapshot)
+        self._seeds = state['seeds']
+        self._episodes = [Episode(*episode) for episode in state['episodes']]
+        for name in ('valid', 'totals', 'lengths'):
+            np.copyto(self._state()[name], state[name])
+
+    def _state(self) -> dict[str, Any]:
+        episodes = [dataclasses.astuple(episode) for episode in self._episodes]
+        own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
+        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own}
+
+    def _kind(self) -> list[Any]:
+        return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]
+
+    def another(self, n_envs: int, *, render_mode: str | None = None, training: bool = False) -> Envs:
+        """Makes the same environment afresh.
+
+        Args:
+            n_envs: how many.
+            render_mode: Gymnasium's.
+            training: whether they are to learn from; otherwise a life lost ends no Atari episode and rewards stay raw.
+
+        Raises:
+            ValueError: if the environments were handed over and nothing tells how to make them.
+        """
+        if self._again is None:
+            raise ValueError(
+                f'env: {self.id} was handed over ready-made and cannot be made afresh; '
+                'give create_envs a function that makes one, or hand over environments to evaluate on'
+            )
+        envs = self._again(n_envs, render_mode, training)
+        if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
+            envs.close()
+            raise ValueError(
+                f'env: {self.id} made afresh has other spaces than what was handed over; '
+                'give create_envs a function that makes one, or hand over environments to evaluate on'
+            )
+        return envs
+
+    def render(self) -> list[Any]:
+        """Returns a frame of each environment, or an empty list where none is made (no render mode, or a window)."""
+        if self._vector.render_mode is None:
+            return []
+        return [frame for frame in self._vector.render() or () if frame is not None]
+
+    def close(self) -> None:
+        """Closes the environments; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._vector.close()
+
+    def __enter__(self) -> Envs:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.n_envs
+
+    def __getitem__(self, i: int) -> OneEnv:
+        if not -self.n_envs <= i < self.n_envs:
+            raise IndexError(f'there are {self.n_envs} environments, not one with the index {i}')
+        return OneEnv(self.observation_space, self.action_space, self.spec)
+
+    def __iter__(self) -> Iterator[OneEnv]:
+        return (self[i] for i in range(self.n_envs))
+
+    def __repr__(self) -> str:
+        return f'<Envs {self.id} x {self.n_envs}>'
+
+
+def _described(kind: Any) -> str:
+    """Returns what a snapshot says of its environments, on one line."""
+    if not (isinstance(kind, list) and len(kind) == 4):
+        return 'something else'
+    name, n_envs, observation, action = (' '.join(str(part).split()) for part in kind)
+    return f'{n_envs} x {name} with observations {observation} and actions {action}'
+
+
+def _takes_seeds(vector: VectorEnv) -> bool:
+    """Whether a vector takes a list with a seed for each environment."""
+    from_us = isinstance(vector, LoopVectorEnv) or type(vector).__name__ == 'EnvPoolVectorEnv'
+    return from_us or isinstance(vector.unwrapped, AsyncVectorEnv | SyncVectorEnv)
+
+
+def _success(info: dict[str, Any], i: int) -> bool | None:
+    """Returns what a vector's infos say about the success of environment `i`, None where they say nothing."""
+    final = info.get('final_info', {})
+    if isinstance(final, np.ndarray):
+        # The form before Gymnasium 1.0: an array of dicts, None where no episode ended.
+        return bool(final[i]['is_success']) if final[i] and 'is_success' in final[i] else None
+    for place in (info, final):
+        if 'is_success' in place and ('_is_success' not in place or place['_is_success'][i]):
+            return bool(place['is_success'][i])
+    return None

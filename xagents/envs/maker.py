@@ -1,0 +1,324 @@
+"""From what a person typed to one environment: names, errors in one line, and the wrappers in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import inspect
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
+
+from xagents.envs.named import envs as named
+from xagents.envs.wrappers import EpisodeReport, RawReward, preprocess_atari
+from xagents.options.errors import OptionError, nearest, one_line
+from xagents.registry.parts import NAME
+
+# Which extra installs what an environment's code needs, by the beginning of its entry point.
+EXTRAS = {
+    'gymnasium.envs.box2d': 'box2d',
+    'gymnasium.envs.mujoco': 'mujoco',
+    'ale_py': 'atari',
+    'shimmy': 'gym',
+}
+# Ids that only the Arcade Learning Environment registers.
+ATARI_ID = re.compile(r'^(ALE/.+|.+(NoFrameskip|Deterministic)-v\d+)$')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvMaker:
+    """Everything that makes one environment, and a call that does; it can be sent to a worker process.
+
+    Args:
+        name: as it was typed, for messages and files.
+        source: Gymnasium's spec, or a function that makes an environment.
+        kwargs: arguments of the environment.
+        atari: whether it gets the Atari preprocessing.
+        max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
+        frame_stack: frames an Atari observation.
+        clip_rewards: whether Atari rewards are clipped to their sign.
+        episodic_life: whether a life lost ends an Atari episode.
+        fire_reset: whether FIRE is pressed at the start of an Atari life.
+        sticky_actions: whether an Atari game repeats the last action with probability 0.25.
+        wrappers: functions of an environment, applied in order outside ours.
+        render_mode: Gymnasium's.
+    """
+
+    name: str
+    source: EnvSpec | Callable[..., gymnasium.Env]
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    atari: bool = False
+    max_episode_steps: int | None = None
+    frame_stack: int = 4
+    clip_rewards: bool = True
+    episodic_life: bool = True
+    fire_reset: bool = True
+    sticky_actions: bool = False
+    wrappers: tuple[Callable[[gymnasium.Env], gymnasium.Env], ...] = ()
+    render_mode: str | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """Gymnasium's spec, None where a function makes the environment."""
+        return self.source if isinstance(self.source, EnvSpec) else None
+
+    def __call__(self) -> gymnasium.Env:
+        """Makes the environment, an `EpisodeReport` outermost.
+
+        Raises:
+            OptionError: if it cannot be made; one line, naming what is missing.
+        """
+        kwargs = dict(self.kwargs)
+        if self.atari:
+            quiet_ale()  # also in a worker process
+        if self.atari and self.spec is not None:
+            frame_skip = kwargs.pop('frameskip', 4)
+            kwargs = {'repeat_action_probability': 0.25 if self.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
+        else:
+            frame_skip = 4
+        env = self._made(kwargs)
+        if self.atari:
+            _check_atari(env, self.name)
+            env = preprocess_atari(
+                env,
+                frame_skip=frame_skip,
+                frame_stack=self.frame_stack,
+                clip_rewards=self.clip_rewards,
+                episodic_life=self.episodic_life,
+                fire_reset=self.fire_reset,
+                max_episode_steps=self.max_episode_steps,
+            )
+        else:
+            env = RawReward(env)
+        for wrapper in self.wrappers:
+            env = _wrapped(env, wrapper)
+        return EpisodeReport(env)
+
+    def _made(self, kwargs: dict[str, Any]) -> gymnasium.Env:
+        """Makes the bare environment, with its time limit where no preprocessing counts it."""
+        limit = None if self.atari else self.max_episode_steps
+        try:
+            if self.spec is not None:
+                if self.render_mode is not None:
+                    kwargs['render_mode'] = self.render_mode
+                return gymnasium.make(self.spec, max_episode_steps=limit, **kwargs)
+            assert not isinstance(self.source, EnvSpec)
+            if self.render_mode is not None and _takes(self.source, 'render_mode'):
+                kwargs['render_mode'] = self.render_mode
+            env = self.source(**kwargs)
+        except Exception as error:
+            self._refuse(error)
+        if not isinstance(env, gymnasium.Env):
+            raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits a gymnasium.Env')
+        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        """Raises a failure to make the environment as one line; a programming error in it stays as it is."""
+        entry = self.spec.entry_point if self.spec is not None else None
+        if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
+            for beginning, extra in EXTRAS.items():
+                if isinstance(entry, str) and entry.startswith(beginning):
+                    raise OptionError('env', f"{self.name} needs an extra: pip install 'xagents[{extra}]'") from error
+            raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
+        if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
+            wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
+            known = [name for name in parameters_of(entry) if name not in ('self', 'kwargs')]
+            admits = f', admits {", ".join(known)}{nearest(wrong, known)}' if known else ''
+            raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
+        if isinstance(error, gymnasium.error.Error | OptionError):
+            raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
+        raise error
+
+
+def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: Any) -> EnvMaker:
+    """Finds what an environment's name stands for.
+
+    Args:
+        env: an id of Gymnasium's registry, 'module:Id' (the module is imported first, from the working directory too),
+            'gym:Id' for the old gym through shimmy, the name of a registered function (see `xagents.envs.named`), a
+            spec, or a function that makes one environment.
+        **settings: further fields of `EnvMaker`.
+
+    Returns:
+        the maker; nothing is made yet.
+
+    Raises:
+        OptionError: for a name nobody registers, with the nearest one, or an extra that is missing.
+    """
+    if isinstance(env, EnvSpec):
+        return EnvMaker(name=env.id, source=env, **settings)
+    if not isinstance(env, str):
+        if not callable(env):
+            raise OptionError(
+                'env', f'got a {type(env).__name__}, admits a name or a function that makes a gymnasium.Env'
+            )
+        return EnvMaker(name=getattr(env, '__name__', type(env).__name__), source=env, **settings)
+    module, _, name = env.rpartition(':')
+    if module == 'gym':
+        return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
+    if module:
+        import_module(module, 'env')
+    elif NAME.fullmatch(name) and name not in registry:
+        function = named.find(name)
+        if function is not None:
+            return EnvMaker(name=env, source=function, **settings)
+    return EnvMaker(name=env, source=_spec(name), **settings)
+
+
+def _spec(name: str) -> EnvSpec:
+    """Returns the spec of an id, after ale_py where the registry does not know it without."""
+    if name not in registry:
+        # ale_py registers its games when it is imported; whatever is in the registry already needs no such look.
+        try:
+            quiet_ale()
+        except ImportError:
+            if ATARI_ID.match(name):
+                raise OptionError('env', f"{name} needs an extra: pip install 'xagents[atari]'") from None
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise OptionError('env', f'no environment {name!r}{_nearest_id(name)}') from error
+
+
+def quiet_ale() -> None:
+    """Load the Arcade Learning Environment, which registers its games, and let it print no banner."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+def _nearest_id(name: str) -> str:
+    """Returns a hint: the newest version of the same name, or else the most similar id."""
+    try:
+        space, base, _ = parse_env_id(name)
+    except gymnasium.error.Error:
+        return nearest(name, (*registry, *named.names()))
+    same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
+    if same:
+        return f' (did you mean {max(same, key=lambda spec: spec.version or 0).id}?)'
+    # Letters in the wrong case are the most frequent mistake, and the one that difflib finds farthest away.
+    lower = {known.lower(): known for known in registry}
+    if name.lower() in lower:
+        return f' (did you mean {lower[name.lower()]}?)'
+    return nearest(name, (*registry, *named.names()))
+
+
+def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env]:
+    """Returns a function that makes an environment of the old gym through shimmy."""
+    try:
+        # Importing gym writes four lines about its age to stderr.
+        with contextlib.redirect_stderr(io.StringIO()):
+            gym = importlib.import_module('gym')
+            importlib.import_module('shimmy')
+    except ImportError:
+        raise OptionError('env', f"gym:{name} needs an extra: pip install 'xagents[gym]'") from None
+    try:
+        gym.spec(name)
+    except gym.error.Error as error:
+        known = list(gym.envs.registry)
+        raise OptionError('env', f'no environment gym:{name}{nearest(name, known)}') from error
+    limit = {} if max_episode_steps is None else {'max_episode_steps': max_episode_steps}
+    return functools.partial(make_old_gym, name, limit)
+
+
+def make_old_gym(name: str, limit: Mapping[str, Any], render_mode: str | None = None, **kwargs: Any) -> gymnasium.Env:
+    """Makes an environment of the old gym as one of Gymnasium.
+
+    Its checker is off: with NumPy 2 it breaks at the first step.
+    """
+    with contextlib.redirect_stderr(io.StringIO()):
+        importlib.import_module('shimmy')
+    arguments = {'disable_env_checker': True, 'render_mode': render_mode, **limit, **kwargs}
+    return gymnasium.make('GymV26Environment-v0', env_id=name, make_kwargs=arguments)
+
+
+def is_atari(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a spec is a game of the Arcade Learning Environment that shows its screen."""
+    if spec is None or not (isinstance(spec.entry_point, str) and spec.entry_point.startswith('ale_py')):
+        return False
+    return {**spec.kwargs, **kwargs}.get('obs_type', 'rgb') != 'ram'
+
+
+def _check_atari(env: gymnasium.Env, name: str) -> None:
+    inner = env.unwrapped
+    if not hasattr(inner, 'ale') or len(env.observation_space.shape or ()) < 2:
+        raise OptionError('preprocess', f'{name} is no Atari game that shows its screen; admits Atari games only')
+    if getattr(inner, '_frameskip', 1) != 1:
+        raise OptionError('preprocess', f'{name} skips frames itself; make it with frameskip=1')
+    try:
+        import cv2  # noqa: F401
+    except ImportError:
+        raise OptionError('preprocess', f"{name} needs an extra: pip install 'xagents[atari]'") from None
+
+
+def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the wrapper that 'module:Class' names; a function stays as it is.
+
+    Raises:
+        OptionError: if there is no such module or class.
+    """
+    if not isinstance(wrapper, str):
+        if not callable(wrapper):
+            raise OptionError('wrapper', f'got a {type(wrapper).__name__}, admits module:Class or a function')
+        return wrapper
+    module, _, name = wrapper.partition(':')
+    if not module or not name:
+        raise OptionError(
+            'wrapper', f'got {wrapper!r}, admits module:Class, as in gymnasium.wrappers:TimeAwareObservation'
+        )
+    loaded = import_module(module, 'wrapper')
+    if not callable(getattr(loaded, name, None)):
+        raise OptionError('wrapper', f'got {wrapper!r}, but {module} has no class {name}{nearest(name, dir(loaded))}')
+    return getattr(loaded, name)
+
+
+def _wrapped(env: gymnasium.Env, wrapper: Callable[..., Any]) -> gymnasium.Env:
+    name = getattr(wrapper, '__name__', type(wrapper).__name__)
+    try:
+        wrapped = wrapper(env)
+    except Exception as error:
+        raise OptionError('wrapper', f'{name} cannot wrap {env}: {one_line(error)}') from error
+    if not isinstance(wrapped, gymnasium.Env):
+        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, admits a gymnasium.Env')
+    return wrapped
+
+
+def import_module(name: str, option: str) -> ModuleType:
+    """Imports a module that a person named, from the working directory too, as `python -m` would.
+
+    Raises:
+        OptionError: naming the option, if there is no such module or it imports one that is missing.
+    """
+    try:
+        if os.getcwd() not in sys.path and '' not in sys.path:
+            sys.path.append(os.getcwd())
+        return importlib.import_module(name)
+    except Exception as error:  # whatever a module of somebody's raises when it is imported
+        raise OptionError(option, f'cannot import {name!r}: {type(error).__name__}: {one_line(error)}') from error
+
+
+def parameters_of(entry: Any) -> list[str]:
+    """Returns the names of what an entry point takes, none where that cannot be told."""
+    try:
+        if isinstance(entry, str):
+            entry = gymnasium.envs.registration.load_env_creator(entry)
+        return list(inspect.signature(entry).parameters)
+    except (TypeError, ValueError, ImportError, AttributeError):
+        return []
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)

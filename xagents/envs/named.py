@@ -1,0 +1,35 @@
+"""Environments of one's own, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from xagents.registry.agents import register as register
+from xagents.registry.parts import Parts
+
+if TYPE_CHECKING:
+    pass
+
+
+def register_env(name: str, function: Any = None) -> Any:
+    """Register a function, or a class, that makes one environment; `--env` and `make` then take its name.
+
+    Args:
+        name: lowercase letters, digits and dashes.
+        function: makes a `gymnasium.Env`; takes `render_mode` if it is to be drawn, and what `--env-kwargs` may name.
+            Without it this is a decorator of one.
+
+    Raises:
+        OptionError: for a name that is none or is taken.
+    """
+    return envs.add(name, function)
+
+
+def _adopt_env(name: str, thing: Any, package: str) -> Callable[..., Any]:
+    if not callable(thing):
+        raise ValueError(f'got a {type(thing).__name__}, admits a function or class that makes a gymnasium.Env')
+    return thing
+
+
+envs: Parts[Callable[..., Any]] = Parts('envs', 'env', _adopt_env)

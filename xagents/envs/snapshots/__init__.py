@@ -1,0 +1,1 @@
+"""Exact copies of environments, written and put back."""

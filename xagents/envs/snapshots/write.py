@@ -1,0 +1,398 @@
+"""Exact copies of environments' states as arrays and JSON: what is there is walked, and put back into what is there.
+
+A copy is a table of nodes, one for each object that can change, and bytes that hold all arrays; objects that are shared
+stay shared. Environments, wrappers and vectors get their attributes set; numbers, containers, arrays and generators are
+made anew; what never changes (spaces, functions, types) stays that of the environment the copy is put into. Nothing is
+imported, found or made by a name from a copy: a class is used only if the environment itself already does.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+import random
+import struct
+import types
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from enum import Enum, Flag
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Env, spaces
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
+
+from xagents.envs.snapshots.attributes import (
+    cached_by_class,
+    checksum,
+    fields_of,
+    get_fields,
+    is_constant,
+    is_plain_class,
+    label,
+)
+from xagents.envs.snapshots.simulators import read_simulator, simulator_arrays, simulator_of
+
+BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
+# Codes that hold nothing that can change, and so may be keys of a dict or items of a set.
+IMMUTABLE = ('float', 'int', 'bytes', 'complex', 'number', 'enum', 'tuple', 'frozenset')
+_LARGE = 1 << 1024
+# What may own an array's memory: itself, or what nobody else can write to.
+_OWNERS = (type(None), bytes, type(datetime.datetime_CAPI))  # type: ignore[attr-defined]
+
+
+class Snapshot(NamedTuple):
+    """A copy of a state.
+
+    Attributes:
+        arrays: 'bytes', uint8: the contents of all arrays.
+        record: what JSON holds, and reads back equal.
+    """
+
+    arrays: dict[str, np.ndarray]
+    record: dict[str, Any]
+
+
+class Uncopyable(Exception):
+    """Something in a state can not be copied; the message says what."""
+
+
+def take(state: Any) -> Snapshot:
+    """Copies a state.
+
+    Args:
+        state: environments, and containers of them and of plain values.
+
+    Raises:
+        Uncopyable: naming what can not be copied.
+    """
+    try:
+        return Writer().snapshot(state)
+    except RecursionError:
+        raise Uncopyable('the environment holds something nested too deeply') from None
+    except Uncopyable:
+        raise
+    except Exception as error:  # whatever somebody's objects raise when they are looked at
+        raise Uncopyable(f'the environment holds what cannot be read ({type(error).__name__}: {error})') from error
+
+
+Code = Any  # what JSON holds of one value: a plain value itself, anything else a list that begins with its tag
+
+
+class Writer:
+    """Walks a state once.
+
+    Attributes:
+        nodes: a list for each object that can change: its tag, and what it holds.
+        classes: the classes met, by name, from which objects can be made again.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.classes: dict[str, type] = {}
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no id is given to another object
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._owner = 'the environment'
+        self._part = ''  # the outermost object of a class of somebody's that is being walked
+        self._foreign: dict[int, str] = {}
+        self._simulated: set[int] = set()
+
+    def snapshot(self, state: Any) -> Snapshot:
+        """Walks a state and returns its copy."""
+        code = self.encode(state)
+        for array, owner in self._foreign.items():
+            if array in self._simulated:
+                raise Uncopyable(f"{owner} holds a view of a simulator's memory")
+        arrays = {'bytes': np.frombuffer(b''.join(self._chunks), np.uint8)}
+        return Snapshot(arrays, {'format': 1, 'state': code, 'nodes': self.nodes})
+
+    def encode(self, value: Any) -> Code:
+        """Returns what JSON holds of a value."""
+        kind = type(value)
+        if kind is str or kind is bool or value is None:
+            return value
+        if kind is int:
+            return value if -_LARGE < value < _LARGE else ['int', hex(value)]
+        if kind is float:
+            return value if math.isfinite(value) else ['float', struct.pack('<d', value).hex()]
+        number = self._numbers.get(id(value))
+        if number is not None:
+            return ['node', number]
+        return _method(kind)(self, value)
+
+    def _node(self, value: Any, tag: str, content: Callable[[], list[Any]]) -> Code:
+        """Gives an object its number before its content is walked, which may lead back to it."""
+        number = self._numbers[id(value)] = len(self.nodes)
+        self._alive.append(value)
+        self.nodes.append(None)
+        self.nodes[number] = [tag, *content()]
+        return ['node', number]
+
+    def _refuse(self, value: Any) -> Code:
+        name = self._part or type(value).__name__
+        raise Uncopyable(f'{self._owner} holds {"an" if name[:1] in "aeiouAEIO" else "a"} {name}')
+
+    def _keys(self, values: Any) -> list[Code]:
+        codes = [self.encode(value) for value in values]
+        for code, value in zip(codes, values, strict=True):
+            if not is_immutable(code):
+                raise Uncopyable(f'{self._owner} holds a {type(value).__name__} as a key')
+        return codes
+
+    # values that can not change
+
+    def _bytes(self, value: bytes) -> Code:
+        return ['bytes', value.hex()]
+
+    def _complex(self, value: complex) -> Code:
+        return ['complex', struct.pack('<dd', value.real, value.imag).hex()]
+
+    def _number(self, value: np.generic) -> Code:
+        if value.dtype.kind in 'OV':
+            return self._refuse(value)
+        return ['number', value.dtype.str, value.tobytes().hex()]
+
+    def _tuple(self, value: tuple) -> Code:
+        return ['tuple', *[self.encode(item) for item in value]]
+
+    def _frozenset(self, value: frozenset) -> Code:
+        return ['frozenset', *self._ordered(value)]
+
+    def _enum(self, value: Enum) -> Code:
+        kind = type(value)
+        self.classes[label(kind)] = kind
+        return ['enum', label(kind), int(value.value) if isinstance(value, Flag) else value.name]
+
+    def _constant(self, value: Any) -> Code:
+        if value is np.random or value is random:
+            raise Uncopyable(f'{self._owner} holds the module {value.__name__}')
+        return ['constant', label(value)]
+
+    # containers
+
+    def _list(self, value: list) -> Code:
+        return self._node(value, 'list', lambda: [self.encode(item) for item in value])
+
+    def _deque(self, value: deque) -> Code:
+        return self._node(value, 'deque', lambda: [value.maxlen, *[self.encode(item) for item in value]])
+
+    def _dict(self, value: dict) -> Code:
+        tag = type(value).__name__
+        return self._node(value, tag, lambda: [self._keys(list(value)), [self.encode(v) for v in value.values()]])
+
+    def _set(self, value: set) -> Code:
+        return self._node(value, 'set', lambda: self._ordered(value))
+
+    def _ordered(self, value: set | frozenset) -> list[Code]:
+        """Returns a set's items, if one made of them anew has them in the same order; strings never have one."""
+        items = list(value)
+        hashed_alike = not any(isinstance(item, str | bytes) for item in items)
+        if hashed_alike and list(type(value)(items)) != items:
+            raise Uncopyable(f'{self._owner} holds a set whose order can not be made again')
+        return self._keys(items)
+
+    def _bytearray(self, value: bytearray) -> Code:
+        return self._node(value, 'bytearray', lambda: [value.hex()])
+
+    # arrays
+
+    def _array(self, value: np.ndarray) -> Code:
+        owner = value
+        while type(owner.base) is np.ndarray:
+            owner = owner.base
+        if value.dtype.kind in 'OV' or not isinstance(owner.base, _OWNERS):
+            return self._refuse(value)
+        if owner.base is not None:
+            self._foreign[id(owner)] = self._owner
+        if owner is value:
+            return self._node(value, 'array', lambda: self.store(value))
+        if not owner.transpose(axes_of(owner)).flags.c_contiguous:
+            return self._refuse(value)
+        return self._node(value, 'view', lambda: self._view(value, owner))
+
+    def _view(self, value: np.ndarray, owner: np.ndarray) -> list[Any]:
+        offset = value.__array_interface__['data'][0] - owner.__array_interface__['data'][0]
+        layout = [list(value.shape), list(value.strides), offset, value.flags.writeable]
+        return [self.encode(owner), value.dtype.str, *layout]
+
+    def store(self, array: np.ndarray) -> list[Any]:
+        """Keeps an array's content, and returns its type, shape, order, place and whether it can be written to."""
+        axes = None if array.flags.c_contiguous else axes_of(array)
+        chunk = (array if axes is None else array.transpose(axes)).tobytes()
+        start = self._size
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        return [array.dtype.str, list(array.shape), axes, start, array.flags.writeable]
+
+    # random numbers
+
+    def _generator(self, value: np.random.Generator) -> Code:
+        return self._node(value, 'generator', lambda: [self.encode(value.bit_generator)])
+
+    def _bit_generator(self, value: Any) -> Code:
+        seeds = value.seed_seq if isinstance(value.seed_seq, np.random.SeedSequence) else None
+        name, state = type(value).__name__, value.state
+        # those of the PCG family are numbers alone
+        code = state if name.startswith('PCG64') else self.encode(state)
+        return self._node(value, 'bits', lambda: [name, code, self.encode(seeds)])
+
+    def _seeds(self, value: np.random.SeedSequence) -> Code:
+        rest = [list(value.spawn_key), value.pool_size, value.n_children_spawned]
+        return self._node(value, 'seeds', lambda: [self.encode(value.entropy), *rest])
+
+    def _random_state(self, value: np.random.RandomState) -> Code:
+        if value is np.random.mtrand._rand:  # type: ignore[attr-defined]
+            raise Uncopyable(f"{self._owner} holds NumPy's global random state")
+        return self._node(value, 'random_state', lambda: [self.encode(value.get_state(legacy=False))])
+
+    def _random(self, value: random.Random) -> Code:
+        return self._node(value, 'random', lambda: [self.encode(value.getstate())])
+
+    # functions
+
+    def _function(self, value: Any) -> Code:
+        if not value.__closure__:
+            return self._constant(value)
+        return self._node(value, 'function', lambda: [label(value), *[self.encode(c) for c in value.__closure__]])
+
+    def _cell(self, value: Any) -> Code:
+        def content() -> list[Any]:
+            try:
+                return [self.encode(value.cell_contents)]
+            except ValueError:
+                return []  # still empty
+
+        return self._node(value, 'cell', content)
+
+    def _bound(self, value: Any) -> Code:
+        """A method is its object's; what belongs to a module or a class is a constant."""
+        if value.__self__ is None or isinstance(value.__self__, types.ModuleType | type):
+            return self._constant(value)
+        return ['method', label(value), self.encode(value.__self__)]
+
+    def _partial(self, value: functools.partial) -> Code:
+        codes = [self.encode(part) for part in (value.func, *value.args, *value.keywords.values())]
+        if not all(is_immutable(code) or code[0] == 'constant' for code in codes):
+            return self._refuse(value)
+        return ['constant', label(value)]
+
+    # objects
+
+    def _space(self, value: spaces.Space) -> Code:
+        generators = [space._np_random for space in parts_of(value)]
+        if not any(generators):
+            return self._constant(value)
+        return self._node(value, 'space', lambda: [label(value), *[self.encode(g) for g in generators]])
+
+    def _environment(self, value: Any) -> Code:
+        kind = type(value)
+        if isinstance(value, AsyncVectorEnv):
+            raise Uncopyable('worker processes keep their environments to themselves')
+        if kind.__name__ == 'EnvPoolVectorEnv':
+            raise Uncopyable('EnvPool keeps its environments to itself')
+        if not is_plain_class(kind):
+            return self._refuse(value)
+        outer, self._owner, self._part = (self._owner, self._part), kind.__name__, ''
+        code = self._node(value, 'env', lambda: [label(kind), self._attributes(value)])
+        self._owner, self._part = outer
+        return code
+
+    def _object(self, value: Any) -> Code:
+        kind = type(value)
+        self.classes[label(kind)] = kind
+        outer, self._part = self._part, self._part or kind.__name__
+        code = self._node(value, 'object', lambda: [label(kind), self._attributes(value)])
+        self._part = outer
+        return code
+
+    def _attributes(self, value: Any) -> dict[str, Code]:
+        fields = fields_of(type(value))
+        codes = {name: self.encode(v) for name, v in get_fields(value).items() if name not in fields.skipped}
+        codes.update({name: ['table', checksum(getattr(value, name))] for name in fields.tables})
+        return codes
+
+    def _simulator(self, value: Any) -> Code:
+        self._simulated.update(id(array) for array in simulator_arrays(value))
+        try:
+            state, meaning = read_simulator(value)
+        except ValueError as error:
+            raise Uncopyable(f'{self._owner} holds {error}') from error
+        return self._node(value, 'simulator', lambda: [label(value), self.store(state), self.encode(meaning)])
+
+
+_SIMPLE = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Text)
+
+
+def axes_of(array: np.ndarray) -> list[int]:
+    """Returns an array's axes, the one with the longest strides first: in this order its memory is read."""
+    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+
+
+def is_immutable(code: Code) -> bool:
+    """Whether what a code stands for can not change, all that it holds included."""
+    if not isinstance(code, list):
+        return True
+    if code[0] in ('tuple', 'frozenset'):
+        return all(is_immutable(item) for item in code[1:])
+    return code[0] in IMMUTABLE
+
+
+def parts_of(space: spaces.Space) -> Iterator[spaces.Space]:
+    """Yields a space and the spaces it is made of, in a fixed order."""
+    yield space
+    if type(space) in _SIMPLE:
+        return
+    for value in vars(space).values():
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+        for part in inner:
+            if isinstance(part, spaces.Space):
+                yield from parts_of(part)
+
+
+_EXACT: dict[type, Callable[[Writer, Any], Code]] = {
+    bytes: Writer._bytes,
+    complex: Writer._complex,
+    tuple: Writer._tuple,
+    frozenset: Writer._frozenset,
+    list: Writer._list,
+    deque: Writer._deque,
+    dict: Writer._dict,
+    OrderedDict: Writer._dict,
+    Counter: Writer._dict,
+    set: Writer._set,
+    bytearray: Writer._bytearray,
+    np.ndarray: Writer._array,
+    np.random.Generator: Writer._generator,
+    np.random.SeedSequence: Writer._seeds,
+    np.random.RandomState: Writer._random_state,
+    random.Random: Writer._random,
+    types.FunctionType: Writer._function,
+    types.CellType: Writer._cell,
+    types.MethodType: Writer._bound,
+    types.BuiltinFunctionType: Writer._bound,
+    functools.partial: Writer._partial,
+    **{getattr(np.random, name): Writer._bit_generator for name in BIT_GENERATORS},
+}
+
+
+@cached_by_class
+def _method(kind: type) -> Callable[[Writer, Any], Code]:
+    """Returns how values of a type are written."""
+    if kind in _EXACT:
+        return _EXACT[kind]
+    if issubclass(kind, np.generic):
+        return Writer._number
+    if issubclass(kind, spaces.Space):
+        return Writer._space
+    if issubclass(kind, Env | VectorEnv):
+        return Writer._environment
+    if issubclass(kind, Enum):
+        return Writer._enum
+    if is_constant(kind):
+        return Writer._constant
+    if simulator_of(kind):
+        return Writer._simulator
+    return Writer._object if is_plain_class(kind) else Writer._refuse

@@ -1,0 +1,178 @@
+"""Whether an exported policy acts as its agent does: on real observations, in batches of several sizes."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+if TYPE_CHECKING:
+    from xagents.base.agent import BaseAgent
+    from xagents.export.formats import Run
+
+OBSERVATIONS = 128
+SIZES = (1, 7)  # of the batches beside that of all
+TOLERANCE = 1e-5
+# Of a bfloat16 network that is written in float32: a number has 8 bits, of which a few layers lose some.
+COARSE = 2.0**-5
+
+
+class Agreement(NamedTuple):
+    """How an exported policy and its agent agree.
+
+    Attributes:
+        observations: how many were compared.
+        ties: for how many of them the two answer differently, because two actions are worth the same to the agent.
+        difference: the largest between continuous actions, in their own units; 0 for others.
+        tolerance: what was admitted: of continuous actions relative to half their range, of logits to their size.
+    """
+
+    observations: int
+    ties: int
+    difference: float
+    tolerance: float
+
+
+def collect(agent: BaseAgent) -> Any:
+    """Return a batch of OBSERVATIONS raw observations, of an environment of their own.
+
+    The first half is of greedy actions. Then every other one is random: greedy actions alone may show very little.
+
+    Raises:
+        ValueError: where the environment cannot be made again.
+    """
+    if not agent.envs.can_be_made_again:
+        raise ValueError(
+            f'export: {agent.envs.id} was handed over ready-made and cannot be made afresh to compare in; '
+            'give observations=[N, …] of it'
+        )
+    seed = agent.evaluation_seed(0)
+    rng, seen = np.random.default_rng(seed), []
+    actions = copy.deepcopy(agent.envs.action_space)
+    actions.seed(seed % 2**31)
+    with agent.envs.another(1) as envs:
+        space = envs.encoder.raw_space
+        envs._encode = None  # raw observations are what is wanted here
+        row = envs.reset(seed)
+        while True:
+            seen.append(copy.deepcopy(row))  # the environments' own array
+            if len(seen) == OBSERVATIONS:
+                break
+            random = len(seen) > OBSERVATIONS // 2 and rng.random() < 0.5
+            action = np.asarray(actions.sample())[None] if random else agent.act(row)
+            row = envs.step(action)[0]
+    return _joined(space, seen)
+
+
+def _joined(space: spaces.Space, batches: list[Any]) -> Any:
+    """Return several batches of a space as one."""
+    if isinstance(space, spaces.Dict):
+        return {key: _joined(part, [batch[key] for batch in batches]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_joined(part, [batch[i] for batch in batches]) for i, part in enumerate(space.spaces))
+    return np.concatenate(batches)
+
+
+def batch_of(space: spaces.Space, observations: Any) -> Any:
+    """Return observations as a vector environment batches them.
+
+    Args:
+        space: of one observation.
+        observations: [N, …], a Dict space's as a dict of arrays and a Tuple's as a tuple of them; or a sequence of N.
+    """
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return np.asarray(observations, space.dtype)
+    if isinstance(observations, dict if isinstance(space, spaces.Dict) else tuple):
+        return observations
+    empty: Any = create_empty_array(space, n=len(observations))
+    return concatenate(space, list(observations), empty)
+
+
+def check(agent: BaseAgent, run: Run, batch: Any, arrays: dict[str, np.ndarray], tolerance: float) -> Agreement:
+    """Compare what an exported policy and its agent do.
+
+    Args:
+        agent: with the weights and statistics that were exported.
+        run: the exported policy.
+        batch: raw observations [N, …], as vector environments batch them.
+        arrays: the same by the names of the exported policy's inputs.
+        tolerance: see `Agreement`.
+
+    Raises:
+        RuntimeError: where they differ by more than rounding does, or shape or dtype of actions are others.
+    """
+    n = len(next(iter(arrays.values())))
+    expected = agent.act(batch)
+    # the actor's arrays are overwritten by its next call
+    outputs = np.array(agent.actor(agent.prepare(agent.envs.encoder(batch)))[0])
+    ties, difference = np.zeros(n, bool), 0.0
+    for size in (n, *SIZES):
+        rows = np.arange(size) % n
+        got = run({name: array[rows] for name, array in arrays.items()})
+        if got.shape != (size, *expected.shape[1:]) or got.dtype != expected.dtype:
+            wanted = f'{expected.dtype} {(size, *expected.shape[1:])}'
+            raise RuntimeError(f'the policy returned {got.dtype} {got.shape}, the agent {wanted}; nothing is written')
+        far = np.abs(got - expected[rows], dtype=np.float64)
+        distance = _distances(agent, outputs[rows], expected[rows], got)
+        wrong = ~(distance <= tolerance)  # NaN is wrong, too
+        if wrong.any():
+            by = f'by up to {far.max():.2g}' if _continuous(agent) else f'with logits {distance.max():.2g} apart'
+            raise RuntimeError(
+                f'the policy acts otherwise than the agent on {wrong.sum()} of {size} observations, {by}, '
+                f'admitted is {tolerance:.2g}; nothing is written'
+            )
+        if _continuous(agent):
+            difference = max(difference, float(far.max()))
+        else:
+            ties[rows] |= far.reshape(size, -1).any(1)
+    return Agreement(n, int(ties.sum()), difference, tolerance)
+
+
+def _continuous(agent: BaseAgent) -> bool:
+    space = agent.envs.action_space
+    return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+
+
+def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """Return how far the agent's outputs [N, units] would have to move for the actions that were got, [N].
+
+    Relative to half the range of a continuous action, otherwise to the outputs' size, 1 at least; 0 for equal actions.
+    """
+    space = agent.envs.action_space
+    if isinstance(space, spaces.Box):
+        distances = _box_distances(space, outputs, expected, got)
+    elif isinstance(space, spaces.MultiBinary):
+        distances = np.where(expected != got, np.abs(outputs).reshape(got.shape), 0)
+    else:
+        sizes = (
+            space.nvec.ravel().astype(np.int64)
+            if isinstance(space, spaces.MultiDiscrete)
+            else np.array([agent.decode.n_actions])
+        )
+        mine, theirs = (agent.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got))
+        admitted = (theirs >= 0) & (theirs < sizes)
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        chosen = np.take_along_axis(outputs, mine + offsets, 1)
+        distances = chosen - np.take_along_axis(outputs, np.where(admitted, theirs, 0) + offsets, 1)
+        distances = np.where(admitted, distances, np.inf)
+    distances = distances.reshape(len(got), -1).max(1)
+    return distances if isinstance(space, spaces.Box) else distances / np.maximum(1, np.abs(outputs).max(1))
+
+
+def _box_distances(space: spaces.Box, outputs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    half = high / 2 - low / 2
+    unit = np.where(bounded, half, np.maximum(1, np.abs(expected)))
+    if np.issubdtype(space.dtype, np.integer):
+        # halfway between two numbers is where the one becomes the other
+        before = outputs.reshape(got.shape).clip(-1, 1) * half + (high / 2 + low / 2)
+        return np.where(expected != got, np.abs(before - (expected / 2 + got / 2)), 0) / unit
+    # neighbours in the dtype, or in float32 where that is coarser, cannot be told apart
+    coarser = np.float16 if space.dtype == np.float16 else np.float32
+    rounding = 2 * np.spacing(np.maximum(np.abs(expected), np.abs(got)).astype(coarser)).astype(np.float64)
+    return np.maximum(0, np.abs(got - expected, dtype=np.float64) - rounding) / unit

@@ -1,0 +1,133 @@
+"""The formats of an exported policy: how each is written, and how its own runtime calls it."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from xagents.options.errors import OptionError, nearest
+
+if TYPE_CHECKING:
+    from xagents.export.policy import ExportedPolicy
+
+# From the arrays of a batch of raw observations, by the names of the inputs, to actions [N, …].
+Run = Callable[[dict[str, np.ndarray]], np.ndarray]
+OPSET = 18
+
+
+class Format(NamedTuple):
+    """One format.
+
+    Attributes:
+        file: its file in the folder, an empty string where it is the folder itself.
+        packages: what it needs beside TensorFlow.
+        keeps_precision: whether it computes as the network does; float32 otherwise.
+        write: writes a policy to a path.
+        load: reads it and returns what calls it.
+    """
+
+    file: str
+    packages: tuple[str, ...]
+    keeps_precision: bool
+    write: Callable[[ExportedPolicy, Path], None]
+    load: Callable[[Path], Run]
+
+
+def find_format(name: str) -> Format:
+    """Return a format by its name.
+
+    Raises:
+        OptionError: where there is none of that name, or a package that it needs is missing.
+    """
+    if name not in FORMATS:
+        raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{nearest(str(name), FORMATS)}')
+    missing = [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")
+    return FORMATS[name]
+
+
+def _write_savedmodel(policy: ExportedPolicy, path: Path) -> None:
+    import tensorflow as tf
+
+    tf.saved_model.save(policy.module, str(path), signatures={'serving_default': policy.function})
+
+
+def _load_savedmodel(path: Path) -> Run:
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+
+    def run(arrays: dict[str, np.ndarray]) -> np.ndarray:
+        # the signature alone does not keep the variables alive: `loaded` must stay in sight
+        call = loaded.signatures['serving_default']
+        return call(**{name: tf.constant(array) for name, array in arrays.items()})['actions'].numpy()
+
+    return run
+
+
+def _write_litert(policy: ExportedPolicy, path: Path) -> None:
+    import tensorflow as tf
+
+    # no Select or custom operations: the file is to run on every interpreter
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([policy.function], policy.module)
+    path.write_bytes(converter.convert())
+
+
+def _load_litert(path: Path) -> Run:
+    interpreter = _interpreter(path)
+    interpreter.allocate_tensors()  # here, where what it says of its delegates is held back
+    runner = interpreter.get_signature_runner()
+    return lambda arrays: runner(**arrays)['actions'].copy()
+
+
+def _interpreter(path: Path) -> Any:
+    """Return LiteRT's interpreter: of its own package where that is installed, otherwise TensorFlow's."""
+    if importlib.util.find_spec('ai_edge_litert') is not None:
+        from ai_edge_litert.interpreter import Interpreter
+    else:
+        import tensorflow as tf
+
+        Interpreter = tf.lite.Interpreter
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # that TensorFlow's will go one day
+        return Interpreter(model_path=str(path))
+
+
+def _write_onnx(policy: ExportedPolicy, path: Path) -> None:
+    import onnx
+    import tensorflow as tf
+    import tf2onnx
+
+    names = [specification.name for specification in policy.signature]
+
+    def act(*observations: Any) -> Any:
+        return policy.act(**dict(zip(names, observations, strict=True)))
+
+    function = tf.function(act, autograph=False)
+    model, _ = tf2onnx.convert.from_function(function, input_signature=policy.signature, opset=OPSET)
+    if [value.name for value in model.graph.input] != names:
+        raise ValueError('its network uses tensors that are no weights of a layer')
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = 'batch'
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+
+
+def _load_onnx(path: Path) -> Run:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+    return lambda arrays: session.run(['actions'], arrays)[0]
+
+
+FORMATS = {
+    'savedmodel': Format('', (), True, _write_savedmodel, _load_savedmodel),
+    'litert': Format('policy.tflite', (), False, _write_litert, _load_litert),
+    'onnx': Format('policy.onnx', ('tf2onnx', 'onnx', 'onnxruntime'), False, _write_onnx, _load_onnx),
+}

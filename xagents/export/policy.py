@@ -1,0 +1,234 @@
+"""A greedy policy as one TensorFlow function: from raw observations to environment actions.
+
+It says in TensorFlow what acting does in NumPy: `Encoder`, `ObservationNormalizer`, network, `Distribution.mode` (or
+DQN's best action) and `ActionDecoder`, one after the other. Every format is made of this one function, and is checked
+against acting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+
+from xagents.envs.normalisation import EPSILON, LIMIT
+from xagents.networks.compiled import float_outputs, network_input
+
+if TYPE_CHECKING:
+    from xagents.base.agent import BaseAgent
+
+OUTPUT = 'actions'
+# what a function with keywords cannot be called with, and the output's own name
+_TAKEN = {OUTPUT, 'self'}
+
+
+class Input(NamedTuple):
+    """One array of a batch of observations.
+
+    Attributes:
+        name: what the exported policy calls it.
+        path: keys and indices that lead to it through Dict and Tuple spaces; empty for any other space.
+        space: its space, neither Dict nor Tuple.
+    """
+
+    name: str
+    path: tuple[str | int, ...]
+    space: spaces.Space
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one observation's part."""
+        return tuple(self.space.shape or ())
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Its dtype, as the environment gives it."""
+        return np.dtype(self.space.dtype)
+
+    def of(self, batch: Any) -> np.ndarray:
+        """Return its array [N, *shape] of a batch of observations, as vector environments batch them."""
+        for key in self.path:
+            batch = batch[key]
+        return np.ascontiguousarray(batch, self.dtype).reshape(-1, *self.shape)
+
+
+def inputs_of(space: spaces.Space) -> list[Input]:
+    """Return the arrays that a batch of a space consists of, in the order in which it is encoded.
+
+    A Dict's are named by their keys, nested ones by keys joined with `_`; a Tuple's are `observations_0` and so on;
+    that of any other space is `observations`. Other characters than letters and digits become `_`.
+    """
+    inputs: list[Input] = []
+    names = set(_TAKEN)
+    for path, leaf in _leaves(space, ()):
+        name = re.sub(r'\W', '_', '_'.join(map(str, path)), flags=re.ASCII)
+        name = name if re.match('[A-Za-z]', name) else f'observations_{name}'.rstrip('_')
+        name = f'observations_{name}' if name in _TAKEN else name
+        count = 1
+        while (unique := name if count == 1 else f'{name}_{count}') in names:
+            count += 1
+        names.add(unique)
+        inputs.append(Input(unique, path, leaf))
+    return inputs
+
+
+class ExportedPolicy:
+    """What every format is made of.
+
+    Attributes:
+        inputs: the arrays that it takes.
+        network: the network behind it.
+        function: from tensors [N, …] by the names of the inputs to `actions` [N, …], for any N.
+        module: holds the variables that the function reads, for what saves them with it.
+
+    Args:
+        agent: whose greedy policy it is.
+        network: from encoded, normalised observations [N, *D] to the policy's outputs.
+    """
+
+    def __init__(self, agent: BaseAgent, network: keras.Model):
+        self.inputs = inputs_of(agent.envs.encoder.raw_space)
+        self.network = network
+        self.module = tf.Module()
+        self.module.network = [variable.value for variable in network.variables]
+        steps: Sequence[Callable[[Any], Any]] = (
+            _encoding(agent, self.inputs),
+            _normalisation(agent),
+            network_input,
+            lambda x: float_outputs(network(x, training=False))[0],
+            _decoding(agent),
+        )
+
+        def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
+            x: Any = observations
+            for step in steps:
+                x = step(x)
+            return {OUTPUT: x}
+
+        self.act = act
+        self.function = tf.function(act, autograph=False).get_concrete_function(
+            **{specification.name: specification for specification in self.signature}
+        )
+
+    @property
+    def signature(self) -> list[tf.TensorSpec]:
+        """Name, shape and dtype of each input."""
+        return [tf.TensorSpec((None, *part.shape), tf.as_dtype(part.dtype), part.name) for part in self.inputs]
+
+
+def in_float32(network: keras.Model) -> keras.Model:
+    """Return a network that computes in float32 with the same weights: itself, where it does already."""
+    if computes_in_float32(network):
+        return network
+
+    def start(layer: keras.layers.Layer) -> keras.layers.Layer:
+        return type(layer).from_config({**layer.get_config(), 'dtype': 'float32'})
+
+    copy = keras.models.clone_model(network, clone_function=start)
+    copy.set_weights(network.get_weights())
+    return copy
+
+
+def computes_in_float32(network: keras.Model) -> bool:
+    """Return whether every layer of a network computes in float32."""
+    return all(layer.compute_dtype == 'float32' for layer in network.layers)
+
+
+def _leaves(space: spaces.Space, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], spaces.Space]]:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from _leaves(part, (*path, key))
+    else:
+        yield path, space
+
+
+def _encoding(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+    """Return what makes one vector or image each of raw observations: the encoder of `xagents.envs.spaces`."""
+    encoder = agent.envs.encoder
+    if not isinstance(encoder.raw_space, spaces.Box):
+        return lambda x: _joined([_flat(part.space, x[part.name]) for part in inputs])
+    order, shape, dtype = encoder._order, encoder.space.shape, tf.as_dtype(encoder.space.dtype)
+
+    def encode(observations: dict[str, tf.Tensor]) -> tf.Tensor:
+        (x,) = observations.values()
+        x = x if order is None else tf.transpose(x, order)
+        return tf.cast(tf.reshape(x, (-1, *shape)), dtype)
+
+    return encode
+
+
+def _flat(space: spaces.Space, x: tf.Tensor) -> tf.Tensor:
+    """Return a batch of a space as float32 [N, d]: one-hot for each choice; a value that is none is all zeros."""
+    if isinstance(space, spaces.Discrete):
+        sizes, start = [int(space.n)], [int(space.start)]
+    elif isinstance(space, spaces.MultiDiscrete):
+        sizes, start = space.nvec.ravel().tolist(), space.start.ravel().tolist()
+    else:
+        return tf.reshape(tf.cast(x, tf.float32), (-1, int(np.prod(space.shape or ()))))
+    choices = tf.reshape(tf.cast(x, tf.int64), (-1, len(sizes))) - np.array(start, np.int64)
+    return _joined([tf.one_hot(choices[:, i], size) for i, size in enumerate(sizes)])
+
+
+def _joined(parts: list[tf.Tensor]) -> tf.Tensor:
+    return parts[0] if len(parts) == 1 else tf.concat(parts, 1)
+
+
+def _normalisation(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return what scales encoded observations by the agent's statistics as they are now."""
+    normalizer = agent.normalize_observations
+    if normalizer is None:
+        return lambda x: x
+    if not normalizer.statistics.count:
+        return lambda x: tf.cast(x, tf.float32)
+    mean = normalizer.statistics.mean.astype(np.float32)
+    scale = (1 / np.sqrt(normalizer.statistics.var + EPSILON)).astype(np.float32)
+    return lambda x: tf.clip_by_value((tf.cast(x, tf.float32) - mean) * scale, -LIMIT, LIMIT)
+
+
+def _decoding(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return what makes environment actions of the policy's output [N, units]: the mode, then the decoder."""
+    space = agent.envs.action_space
+    n = () if isinstance(space, spaces.Discrete) else (agent.decode.n_actions,)
+    dtype = tf.as_dtype(agent.decode(np.zeros((1, *n), np.int32)).dtype)
+    shape = (-1, *(space.shape or ()))
+    if isinstance(space, spaces.Box):
+        return lambda x: tf.cast(tf.reshape(_bounded(space, x), shape), dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return lambda x: tf.cast(tf.reshape(x > 0, shape), dtype)
+    if isinstance(space, spaces.Discrete):
+        return lambda x: tf.cast(tf.argmax(x, 1) + int(space.start), dtype)
+    assert isinstance(space, spaces.MultiDiscrete)
+    sizes, start = space.nvec.ravel().tolist(), space.start.ravel().astype(np.int64)
+
+    def choose(x: tf.Tensor) -> tf.Tensor:
+        choices = tf.stack([tf.argmax(part, 1) for part in tf.split(x, sizes, 1)], 1)
+        return tf.cast(tf.reshape(choices + start, shape), dtype)
+
+    return choose
+
+
+def _bounded(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
+    """Return actions [N, A] within a Box's bounds, in float32, which every runtime computes in."""
+    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    finite = np.isfinite(low) & np.isfinite(high)
+    bound = np.where(finite, np.float32(1), np.float32(np.inf))
+    low32, high32 = _inward(low, np.inf), _inward(high, -np.inf)
+    low, high = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
+    half, middle = (high / 2 - low / 2).astype(np.float32), (high / 2 + low / 2).astype(np.float32)
+    scaled = tf.clip_by_value(x, -bound, bound) * half + middle
+    if np.issubdtype(space.dtype, np.integer):
+        scaled = tf.round(scaled)
+    return tf.clip_by_value(scaled, low32, high32)
+
+
+def _inward(bounds: np.ndarray, direction: float) -> np.ndarray:
+    """Return bounds in float32, none of them further out than it was: rounding must not leave the space."""
+    rounded = bounds.astype(np.float32)
+    outside = rounded < bounds if direction > 0 else rounded > bounds
+    return np.where(outside, np.nextafter(rounded, np.float32(direction)), rounded)

@@ -1,0 +1,209 @@
+"""A trained agent's greedy policy as one file for other runtimes, checked against the agent before it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from xagents.export.check import COARSE, TOLERANCE, Agreement, batch_of, check, collect
+from xagents.export.formats import Format, Run, find_format
+from xagents.options.errors import OptionError
+from xagents.system.files import sync
+from xagents.system.paths import check_folder
+from xagents.system.startup import quiet_stderr
+from xagents.version import __version__
+
+if TYPE_CHECKING:
+    import keras
+
+    from xagents.base.agent import BaseAgent
+    from xagents.export.policy import ExportedPolicy
+
+DESCRIPTION = 'policy.json'
+
+
+def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', observations: Any = None) -> Path:
+    """Write an agent's greedy policy for another runtime: from raw observations, any number at once, to actions.
+
+    Encoding, the observation normaliser, the scaling of frames, the network and the bounds of actions are inside. The
+    folder is made under another name, and renamed once what was written has been read again and has acted as the agent
+    does; then one line says so.
+
+    Args:
+        agent: whose present weights and statistics are written.
+        format: `savedmodel` (a folder by nature), `litert` (`policy.tflite`) or `onnx` (`policy.onnx`; needs the extra
+            `export`).
+        out: a folder that does not exist yet, or is empty. Beside the policy it gets `policy.json`, which says what the
+            policy takes and gives.
+        observations: what to compare on: raw [N, …] as the environment gives them (a dict of arrays for a Dict space, a
+            tuple for a Tuple space), or a sequence of N. Collected in an environment of its own when not given.
+
+    Returns:
+        The path of the file; for a SavedModel, `out` itself.
+
+    Raises:
+        OptionError: for a format that does not exist, cannot be made here or cannot hold the policy, and for a folder
+            that is taken or not writable.
+        ValueError: where there is no environment to compare in, or no network to export.
+        RuntimeError: where the exported policy acts otherwise than the agent; nothing is left at `out` then.
+    """
+    wanted, folder = find_format(format), check_out(out)
+    network = getattr(agent.actor, 'model', None)
+    if network is None:
+        raise ValueError(f'export: {type(agent).__name__} acts by no Keras network, which is what can be exported')
+    batch = _batch(agent, observations)
+    from xagents.export.policy import ExportedPolicy, computes_in_float32, in_float32
+
+    exact = wanted.keeps_precision or computes_in_float32(network)
+    policy = ExportedPolicy(agent, network if exact else in_float32(network))
+    arrays = {part.name: part.of(batch) for part in policy.inputs}
+    temporary = folder.parent / f'.{folder.name}.new'
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        run = _written(format, wanted, policy, temporary / wanted.file)
+        with _acting_by(agent, policy.network):
+            agreement = check(agent, run, batch, arrays, TOLERANCE)
+        if not exact:  # what the agent itself does is rounded more coarsely
+            agreement = check(agent, run, batch, arrays, COARSE)
+        description = {'format': format, 'file': wanted.file or '.', **describe(agent, policy, agreement)}
+        (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
+        for path in (*temporary.rglob('*'), temporary):
+            sync(path)
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync(folder.parent)
+    path = Path(out) / wanted.file
+    print(f'{path}: {_size(path)}; {_agreed(agreement)}')
+    return path
+
+
+def check_out(out: str | Path) -> Path:
+    """Return the absolute path of the folder that is to be made.
+
+    Raises:
+        OptionError: where it holds something, or cannot be made.
+    """
+    admits = 'admits a folder that does not exist yet, or is empty'
+    if not str(out):
+        raise OptionError('out', f'got nothing, {admits}')
+    check_folder('out', out)
+    folder = Path(os.path.abspath(out))
+    if folder.is_symlink() or (folder.is_dir() and any(folder.iterdir())):
+        raise OptionError('out', f'got {out}, which {"is a link" if folder.is_symlink() else "holds files"}, {admits}')
+    return folder
+
+
+def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> dict[str, Any]:
+    """Return what whoever receives a policy must know, as JSON holds it."""
+    actions = policy.function.structured_outputs['actions']
+    return {
+        'xagents': __version__,
+        'agent': agent.id,
+        'env': agent.envs.id,
+        'steps': agent.context.steps,
+        'normalized': agent.normalize_observations is not None,
+        'inputs': [
+            {'name': part.name, 'path': list(part.path), 'shape': [None, *part.shape], 'dtype': str(part.dtype)}
+            for part in policy.inputs
+        ],
+        'output': {'name': 'actions', 'shape': actions.shape.as_list(), 'dtype': actions.dtype.name},
+        'observation_space': _space(agent.envs.encoder.raw_space),
+        'action_space': _space(agent.envs.action_space),
+        'checked': agreement._asdict(),
+    }
+
+
+def _batch(agent: BaseAgent, observations: Any) -> Any:
+    """Return what to compare on, raw [N, …]."""
+    if observations is None:
+        return collect(agent)
+    batch = batch_of(agent.envs.encoder.raw_space, observations)
+    if not len(agent.envs.encoder(batch)):
+        raise ValueError('observations: got none, admits one at least')
+    return batch
+
+
+@contextlib.contextmanager
+def _acting_by(agent: BaseAgent, network: keras.Model) -> Iterator[None]:
+    """Let an agent act for a while by a network that may compute more precisely than its own."""
+    kept = agent.actor
+    if network is not kept.model:
+        agent.actor = type(kept)(network, agent.observation_dtype)
+    try:
+        yield
+    finally:
+        agent.actor = kept
+
+
+def _written(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> Run:
+    """Write a policy and return what calls the file that was written.
+
+    Raises:
+        OptionError: where the format cannot hold it.
+    """
+    failure: Exception | None = None
+    with quiet_stderr():  # converters say much that is of no use
+        try:
+            wanted.write(policy, path)
+            return wanted.load(path)
+        except OSError:
+            raise
+        except Exception as error:
+            failure = error
+    reason = str(failure).strip().partition('\n')[0][:200] or type(failure).__name__
+    raise OptionError('format', f'{name} cannot hold this policy: {reason}') from failure
+
+
+def _agreed(agreement: Agreement) -> str:
+    """Return what the check found, for a person."""
+    observations, ties, difference, tolerance = agreement
+    found = f'acts as the agent does on {observations - ties} of {observations} observations'
+    if ties:
+        found += f', on {ties} two actions are worth the same to it (within {tolerance:.2g})'
+    return found + (f', with differences up to {difference:.1g}' if difference else '')
+
+
+def _size(path: Path) -> str:
+    files = [path] if path.is_file() else [file for file in path.rglob('*') if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return f'{size / 1e3:.1f} kB' if size < 1e6 else f'{size / 1e6:.1f} MB'
+
+
+def _space(space: spaces.Space) -> dict[str, Any]:
+    """Return a space as JSON holds it."""
+    kind: dict[str, Any] = {'type': type(space).__name__}
+    if isinstance(space, spaces.Dict):
+        return kind | {'spaces': {key: _space(part) for key, part in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return kind | {'spaces': [_space(part) for part in space.spaces]}
+    kind |= {'shape': list(space.shape or ()), 'dtype': str(space.dtype)}
+    if isinstance(space, spaces.Box):
+        return kind | {'low': _bounds(space.low), 'high': _bounds(space.high)}
+    if isinstance(space, spaces.Discrete):
+        return kind | {'n': int(space.n), 'start': int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return kind | {'nvec': space.nvec.tolist(), 'start': space.start.tolist()}
+    return kind
+
+
+def _bounds(bounds: np.ndarray) -> Any:
+    """Return bounds as one number where all are equal, else as lists; null stands for an infinite one."""
+
+    def plain(values: Any) -> Any:
+        if isinstance(values, list):
+            return [plain(value) for value in values]
+        return values if math.isfinite(values) else None
+
+    equal = bounds.size and (bounds == bounds.flat[0]).all()
+    return plain(bounds.flat[0].item() if equal else bounds.tolist())

@@ -1,0 +1,1 @@
+"""From names and numbers to an agent, and from a folder; tuned settings."""

@@ -1,0 +1,1 @@
+"""What a run says and writes down: console, history, metrics, monitors, videos."""

@@ -1,0 +1,1 @@
+"""Networks: described in .cfg files, built in Keras, called in NumPy, compiled, optimised."""

@@ -1,0 +1,187 @@
+"""Compiled programs: one call for a whole update, and acting by whichever way is fastest."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.networks.mirror import DenseMirror, flat_parameters
+
+SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy
+
+
+class Program:
+    """A function that is traced and compiled once for each shape of its arguments, and called with NumPy arrays.
+
+    Calling the concrete function with tensors leaves out `tf.function`'s look at every argument, half of a small call.
+    Handing an array over costs 10 to 40 µs whatever its size, so the small ones of one dtype travel as one vector.
+
+    Args:
+        function: takes and returns tensors.
+        jit: whether XLA compiles it.
+    """
+
+    def __init__(self, function: Callable, jit: bool):
+        self._function = function
+        self._jit = jit
+        self._compiled: dict[tuple, tuple[list[list[int]], Any]] = {}
+        self.traces = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it with arrays and numbers; floats become float32, whole ones int32."""
+        leaves = tf.nest.flatten(arguments)
+        arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in leaves]
+        key = tuple((a.dtype, a.shape) for a in arrays)
+        if key in self._compiled:
+            groups, compiled = self._compiled[key]
+            return compiled(*_packed(arrays, groups))
+        groups = _groups(arrays)
+        packed = _packed(arrays, groups)
+        traced = self._trace(arrays, groups, arguments).get_concrete_function(
+            *(tf.TensorSpec(t.shape, t.dtype) for t in packed)
+        )
+        compiled = _directly(traced)
+        result = compiled(*packed)  # XLA compiles in the first call
+        self._compiled[key] = groups, compiled
+        _return_memory()
+        return result
+
+    def _trace(self, arrays: list[np.ndarray], groups: list[list[int]], like: Any) -> Any:
+        shapes = [a.shape for a in arrays]
+
+        def unpacked(*packed: tf.Tensor) -> Any:
+            self.traces += 1
+            tensors: list[Any] = [None] * len(shapes)
+            for tensor, members in zip(packed, groups, strict=True):
+                parts = tf.split(tensor, [math.prod(shapes[i]) for i in members]) if len(members) > 1 else [tensor]
+                for i, part in zip(members, parts, strict=True):
+                    tensors[i] = tf.reshape(part, shapes[i])
+            return self._function(*tf.nest.pack_sequence_as(like, tensors))
+
+        # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
+        return tf.function(unpacked, jit_compile=self._jit, autograph=False)
+
+
+def _directly(traced: Any) -> Callable:
+    """Return a call of a concrete function that does not look at its arguments, a third of a small call's time.
+
+    Other releases of TensorFlow may lack it, or know it by another name: then the public call does the same.
+    """
+    call = getattr(traced, '_call_flat', None)
+    if call is None:
+        return traced
+    captured = traced.captured_inputs
+    return lambda *tensors: call(list(tensors), captured)
+
+
+_NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
+
+
+def _groups(arrays: list[np.ndarray]) -> list[list[int]]:
+    """Return the indices of arrays that travel together: small ones by dtype, each large one alone."""
+    small: dict[Any, list[int]] = {}
+    for i, a in enumerate(arrays):
+        small.setdefault(a.dtype if a.nbytes <= SMALL else i, []).append(i)
+    return list(small.values())
+
+
+def _packed(arrays: list[np.ndarray], groups: list[list[int]]) -> list[tf.Tensor]:
+    return [
+        tf.constant(arrays[members[0]] if len(members) == 1 else np.concatenate([arrays[i].ravel() for i in members]))
+        for members in groups
+    ]
+
+
+def _return_memory() -> None:
+    """Give back what the compiler freed: glibc would keep some 140 MB of it for ever."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+
+
+def has_convolutions(model: keras.Model) -> bool:
+    """Return whether a model convolves: then XLA is slower than oneDNN on a CPU, and threads help."""
+    return any('Conv' in type(layer).__name__ for layer in model.layers)
+
+
+def network_input(observations: Any) -> tf.Tensor:
+    """Return observations as a network's input: float32; bytes become numbers from 0 to 1."""
+    if observations.dtype == tf.uint8:
+        return tf.cast(observations, tf.float32) / 255.0
+    return observations
+
+
+def float_outputs(outputs: Any) -> list[tf.Tensor]:
+    """Return what a model gave, one tensor [B, units] or several, as a list in float32."""
+    return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+
+
+class Actor:
+    """A network's outputs as NumPy arrays: a mirror in NumPy for dense networks, else a compiled graph.
+
+    Nobody else decides which.
+
+    Args:
+        model: from observations [N, *D] to the policy's outputs.
+        dtype: of the observations; bytes become numbers from 0 to 1.
+    """
+
+    def __init__(self, model: keras.Model, dtype: Any = np.float32):
+        self.model = model
+        self._dtype = np.dtype(dtype)
+        self._mirror = DenseMirror(model) if DenseMirror.supports(model) else None
+        self._flat = Program(self.published, jit=False)
+        specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)
+        self._graph = tf.function(self._outputs, input_signature=[specification], autograph=False)
+        self.refresh()
+
+    def refresh(self, vector: np.ndarray | None = None) -> None:
+        """Take over new weights.
+
+        Args:
+            vector: the flat weights that an update returned; the model's present ones when not given.
+        """
+        if self._mirror is not None:
+            self._mirror.refresh(self._flat().numpy() if vector is None else vector)
+
+    def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
+        """Return the outputs [N, units] for observations [N, *D]; the arrays are overwritten by the next call."""
+        if self._mirror is not None:
+            if self._dtype == np.uint8:
+                observations = observations.astype(np.float32) / np.float32(255)
+            return self._mirror(observations)
+        return [output.numpy() for output in self._graph(observations)]
+
+    def apart(self) -> Actor:
+        """Return an actor with weights of its own, which only `follow` renews."""
+        # a mirror's weights are its own anyway
+        model = self.model if self._mirror is not None else keras.models.clone_model(self.model)
+        other = Actor(model, self._dtype)
+        other.follow(self)
+        return other
+
+    def follow(self, other: Actor) -> None:
+        """Take over the weights of an actor of the same kind."""
+        if self._mirror is not None and other._mirror is not None:
+            self._mirror.refresh(other._mirror.weights)
+            return
+        for own, its in zip(self.model.variables, other.model.variables, strict=True):
+            own.assign(its)
+
+    def published(self) -> tf.Tensor:
+        """Return what an update gives to `refresh`: flat weights, or nothing where a graph reads the model."""
+        return flat_parameters(self.model) if self._mirror is not None else tf.zeros(0)
+
+    @property
+    def traces(self) -> int:
+        """How often acting was traced: 0 in NumPy."""
+        return self._graph.experimental_get_tracing_count()
+
+    def _outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
+        return float_outputs(self.model(network_input(observations), training=False))

@@ -1,0 +1,163 @@
+"""Networks that have a name: functions that make a model, and .cfg files; loads no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xagents.options.errors import OptionError, told
+from xagents.registry.agents import register as register
+from xagents.registry.parts import NAME, Parts
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    import keras
+
+    from xagents.networks.description import Network as Description
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkFunction:
+    """A network that a function makes.
+
+    Args:
+        name: that it is registered under; a saved state names it so.
+        function: takes `input_shape` and `output_units`, and `action_units` and `seed` where it names them; returns a
+            functional Keras model.
+        origin: the package that it is of.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    origin: str = ''
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """The names of what the function takes."""
+        return frozenset(inspect.signature(self.function).parameters)
+
+    def build(
+        self, input_shape: tuple[int, ...], output_units: list[int], seed: int, action_units: int | None = None
+    ) -> keras.Model:
+        """Make the model; equal seeds make equal weights where layers draw them by Keras' own initialisers.
+
+        Args:
+            input_shape: of one observation, D or (height, width, channels); of a critic without `action_units`,
+                (D + A,), the observation and the action behind it.
+            output_units: sizes of the outputs in order.
+            seed: of the weights.
+            action_units: A, the length of one action, for a critic whose function takes it: its model has the inputs
+                [observations, actions].
+
+        Raises:
+            ValueError: in one line that names the network, where the function fails or returns something else.
+        """
+        import keras
+
+        offered = {'seed': seed, 'action_units': action_units}
+        others = {name: value for name, value in offered.items() if name in self.takes}
+        where = f'network {self.name}' + (f' of {self.origin}' if self.origin else '')
+        # an initialiser that was given no seed draws one from here
+        kept = random.getstate()
+        random.seed(seed)
+        try:
+            model = self.function(tuple(input_shape), list(output_units), **others)
+        except Exception as error:
+            raise ValueError(f'{where} cannot be built: {told(error)}') from error
+        finally:
+            random.setstate(kept)
+        if not isinstance(model, keras.Model) or not _is_functional(model):
+            raise ValueError(f'{where} returned a {type(model).__name__}, admits a functional keras.Model')
+        return model
+
+
+def _is_functional(model: keras.Model) -> bool:
+    try:
+        return bool(model.inputs and model.outputs)
+    except (AttributeError, ValueError):  # subclassed; a sequential model without an input
+        return False
+
+
+def _adopt_network(name: str, thing: Any, package: str) -> NetworkFunction | Path:
+    if isinstance(thing, str | os.PathLike):
+        return Path(thing)
+    if not callable(thing):
+        raise ValueError(f'got a {type(thing).__name__}, admits a path of a .cfg file or a function')
+    network = NetworkFunction(name, thing, package)
+    if not {'input_shape', 'output_units'} <= network.takes:
+        raise ValueError('its function admits the arguments input_shape and output_units')
+    return network
+
+
+def read_network(value: str, option: str) -> Description | NetworkFunction:
+    """Return the network that was asked for: a registered one by its name, or a .cfg file.
+
+    Args:
+        value: the name, or the path.
+        option: where it was typed, for messages.
+
+    Raises:
+        OptionError: where there is no such network, or its file is wrong.
+    """
+    from xagents.networks.cfg import parse_network
+
+    path = Path(value)
+    # a file wins: what stands in the folder one works in is seen, what is installed is not
+    if isinstance(value, str) and NAME.fullmatch(value) and not path.exists():
+        found = networks.find(value, option)
+        if found is None:
+            known = f'admits a .cfg file or one of {", ".join(networks.names())}' if networks.names() else ''
+            raise OptionError(option, f'{value}: there is no such file' + (f', {known}' if known else ''))
+        if isinstance(found, NetworkFunction):
+            return found
+        path = found
+    try:
+        return parse_network(path)
+    except ValueError as error:
+        raise OptionError(option, str(error)) from error
+
+
+def network_text(network: Description | NetworkFunction) -> str:
+    """Return what a saved state keeps of a network: the name of a function's, the text of a file otherwise."""
+    from xagents.networks.cfg import to_text
+
+    return network.name if isinstance(network, NetworkFunction) else to_text(network)
+
+
+def network_of_text(text: str, option: str) -> Description | NetworkFunction:
+    """Return the network that a saved state names or describes.
+
+    Raises:
+        ValueError: where its function is no longer registered, or the text is no network.
+    """
+    from xagents.networks.cfg import parse_text
+
+    if not NAME.fullmatch(text):
+        return parse_text(text, 'the saved network')
+    found = networks.find(text, option)
+    if not isinstance(found, NetworkFunction):
+        raise OptionError(option, f'what was saved has the network {text}, which no installed package registers')
+    return found
+
+
+networks: Parts[NetworkFunction | Path] = Parts('networks', 'network', _adopt_network)
+
+
+def register_network(name: str, network: Any = None) -> Any:
+    """Register a network in this process: wherever a .cfg path is taken, its name then is, too.
+
+    Args:
+        name: lowercase letters, digits and dashes.
+        network: path of a .cfg file, or a function (see `NetworkFunction`); without it this is a decorator of one.
+
+    Raises:
+        OptionError: for a name that is none or is taken, or something that is no network.
+    """
+    return networks.add(name, network)

@@ -1,0 +1,206 @@
+"""Optimisers and their steps: what is not finite is not applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from xagents.networks.models import make_optimizer
+from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
+
+
+def take_compiled(model: keras.Model, options: AgentOptions, given: Mapping[str, Any]) -> float | None:
+    """Let the optimizer and the precision that a model was made with stand in the options.
+
+    Returns:
+        The learning rate that the model was compiled with, where it counts: where none was given.
+
+    Raises:
+        OptionError: where an option was given that says otherwise.
+    """
+    bfloat16 = any(layer.compute_dtype == 'bfloat16' for layer in model.layers)
+    if (options.precision == 'bfloat16') != bfloat16 and 'precision' in given:
+        raise OptionError('precision', f'got {options.precision}, which the model was not built with')
+    options.precision = 'bfloat16' if bfloat16 else 'float32'
+    if getattr(model, 'optimizer', None) is None:
+        return None
+    for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
+        if name in given:
+            raise OptionError(name, f'got {given[name]} beside a model that is compiled with an optimizer of its own')
+    if 'lr' in given:
+        return None
+    options.lr = float(model.optimizer.learning_rate)
+    return options.lr
+
+
+class GradientStep:
+    """A model's optimiser, which sees all parameters as one vector.
+
+    Adam's arithmetic is the same element by element, and a program that holds one slot of each kind instead of one a
+    layer is compiled and called in half the time.
+
+    Args:
+        model: compiled with an optimizer, or not: then one is made of the options.
+        options: of the agent.
+        max_norm: largest global norm of the gradients; larger ones are scaled down to it, where it is given.
+        rate: the model's own learning rate; that of the options when not given.
+    """
+
+    def __init__(
+        self, model: keras.Model, options: AgentOptions, max_norm: float | None = None, rate: float | None = None
+    ):
+        given = getattr(model, 'optimizer', None)
+        model.compile(
+            make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)
+            if given is None
+            else type(given).from_config(given.get_config())
+        )
+        self.optimizer = model.optimizer
+        self.variables = model.trainable_variables
+        self.max_norm = max_norm
+        # networks of one agent may learn at different rates, which follow one schedule
+        self._share = 1.0 if rate is None else rate / options.lr
+        size = sum(math.prod(v.shape) for v in self.variables)
+        self._vector = keras.Variable(tf.zeros(size), name='parameters')
+        self.optimizer.build([self._vector])
+
+    def __call__(
+        self, tape: tf.GradientTape, loss: tf.Tensor, wanted: tf.Tensor | bool = True
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Make one step, unless the loss or a gradient is not finite.
+
+        Args:
+            tape: that recorded `loss`.
+            loss: scalar.
+            wanted: whether there is anything to learn from; a minibatch without a valid row is left out, because the
+                optimizer's momentum would move the weights all the same.
+
+        Returns:
+            The gradients' norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
+        """
+        gradient, norm, finite = self.gradient(tape, loss)
+        applied = self.apply(gradient, norm, finite & wanted)
+        return norm, applied, tf.cast(wanted & ~finite, tf.float32)
+
+    def set_rate(self, learning_rate: tf.Tensor) -> None:
+        """Set the learning rate: that of the agent, of which this network's may be a multiple."""
+        self.optimizer.learning_rate.assign(learning_rate * self._share)
+
+    def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the loss's gradient as one vector, its norm, and whether both are finite."""
+        gradient = flat_gradient(tape, loss, self.variables)
+        norm = tf.norm(gradient)
+        return gradient, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
+
+    def apply(self, gradient: tf.Tensor, norm: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+        """Make a step by a gradient where it is wanted; return 1.0 if it was made, else 0.0."""
+
+        def step() -> tf.Tensor:
+            self._vector.assign(flat([v.value for v in self.variables]))
+            factor = 1.0 if self.max_norm is None else self.max_norm / tf.maximum(norm, self.max_norm)
+            self.optimizer.apply([gradient * factor], [self._vector])
+            assign_flat(self.variables, self._vector.value)
+            return tf.ones(())
+
+        return tf.cond(wanted, step, lambda: tf.zeros(()))
+
+
+def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return tensors as one vector."""
+    return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
+
+
+def flat_gradient(tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable]) -> tf.Tensor:
+    """Return a scalar's gradient by variables as one vector; 0 by those that it does not depend on."""
+    zero = tf.UnconnectedGradients.ZERO
+    return flat(tape.gradient(target, [v.value for v in variables], unconnected_gradients=zero))
+
+
+def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:
+    """Undo `flat`: assign each variable its part of a vector."""
+    parts = tf.split(vector, [math.prod(v.shape) for v in variables])
+    for variable, part in zip(variables, parts, strict=True):
+        variable.assign(tf.reshape(part, variable.shape))
+
+
+def repeated(
+    step: Callable[[tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]],
+    n_updates: tf.Tensor,
+    names: Sequence[str],
+    shape: Sequence[int],
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Make the updates 0 to `n_updates` − 1 of at most K within one compiled program.
+
+    Args:
+        step: makes the update k; returns its metrics by name and its TD errors [B].
+        n_updates: how many; a tensor, so that no number of them is compiled anew.
+        names: the metrics, 'updates' and 'stats/refused' among them.
+        shape: K, B.
+
+    Returns:
+        The metrics in the order of `names`, means over the updates that were made; and the TD errors [K, B].
+    """
+    if shape[0] == 1:  # a loop costs more than a small update
+        metrics, errors = step(tf.constant(0))
+        return means(counted(metrics, names), names), errors[None]
+    rows = tf.range(shape[0])[:, None]
+
+    def body(k: tf.Tensor, totals: tf.Tensor, errors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        metrics, new = step(k)
+        return k + 1, totals + counted(metrics, names), tf.where(rows == k, new[None], errors)
+
+    start = (0, tf.zeros(len(names)), tf.zeros(shape))
+    _, totals, errors = tf.while_loop(lambda k, *_: k < n_updates, body, start)
+    return means(totals, names), errors
+
+
+def averaged(
+    step: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    n: int,
+    names: Sequence[str],
+    unless: Callable[[dict[str, tf.Tensor]], tf.Tensor] | None = None,
+) -> dict[str, tf.Tensor]:
+    """Make the steps 0 to n − 1 within one compiled program.
+
+    Args:
+        step: makes the step k; returns its metrics by name, 'updates' and 'stats/refused' among them.
+        n: how many.
+        names: the metrics.
+        unless: of the last step's metrics, whether to stop there; NaN is above nothing.
+
+    Returns:
+        The metrics by name, means over the steps that were made.
+    """
+
+    def body(k: tf.Tensor, more: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        metrics = step(k)
+        go_on = tf.constant(True) if unless is None else ~unless(metrics)
+        return k + 1, go_on, totals + counted(metrics, names)
+
+    _, _, totals = tf.while_loop(lambda k, more, _: (k < n) & more, body, (0, True, tf.zeros(len(names))))
+    return dict(zip(names, tf.unstack(means(totals, names)), strict=True))
+
+
+_COUNTS = ('updates', 'stats/refused')
+
+
+def counted(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
+    """Return what an update adds to the sums of the metrics: of one that was refused, only that it was."""
+    return tf.stack([metrics[n] if n in _COUNTS else metrics['updates'] * finite(metrics[n]) for n in names])
+
+
+def means(totals: tf.Tensor, names: Sequence[str]) -> tf.Tensor:
+    """Return sums over updates as means over those that were made; counts stay sums."""
+    sums = dict(zip(names, tf.unstack(totals), strict=True))
+    made = tf.maximum(sums['updates'], 1.0)
+    return tf.stack([x if name in _COUNTS else x / made for name, x in sums.items()])
+
+
+def finite(x: tf.Tensor) -> tf.Tensor:
+    """Return `x`, or 0 where it is not finite."""
+    return tf.where(tf.math.is_finite(x), x, 0.0)

@@ -1,0 +1,70 @@
+"""Target networks: copies that follow a network slowly, so that what is learned from does not move with every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.networks.compiled import float_outputs
+from xagents.networks.mirror import flat_parameters
+
+
+class TargetNetwork:
+    """A copy of a network whose parameters are one vector, which makes following it one operation.
+
+    Args:
+        model: the network that is followed; its architecture is shared, its parameters are copied.
+
+    Attributes:
+        n_inputs: of the network.
+        steps: environment steps at the last update, by which an agent knows when the next copy is due.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+        self.n_inputs = len(model.inputs)
+        self._shapes = [tuple(v.shape) for v in model.trainable_variables]
+        self._vector = tf.Variable(flat_parameters(model), name='target')
+        self.steps = 0
+
+    def __call__(self, inputs: Any) -> list[tf.Tensor]:
+        """Return the copy's outputs, float32 [B, units] each."""
+        sizes = [math.prod(shape) for shape in self._shapes]
+        parts = tf.split(self._vector, sizes)
+        parameters = [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        others = [v.value for v in self._model.non_trainable_variables]
+        outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
+        return float_outputs(outputs)
+
+    def copy(self) -> None:
+        """Become equal to the network."""
+        self._vector.assign(flat_parameters(self._model))
+
+    def copy_if(self, wanted: tf.Tensor) -> None:
+        """Become equal to the network where the scalar `wanted` is true (Mnih et al. 2015, algorithm 1)."""
+        self._vector.assign(tf.where(wanted, flat_parameters(self._model), self._vector))
+
+    def follow(self, tau: float | tf.Tensor) -> None:
+        """Move by the fraction `tau` towards the network (Polyak averaging; Lillicrap et al. 2016, algorithm 1)."""
+        self._vector.assign((1.0 - tau) * self._vector + tau * flat_parameters(self._model))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the parameters as arrays."""
+        return {'parameters': self._vector.numpy(), 'steps': np.array(self.steps)}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over what `state` returned.
+
+        Raises:
+            ValueError: if it is of another network.
+        """
+        parameters = np.asarray(state['parameters'], np.float32)
+        if parameters.shape != tuple(self._vector.shape):
+            raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')
+        self._vector.assign(parameters)
+        self.steps = int(state.get('steps', 0))

@@ -1,0 +1,148 @@
+# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+"""The options that are not one agent's own, each declared once; loads nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from xagents.options.declaration import Options, option
+
+
+@dataclasses.dataclass
+class TuneOptions(Options):
+    """`xagents tune`."""
+
+    search: bool = option(False, "search the agent's ready ranges, too")
+    print_search: bool = option(False, 'print what would be searched, and stop')
+    n_trials: int = option(
+        1,
+        'trials that this call finishes, as many as --timeout allows where only that is given; more search longer',
+        at_least=1,
+    )
+    trial_steps: int = option(
+        500_000, 'environment steps of a trial; more tell good settings from bad ones more surely', at_least=1
+    )
+    timeout: float | None = option(
+        None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
+    )
+    n_jobs: int = option(1, 'worker processes, each with a trial at a time; more need more cores', at_least=1)
+    study: str | None = option(
+        None, 'name of the study, continued if it exists; AGENT-ENV when not given', metavar='NAME'
+    )
+    storage: str | None = option(
+        None,
+        'where the study is kept, in memory when not given: sqlite:///FILE, postgresql://…, mysql://…, journal:FILE',
+        metavar='URL',
+    )
+    objective: str = option(
+        'reward',
+        'what a trial is worth: the mean of its last episodes, or of greedy ones on separate environments',
+        choices=('reward', 'evaluation'),
+    )
+    eval_episodes: int = option(
+        10, 'greedy episodes of an evaluation, for --objective evaluation; more give a surer mean', at_least=1
+    )
+    trial_seeds: int = option(
+        1, 'runs of a trial with seeds of their own, whose mean is its value; more judge more surely', at_least=1
+    )
+    sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
+    pruner: str = option('median', 'how bad trials are stopped early', choices=('median', 'hyperband', 'none'))
+    warmup_trials: int = option(
+        5, 'trials that end before --pruner median stops any; more stop fewer good ones by mistake', at_least=0
+    )
+    out: str | None = option(None, 'folder for best.yaml, trials.parquet and pictures', metavar='DIR')
+    non_silent: bool = option(False, 'show what the trials say')
+    tuned: bool = option(False, "begin with the environment's tuned settings: xagents presets lists them")
+    weights: list[str] | None = option(None, 'checkpoints that trials start from, one path a model', metavar='PATH')
+
+
+@dataclasses.dataclass
+class ActOptions(Options):
+    """What `play` and `evaluate` share."""
+
+    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
+    checkpoint: str = option(
+        'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
+    )
+    stochastic: bool = option(False, 'sample actions instead of taking the best')
+
+
+@dataclasses.dataclass
+class PlayOptions(ActOptions):
+    """`xagents play`."""
+
+    video_dir: str | None = option(None, 'folder for an .mp4 of the episode', metavar='DIR')
+    render: bool = option(False, 'show the episode in a window')
+    frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
+    frame_delay: float = option(0.0, 'seconds between frames; more play more slowly', at_least=0)
+    frame_frequency: int = option(1, 'save every so many frames; more save fewer', at_least=1)
+    action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
+    max_steps: int | None = option(None, 'end the episode after that many steps; more let it last longer', at_least=1)
+
+
+@dataclasses.dataclass
+class EvaluateOptions(ActOptions):
+    """`xagents evaluate`."""
+
+    episodes: int = option(20, 'episodes to play; more give a surer mean', at_least=1)
+    json: bool = option(False, 'print one JSON object')
+
+
+@dataclasses.dataclass
+class ExportOptions(Options):
+    """`xagents export`."""
+
+    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
+    checkpoint: str = option(
+        'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
+    )
+    format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx'))
+    out: str | None = option(None, 'folder for the policy', metavar='DIR')
+
+
+@dataclasses.dataclass
+class RunsOptions(Options):
+    """`xagents runs`."""
+
+    json: bool = option(False, 'print one JSON object a run, a line each')
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class PlotOptions(Options):
+    """`xagents plot`."""
+
+    run_dir: list[str] | None = option(None, 'run folders, or groups of them, to draw', metavar='DIR')
+    labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
+    by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
+    column: str = option(
+        'mean_reward',
+        'what is drawn: mean_reward, best_reward, episode_reward, and of --run-dir any metric, such as loss/policy',
+    )
+    time_unit: str = option(
+        'auto', 'unit of --by time; auto suits the longest', choices=('auto', 'second', 'minute', 'hour', 'day')
+    )
+    average: str | None = option(
+        None,
+        'average of several: mean, interquartile mean or both; when not given, both of a group of --run-dir, else mean',
+        choices=('mean', 'iqm', 'both'),
+    )
+    shade: str | None = option(
+        None,
+        'interval around it: standard error or deviation, 95 % confidence interval, range; when not given, se around '
+        'a mean, else ci',
+        choices=('se', 'std', 'ci', 'range', 'none'),
+    )
+    title: str | None = option(None, 'title of the picture; usually the environment')
+    smooth: int = option(1, 'episodes that are averaged; larger draws a smoother curve', at_least=1)
+    out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class PresetsOptions(Options):
+    """`xagents presets`."""
+
+    debug: bool = option(False, 'show the traceback of an error')

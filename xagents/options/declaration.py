@@ -1,0 +1,323 @@
+"""One declaration for an option.
+
+A dataclass field made by `option` is the only place where an option is described. From it derive the constructor's
+keyword, the command-line flag, the help table, the search type of `tune`, the saved configuration and the docs.
+Loads nothing heavy: the command line is built from this module alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from xagents.options.errors import OptionError, nearest, shown
+
+Tune = Literal['int', 'log_uniform', 'categorical']
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """What is known of one option; `type` is the type of a single value."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    tune: Tune | None = None
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    choices: tuple | None = None
+    many: bool = False
+    optional: bool = False
+    aliases: tuple[str, ...] = ()
+    metavar: str = ''
+    instead_of: str = ''
+    without_effect: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag, with its dashes."""
+        return '--' + self.name.replace('_', '-')
+
+    @property
+    def flags(self) -> list[str]:
+        """Every flag that sets the option, its own first and those that turn a switch off last."""
+        names = [self.flag, *('--' + alias.replace('_', '-') for alias in self.aliases)]
+        return names + [f'--no-{name[2:]}' for name in names if self.type is bool]
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether several words may stand behind the flag."""
+        return self.many or self.type is dict
+
+    @property
+    def admits(self) -> str:
+        """What the option admits, in words."""
+        if self.choices is not None:
+            return 'one of ' + ', '.join(map(str, self.choices))
+        if self.type is dict:
+            return 'key=value pairs'
+        kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'text'}[self.type]
+        low = f'at least {self.at_least:.12g}' if self.at_least is not None else ''
+        low = low or (f'above {self.above:.12g}' if self.above is not None else '')
+        high = f'at most {self.at_most:.12g}' if self.at_most is not None else ''
+        high = high or (f'below {self.below:.12g}' if self.below is not None else '')
+        return ' '.join(filter(None, [kind, ' and '.join(filter(None, [low, high]))]))
+
+    def check(self, value: Any) -> Any:
+        """Return `value` in the option's own type.
+
+        Raises:
+            OptionError: naming the option, what it got and what it admits.
+        """
+        if value is None:
+            if self.optional:
+                return None
+            raise OptionError(self.name, f'got nothing, admits {self.admits}')
+        if self.type is dict:
+            if not isinstance(value, Mapping):
+                raise self._refused(value)
+            return dict(value)
+        if not self.many:
+            return self._check_one(value)
+        # an array without dimensions says that it is iterable, and is not
+        if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, 'ndim', 1) == 0:
+            value = [value]
+        return [self._check_one(v) for v in value]
+
+    def parse(self, text: str | list[str]) -> Any:
+        """Return the value of what was typed on a command line, checked; a list where several values are taken.
+
+        Raises:
+            OptionError: naming the option, what was typed and what is admitted.
+        """
+        if self.type is dict:
+            return dict(self._parse_pair(pair) for pair in text)
+        if self.many:
+            return [self._parse_one(t) for t in text]
+        return self._parse_one(typing.cast(str, text))
+
+    def _parse_pair(self, text: str) -> tuple[str, Any]:
+        key, equals, value = text.partition('=')
+        if not (equals and key.isidentifier()):
+            raise self._refused(text, typed=True)
+        try:
+            return key, json.loads(value)
+        # not JSON, or JSON that is nested too deep or has too long a number: then it is a text
+        except (ValueError, RecursionError):
+            return key, {'True': True, 'False': False, 'None': None}.get(value, value)
+
+    def _parse_one(self, text: str) -> Any:
+        try:
+            # what was typed, not what became of it, stands in the message
+            return self._check_one(self._convert(text))
+        except ValueError:
+            raise self._refused(text, typed=True) from None
+
+    def _convert(self, text: str) -> Any:
+        if self.type is bool:
+            return {'true': True, 'false': False}.get(text.lower(), text)
+        if self.type is str:
+            return text
+        # a seed keeps all its digits; 1e6 is a whole number to whoever types it
+        return int(text) if self.type is int and text.strip().lstrip('+-').isdecimal() else float(text)
+
+    def _check_one(self, value: Any) -> Any:
+        # NumPy's scalars are welcome wherever Python's are
+        value = value.item() if hasattr(value, 'item') and getattr(value, 'ndim', 0) == 0 else value
+        if self.type is str:
+            value = value.__fspath__() if hasattr(value, '__fspath__') else value
+            if not callable(value) and not (isinstance(value, str) and value):
+                raise self._refused(value)
+        elif self.type is bool and not isinstance(value, bool):
+            raise self._refused(value)
+        elif self.type in (int, float):
+            value = self._check_number(value)
+        self._check_range(value)
+        return value
+
+    def _check_number(self, value: Any) -> int | float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self._refused(value)
+        try:
+            number = self.type(value)
+        except (ValueError, OverflowError):  # NaN and infinities as whole numbers, whole numbers beyond the floats
+            raise self._refused(value) from None
+        if self.type is int and (number != value or _is_wide(number)):
+            raise self._refused(value)
+        if self.type is float and not math.isfinite(number):
+            raise self._refused(value)
+        return number
+
+    def _check_range(self, value: Any) -> None:
+        if (
+            (self.choices is not None and value not in self.choices)
+            or (self.at_least is not None and value < self.at_least)
+            or (self.above is not None and value <= self.above)
+            or (self.at_most is not None and value > self.at_most)
+            or (self.below is not None and value >= self.below)
+        ):
+            raise self._refused(value)
+
+    def _refused(self, value: Any, typed: bool = False) -> OptionError:
+        # a text where a number belongs is told from the number by its quotes, but not on a command line
+        text = shown(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
+        hint = nearest(str(value), map(str, self.choices)) if self.choices else ''
+        hint = ' of 64 bits' if self.type is int and self.at_most is None and _is_wide(value) else hint
+        return OptionError(self.name, f'got {text}, admits {self.admits}{hint}')
+
+
+def _is_wide(value: Any) -> bool:
+    """Return whether a number, or a text that looks like one, is finite and beyond 64 bits."""
+    try:
+        return 2**63 <= abs(value if isinstance(value, int) else float(value)) < math.inf
+    except (ValueError, TypeError):
+        return False
+
+
+def option(default: Any, help: str, **declaration: Any) -> Any:
+    """Declare an option as a dataclass field.
+
+    Args:
+        default: its default; None where it is not given.
+        help: one line; for a number, what a larger value does.
+        declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar,
+            instead_of, without_effect (accepted where others of the family have it; the agent says so once).
+    """
+    metadata = {'help': help, **declaration}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
+    """Declare a parent's option anew with another default; what else `declaration` does not say stays as it was."""
+    field = parent.__dataclass_fields__[name]  # type: ignore[attr-defined]
+    return option(default, **{**field.metadata, **declaration})
+
+
+def describe(declaration: type) -> dict[str, Option]:
+    """Return the options of a dataclass by name, parents first."""
+    return dict(_describe_all(declaration))
+
+
+def canonical(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    """Return `given` with every option under its own name, where it has others.
+
+    Raises:
+        OptionError: where one was given under two names.
+    """
+    other_names = {alias: option.name for option in known.values() for alias in option.aliases}
+    names: dict[str, Any] = {}
+    for given_name, value in given.items():
+        name = other_names.get(given_name, given_name)
+        if name in names:
+            raise OptionError(given_name, f'is another name of {name}, admits one of the two')
+        names[name] = value
+    return names
+
+
+@functools.cache
+def _describe_all(declaration: type) -> dict[str, Option]:
+    hints = typing.get_type_hints(declaration)
+    return {f.name: _describe(f, hints[f.name]) for f in dataclasses.fields(declaration) if 'help' in f.metadata}
+
+
+def _describe(field: dataclasses.Field, hint: Any) -> Option:
+    arguments = [hint]
+    optional = False
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        arguments = [a for a in typing.get_args(hint) if a is not type(None)]
+        optional = type(None) in typing.get_args(hint)
+    many = typing.get_origin(arguments[0]) is list
+    single = typing.get_args(arguments[0])[0] if many else typing.get_origin(arguments[0]) or arguments[0]
+    missing = field.default is dataclasses.MISSING
+    default = field.default_factory() if missing else field.default  # type: ignore[operator,misc]
+    return Option(field.name, single, default, many=many, optional=optional, **field.metadata)
+
+
+class Options:
+    """What the option dataclasses share: making one from keywords, and back.
+
+    `ranges` has what `xagents tune --search` tries: two bounds or some choices by the option's name.
+    """
+
+    ranges: typing.ClassVar[Mapping[str, tuple]] = {}
+
+    @classmethod
+    def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
+        """Return the options with defaults filled in and every value checked.
+
+        Raises:
+            OptionError: for an unknown name or a value that is not admitted.
+        """
+        known = describe(cls)
+        checked: dict[str, Any] = {}
+        for name, value in canonical(given or {}, known).items():
+            if name not in known:
+                raise OptionError(name, f'is no option here{nearest(name, known)}')
+            checked[name] = known[name].check(value)
+        for name in checked:
+            if known[name].instead_of in checked and checked[name] is not None:
+                raise OptionError(name, f'stands instead of {known[name].instead_of}, admits one of the two')
+        options = cls(**checked)
+        options.check()
+        return options
+
+    @classmethod
+    def without_effect(cls) -> set[str]:
+        """Return the names of options that are accepted because others of the family have them."""
+        return {name for name, option in describe(cls).items() if option.without_effect}
+
+    def check(self) -> None:
+        """Check options against each other; raises OptionError."""
+
+    def asdict(self) -> dict[str, Any]:
+        """Return the options as a flat dict."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def signature(positional: Iterable[str], *declarations: type) -> inspect.Signature:
+    """Return the signature of a callable that takes `positional` and the options of `declarations` as keywords."""
+    names = list(positional)
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    options = {name: o for declaration in declarations for name, o in describe(declaration).items()}
+    parameters += [
+        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default)
+        for o in options.values()
+        if o.name not in names
+    ]
+    return inspect.Signature(parameters)
+
+
+def flags_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the words that one types for options by name; those that are None are left out."""
+    words: list[str] = []
+    for name, value in options.items():
+        flag = '--' + name.replace('_', '-')
+        if isinstance(value, bool):
+            words.append(flag if value else f'--no-{flag[2:]}')
+        elif isinstance(value, Mapping):
+            words += [flag, *(f'{key}={json.dumps(one)}' for key, one in value.items())]
+        elif value is not None:
+            words += [flag, *map(str, value if isinstance(value, (list, tuple)) else [value])]
+    return words
+
+
+def beside(offered: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    """Return what of the offered options still counts beside the given ones.
+
+    Left out is what was given itself, what a given option stands instead of, and what would stand instead of one.
+    """
+    overruled = given.keys() | {option.instead_of for name, option in known.items() if name in given}
+    overruled |= {name for name, option in known.items() if option.instead_of in given}
+    return {name: value for name, value in offered.items() if name not in overruled}

@@ -1,0 +1,176 @@
+# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+"""The process around an agent: when it ends, what it keeps and says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from xagents.options.declaration import Options, option
+from xagents.options.errors import OptionError
+
+
+@dataclasses.dataclass
+class EndOptions(Options):
+    """When a run ends and what measures it on the way: what only `train` takes."""
+
+    target_reward: float | None = option(
+        None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
+    )
+    max_steps: int | None = option(
+        None, 'stop after that many environment steps in total; more train longer', at_least=1, metavar='STEPS'
+    )
+    max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
+    eval_frequency: int | None = option(
+        None,
+        'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
+        at_least=1,
+        metavar='STEPS',
+    )
+    eval_episodes: int = option(10, 'greedy episodes of an evaluation; more give a surer mean', at_least=1)
+    final_episodes: int = option(
+        10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
+    )
+    run_dir: str | None = option(
+        None, 'folder that keeps everything of the run: settings, history, metrics, checkpoints, events', metavar='DIR'
+    )
+    save_seconds: float = option(
+        10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
+    )
+    checkpoint_frequency: int | None = option(
+        None,
+        'steps between checkpoints of --run-dir that stay, beside best and last; more keep fewer',
+        at_least=1,
+        metavar='STEPS',
+    )
+    keep: int | None = option(
+        None,
+        'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk',
+        at_least=1,
+    )
+    on_nan: str = option(
+        'stop', 'at numbers that are not finite: stop the run, or skip what they would teach', choices=('stop', 'skip')
+    )
+    overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
+    log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
+    video_frequency: int | None = option(
+        None, 'steps between videos of a greedy episode; more record less often', at_least=1, metavar='STEPS'
+    )
+    tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
+    monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
+
+
+@dataclasses.dataclass
+class RecordOptions(Options):
+    """What every run keeps and says, a trial of `tune` too; 1.0 took these in every command."""
+
+    checkpoints: list[str] | None = option(
+        None, 'where the best weights are kept, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
+    )
+    history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
+    plateau_reduce_factor: float = option(
+        0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
+    )
+    plateau_reduce_patience: int = option(
+        10, 'checks without a new best before a reduction; more wait longer', at_least=1
+    )
+    early_stop_patience: int = option(3, 'reductions before the run stops early; more go on longer', at_least=1)
+    divergence_monitoring_steps: int | None = option(
+        None,
+        'steps before plateaus are looked for, off when not given; more wait longer',
+        at_least=0,
+        metavar='STEPS',
+    )
+    log_frequency: int | None = option(
+        None,
+        'episodes between two checks of the mean, the number of environments when not given; more check less often',
+        at_least=1,
+    )
+    display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
+    quiet: bool = option(False, 'only the closing line')
+
+
+@dataclasses.dataclass
+class RunOptions(RecordOptions, EndOptions):
+    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
+
+    A run folder has a place for everything; an own path that is given wins.
+    """
+
+    stages: list[str] | None = option(
+        None, 'registered stages of your own, see docs/extending.md; they stand where they say', metavar='NAME'
+    )
+
+    def check(self) -> None:
+        """Check the options against each other."""
+        for name in ('checkpoint_frequency', 'keep'):
+            if getattr(self, name) is not None and self.run_dir is None:
+                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, whose checkpoints it is about')
+        if self.keep is not None and self.checkpoint_frequency is None:
+            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
+
+    def place(self, name: str) -> str | None:
+        """Return where something of the run is kept, a file or folder of the run folder; None without one."""
+        return None if self.run_dir is None else os.path.join(self.run_dir, name)
+
+    @property
+    def history_path(self) -> str | None:
+        """The history's file."""
+        return self.history_checkpoint or self.place('history.parquet')
+
+    @property
+    def metrics_path(self) -> str | None:
+        """The file of the metrics."""
+        return self.place('metrics.parquet')
+
+    @property
+    def events_folder(self) -> str | None:
+        """The folder of TensorBoard's events."""
+        return self.tensorboard or self.place('tensorboard')
+
+    @property
+    def video_folder(self) -> str:
+        """The folder of the videos of `video_frequency`."""
+        return self.place('videos') or 'videos'
+
+
+@dataclasses.dataclass
+class SessionOptions(Options):
+    """The machine and the console."""
+
+    threads: int | None = option(
+        None, "TensorFlow's threads, chosen by the network when not given; more help large networks", at_least=1
+    )
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class TrainOptions(Options):
+    """What only `xagents train` takes, besides the run's own options."""
+
+    weights: list[str] | None = option(None, 'checkpoints to start from, one path a model', metavar='PATH')
+    from_study: str | None = option(
+        None, 'take the settings of the best trial of a study that xagents tune made', metavar='NAME'
+    )
+    storage: str | None = option(None, 'where the study of --from-study is kept', metavar='URL')
+    tuned: bool = option(
+        False, 'settings that ship for the agent and the environment, see xagents presets; flags on the line win'
+    )
+    resume: str | None = option(
+        None,
+        'run folder (or group of them) to go on with, as if it had never stopped; flags on the line win',
+        metavar='DIR',
+    )
+    config: str | None = option(
+        None,
+        'YAML file whose keys are flags; a list of values makes a grid of runs; flags on the line win',
+        metavar='FILE',
+    )
+    print_config: bool = option(False, 'print the file for --config that this command stands for, and stop')
+    seeds: list[int] | None = option(
+        None,
+        'one run for each seed, in folders of their own under --run-dir; more judge settings more surely',
+        at_least=0,
+        at_most=2**32 - 1,
+    )
+    grid_jobs: int = option(1, 'runs of a grid at the same time; more need more cores', at_least=1)

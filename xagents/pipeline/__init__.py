@@ -1,0 +1,10 @@
+"""The stream that a run is: contexts that pass through the stages of a recipe. Loads no TensorFlow."""
+
+from xagents.pipeline.context import Context as Context
+from xagents.pipeline.context import EndedEpisode as EndedEpisode
+from xagents.pipeline.context import Stage as Stage
+from xagents.pipeline.context import Stream as Stream
+from xagents.pipeline.context import kept as kept
+from xagents.pipeline.recipe import Recipe as Recipe
+from xagents.pipeline.recipe import lift as lift
+from xagents.pipeline.recipe import stage as stage

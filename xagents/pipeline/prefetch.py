@@ -1,0 +1,73 @@
+"""A stream that runs in a thread, one item ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xagents.pipeline.context import Context
+
+if TYPE_CHECKING:
+    pass
+
+
+class Ahead:
+    """A stream that runs in a thread, one item ahead of who takes them.
+
+    Args:
+        stream: begins to run at once.
+    """
+
+    def __init__(self, stream: Iterator[Context]):
+        self._stream = stream
+        self._credit, self._made = threading.Semaphore(1), threading.Event()
+        self._closing = False
+        self._item: Context | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name='collector', daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._credit.acquire() and not self._closing:
+            try:
+                self._item = next(self._stream, None)
+            except BaseException as error:  # raised where the user is
+                self._error = error
+            self._made.set()
+            if self._item is None:
+                return
+
+    def peek(self) -> Context | None:
+        """Wait until the item in flight is there, and return it without taking it; None where there is none."""
+        self._made.wait()
+        return self._item
+
+    def take(self) -> Context | None:
+        """Return the next item, or None at the stream's end; the thread is idle until `go`.
+
+        Raises:
+            BaseException: what the stream raised.
+        """
+        item = self.peek()
+        if self._error is not None:
+            raise self._error
+        self._item = None
+        return item
+
+    def go(self) -> None:
+        """Let the thread make one more item."""
+        self._made.clear()
+        self._credit.release()
+
+    def close(self) -> None:
+        """Wait until the item in flight is there, and end the thread.
+
+        A Ctrl-C meanwhile waits, too: what the thread is still at work in could not be closed.
+        """
+        try:
+            self.peek()
+        finally:
+            self._closing = True
+            self._credit.release()
+            self._thread.join()

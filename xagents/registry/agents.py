@@ -1,0 +1,470 @@
+"""Which agents there are; loads no TensorFlow until an agent itself is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from xagents.options.agents import AgentOptions
+from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, TuneOptions
+from xagents.options.declaration import Option, describe
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.errors import OptionError, nearest, told
+from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
+from xagents.registry.parts import Parts
+
+T = TypeVar('T')
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """One network of an agent.
+
+    Args:
+        label: what messages call it.
+        option: the option that names its .cfg.
+        outputs: names of its outputs, whose sizes the agent knows.
+        output_activation: of `--net`'s outputs.
+        takes_actions: whether it sees actions beside observations.
+    """
+
+    label: str
+    option: str
+    outputs: tuple[str, ...]
+    output_activation: str = 'linear'
+    takes_actions: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Another form of an agent's networks, which a switch chooses: files with its name in theirs.
+
+    Args:
+        option: the switch.
+        outputs: names of the outputs; the network's own when not given.
+    """
+
+    option: str
+    outputs: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """What stands in the files' names."""
+        return self.option.removesuffix('_network')
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(Mapping):
+    """One agent, wherever its code stands; also a mapping, as in 1.0.
+
+    Its keys are `agent`, `module`, and of `model`, `actor_model` and `critic_model` those that the agent has, each
+    `{'ann': [cfg, …], 'cnn': [cfg, …]}`.
+
+    Args:
+        id: what is typed.
+        home: its class, or `module:Class`, which is imported when the class is asked for.
+        networks: in the order of `--checkpoints`.
+        help: one line for the usage page.
+        variant: another form of its networks.
+        activation: of `--net`'s layers.
+        initializer: likewise.
+        declaration: the dataclass of its options, or `module:Class`; its class's `Options` when not given.
+        folder: the package whose `models/` has the shipped .cfg files of its networks; none when not given.
+        origin: the distribution that it comes with, for messages.
+    """
+
+    id: str
+    home: str | type
+    networks: tuple[Network, ...]
+    help: str
+    variant: Variant | None = None
+    activation: str = 'tanh'
+    initializer: str = 'orthogonal'
+    declaration: str | type = ''
+    folder: str = ''
+    origin: str = 'xagents'
+
+    @classmethod
+    def like(cls, model: str | Entry, id: str, home: str | type, help: str, **others: Any) -> Entry:
+        """Return an agent's entry that has what another one has.
+
+        Args:
+            model: the other one, or its id: networks, their files and options are its own where nothing else is said.
+            id: what is typed.
+            home: the agent's class, or `module:Class`.
+            help: one line for the usage page.
+            others: further fields.
+        """
+        known = find_agent(model) if isinstance(model, str) else model
+        return dataclasses.replace(known, **{'origin': '', **others, 'id': id, 'home': home, 'help': help})
+
+    @property
+    def module(self) -> Any:
+        """The agent's package, with what declares its options loaded."""
+        if isinstance(self.home, str):
+            assert self.options  # loads its module
+        place = self.home.partition(':')[0] if isinstance(self.home, str) else self.home.__module__
+        return importlib.import_module(place.rpartition('.')[0] or place)
+
+    @property
+    def options(self) -> type[AgentOptions]:
+        """The dataclass of its options."""
+        return self._at(self.declaration) if self.declaration else self.agent.Options
+
+    @property
+    def agent(self) -> Any:
+        """The agent's class; importing it loads TensorFlow."""
+        agent = self._at(self.home)
+        if self.declaration and agent.Options is not self.options:
+            declared = f'{self.options.__name__}, its class {agent.Options.__name__}'
+            raise OptionError(
+                'agent', f'{self.id} of {self.origin} has the options {declared}; admits the same in both'
+            )
+        return agent
+
+    @property
+    def class_name(self) -> str:
+        """The name of the agent's class."""
+        return self.home.rpartition(':')[2] if isinstance(self.home, str) else self.home.__name__
+
+    def is_of(self, agent: type) -> bool:
+        """Return whether a class is the agent's; loads nothing."""
+        if not isinstance(self.home, str):
+            return self.home is agent
+        module, _, name = self.home.partition(':')
+        return (module, name) == (agent.__module__, agent.__qualname__) or (
+            getattr(sys.modules.get(module), name, None) is agent
+        )
+
+    def _at(self, place: str | type) -> Any:
+        """What `module:Class` names; what is another package's and cannot be loaded is told in one line."""
+        if not isinstance(place, str):
+            return place
+        module, _, name = place.partition(':')
+        try:
+            return getattr(importlib.import_module(module), name)
+        except Exception as error:
+            if self.origin == 'xagents':
+                raise
+            raise OptionError('agent', f'{self.id} of {self.origin} cannot be loaded: {told(error)}') from error
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What its networks are called, in the order of `--checkpoints`."""
+        return tuple(network.label for network in self.networks)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The options that name its networks' files."""
+        return tuple(dict.fromkeys(network.option for network in self.networks))
+
+    def files(self, model: str) -> dict[str, list[str]]:
+        """Return the shipped .cfg files of one model, the default of each kind first and the variant's last."""
+        role = model.removesuffix('model').rstrip('_')
+        found = {
+            kind: [p for p in self._shipped(f'{kind}*.cfg') if role in p.stem.split('-')[1:] or not role]
+            for kind in KINDS
+        }
+        other = self.variant.name if self.variant else None
+        return {
+            k: sorted(map(str, paths), key=lambda p: (other in Path(p).stem.split('-'), p))
+            for k, paths in found.items()
+        }
+
+    def _shipped(self, pattern: str) -> list[Path]:
+        found = importlib.util.find_spec(self.folder) if self.folder else None
+        places = (found.submodule_search_locations or []) if found else []
+        return [path for place in places for path in (Path(place) / 'models').glob(pattern)]
+
+    def __getitem__(self, key: str) -> Any:
+        if key in ('agent', 'module'):
+            return getattr(self, key)
+        if key in self.models:
+            return self.files(key)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(('agent', 'module', *self.models))
+
+    def __len__(self) -> int:
+        return 2 + len(self.models)
+
+
+KINDS = ('ann', 'cnn')
+_ACTOR_CRITIC = (Network('model', 'model', ('actor', 'critic')),)
+_SHARED = Variant('shared_network')
+_ACTOR = Network('actor', 'actor_model', ('actor',), output_activation='tanh')
+
+
+def _critic(label: str) -> Network:
+    return Network(label, 'critic_model', ('critic',), takes_actions=True)
+
+
+def _ours(id: str, class_name: str, networks: tuple[Network, ...], help: str, *more: Any, **others: Any) -> Entry:
+    """An agent of this package: each stands in a folder of its own, in the same way."""
+    fields = {'declaration': f'xagents.{id}.cli:{class_name}Options', 'folder': f'xagents.{id}', **others}
+    return Entry(id, f'xagents.{id}.agent:{class_name}', networks, help, *more, **fields)
+
+
+OURS: dict[str, Entry] = {
+    entry.id: entry
+    for entry in (
+        _ours('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
+        _ours(
+            'acer',
+            'ACER',
+            (Network('model', 'model', ('actor', 'q')),),
+            'actor-critic with experience replay: discrete actions, fewer steps than A2C',
+            _SHARED,
+        ),
+        _ours(
+            'ddpg',
+            'DDPG',
+            (_ACTOR, _critic('critic')),
+            'deep deterministic policy gradient: continuous actions, few steps',
+            activation='relu',
+            initializer='fan_in_uniform',
+        ),
+        _ours(
+            'dqn',
+            'DQN',
+            (Network('model', 'model', ('q',)),),
+            'deep Q-network: discrete actions, few steps',
+            Variant('dueling', ('advantage', 'value')),
+            activation='relu',
+            initializer='fan_in_uniform',
+        ),
+        _ours('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
+        _ours(
+            'td3',
+            'TD3',
+            (_ACTOR, _critic('critic 1'), _critic('critic 2')),
+            'twin delayed DDPG: continuous actions, few steps, steadier than DDPG',
+            activation='relu',
+            initializer='fan_in_uniform',
+        ),
+        _ours(
+            'trpo',
+            'TRPO',
+            (Network('actor', 'actor_model', ('actor',)), Network('critic', 'critic_model', ('critic',))),
+            'trust region policy optimisation: steady steps, on-policy',
+        ),
+    )
+}
+
+
+class Agents(Mapping[str, Entry]):
+    """Every agent by its id.
+
+    A look-up also finds those that installed packages name. A loop goes over those that are known without loading
+    anybody's package: ours, and those that were registered in this process or have been looked up.
+    """
+
+    def __getitem__(self, id: str) -> Entry:
+        entry = _found(id)
+        if entry is None:
+            raise KeyError(id)
+        return entry
+
+    def __contains__(self, id: object) -> bool:
+        """Return whether there is such an agent, and it can be loaded."""
+        try:
+            return isinstance(id, str) and _found(id) is not None
+        except OptionError:
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*OURS, *sorted(parts.known)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+agents = Agents()
+
+
+def _found(id: str) -> Entry | None:
+    if id in OURS:
+        return OURS[id]
+    return parts.find(id)
+
+
+def find_agent(agent_id: str) -> Entry:
+    """Return an agent's entry.
+
+    Raises:
+        OptionError: where there is no such agent, naming the nearest one, or the package that has it is broken.
+    """
+    entry = _found(agent_id)
+    if entry is None:
+        known = names()
+        raise OptionError(
+            'agent', f'got {agent_id}, admits one of {", ".join(known)}{nearest(agent_id.lower(), known)}'
+        )
+    return entry
+
+
+def names() -> list[str]:
+    """Return the id of every agent, also of those in installed packages, ours first; loads no package."""
+    return [*OURS, *parts.names()]
+
+
+def listed() -> dict[str, str]:
+    """Return a line of help for every agent by its id, ours first.
+
+    An agent whose entry point names its class is told by its package's summary, because loading a class loads
+    TensorFlow; one that cannot be loaded by why it cannot.
+    """
+    return {**{id: entry.help for id, entry in OURS.items()}, **listed_agents()}
+
+
+def entry_of(agent: type) -> Entry | None:
+    """Return the entry of an agent's class; None where it is not registered."""
+    known = (*OURS.values(), *parts.known.values())
+    found = next((entry for entry in known if entry.is_of(agent)), None)
+    return found or entry_in_package_of(agent)
+
+
+def id_of(agent: type) -> str:
+    """Return what an agent of a class is called in what it saves: its id, or its name where it is not registered."""
+    entry = entry_of(agent)
+    return entry.id if entry else agent.__name__.lower()
+
+
+# agents of other packages
+# what the commands themselves take: an agent's own options have other names
+_COMMANDS = (
+    *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions),
+    *(TuneOptions, PlayOptions, EvaluateOptions, ExportOptions),
+)
+
+
+def register(
+    name: str,
+    *,
+    help: str = '',
+    networks: Sequence[Network] | None = None,
+    variant: Variant | None = None,
+    activation: str = '',
+    initializer: str = '',
+) -> Callable[[type[T]], type[T]]:
+    """Register an agent's class in this process, to be used by its name as ours are.
+
+    Args:
+        name: lowercase letters, digits and dashes.
+        help: one line for the usage page; the first line of the class's docstring when not given.
+        networks: what the constructor takes behind the environments; those of the agent that the class inherits when
+            not given, with their files.
+        variant: another form of the networks; inherited when not given.
+        activation: of `--net`'s layers; likewise.
+        initializer: likewise.
+
+    Returns:
+        A decorator, which returns the class.
+
+    Raises:
+        OptionError: for a name that is none or is taken, or a class that is no agent.
+    """
+    given: dict[str, Any] = {'networks': networks and tuple(networks), 'variant': variant, 'help': help}
+    given |= {'activation': activation, 'initializer': initializer}
+    parts._check_name(name)
+
+    def decorate(agent: type[T]) -> type[T]:
+        fields = {field: value for field, value in given.items() if value}
+        parts.register(name, agent, _of_class(name, agent, str(agent.__module__).split('.')[0], fields))
+        return agent
+
+    return decorate
+
+
+def _adopt_agent(name: str, thing: Any, package: str) -> Entry:
+    if isinstance(thing, type):
+        return _of_class(name, thing, package, {})
+    if not isinstance(thing, Entry):
+        raise ValueError(f'its entry point names a {type(thing).__name__}, admits an agent class or an Entry')
+    if thing.id != name:
+        raise ValueError(f'its Entry has the id {thing.id}, admits the name of its entry point')
+    entry = dataclasses.replace(thing, origin=package)
+    _check_options(entry.options)
+    return entry
+
+
+def _of_class(name: str, agent: type, package: str, given: dict[str, Any]) -> Entry:
+    """An entry that has what a class says itself, or inherits from an agent that has an entry."""
+    if not hasattr(agent, 'Options'):
+        raise OptionError('agent', f'got {agent.__name__}, admits a subclass of BaseAgent')
+    model = next((entry for base in agent.__mro__[1:] if (entry := entry_of(base))), None)
+    if model is None and not given.get('networks'):
+        raise OptionError('agent', f'{agent.__name__} inherits no agent that has networks: register it with networks=')
+    _check_options(agent.Options)
+    said = (agent.__doc__ or '').strip().split('\n')[0].rstrip('.')
+    model = model or Entry(name, agent, (), agent.__name__)
+    # networks of its own have no files of the agent that it inherits
+    files = {'folder': '', 'variant': None} if 'networks' in given else {}
+    fields = {**files, 'help': said or model.help, **given}
+    return dataclasses.replace(model, id=name, home=agent, declaration=agent.Options, origin=package, **fields)
+
+
+def _check_options(declaration: Any) -> None:
+    """Check that an agent's options can stand beside those of the commands.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
+        raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
+    known = describe(declaration)
+    theirs = {flag: o.name for group in _COMMANDS for o in describe(group).values() for flag in o.flags}
+    for option in known.values():
+        for flag in option.flags:
+            if flag in theirs:
+                raise OptionError('Options', f'{flag} is an option of the commands, choose another name')
+    shared = (EnvironmentOptions, NetworkOptions)
+    tuned: dict[str, Option] = {**known, **{name: o for group in shared for name, o in describe(group).items()}}
+    for name in declaration.ranges:
+        if name not in tuned or tuned[name].tune is None:
+            raise OptionError('Options', f'ranges: {name} is no option that has a search type')
+
+
+def listed_agents() -> dict[str, str]:
+    """Return a line of help for every agent that is not ours, by id; see `registry.listed`."""
+    lines = {name: entry.help for name, entry in parts.known.items()}
+    for name, packages in parts.packages().items():
+        package, summary, place = packages[0]
+        refusal = parts.refused(name)
+        if refusal:
+            lines[name if name not in OURS else f'{name} ({package})'] = f'refused: {refusal}'
+        elif name not in lines:
+            # a class is written in capitals, and loading it would load TensorFlow
+            is_class = place.rpartition(':')[2].rpartition('.')[2][:1].isupper()
+            lines[name] = (f'{package}: {summary}' if summary else f'of {package}') if is_class else _help_of(name)
+    return dict(sorted(lines.items()))
+
+
+def _help_of(name: str) -> str:
+    try:
+        entry = parts.find(name)
+        return entry.help if entry else ''
+    except OptionError as error:
+        return error.problem
+
+
+def entry_in_package_of(agent: type) -> Entry | None:
+    """Return the entry of a class that was imported from a package before anybody looked its name up."""
+    package = agent.__module__.split('.')[0]
+    if package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
+        return None
+    for name, points in parts.packages().items():
+        if any(place.split(':')[0].split('.')[0] == package for _, _, place in points) and name in agents:
+            entry = agents[name]
+            if entry.is_of(agent):
+                return entry
+    return None
+
+
+parts: Parts[Entry] = Parts('agents', 'agent', _adopt_agent, OURS)

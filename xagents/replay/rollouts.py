@@ -1,0 +1,219 @@
+"""The rollout buffer: draws whole stored rollouts from a ring, for agents whose targets need them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from xagents.options.errors import OptionError
+from xagents.replay import ring as rings
+from xagents.replay.buffer import Buffer
+from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Columns, Ring
+
+# columns [T, N, …] that every rollout has; `observations` is [T + 1, N, *D]
+STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
+FLAGS = {'terminated': TERMINATED, 'truncated': TRUNCATED, 'valid': VALID}
+
+
+class RolloutBuffer(Buffer):
+    """Keeps the newest rollouts of T steps x N environments and draws whole ones, uniformly.
+
+    Each observation is stored once, also the one that ends a rollout and begins the next, and each frame of a stack
+    once. The arrays are made at the first `add`, by the shapes that come.
+
+    A step is no longer valid when it is drawn if what it needs is not there: the last one before an environment began
+    anew between two rollouts (its next observation was not seen), and those whose stack has a frame that was not seen
+    or is overwritten. What is computed backwards through a rollout must stop at steps that are not valid, as there is
+    not always an episode's end before them.
+
+    Attributes:
+        max_size: as given.
+        initial_size: as given.
+        n_steps: T.
+        stack: frames of an observation.
+        columns: names of the policy's columns that are kept.
+
+    Args:
+        max_size: transitions over all environments; rounded down to whole rollouts.
+        initial_size: how many valid ones must have been stored before it is ready, `max_size` when not given; rounded
+            up to whole rollouts, but not above what the buffer holds.
+        n_steps: T.
+        stack: frames of an observation [H, W, stack], newest last; above 1, only the newest of them is stored.
+        columns: what else of a rollout is kept, [T, N, …] each, besides observations, actions, rewards and flags.
+
+    Raises:
+        OptionError: for sizes that do not go together and values out of range.
+        ValueError: for a column that is kept anyway.
+    """
+
+    def __init__(
+        self,
+        max_size: int,
+        initial_size: int | None = None,
+        *,
+        n_steps: int,
+        stack: int = 1,
+        columns: Iterable[str] = ('logits',),
+    ):
+        super().__init__(max_size, initial_size)
+        self.n_steps, self.stack, self.columns = n_steps, stack, tuple(columns)
+        self._check()
+        self._output: dict[str, np.ndarray] = {}
+
+    def _check(self) -> None:
+        self._check_sizes({'n_steps': self.n_steps})
+        for name in self.columns:
+            if name in _TAKEN or self.columns.count(name) > 1:
+                raise ValueError(f'columns: got {name!r}, which is kept already; admits names of other columns')
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts that are held now."""
+        return (self._ring.used - 1) // self.n_steps if self._ring else 0
+
+    @property
+    def needed(self) -> int:
+        """How many valid transitions must have been stored before it is ready; known exactly once N is."""
+        if self._ring is None:
+            return self.initial_size
+        size = self.n_steps * self._ring.n_envs
+        # rows that only reset count for the capacity but not for this, so it may take some rollouts more
+        return min(-(-self.initial_size // size), self.max_size // size) * size
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Copy a rollout; where the buffer is full, in the place of the oldest.
+
+        Args:
+            batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], bool [T, N] `terminated`,
+                `truncated` and `valid`, in which a row that only reset is False, and the columns [T, N, …]. It goes on
+                where the last one ended. The newest transition of an environment that was reset in between is
+                forgotten: of those whose `restarted` [N] is true or, where there is no such column, whose first
+                observation is not the last one that was added.
+
+        Raises:
+            ValueError: for another number of steps, other shapes than before, a column that is not there, or no stacks
+                where stacks were announced; nothing is added then.
+            OptionError: where the buffer has no room for one rollout.
+        """
+        self._check_batch(batch)
+        if self._ring is None:
+            self._ring = self.make_ring(batch)
+        self._ring.add(batch)
+
+    def kind(self) -> dict[str, Any]:
+        """Return the options that decide what is kept of a rollout."""
+        return {'frame_stack': self.stack, 'n_steps': self.n_steps, 'columns': list(self.columns)}
+
+    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+        """Return an empty ring for rollouts like this one.
+
+        Raises:
+            OptionError: where there is no room for one.
+        """
+        size = room(self.max_size, self.n_steps, like['observations'].shape[1])
+        return Ring(size, like, self.stack, prioritized=False, columns=self.columns)
+
+    def _check_batch(self, batch: Mapping[str, np.ndarray]) -> None:
+        observations = batch['observations']
+        steps, n_envs = len(observations) - 1, observations.shape[1]
+        if steps != self.n_steps:
+            raise ValueError(f'observations: got those of {steps} steps, the buffer takes rollouts of {self.n_steps}')
+        for name in (*STEPS, *self.columns):
+            if name not in batch:
+                raise ValueError(f'{name}: not in the rollout, which has {", ".join(sorted(batch))}')
+            expected: tuple[int, ...] = (steps, n_envs, *batch[name].shape[2:])
+            if self._ring and name in self._ring.arrays:
+                expected = (steps, *self._ring.arrays[name].shape[1:])
+            if batch[name].shape != expected:
+                raise ValueError(f'{name}: got the shape {batch[name].shape}, the buffer takes {expected}')
+
+    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw one of the stored rollouts.
+
+        Args:
+            rng: NumPy's.
+
+        Returns:
+            `observations` [T + 1, N, *D], `actions`, `rewards`, bool `terminated`, `truncated` and `valid`, and the
+            columns [T, N, …], as they were added, in arrays that the next call overwrites. Steps that are not valid
+            have no flag; their observations may lack frames, and the last observation of an environment that then
+            began anew is the first one after it.
+
+        Raises:
+            ValueError: where there is none.
+        """
+        ring = self._ring
+        if ring is None or not self.rollouts:
+            raise ValueError('the rollout buffer holds no rollout')
+        out = self._output or self._make_output(ring)
+        # rollouts stand one behind the other, the newest before the head, and may go on at the ring's beginning
+        back = (1 + int(rng.integers(self.rollouts))) * self.n_steps
+        start = (ring.head - back) % ring.rows
+        n = ring.n_envs
+        flat_rows = np.arange(start * n, (start + self.n_steps + 1) * n)
+        ring.take_observations(flat_rows, out['observations'].reshape(-1, *ring.shape[1:]))
+        rows = np.arange(start, start + self.n_steps)
+        for name in ('actions', 'rewards', *self.columns):
+            ring.arrays[name].take(rows, axis=0, out=out[name], mode='wrap')
+        flags = ring.arrays['flags'].take(rows, axis=0, mode='wrap')
+        for name, flag in FLAGS.items():
+            np.not_equal(flags & np.uint8(flag), 0, out=out[name])
+        return dict(out)
+
+    def _make_output(self, ring: Ring) -> dict[str, np.ndarray]:
+        steps = (self.n_steps, ring.n_envs)
+        arrays = {name: ring.arrays[name] for name in ('actions', 'rewards', *self.columns)}
+        self._output = {
+            'observations': np.zeros((self.n_steps + 1, *ring.shape), ring.arrays['observations'].dtype),
+            **{name: np.zeros((*steps, *array.shape[2:]), array.dtype) for name, array in arrays.items()},
+            **{name: np.zeros(steps, bool) for name in FLAGS},
+        }
+        return self._output
+
+
+# names in a rollout or in a ring that mean something else
+_TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages'}
+
+
+def room(max_size: int, n_steps: int, n_envs: int) -> int:
+    """Return how many transitions the whole rollouts have for which there is room.
+
+    Raises:
+        OptionError: where there is room for none.
+    """
+    size = n_steps * n_envs
+    if max_size < size:
+        problem = f'got {max_size}, admits at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
+        raise OptionError('buffer_max_size', problem)
+    return max_size // size * size
+
+
+def memory_needed(
+    max_size: int,
+    n_steps: int,
+    n_envs: int,
+    observation_space: Any,
+    action_shape: tuple[int, ...],
+    action_dtype: Any,
+    columns: Columns,
+    stack: int = 1,
+) -> int:
+    """Return the bytes that a rollout buffer's arrays will take.
+
+    Args:
+        max_size: transitions over all environments.
+        n_steps: T.
+        n_envs: N.
+        observation_space: of the encoded observations; has a shape and a dtype.
+        action_shape: of one action.
+        action_dtype: of the actions.
+        columns: shape and dtype, for one environment, of each of the policy's columns that are kept.
+        stack: frames an observation; above 1 only the newest is stored.
+
+    Raises:
+        OptionError: where there is no room for one rollout.
+    """
+    size = room(max_size, n_steps, n_envs)
+    return rings.memory_needed(size, n_envs, observation_space, action_shape, action_dtype, stack, columns=columns)

@@ -1,0 +1,199 @@
+"""A replay buffer on disk: files that are written once each, one for what was added since the last time.
+
+Rows of a ring are counted since the start, and stay as they are once they are added, the newest excepted (see
+`xagents.replay.ring`). So a segment, `<number>.npz`, holds the rows from the newest one at the last save to the newest one
+now; which segments make up a buffer, and whatever may change in any row, stands in the checkpoint that `save` is
+called for. A segment that no checkpoint names, as a process was killed before, is nobody's: the next save takes a
+higher number. A checkpoint also knows a checksum of each of its segments, so that no other file is taken for one.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xagents.replay.buffer import Buffer
+from xagents.replay.ring import Ring
+from xagents.system.files import replacing
+
+# Up to this size, a segment takes in those before it that are no larger, so that a slow run has no thousands of them:
+# their number grows with the logarithm of the saves, as does how often a row is written.
+MERGED_BYTES = 4_000_000
+# Zstandard's fastest. 3000 frames of Atari shrink to a 60th or less in 10 to 16 ms, which writing them as they are
+# takes two to four times; zip's own compression takes 60 to 100 ms. What does not shrink costs little.
+LEVEL = 1
+
+
+class Segment(NamedTuple):
+    """A file, the rows in it, from `first` to before `stop`, and its checksum."""
+
+    number: int
+    first: int
+    stop: int
+    checksum: int
+
+
+class Segments:
+    """Keeps one replay buffer in a folder.
+
+    Args:
+        folder: of the segments; made when the first is written.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self._segments: list[Segment] = []  # that make up the buffer as it was last saved or loaded
+        self._last_number = 0
+
+    def save(self, buffer: Buffer) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Write what was added since the last save or load, if anything, as one new segment, flushed to the disk.
+
+        Args:
+            buffer: the same each time.
+
+        Returns:
+            What a checkpoint must hold: arrays, which are copies (one byte a transition, eight more with priorities),
+            and a record as JSON holds it.
+
+        Raises:
+            OSError: where the segment cannot be written; the next save tries again.
+        """
+        ring = buffer.ring
+        if ring is None or not ring.position:
+            return {}, {'segments': []}
+        # the last row of a segment is the first of the next one
+        segments = [segment for segment in self._segments if segment.stop - 1 > ring.oldest]
+        first = segments[-1].stop - 1 if segments else ring.oldest
+        if first < ring.position:
+            while segments and _takes_in(ring, first, segments[-1]):
+                first = max(segments.pop().first, ring.oldest)
+            segments.append(self._write(ring, first))
+        self._segments = segments
+        arrays, counters = ring.state()
+        record = {'kind': buffer.kind(), 'rows': ring.rows, 'like': ring.columns_like(), **counters}
+        return arrays, {**record, 'segments': [list(segment) for segment in segments]}
+
+    def load(self, buffer: Buffer, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
+        """Fill an empty buffer with what was saved; the next save goes on from there.
+
+        Args:
+            buffer: with the options of the saved one.
+            arrays: that `save` returned.
+            record: that `save` returned.
+
+        Raises:
+            ValueError: in one line, for a file that is missing, torn or another one, a buffer of another size or kind,
+                or one that is not empty; it stays as it is then.
+        """
+        segments = [Segment(*segment) for segment in record['segments']]
+        if segments:
+            ring = self._make_ring(buffer, record)
+            ring.load(arrays, record)
+            ends = [*(segment.first for segment in segments[1:]), segments[-1].stop]
+            for segment, end in zip(segments, ends, strict=True):
+                first = max(segment.first, ring.oldest)
+                part = slice(first - segment.first, end - segment.first)
+                rows = self._read(segment, ring)
+                ring.write_rows(first, {name: array[part] for name, array in rows.items()})
+            buffer.fill(ring)
+        self._segments = segments
+
+    def prune(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Delete the segments that nobody needs, and temporary files that killed processes left.
+
+        Args:
+            records: of all checkpoints that are kept; what the last save or load named is kept, too.
+        """
+        needed = {segment.number for segment in self._segments}
+        needed |= {Segment(*segment).number for record in records for segment in record['segments']}
+        numbers = self._numbers()
+        self._last_number = max(self._last_number, *numbers, 0)  # not to be used again
+        for number in set(numbers) - needed:
+            self._path(number).unlink(missing_ok=True)
+        for temporary in self.folder.glob('.*.npz.tmp'):
+            temporary.unlink(missing_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f'{number}.npz'
+
+    def _numbers(self) -> list[int]:
+        """Return the numbers of all segments that exist."""
+        return [int(path.stem) for path in self.folder.glob('*.npz') if path.stem.isdecimal()]
+
+    def _write(self, ring: Ring, first: int) -> Segment:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._last_number = max(self._last_number, *self._numbers(), 0) + 1
+        rows = ring.read_rows(first, ring.position + 1)
+        with replacing(self._path(self._last_number)) as temporary, zipfile.ZipFile(temporary, 'w') as file:
+            for name, array in rows.items():
+                with file.open(f'{name}.npy', 'w', force_zip64=True) as member:
+                    np.lib.format.write_array(member, _compress(array), allow_pickle=False)
+            checksum = _checksum(file)
+        return Segment(self._last_number, first, ring.position + 1, checksum)
+
+    def _read(self, segment: Segment, ring: Ring) -> dict[str, np.ndarray]:
+        """Return the rows of a segment, as `ring.read_rows` did."""
+        path = self._path(segment.number)
+        try:
+            with zipfile.ZipFile(path) as file:
+                same = _checksum(file) == segment.checksum
+            if same:
+                with np.load(path, allow_pickle=False) as arrays:
+                    length = segment.stop - segment.first
+                    return {name: _decompress(arrays[name], length, ring.arrays[name]) for name in arrays.files}
+        except FileNotFoundError as error:
+            raise ValueError(f'{path}: the saved replay buffer needs it, and there is no such file') from error
+        except Exception as error:  # of zipfile, NumPy or Arrow, by where a file is torn
+            reason = ' '.join(str(error).split()) or type(error).__name__
+            raise ValueError(f'{path}: the saved replay buffer needs it, and it is not readable ({reason})') from error
+        raise ValueError(f'{path}: not the file that the replay buffer was saved to')
+
+    def _make_ring(self, buffer: Buffer, record: Mapping[str, Any]) -> Ring:
+        """Return an empty ring as the saved one was, if it is as the buffer's own would be."""
+        saved, own = record['kind'], buffer.kind()
+        for name in sorted({*saved, *own}):
+            if saved.get(name) != own.get(name):
+                problem = f'has {name} {saved.get(name)}, this one {own.get(name)}'
+                raise ValueError(f'{self.folder}: the saved replay buffer {problem}')
+        like = {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in record['like'].items()}
+        ring = buffer.make_ring(like)
+        if ring.rows != record['rows']:
+            sizes = [(rows - 1) * ring.n_envs for rows in (record['rows'], ring.rows)]
+            problem = f'holds {sizes[0]} transitions, this one {sizes[1]} (buffer_max_size)'
+            raise ValueError(f'{self.folder}: the saved replay buffer {problem}')
+        return ring
+
+
+def _takes_in(ring: Ring, first: int, before: Segment) -> bool:
+    """Return whether a segment from `first` to the newest row should hold the rows of the one before it, too."""
+    added = ring.position - first
+    most = MERGED_BYTES * ring.rows // sum(array.nbytes for array in ring.arrays.values())
+    return first - before.first <= min(added, most - added)
+
+
+def _checksum(file: zipfile.ZipFile) -> int:
+    """Return one checksum for those of all arrays in a file, which reading them checks."""
+    members = [(member.filename, member.file_size, member.CRC) for member in file.infolist()]
+    return zlib.crc32(repr(members).encode())
+
+
+def _compress(array: np.ndarray) -> np.ndarray:
+    """Return the bytes of an array, compressed, as uint8."""
+    import pyarrow as pa
+
+    data = pa.py_buffer(array.reshape(-1).view(np.uint8))
+    return np.frombuffer(pa.Codec('zstd', LEVEL).compress(data), np.uint8)
+
+
+def _decompress(data: np.ndarray, length: int, like: np.ndarray) -> np.ndarray:
+    """Undo `_compress` for `length` rows of an array like another one."""
+    import pyarrow as pa
+
+    size = length * like[0].nbytes
+    rows = pa.Codec('zstd').decompress(pa.py_buffer(data), size)
+    return np.frombuffer(rows, like.dtype).reshape(length, *like.shape[1:])

@@ -1,0 +1,275 @@
+"""The replay buffer: draws batches of transitions from a ring, uniformly or by their priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from xagents.options.errors import OptionError
+from xagents.replay.buffer import Buffer
+from xagents.replay.ring import TERMINATED, TRUNCATED, Ring
+from xagents.replay.ring import memory_needed as memory_needed
+from xagents.replay.sum_tree import SumTree
+
+PRIORITY_EPSILON = 1e-6
+REDRAWS = 16
+
+Scale = Callable[[np.ndarray], np.ndarray]
+
+
+class ReplayBuffer(Buffer):
+    """Keeps the newest transitions of N environments and draws batches of them.
+
+    The arrays are made at the first `add`, by the shapes that come. Sampling is uniform over all transitions that can
+    be sampled or, with `alpha`, in proportion to their priorities (Schaul et al. 2016, arXiv:1511.05952): the sum of
+    all priorities is cut into B equal parts, and each batch has a draw from each of them (its appendix B.2.1).
+
+    Never sampled are rows that only reset their environment, transitions whose next observation was not seen, and
+    stacks of which a frame was not seen or is overwritten.
+
+    Attributes:
+        max_size: as given.
+        initial_size: as given.
+        batch_size: B.
+
+    Args:
+        max_size: transitions over all environments; rounded down to a multiple of N.
+        initial_size: how many must have been stored before it is ready, `max_size` when not given; rounded up to a
+            multiple of N, but not above what the buffer holds.
+        batch_size: B.
+        n_step: rewards that are summed; fewer where the episode or what is known of it ends before.
+        gamma: their discount.
+        stack: frames of an observation [H, W, stack], newest last; above 1, only the newest of them is stored.
+        alpha: exponent of the priorities; None samples uniformly.
+
+    Raises:
+        OptionError: for sizes that do not go together and values out of range.
+    """
+
+    def __init__(
+        self,
+        max_size: int,
+        initial_size: int | None = None,
+        batch_size: int = 32,
+        *,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        stack: int = 1,
+        alpha: float | None = None,
+    ):
+        super().__init__(max_size, initial_size)
+        self.batch_size = batch_size
+        self.configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
+
+    def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
+        """Change how it is sampled; see the class for the arguments.
+
+        Raises:
+            OptionError: for values out of range.
+            ValueError: where transitions are already stored in another form.
+        """
+        ring = self._ring
+        if ring is not None and (ring.stack, ring.priorities is not None) != (stack, alpha is not None):
+            raise ValueError('buffers: got one that is filled with other frame stacks, or with or without priorities')
+        self.n_step, self.gamma, self.stack, self.alpha = n_step, gamma, stack, alpha
+        self._check()
+        self._outputs: dict[int, dict[str, np.ndarray]] = {}
+        self._flat_outputs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+        self._powers = (gamma ** np.arange(n_step)).astype(np.float32)
+        # by a step's flags: whether its episode goes on, and its discount
+        flags = np.arange(8)
+        self._goes_on = flags & (TERMINATED | TRUNCATED) == 0
+        self._discounts = np.where(flags & TERMINATED, 0.0, gamma).astype(np.float32)
+
+    def _check(self) -> None:
+        self._check_sizes({'buffer_batch_size': self.batch_size, 'n_step': self.n_step}, ['buffer_batch_size'])
+        for name, share in (('gamma', self.gamma), ('priority_alpha', self.alpha or 0.0)):
+            if not 0 <= share <= 1:
+                raise OptionError(name, f'got {share}, admits a number at least 0 and at most 1')
+
+    @property
+    def needed(self) -> int:
+        """How many transitions must have been stored before it is ready; known exactly once N is."""
+        initial, ring = self.initial_size, self._ring
+        if ring:
+            initial = min(-(-initial // ring.n_envs), ring.rows - 1) * ring.n_envs
+        return max(initial, self.batch_size)
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Copy what was collected; of more than the buffer holds, the newest.
+
+        Args:
+            batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], and bool [T, N] `terminated`,
+                `truncated` and `valid`, in which a row that only reset is False. It goes on where the last one ended.
+                The newest transition of an environment that was reset in between is forgotten: of those whose
+                `restarted` [N] is true or, where there is no such column, whose first observation is not the last one
+                that was added.
+
+        Raises:
+            ValueError: for observations of another shape than before, or no stacks where stacks were announced.
+            OptionError: where the buffer has no room for a transition of each environment.
+        """
+        if self._ring is None:
+            self._ring = self.make_ring(batch)
+        self._ring.add(batch)
+
+    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+        """Return an empty ring for batches like this one."""
+        return Ring(self.max_size, like, self.stack, self.alpha is not None)
+
+    def kind(self) -> dict[str, Any]:
+        """Return the options that decide what is kept of a transition."""
+        return {'frame_stack': self.stack, 'prioritized': self.alpha is not None}
+
+    def sample(
+        self,
+        n_batches: int,
+        rng: np.random.Generator,
+        *,
+        room: int | None = None,
+        beta: float = 1.0,
+        scale: Scale | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Draw K batches of B transitions, with replacement.
+
+        Args:
+            n_batches: K.
+            rng: NumPy's.
+            room: for how many batches the arrays returned have room, K when not given; beyond K they hold anything.
+            beta: exponent of the importance weights.
+            scale: a function from an array of rewards to one of the same shape, applied before they are summed.
+
+        Returns:
+            Arrays [room, B, …] that the next call with the same room overwrites: `observations`, `actions`, `rewards`
+            (discounted sums over m <= n_step steps), `next_observations` (after the last of these steps), `discounts`
+            float32, gamma^m (1 - terminated); with priorities also `weights` float32, importance weights divided by
+            the largest of their batch, and `rows` int64, for `prioritize`.
+
+        Raises:
+            ValueError: where there is nothing to sample, or less room than batches.
+        """
+        room = n_batches if room is None else room
+        ring = self._ring
+        if not ring or not ring.count:
+            raise ValueError('the replay buffer holds no transition that can be sampled')
+        if not 0 < n_batches <= room:
+            raise ValueError(f'n_batches: got {n_batches}, admits at least 1 and at most room, {room}')
+        batches, out = self._make_room(ring, room, n_batches)
+        tree = ring.priorities
+        if tree is None:
+            rows = _draw(ring, n_batches * self.batch_size, rng)
+        else:
+            rows = self._draw_prioritized(tree, ring.count, rng, beta, batches['weights'][:n_batches])
+            out['rows'][:] = rows
+        ring.take_observations(rows, out['observations'])
+        ring.flat['actions'].take(rows, axis=0, out=out['actions'], mode='wrap')
+        after = self._sum_rewards(ring, rows, scale, out['rewards'], out['discounts'])
+        ring.take_observations(after, out['next_observations'])
+        return batches
+
+    def _make_room(self, ring: Ring, room: int, n_batches: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the arrays [room, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""
+        if room not in self._outputs:
+            shapes = {
+                'observations': (ring.shape[1:], ring.arrays['observations'].dtype),
+                'actions': (ring.arrays['actions'].shape[2:], ring.arrays['actions'].dtype),
+                'rewards': ((), np.float32),
+                'next_observations': (ring.shape[1:], ring.arrays['observations'].dtype),
+                'discounts': ((), np.float32),
+            }
+            if ring.priorities is not None:
+                shapes |= {'weights': ((), np.float32), 'rows': ((), np.int64)}
+            self._outputs[room] = {
+                name: np.zeros((room, self.batch_size, *shape), dtype) for name, (shape, dtype) in shapes.items()
+            }
+        batches = self._outputs[room]
+        if (room, n_batches) not in self._flat_outputs:
+            self._flat_outputs[room, n_batches] = {
+                name: array[:n_batches].reshape(-1, *array.shape[2:]) for name, array in batches.items()
+            }
+        return batches, self._flat_outputs[room, n_batches]
+
+    def _draw_prioritized(
+        self, tree: SumTree, count: int, rng: np.random.Generator, beta: float, weights: np.ndarray
+    ) -> np.ndarray:
+        """Draw flat rows in proportion to their priorities, and write their importance weights [K, B]."""
+        fractions = rng.random(weights.shape)
+        fractions += np.arange(self.batch_size)
+        fractions /= self.batch_size
+        rows, total = tree.find(fractions.reshape(-1))
+        # (n P)^-beta, section 3.4
+        shares = tree.leaves.take(rows).reshape(weights.shape)
+        shares *= count / total
+        shares **= -beta
+        np.divide(shares, shares.max(axis=1, keepdims=True), out=weights, casting='same_kind')
+        return rows
+
+    def _sum_rewards(
+        self, ring: Ring, rows: np.ndarray, scale: Scale | None, rewards: np.ndarray, discounts: np.ndarray
+    ) -> np.ndarray:
+        """Write sums of rewards and the discounts of what follows, float32 [B]; return the flat rows that follow."""
+        all_flags, all_rewards = ring.flat['flags'], ring.flat['rewards']
+        if self.n_step == 1:
+            all_rewards.take(rows, out=rewards, mode='wrap')
+            if scale is not None:
+                rewards[:] = scale(rewards)
+            self._discounts.take(all_flags.take(rows), out=discounts, mode='wrap')
+            return rows + ring.n_envs
+        steps = rows + np.arange(self.n_step)[:, None] * ring.n_envs  # [n, B]
+        flags = all_flags.take(steps, mode='wrap')
+        # on to the next row unless the episode ended before it, or it has no flags: the head, and what was forgotten
+        summed = np.ones(steps.shape, bool)
+        np.logical_and(self._goes_on.take(flags[:-1]), flags[1:], out=summed[1:])
+        for k in range(2, self.n_step):
+            summed[k] &= summed[k - 1]
+        each = all_rewards.take(steps, mode='wrap')
+        each = np.where(summed, each if scale is None else scale(each), np.float32(0))
+        np.matmul(self._powers, each, out=rewards)
+        m = summed.sum(axis=0)
+        last = flags[m - 1, np.arange(len(rows))]
+        np.multiply(self._powers.take(m - 1), self._discounts.take(last), out=discounts)
+        return rows + m * ring.n_envs
+
+    def prioritize(self, rows: np.ndarray, td_errors: np.ndarray) -> None:
+        """Set priorities to (|TD error| + 1e-6)^alpha.
+
+        Errors that are not finite, and rows that can no longer be sampled, change nothing.
+
+        Args:
+            rows: int64 of any shape, from `sample`.
+            td_errors: of the same shape.
+
+        Raises:
+            ValueError: where the buffer has no priorities.
+        """
+        ring = self._ring
+        if ring is None or ring.priorities is None or self.alpha is None:
+            raise ValueError('alpha: got None, so that the replay buffer has no priorities to set')
+        rows, errors = np.ravel(rows), np.abs(np.ravel(td_errors), dtype=np.float64)
+        admitted = np.isfinite(errors) & (ring.flat['flags'].take(rows) > 0)
+        if not admitted.all():
+            rows, errors = rows[admitted], errors[admitted]
+        if rows.size:
+            priorities = (errors + PRIORITY_EPSILON) ** self.alpha
+            ring.new_priority = max(ring.new_priority, float(priorities.max()))
+            ring.priorities.set(rows, priorities)
+
+
+def _draw(ring: Ring, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw flat rows uniformly; again those that cannot be sampled."""
+    flags, population = ring.flat['flags'], ring.used * ring.n_envs
+    rows = (rng.random(size) * population).astype(np.int64)  # four times as fast as integers()
+    drawn = flags.take(rows)
+    if np.count_nonzero(drawn) == size:
+        return rows
+    wrong = np.flatnonzero(drawn == 0)
+    for _ in range(REDRAWS):
+        rows[wrong] = again = (rng.random(wrong.size) * population).astype(np.int64)
+        wrong = wrong[flags.take(again) == 0]
+        if not wrong.size:
+            return rows
+    # hardly any can be sampled
+    rows[wrong] = rng.choice(np.flatnonzero(flags), size=wrong.size)
+    return rows

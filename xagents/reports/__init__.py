@@ -1,0 +1,1 @@
+"""What is shown of runs that are kept: curves, tables, statistics."""

@@ -1,0 +1,153 @@
+"""A checkpoint of a run folder: a folder of arrays and a record, which is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xagents.system.files import naming, sync
+
+if TYPE_CHECKING:
+    from xagents.runs.state import State
+
+ARRAYS, RECORD = 'state.npz', 'state.json'
+# what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
+STAYING, BEST, NEWEST = 'step', 'best', 'last'
+# what reading a record raises that is missing, torn or somebody else's
+UNREADABLE = (OSError, ValueError, AttributeError)
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Write a state as a folder that is there whole or not at all."""
+    new = folder.with_name(f'.{folder.name}.new')
+    shutil.rmtree(new, ignore_errors=True)
+    for name, array in state.arrays.items():
+        if array.dtype.hasobject:
+            raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got one of objects')
+    weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
+    arrays: dict[str, Any] = {**weights, **state.arrays}
+    try:
+        new.mkdir()
+        with naming(folder / ARRAYS):
+            np.savez(new / ARRAYS, **arrays)
+        with naming(folder / RECORD):
+            (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
+        for path in (new / ARRAYS, new / RECORD, new):
+            sync(path)
+        os.rename(new, folder)
+    except Exception:
+        shutil.rmtree(new, ignore_errors=True)  # a disk that is full needs the room
+        raise
+    sync(folder.parent)
+
+
+def read_state(folder: Path, whole: bool = False) -> State:
+    """Read what `write_state` wrote.
+
+    Args:
+        folder: of the checkpoint.
+        whole: whether it must be what a run goes on from, and not weights alone.
+
+    Raises:
+        ValueError: in one line that names the file, where it is missing, torn or foreign.
+    """
+    from xagents.runs.state import State
+
+    record = read_record(folder)
+    if whole and 'in_flight' not in record:
+        raise ValueError(_damaged(folder / RECORD, ValueError('it has the weights alone')))
+    path = folder / ARRAYS
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        weights: list[list[np.ndarray]] = []
+        while f'weights/{len(weights)}/0' in arrays:
+            own = f'weights/{len(weights)}/'
+            n = sum(name.startswith(own) for name in arrays)
+            weights.append([arrays.pop(f'{own}{j}') for j in range(n)])
+    except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
+        raise ValueError(_damaged(path, error)) from error
+    return State(weights, arrays, record)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read the record of a checkpoint, without its arrays.
+
+    Raises:
+        ValueError: in one line that names the file, where it is missing, torn or foreign.
+    """
+    try:
+        return _record(folder)
+    except UNREADABLE as error:
+        raise ValueError(_damaged(folder / RECORD, error)) from error
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    record = json.loads((folder / RECORD).read_text())
+    known = record.get('agent'), record.get('options'), record.get('counters')
+    if tuple(map(type, known)) != (str, dict, dict):
+        raise ValueError('it is no checkpoint of xagents')
+    return record
+
+
+def record_if_sound(folder: Path) -> dict[str, Any]:
+    """Return the record of a checkpoint; an empty one where it is missing, torn or foreign."""
+    try:
+        return _record(folder)
+    except UNREADABLE:
+        return {}
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return ' '.join(f'{path} is damaged or not a checkpoint ({error}): {advice(path.parent)}'.split())
+
+
+def advice(checkpoint: Path) -> str:
+    """Return what to do about a checkpoint that is of no use."""
+    checkpoints, name = checkpoint.parent, checkpoint.resolve().name
+    others = [p.name for p in _whole(checkpoints) if p.name != name and _looks_sound(p)]
+    if name.startswith(BEST):
+        return f'use another one (--checkpoint {others[-1]})' if others else 'train anew'
+    if others:
+        return f'let checkpoints/last be a link to another one ({", ".join(others)})'
+    return 'train anew; the best weights are whole' if _looks_sound(checkpoints / 'best') else 'train anew'
+
+
+def _looks_sound(checkpoint: Path) -> bool:
+    """Return whether what a checkpoint's files say of themselves can be read; the arrays are not."""
+    return bool(record_if_sound(checkpoint)) and zipfile.is_zipfile(checkpoint / ARRAYS)
+
+
+def newest_whole(checkpoints: Path) -> Path | None:
+    """Return the newest checkpoint that a run can go on from; None where there is none."""
+    return next(reversed(_whole(checkpoints)), None)
+
+
+def _whole(checkpoints: Path) -> list[Path]:
+    found = [path for kind in (STAYING, NEWEST) for path in checkpoints.glob(f'{kind}-*') if path.is_dir()]
+    return sorted(found, key=lambda path: (steps_of(path.name), path.name))
+
+
+def steps_of(name: str) -> int:
+    """Return the steps that a checkpoint's name tells; 0 of a name that somebody else gave."""
+    number = name.split('-')[1]
+    return int(number) if number.isdecimal() else 0
+
+
+def remove(checkpoint: Path) -> None:
+    """Remove a checkpoint, of which a kill leaves nothing that looks like one."""
+    gone = checkpoint.with_name(f'.{checkpoint.name}')  # one that is half removed must not look like a checkpoint
+    os.rename(checkpoint, gone)
+    shutil.rmtree(gone)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f'a checkpoint takes numbers and texts, got {type(value).__name__}')

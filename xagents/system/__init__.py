@@ -1,0 +1,1 @@
+"""The machine: files, locks, processes, signals, memory, how a process starts."""

@@ -1,0 +1,1 @@
+"""`xagents tune`: a study, and the workers that run its trials."""

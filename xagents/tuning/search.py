@@ -1,0 +1,174 @@
+"""What `xagents tune` searches: several values of an option are a range, one is fixed. Loads no Optuna by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from xagents.options.declaration import Option, Options, describe
+from xagents.options.errors import OptionError, shown
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+# bounds this far apart are searched by their orders of magnitude
+ORDERS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Numbers from `low` to `high`, both included; `log` searches their orders of magnitude."""
+
+    low: float
+    high: float
+    log: bool
+
+    def distribution(self) -> BaseDistribution:
+        """Return it as Optuna knows it."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return IntDistribution(self.low, self.high, log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def nearest(self, value: Any) -> Any:
+        """Return what it admits that is nearest to `value`; a size that is not given is the largest."""
+        return self.high if value is None else min(max(value, self.low), self.high)
+
+    def __str__(self) -> str:
+        return f'{self.low:.12g} to {self.high:.12g}' + (', by orders of magnitude' if self.log else '')
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """One of some values."""
+
+    values: tuple
+
+    def distribution(self) -> BaseDistribution:
+        """Return it as Optuna knows it."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(self.values)
+
+    def nearest(self, value: Any) -> Any:
+        """Return what it admits that is nearest to `value`; the first one where nothing is near."""
+        if value in self.values:
+            return value
+        numbers = [v for v in (value, *self.values) if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        if len(numbers) <= len(self.values):
+            return self.values[0]
+        return min(self.values, key=lambda choice: abs(choice - value))
+
+    def __str__(self) -> str:
+        return 'one of ' + ', '.join(map(_short, self.values))
+
+
+Range = Bounds | Choices
+
+
+def searchable(option: Option) -> Option:
+    """Return an option as `tune` takes it: with several values where it has a search type."""
+    return dataclasses.replace(option, many=True) if option.tune else option
+
+
+def separate(given: Mapping[str, Any], known: Mapping[str, Option]) -> tuple[dict[str, Any], dict[str, Range]]:
+    """Return what is fixed and what is searched of the given options, their values checked.
+
+    Args:
+        given: values by name; of an option with a search type one or several.
+        known: every option by name.
+
+    Raises:
+        OptionError: naming the option whose value or range is not admitted.
+    """
+    fixed: dict[str, Any] = {}
+    ranges: dict[str, Range] = {}
+    for name, value in given.items():
+        option = known[name]
+        several = isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
+        if not option.tune or not several:
+            fixed[name] = option.check(value)
+            continue
+        values = [option.check(one) for one in value]
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            ranges[name] = _range(option, values)
+    return fixed, ranges
+
+
+def _range(option: Option, values: list[Any]) -> Range:
+    got = 'got ' + shown(' '.join(map(str, values)) or 'nothing')
+    if None in values:
+        raise OptionError(option.name, f'{got}, admits values, each of them {option.admits}')
+    if option.tune == 'categorical':
+        if len(set(values)) < max(len(values), 2):
+            raise OptionError(option.name, f'{got}, admits one value or two and more different ones to choose from')
+        return Choices(tuple(values))
+    if len(values) != 2:
+        raise OptionError(option.name, f'{got}, admits one value, or two as bounds')
+    low, high = values
+    if low >= high:
+        raise OptionError(option.name, f'{got}, admits the lower bound first and the higher one second')
+    if low <= 0:
+        raise OptionError(option.name, f'{got}, admits a lower bound above 0')
+    if option.tune == 'int':
+        return Bounds(low, high, log=high >= ORDERS * low)
+    return Bounds(float(low), float(high), log=True)
+
+
+def ready(declaration: type[Options], known: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Range]:
+    """Return the ranges that an agent comes with, without those that what is given overrules or does not admit.
+
+    Args:
+        declaration: the dataclass of the agent's options, which has them as `ranges`.
+        known: every option by name.
+        given: options by name, values or ranges.
+    """
+    ranges = {name: _range(known[name], list(values)) for name, values in declaration.ranges.items()}
+    overruled = given.keys() | {known[name].instead_of for name in given}
+    fixed = {name: _least(value) for name, value in given.items() if name in describe(declaration)}
+    return {
+        name: r
+        for name, r in ranges.items()
+        if not {name, known[name].instead_of} & overruled - {''} and _fits(declaration, fixed, name, r)
+    }
+
+
+def _least(value: Any) -> Any:
+    if isinstance(value, Bounds):
+        return value.low
+    return value.values[0] if isinstance(value, Choices) else value
+
+
+def _fits(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: Range) -> bool:
+    """Whether all of a range is admitted beside what is fixed, such as sizes within that of a buffer."""
+    if name not in describe(declaration):
+        return True
+    try:
+        for value in r.values if isinstance(r, Choices) else (r.low, r.high):
+            declaration.resolve({**fixed, name: value})
+    except OptionError:
+        return False
+    return True
+
+
+def first_values(ranges: Mapping[str, Range], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value of each range: the wanted one, or what is nearest to it."""
+    return {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
+
+
+def described(ranges: Mapping[str, Range], known: Mapping[str, Option], wanted: Mapping[str, Any]) -> list[str]:
+    """Return a line for each range: its flag, what it admits, and where the first trial begins."""
+    first = first_values(ranges, wanted)
+    width = max((len(known[name].flag) for name in ranges), default=0)
+    return [f'{known[name].flag:<{width}}  {r} (begins with {_short(first[name])})' for name, r in ranges.items()]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'{value:.6g}' if isinstance(value, float) and math.isfinite(value) else str(value)
