@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test lint format types bench bench-learning bench-replay bench-tuning bench-reliability docs images clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-tuning bench-reliability docs images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
-	@echo 'make lint    ruff (lint and format) and mypy'
+	@echo 'make test-all   runs the slow tests as well, as a release does'
+	@echo 'make lint    ruff (lint and format), mypy, and the doors between rooms (import-linter)'
 	@echo 'make format  lets ruff mend what it can'
 	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md'
 	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
@@ -43,10 +44,14 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(CASES)
 
+test-all: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow or not slow' $(CASES)
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from benchmarks.settings import AnySettings, OffPolicySettings, Settings
 
+
+class HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar('Named', bound=HasName)
 BASELINE = 'Stable-Baselines3'
 
 
@@ -243,16 +251,22 @@ def find_cases(names: list[str] | None, memory: bool = False) -> list[Case]:
     """Return the cases of these names; all but the long `memory` one when there are none.
 
     A name also stands for the cases that begin with it: `ppo` for all of PPO's.
+    """
+    if not names:
+        return [case for case in CASES if (case.task == 'memory') == memory]
+    return named(names, CASES, CASES)
+
+
+def named(names: list[str], cases: Sequence[Named], short: Sequence[Named]) -> list[Named]:
+    """Return the cases of these names, each once; those in `short` are also found by how they begin.
 
     Raises:
         ValueError: naming what was not found, and what there is.
     """
-    if not names:
-        return [case for case in CASES if (case.task == 'memory') == memory]
-    found = []
+    found: list[Named] = []
     for name in names:
-        matches = [case for case in CASES if case.name == name] or [c for c in CASES if c.name.startswith(name)]
+        matches = [case for case in cases if case.name == name] or [c for c in short if c.name.startswith(name)]
         if not matches:
-            raise ValueError(f'--only: got {name}, admits {", ".join(case.name for case in CASES)}')
+            raise ValueError(f'--only: got {name}, admits {", ".join(case.name for case in cases)}')
         found += [case for case in matches if case not in found]
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xagents.runs.state import State
+    from xagents.runs.checkpoints import State
 
 # of the metrics, what the clock makes
 CLOCK = ('seconds/', 'steps_per_second')

@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+XAGENTS = (sys.executable, '-m', 'xagents')
+PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
+# environments and results
+CACHE = REPOSITORY / 'benchmarks' / '.venvs'
 REQUIREMENTS = Path(__file__).resolve().parent / 'peers'
 
 

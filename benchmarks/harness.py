@@ -20,11 +20,10 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.cases import CASES, Case, Run, find_cases
-from benchmarks.environments import REPOSITORY, NotInstalled, prepare
+from benchmarks.environments import CACHE, PAGE, REPOSITORY, NotInstalled, prepare
 from benchmarks.settings import AnySettings, Settings
 from benchmarks.workers import xagents_worker
 
-FOLDER = Path(__file__).resolve().parent
 THREADS = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 REACHED = re.compile(r'Reward achieved in ([\d,._ ]+) steps')
 
@@ -68,6 +67,18 @@ def launch(command: Sequence[str], timeout: float, variables: dict[str, str] | N
     return output, seconds
 
 
+def last_line(output: str) -> dict[str, Any]:
+    """Return a worker's result, the last line that it printed.
+
+    Raises:
+        Failed: where there is none.
+    """
+    try:
+        return json.loads(output.strip().splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        raise Failed(f'no result in its output: {output.strip()[-200:]!r}') from None
+
+
 def measure(case: Case, run: Run, settings: AnySettings, python: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one library once.
 
@@ -95,10 +106,7 @@ def measure(case: Case, run: Run, settings: AnySettings, python: Path, options: 
     # NumPy's threads, in every library alike; the workers set those of their own library
     threads = dict.fromkeys(THREADS, str(settings.threads)) if settings.threads and case.task != 'target' else {}
     output, seconds = launch(command, options.timeout, threads)
-    try:
-        result = json.loads(output.strip().splitlines()[-1])
-    except (IndexError, json.JSONDecodeError):
-        raise Failed(f'no result in its output: {output.strip()[-200:]!r}') from None
+    result = last_line(output)
     if case.task == 'target':
         if not result['reached']:
             raise Failed('the target was not reached')
@@ -168,7 +176,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--python', nargs='+', default=[], metavar='PEER=PYTHON', help='run a library in an environment that exists'
     )
-    parser.add_argument('--cache', type=Path, default=FOLDER / '.venvs', help='where the environments are kept')
+    parser.add_argument('--cache', type=Path, default=CACHE, help='where the environments are kept')
     parser.add_argument(
         '--docs', type=Path, nargs='*', default=None, help='files whose tables are rewritten (docs/benchmarks.md)'
     )
@@ -218,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = [dataclasses.replace(c, runs=tuple(r for r in c.runs if r.peer in options.peers)) for c in cases]
         cases = [case for case in cases if case.runs]
     if options.docs is None:
-        options.docs = [] if options.quick else [REPOSITORY / 'docs' / 'benchmarks.md']
+        options.docs = [] if options.quick else [PAGE]
 
     # so that the process under way is ended when this one is
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -232,10 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in cases:
         outcome = measure_case(case, pythons, options)
         outcomes[case.name] = outcome
-        results_file.parent.mkdir(parents=True, exist_ok=True)
-        tables.write_atomically(
-            results_file, json.dumps({'command': shown, 'machine': machine, 'cases': outcomes}, indent=1)
-        )
+        kept = {'command': shown, 'machine': machine, 'cases': outcomes}
+        tables.write_atomically(results_file, json.dumps(kept, indent=1))
         text = tables.render(case, outcome, machine, shown)
         print(f'\n{text}', flush=True)
         for page in options.docs:

@@ -21,14 +21,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import tables
-from benchmarks.environments import REPOSITORY
+from benchmarks.environments import CACHE, PAGE, REPOSITORY
 from benchmarks.harness import THREADS
 from benchmarks.learning_cases import CASES, LearningCase, find_cases
+from benchmarks.parts import read
 from xagents import __version__
 from xagents.factory.presets import SCORES
 
-PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
-RESULTS = REPOSITORY / 'benchmarks' / '.venvs' / 'learning.json'
 EPISODES = 100
 HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
 
@@ -123,13 +122,7 @@ def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any]) -> N
     results = read(path)
     runs = {**runs_of(case, results), str(seed): result}
     results[case.name] = {'settings': settings_of(case), 'runs': runs}
-    path.parent.mkdir(parents=True, exist_ok=True)
     tables.write_atomically(path, json.dumps(results, indent=1))
-
-
-def read(path: Path) -> dict[str, Any]:
-    """All kept results; none where there is no file."""
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def write_scores(path: Path, results: dict[str, Any]) -> None:
@@ -164,23 +157,23 @@ def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def render(results: dict[str, Any]) -> str:
     """The table of what is there, the commands below it, and where it was measured."""
-    lines = ['| ' + ' | '.join(HEADING) + ' |', '|---' * len(HEADING) + '|']
-    commands, machines, behind = [], [], []
+    rows, commands, machines, behind = [], [], [], []
     for case in CASES:
         runs = runs_of(case, results)
         if not runs:
             continue
-        lines.append('| ' + ' | '.join(row(case, runs)) + ' |')
+        rows.append(row(case, runs))
         seeds = sorted(map(int, runs))
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
-        commands.append(f'- {case.agent.upper()}, {row(case, runs)[1]}: `{case.command(seeds[0])}`{others}')
+        commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
         for run in runs.values():
             machines.append(f'{run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
             behind.append(', '.join(f'{name} {version}' for name, version in run['versions'].items()))
     if not commands:
         return 'Nothing has been measured yet.'
-    lines += ['', 'Made by `python benchmarks/learning.py`, which trains what these commands train:', '', *commands, '']
-    return '\n'.join([*lines, *(f'- {text}' for text in dict.fromkeys([*machines, *behind]))])
+    made = 'Made by `python benchmarks/learning.py`, which trains what these commands train:'
+    about = (f'- {text}' for text in dict.fromkeys([*machines, *behind]))
+    return tables.markdown(HEADING, rows, made, '', *commands, '', *about)
 
 
 def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
@@ -221,7 +214,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--quick', action='store_true', help='a smoke run: few steps and episodes, one seed, not kept')
     parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
     parser.add_argument('--python', default=sys.executable, help='the Python to train with (this one)')
-    parser.add_argument('--results', type=Path, default=RESULTS, help='where results are kept, run by run')
+    parser.add_argument(
+        '--results', type=Path, default=CACHE / 'learning.json', help='where results are kept, run by run'
+    )
     parser.add_argument('--scores', type=Path, default=SCORES, help='the YAML file of the scores that ship')
     parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
     return parser

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.cases import named
 from xagents.factory.presets import Preset, list_presets
 from xagents.options.declaration import flags_of
 from xagents.registry.agents import agents
@@ -138,17 +139,6 @@ def find_cases(names: list[str] | None) -> list[LearningCase]:
     """Return the cases of these names; those that are not merely listed when there are none.
 
     A name also stands for the cases that begin with it and are not merely listed: `dqn` for three.
-
-    Raises:
-        ValueError: naming what was not found, and what there is.
     """
-    if not names:
-        return [case for case in CASES if not case.listed]
-    found: list[LearningCase] = []
-    for name in names:
-        exact = [case for case in CASES if case.name == name]
-        matches = exact or [case for case in CASES if case.name.startswith(name) and not case.listed]
-        if not matches:
-            raise ValueError(f'--only: got {name}, admits {", ".join(case.name for case in CASES)}')
-        found += [case for case in matches if case not in found]
-    return found
+    usual = [case for case in CASES if not case.listed]
+    return named(names, CASES, usual) if names else usual

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.environments import REPOSITORY
-from benchmarks.harness import FOLDER, Failed
+from benchmarks.environments import CACHE, PAGE
+from benchmarks.harness import Failed
 from benchmarks.workers.measure import versions
 
-PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
 Log = Callable[[str], None]
 
 
@@ -54,8 +53,9 @@ def make_parser(name: str, about: str | None, parts: Mapping[str, Part]) -> argp
     parser.add_argument('--quick', action='store_true', help='a smoke run: little of everything, not kept')
     parser.add_argument('--docs', action='store_true', help='only write the tables of what is kept, measure nothing')
     parser.add_argument('--folder', type=Path, help='keep runs, studies and consoles there, in a new folder a part')
-    results = FOLDER / '.venvs' / f'{name}.json'
-    parser.add_argument('--results', type=Path, default=results, help='where results are kept, part by part')
+    parser.add_argument(
+        '--results', type=Path, default=CACHE / f'{name}.json', help='where results are kept, part by part'
+    )
     parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
     parser.set_defaults(name=name)
     return parser
@@ -139,7 +139,6 @@ def read(path: Path) -> dict[str, Any]:
 
 def keep(path: Path, part: str, result: dict[str, Any]) -> None:
     """Put a part's result in the place of its older one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     tables.write_atomically(path, json.dumps({**read(path), part: result}, indent=1))
 
 
@@ -155,7 +154,5 @@ def render(parts: Mapping[str, Part], results: dict[str, Any]) -> str:
 
 def _provenance(kept: dict[str, Any]) -> str:
     """Date, machine, versions and command of a part."""
-    machine = kept['machine']
-    where = f'{machine["date"]}, {machine["cpu"]}, {machine["cores"]} cores, {machine["system"]}'
     behind = ', '.join(f'{name} {version}' for name, version in kept['versions'].items())
-    return f'{where}, load {machine["load"]} before the start; {behind}. Made by `{kept["command"]}`.'
+    return f'{tables.where(kept["machine"])}; {behind}. Made by `{kept["command"]}`.'

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import parts
-from benchmarks.harness import FOLDER
+from benchmarks.environments import CACHE
 from benchmarks.parts import Part
 from benchmarks.reliability_cost import BUFFER, COSTS, SECONDS, measure_cost, measure_memory, render_cost, render_memory
 from benchmarks.reliability_exact import measure_exact, render_exact
@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar='PEER=PYTHON',
         help='overlap: a library in an environment that exists',
     )
-    parser.add_argument('--cache', type=Path, default=FOLDER / '.venvs', help='overlap: where environments are kept')
+    parser.add_argument('--cache', type=Path, default=CACHE, help='overlap: where environments are kept')
     parser.set_defaults(cleanrl=None)
     return parser
 

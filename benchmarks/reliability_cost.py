@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.harness import Failed, launch
+from benchmarks.environments import XAGENTS
+from benchmarks.harness import Failed, last_line, launch
 from benchmarks.parts import Log
-from benchmarks.reliability_runs import XAGENTS, running
+from benchmarks.reliability_runs import running
 from benchmarks.reliability_worker import COSTS
 
 ASKED_SHARE = 0.02
@@ -58,18 +59,14 @@ def work(job: dict[str, Any], timeout: float) -> dict[str, Any]:
         Failed: where it gives no result.
     """
     output, _ = launch([sys.executable, '-m', 'benchmarks.reliability_worker', json.dumps(job)], timeout)
-    try:
-        return json.loads(output.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        raise Failed(f'no result in its output: {output.strip()[-200:]!r}') from None
+    return last_line(output)
 
 
 def render_cost(result: dict[str, Any]) -> str:
     """The table of what saving takes."""
     heading = ['', '', 'seconds', 'steps/s', 'checkpoints', 'longest, s', 'copies of a new best', 'folder, MB']
     heading += ['share of the time', 'asked']
-    lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
-    problems = []
+    rows, problems = [], []
     for case, found in result['cases'].items():
         if 'problem' in found:
             problems.append(f'- {LABELS[case]}: {found["problem"]}')
@@ -77,15 +74,10 @@ def render_cost(result: dict[str, Any]) -> str:
         labels = (filling, 'buffer full') if len(found['phases']) > 1 else ('',)
         for what, phase in zip(labels, found['phases'], strict=False):
             cells = [LABELS[case], what, f'{phase["seconds"]:.0f}', tables.number(phase['steps'] / phase['seconds'])]
-            cells += [
-                str(phase['saves']),
-                f'{phase["longest"]:.2f}',
-                str(phase['copies']),
-                tables.number(phase['megabytes']),
-            ]
+            cells += [phase['saves'], f'{phase["longest"]:.2f}', phase['copies'], tables.number(phase['megabytes'])]
             cells += [f'{100 * phase["saving"] / phase["seconds"]:.2f} %', f'under {100 * ASKED_SHARE:g} %']
-            lines.append('| ' + ' | '.join(cells) + ' |')
-    return '\n'.join([*lines, '', *problems] if problems else lines)
+            rows.append(cells)
+    return tables.markdown(heading, rows, *problems)
 
 
 # -------------------------------------------------------------------------------------------------------------- memory
@@ -133,14 +125,12 @@ def slope(samples: Sequence[tuple[int, float]]) -> float:
 def render_memory(result: dict[str, Any]) -> str:
     """The table of resident memory on the way, and its slope."""
     samples, steps = result['samples'], result['steps']
-    lines = ['| steps | resident MB |', '|---|---|']
-    for part in (0.1, 0.25, 0.5, 0.75, 1.0):
-        near = min(samples, key=lambda sample: abs(sample[0] - part * steps))
-        lines.append(f'| {tables.number(near[0])} | {near[1]:.0f} |')
+    near = [min(samples, key=lambda one: abs(one[0] - part * steps)) for part in (0.1, 0.25, 0.5, 0.75, 1.0)]
+    rows = [(tables.number(at), f'{megabytes:.0f}') for at, megabytes in near]
     settled = [sample for sample in samples if sample[0] >= WARM_UP * steps]
     text = (
         f'PPO, CartPole-v1, 16 x 1024, with a run folder: {tables.number(steps)} steps in {result["seconds"]:.0f} s. '
         f'After the first {100 * WARM_UP:.0f} %, the memory changes by {slope(settled):+.2f} MB a million steps '
         f'({len(settled)} samples, from {min(y for _, y in settled):.0f} to {max(y for _, y in settled):.0f} MB).'
     )
-    return '\n'.join([*lines, '', text])
+    return tables.markdown(['steps', 'resident MB'], rows, text)

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tables
 from benchmarks.comparing import differences, row_differences
 from benchmarks.harness import Failed
 from benchmarks.parts import Log
@@ -98,18 +99,16 @@ def said(case: dict[str, Any]) -> str:
 
 def render_exact(result: dict[str, Any]) -> str:
     """The table of what is equal, with what is not below it."""
-    lines = ['|  | N | ' + ' | '.join(WAYS.values()) + ' |', '|---' * (2 + len(WAYS)) + '|']
-    problems = []
+    rows, problems = [], []
     for name, case in result['cases'].items():
-        cells = [cell(case, way) for way in WAYS]
-        lines.append(f'| {name} | {case["steps"]} | ' + ' | '.join(cells) + ' |')
+        rows.append([name, case['steps'], *(cell(case, way) for way in WAYS)])
         if 'problem' in case:
             problems.append(f'- {name}: {case["problem"]}')
         for way, unequal in case.get('found', {}).items():
             if unequal:
                 more = f' and {len(unequal) - 5} more' if len(unequal) > 5 else ''
                 problems.append(f'- {name}, {way}: not equal: {"; ".join(unequal[:5])}{more}')
-    return '\n'.join([*lines, '', *problems] if problems else lines)
+    return tables.markdown(['', 'N', *WAYS.values()], rows, *problems)
 
 
 def cell(case: dict[str, Any], way: str) -> str:

@@ -6,7 +6,7 @@ Sizes stay small, so that a line that is right asks for no more than a moment's 
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,15 +22,8 @@ ENVIRONMENTS = DISCRETE + CONTINUOUS
 ATARI = 'PongNoFrameskip-v4'
 SUITED = {'dqn': DISCRETE, 'ddpg': CONTINUOUS, 'td3': CONTINUOUS}
 WRONG_ENVIRONMENTS = (
-    'CartPole-v9',
-    'Cartpole-v1',
-    'nothing:CartPole-v1',
-    'gym:CartPole-v1',
-    '',
-    ':',
-    'a/b:C-v0',
-    '-v1',
-)
+    'CartPole-v9', 'Cartpole-v1', 'nothing:CartPole-v1', 'gym:CartPole-v1', '', ':', 'a/b:C-v0', '-v1',
+)  # fmt: skip
 # what options with paths get: what `reliability_fuzz.furnish` makes, and what is not there; nothing outside the folder
 PATHS = (
     'run', 'torn', 'foreign', 'bare', 'empty', 'group', 'w.tf', 'w.tf.index', 'w.npz', 'h.parquet', 'net.cfg',
@@ -56,44 +49,15 @@ TEXTS = {
 }  # fmt: skip
 GOOD_NUMBERS = ('1', '2', '3', '8', '16', '1e1', '0.5', '0.9', '1e-3', '0', '-1')
 WRONG_NUMBERS = (
-    '-7',
-    '1.5',
-    'nan',
-    'inf',
-    '-inf',
-    '1e400',
-    'x',
-    '0x10',
-    '',
-    ' ',
-    '٣',
-    '½',
-    '--',
-    '1,5',
-    '1e',
-    'None',
-    '+',
-)
+    '-7', '1.5', 'nan', 'inf', '-inf', '1e400', 'x', '0x10', '', ' ', '٣', '½', '--', '1,5', '1e', 'None', '+',
+)  # fmt: skip
 # not of options whose size costs memory or time before the work begins
 HUGE = ('9' * 30, '1e30', '4294967296', '18446744073709551616')
 COSTLY = ('n_envs', 'net', 'n_steps', 'frame_stack', 'n_jobs', 'grid_jobs', 'seeds', 'threads', 'units')
 WORDS = (
-    '--',
-    '-',
-    '-h',
-    '--help',
-    '--lr',
-    '--no-quiet',
-    '--quiet=1',
-    '--nothing',
-    '-lr',
-    '--=',
-    '---',
-    'ppo',
-    'x',
-    '#',
+    '--', '-', '-h', '--help', '--lr', '--no-quiet', '--quiet=1', '--nothing', '-lr', '--=', '---', 'ppo', 'x', '#',
     '💥',
-)
+)  # fmt: skip
 
 
 def text(rng: Random) -> str:
@@ -137,7 +101,7 @@ def values(rng: Random, option: Option) -> str:
             return rng.choice(GOOD_PATHS[option.name])
         pool = PATHS if option.name in PATH_OPTIONS else TEXTS.get(option.name, ('x', 'name', 'a b', ' '))
         return rng.choice(pool)
-    if kind == 2 and not option.name not in COSTLY:
+    if kind == 2 and option.name not in COSTLY:
         return rng.choice(HUGE)
     admitted = [number for number in GOOD_NUMBERS if admits(option, number)]
     return rng.choice(admitted or GOOD_NUMBERS)
@@ -206,19 +170,26 @@ def damaged(rng: Random, words: list[str]) -> list[str]:
     """Return what becomes of words by one mistake."""
     place = rng.randint(0, max(len(words) - 1, 0))
     kind = rng.choice(['drop', 'twice', 'swap', 'insert', 'replace', 'cut', 'text'])
-    before, word, after = words[:place], words[place : place + 1], words[place + 1 :]
-    if kind == 'drop' or not word:
+    found = moved(rng, words, place, kind, WORDS)
+    if found is not None:
+        return found
+    if kind == 'cut':
+        new = words[place][: rng.randint(0, len(words[place]))]
+    else:
+        new = text(rng) if kind == 'text' else rng.choice(WORDS)
+    return [*words[:place], new, *words[place + 1 :]]
+
+
+def moved(rng: Random, items: list[str], place: int, kind: str, pool: Sequence[str]) -> list[str] | None:
+    """Return what becomes of words or lines where one is left out, doubled, moved or added; None for other changes."""
+    before, item, after = items[:place], items[place : place + 1], items[place + 1 :]
+    if kind == 'drop' or not item:
         return before + after
     if kind == 'twice':
-        return before + word * 2 + after
+        return before + item * 2 + after
     if kind == 'swap':
-        return before + after[:1] + word + after[1:]
-    if kind == 'insert':
-        return [*before, rng.choice(WORDS), *word, *after]
-    if kind == 'replace':
-        return [*before, rng.choice(WORDS), *after]
-    new = text(rng) if kind == 'text' else word[0][: rng.randint(0, len(word[0]))]
-    return [*before, new, *after]
+        return before + after[:1] + item + after[1:]
+    return [*before, rng.choice(pool), *item, *after] if kind == 'insert' else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -295,18 +266,13 @@ def changed_lines(
     """Return what becomes of a file's lines by one change."""
     place = rng.randint(0, max(len(content) - 1, 0))
     kind = rng.choice(['drop', 'twice', 'swap', 'insert', *['value'] * 3, 'text'])
-    before, line, after = content[:place], content[place : place + 1], content[place + 1 :]
-    if not line or kind == 'drop':
-        return before + after
-    if kind == 'twice':
-        return before + line * 2 + after
-    if kind == 'swap':
-        return before + after[:1] + line + after[1:]
-    if kind == 'insert':
-        return [*before, rng.choice(pool), *line, *after]
+    changed = moved(rng, content, place, kind, pool)
+    if changed is not None:
+        return changed
+    before, line, after = content[:place], content[place], content[place + 1 :]
     if kind == 'text':
-        return [*before, text(rng), *line, *after]
-    key, found, _ = line[0].partition(equals)
+        return [*before, text(rng), line, *after]
+    key, found, _ = line.partition(equals)
     if not found:
         return content
     good = known.get(key, ())

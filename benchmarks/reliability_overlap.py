@@ -110,8 +110,7 @@ def peer(settings: Settings, pair: Pair, options: argparse.Namespace) -> dict[st
 def render_overlap(result: dict[str, Any]) -> str:
     """The table of steps/s and their ratios, pair by pair."""
     heading = ['', 'beside, steps/s', 'with `--overlap`, steps/s', 'times', 'asked', 'of the time']
-    lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
-    problems = []
+    rows, problems = [], []
     for name, row in result['pairs'].items():
         pair = {**PAIRS, **PONG_PAIRS}[name]
         if row['overlap']:
@@ -121,8 +120,8 @@ def render_overlap(result: dict[str, Any]) -> str:
             cells = [pair.label, tables.spread(row['beside']), tables.spread(row['overlap']), ratios]
             cells += [f'{pair.asked:g}' if pair.asked else '']
             cells += [', '.join(f'{part} {100 * share:.0f} %' for part, share in shares.items())]
-            lines.append('| ' + ' | '.join(cells) + ' |')
+            rows.append(cells)
         if 'problem' in row:
             problems.append(f'- {pair.label}: {row["problem"]}')
-    lines += ['', 'Where the time goes is that of the run with overlap, collecting and learning side by side.']
-    return '\n'.join([*lines, '', *problems] if problems else lines)
+    note = 'Where the time goes is that of the run with overlap, collecting and learning side by side.'
+    return tables.markdown(heading, rows, note, *([''] if problems else []), *problems)

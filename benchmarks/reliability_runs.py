@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.environments import REPOSITORY
+from benchmarks.environments import REPOSITORY, XAGENTS
 from benchmarks.harness import Failed
 
-XAGENTS = (sys.executable, '-m', 'xagents')
 # a process that does nothing for so long waits for something that does not come
 PATIENCE = 600.0
 # whatever has a state: normalisers, noise, priorities, schedules, replay buffers, plateaus

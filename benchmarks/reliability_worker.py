@@ -58,6 +58,7 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
     the state, writing all files of a checkpoint, flushing history and metrics, removing older ones.
     """
     import xagents
+    from xagents.runs import saving
     from xagents.runs.folder import RunFolder
 
     settings = dict(COSTS[job['case']])
@@ -67,7 +68,7 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
     watch = Stopwatch()
     RunFolder.save = watch.around(RunFolder.save, 'checkpoint')  # type: ignore[method-assign]
     RunFolder.save_best = watch.around(RunFolder.save_best, 'best')  # type: ignore[method-assign]
-    agent.state = watch.around(agent.state, 'copy')
+    saving.state_of = watch.around(saving.state_of, 'copy')
     phases: list[dict[str, float]] = []
     folder = Path('run')
     start = steps = updates = before = 0.0

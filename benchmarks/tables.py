@@ -7,12 +7,12 @@ import datetime
 import os
 import platform
 import statistics
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import BASELINE, Case, Run
+from xagents.system.files import replacing
 
 Results = Sequence[dict[str, Any] | None]
 
@@ -40,82 +40,67 @@ def number(value: float, digits: int = 0) -> str:
     return f'{value:,.{digits}f}'.replace(',', ' ')
 
 
+def markdown(heading: Sequence[str], rows: Iterable[Sequence[Any]], *below: str) -> str:
+    """A Markdown table, and the lines below it."""
+    lines = [f'| {" | ".join(map(str, cells))} |' for cells in (heading, *rows)]
+    lines.insert(1, '|---' * len(heading) + '|')
+    return '\n'.join([*lines, '', *below] if below else lines)
+
+
 def render(case: Case, outcome: dict[str, Any], machine: dict[str, str], command: str) -> str:
     """One case's section: heading, table, notes, and what made it, as Markdown."""
-    heading, rows = {'speed': speed_rows, 'target': target_rows, 'memory': memory_rows}[case.task](case, outcome)
-    lines = [f'### {case.title}', '', '| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
-    lines += ['| ' + ' | '.join(row) + ' |' for row in rows]
-    lines += ['', *notes(case, outcome), provenance(outcome, machine, command)]
-    return '\n'.join(lines)
-
-
-def speed_rows(case: Case, outcome: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Steps/s of each library and its ratio to the baseline."""
-    heading = ['', 'steps/s', f'times {BASELINE}', 'promised', 'where the time goes', 'resident MB']
-    baseline = rates(outcome[BASELINE]['results']) if BASELINE in outcome else []
+    heading, cells = COLUMNS[case.task]
     rows = []
     for run in case.runs:
         done = [result for result in outcome[run.label]['results'] if result]
-        if not done:
-            rows.append(missing(run, outcome, heading))
-            continue
-        ours = rates(outcome[run.label]['results'])
-        beside = ratios(ours, baseline)
-        rows.append(
-            [
-                run.label,
-                spread([rate for rate in ours if rate is not None]),
-                spread(beside, 2) if beside and run.label != BASELINE else '',
-                promised(run, '{:g}', 'goal {:g}'),
-                shares(done),
-                spread([result['rss_mb'] for result in done]),
-            ]
-        )
-    return heading, rows
+        # the reason why a library has no result stands below the table
+        empty = ['–', *[''] * (len(heading) - 1)]
+        rows += [[run.label, *row] for row in (cells(run, done, outcome) if done else [empty])]
+    below = *notes(case, outcome), provenance(outcome, machine, command)
+    return f'### {case.title}\n\n{markdown(["", *heading], rows, *below)}'
 
 
-def target_rows(case: Case, outcome: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def speed_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
+    """Steps/s of a library and its ratio to the baseline."""
+    rate = spread([rate for rate in rates(done) if rate is not None])
+    floor = promised(run, '{:g}', 'goal {:g}')
+    memory = spread([result['rss_mb'] for result in done])
+    return [[rate, times(run, outcome, rates, ours_first=True), floor, shares(done), memory]]
+
+
+def target_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Seconds and steps to the target, and how many times sooner than the baseline."""
-    heading = ['', 'seconds', 'promised', f'times sooner than {BASELINE}', 'steps']
-
-    def seconds(label: str) -> list[float | None]:
-        return [result['seconds'] if result else None for result in outcome[label]['results']]
-
-    rows = []
-    for run in case.runs:
-        done = [result for result in outcome[run.label]['results'] if result]
-        if not done:
-            rows.append(missing(run, outcome, heading))
-            continue
-        sooner = ratios(seconds(BASELINE), seconds(run.label)) if BASELINE in outcome else []
-        rows.append(
-            [
-                run.label,
-                spread([result['seconds'] for result in done], 1),
-                promised(run, 'under {:g}', '{:g}'),
-                spread(sooner, 2) if sooner and run.label != BASELINE else '',
-                spread([result['steps'] for result in done]),
-            ]
-        )
-    return heading, rows
+    seconds = spread([result['seconds'] for result in done], 1)
+    sooner = times(run, outcome, lambda results: [one['seconds'] if one else None for one in results])
+    return [[seconds, promised(run, 'under {:g}', '{:g}'), sooner, spread([result['steps'] for result in done])]]
 
 
-def memory_rows(case: Case, outcome: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def memory_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Resident MB as a run goes on."""
-    heading = ['', 'steps', 'resident MB', 'promised']
-    rows = []
-    for run in case.runs:
-        done = [result for result in outcome[run.label]['results'] if result]
-        for steps, megabytes in done[0]['samples'] if done else []:
-            rows.append([run.label, number(steps), number(megabytes), promised(run, 'under {:g}', '{:g}')])
-        if not done:
-            rows.append(missing(run, outcome, heading))
-    return heading, rows
+    floor = promised(run, 'under {:g}', '{:g}')
+    return [[number(steps), number(megabytes), floor] for steps, megabytes in done[0]['samples']]
 
 
-def missing(run: Run, outcome: dict[str, Any], heading: list[str]) -> list[str]:
-    """The row of a library without a result; the reason stands below the table."""
-    return [run.label, '–', *[''] * (len(heading) - 2)]
+def times(
+    run: Run, outcome: dict[str, Any], measured: Callable[[Results], list[float | None]], ours_first: bool = False
+) -> str:
+    """How often a library goes into the baseline, or the other way round, by what was measured; empty without one."""
+    if run.label == BASELINE or BASELINE not in outcome:
+        return ''
+    pair = [measured(outcome[label]['results']) for label in (BASELINE, run.label)]
+    found = ratios(*(reversed(pair) if ours_first else pair))
+    return spread(found, 2) if found else ''
+
+
+# of each task, the heading and what makes a library's rows
+COLUMNS = {
+    'speed': (
+        ['steps/s', f'times {BASELINE}', 'promised', 'where the time goes', 'resident MB'],
+        speed_rows,
+    ),
+    'target': (['seconds', 'promised', f'times sooner than {BASELINE}', 'steps'], target_rows),
+    'memory': (['steps', 'resident MB', 'promised'], memory_rows),
+}
 
 
 def promised(run: Run, floor: str, goal: str) -> str:
@@ -159,9 +144,8 @@ def notes(case: Case, outcome: dict[str, Any]) -> list[str]:
 def provenance(outcome: dict[str, Any], machine: dict[str, str], command: str) -> str:
     """Date, machine and command, and below them the versions behind each row."""
     repeats = max((len(row['results']) for row in outcome.values()), default=0)
-    times = 'measured once' if repeats == 1 else f'{repeats} repeats in turn, median (least to largest)'
-    where = f'{machine["date"]}, {machine["cpu"]}, {machine["cores"]} cores, {machine["system"]}'
-    lines = [f'{where}, load {machine["load"]} before the start; {times}. Made by `{command}`.']
+    repeated = 'measured once' if repeats == 1 else f'{repeats} repeats in turn, median (least to largest)'
+    lines = [f'{where(machine)}; {repeated}. Made by `{command}`.']
     behind: dict[str, list[str]] = {}
     for label, row in outcome.items():
         for result in row['results']:
@@ -171,6 +155,12 @@ def provenance(outcome: dict[str, Any], machine: dict[str, str], command: str) -
     if behind:
         lines += ['', *(f'- {"; ".join(labels)}: {versions}' for versions, labels in behind.items())]
     return '\n'.join(lines)
+
+
+def where(machine: dict[str, str]) -> str:
+    """What the numbers were measured on, for a reader."""
+    text = f'{machine["date"]}, {machine["cpu"]}, {machine["cores"]} cores, {machine["system"]}'
+    return f'{text}, load {machine["load"]} before the start'
 
 
 def machine() -> dict[str, str]:
@@ -220,14 +210,6 @@ def write_section(page: Path, name: str, text: str) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that it is the old or the new one at every moment."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f'.{path.name}.')
-    try:
-        with os.fdopen(descriptor, 'w') as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding='utf-8')

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from benchmarks import tables
 from benchmarks.harness import Failed
 from benchmarks.parts import Log
 from benchmarks.tuning_runs import Command, ending, load_study, processes_in, seconds_beside, start, tune
@@ -265,12 +266,11 @@ def render_kills(result: dict[str, Any]) -> str:
     """The table of kills, counts and problems."""
     heading = ['', 'workers killed', 'parents killed', 'calls', 'of them to their end', 'trials reported finished']
     heading += ['in the study', 'broken off and tried again', 'RUNNING', 'processes left', 'problems', 's a kill']
-    lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
+    rows = []
     for name, found in result['storages'].items():
         counts = [found['kills']['worker'], found['kills']['parent']]
         counts += [found[key] for key in ('calls', 'normal', 'reported', 'finished', 'broken_off', 'running', 'left')]
-        cells = [name, *counts, len(found['problems']), f'{found["apart"]:.1f}']
-        lines.append('| ' + ' | '.join(map(str, cells)) + ' |')
-    lines += ['', f'`--n-trials {result["trials"]} --n-jobs 2`, the same command again after each death of a parent.']
+        rows.append([name, *counts, len(found['problems']), f'{found["apart"]:.1f}'])
+    note = f'`--n-trials {result["trials"]} --n-jobs 2`, the same command again after each death of a parent.'
     problems = [f'- {name}: {text}' for name, found in result['storages'].items() for text in found['problems']]
-    return '\n'.join([*lines, '', *problems] if problems else lines)
+    return tables.markdown(heading, rows, note, *([''] if problems else []), *problems)

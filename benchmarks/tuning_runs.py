@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from benchmarks.environments import REPOSITORY
+from benchmarks.environments import REPOSITORY, XAGENTS
 from benchmarks.harness import Failed
 
 if TYPE_CHECKING:
     import optuna
-
-XAGENTS = (sys.executable, '-m', 'xagents')
 
 
 @dataclass

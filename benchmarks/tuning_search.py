@@ -32,8 +32,7 @@ def measure_search(folder: Path, options: argparse.Namespace, log: Log) -> dict[
     for seed in STUDIES[: 1 if options.quick else None]:
         url = f'sqlite:///{folder}/search-{seed}.db'
         seconds = seconds_beside([search(trials, steps, seed, url)], folder)
-        found, options = best_of(str(seed), url)
-        studies.append({'seed': seed, 'seconds': seconds, 'options': options, **found})
+        studies.append({'seed': seed, 'seconds': seconds, **(found := best_of(str(seed), url))})
         log(f'study {seed}: {found["value"]:.1f} in trial {found["number"]} after {seconds / 60:.1f} minutes')
     cases = {'default': {}, **{str(study['seed']): study['options'] for study in studies}}
     means = train_anew(cases, steps, options.quick, log)
@@ -48,7 +47,7 @@ def search(trials: int, steps: int, seed: int, url: str) -> list[str]:
     return tune(*words, '--seed', seed, '--study', seed, '--storage', url)
 
 
-def best_of(name: str, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def best_of(name: str, url: str) -> dict[str, Any]:
     """The best trial of a study, and its options beside the environment and the budget."""
     from xagents.tuning.storages import open_storage
     from xagents.tuning.studies import load_best
@@ -57,7 +56,7 @@ def best_of(name: str, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     states = [one.state.name for one in load_study(name, url).trials]
     counts = {state.lower(): states.count(state) for state in ('COMPLETE', 'PRUNED', 'FAIL')}
     options = {option: value for option, value in options.items() if option not in ('env', 'max_steps')}
-    return {'number': trial.number, 'value': trial.value, 'counts': counts}, options
+    return {'number': trial.number, 'value': trial.value, 'counts': counts, 'options': options}
 
 
 def train_anew(cases: dict[str, dict[str, Any]], steps: int, quick: bool, log: Log) -> dict[str, list[float]]:
@@ -91,8 +90,7 @@ def render_search(result: dict[str, Any]) -> str:
         counts = ', '.join(f'{count} {state}' for state, count in study['counts'].items())
         minutes = study['seconds'] / 60
         commands.append(f'- study {study["seed"]} ({minutes:.1f} minutes; {counts}): `{case.command(FRESH[0])}`')
-    lines = ['| ' + ' | '.join(heading) + ' |', '|---' * len(heading) + '|']
-    return '\n'.join([*lines, *('| ' + ' | '.join(row) + ' |' for row in rows), '', *commands])
+    return tables.markdown(heading, rows, *commands)
 
 
 def each(means: list[float]) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
+from benchmarks.environments import XAGENTS
 from benchmarks.parts import Log
-from benchmarks.tuning_runs import XAGENTS, load_study, seconds_beside, seconds_in_turn, tune
+from benchmarks.tuning_runs import load_study, seconds_beside, seconds_in_turn, tune
 from benchmarks.workers.first_step import FILE
 
 ASKED_TIMES = 1.6
@@ -84,12 +85,12 @@ def render_jobs(result: dict[str, Any]) -> str:
         'train': (f'the machine: two `xagents train ppo` of {tables.number(result["work"])} steps', ''),
         'spin': ('the machine: two loops of pure Python', ''),
     }
-    lines = ['|  | seconds, one at a time | two at a time | times as fast | asked |', '|---|---|---|---|---|']
+    rows = []
     for name, (label, asked) in names.items():
         one, two = zip(*result['pairs'][name], strict=True)
         ratios = tables.spread(tables.ratios(one, two), 2)
-        lines.append(f'| {label} | {tables.spread(one, 1)} | {tables.spread(two, 1)} | {ratios} | {asked} |')
-    return '\n'.join(lines)
+        rows.append([label, tables.spread(one, 1), tables.spread(two, 1), ratios, asked])
+    return tables.markdown(['', 'seconds, one at a time', 'two at a time', 'times as fast', 'asked'], rows)
 
 
 # ---------------------------------------------------------------------------------------------------------- first steps

@@ -31,7 +31,7 @@ class ReplayPPO(PPO):
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail."""
-        return Recipe([('remember', self.remember), ('replay', self.replay), ('learn', learn(self))])
+        return Recipe([('remember', self.remember), ('replay', self.replay), ('learn', learn)])
 
     def remember(self, ctx: Context) -> None:
         """Store what was collected."""

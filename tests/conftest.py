@@ -1,5 +1,6 @@
 """Tests of the process around an agent run without XLA, whose compilation takes seconds an agent."""
 
+import contextlib
 import os
 
 import pytest
@@ -27,9 +28,43 @@ def small_agents():
 
 
 @pytest.fixture
-def without_xla(monkeypatch):
-    """Compile updates as plain graphs."""
+def eager(monkeypatch):
+    """Run updates as they stand: a few of them cost less than tracing and compiling them."""
+    from tests.reference import run_eagerly
+    from xagents.networks.compiled import Program
+
+    monkeypatch.setattr(Program, '__call__', run_eagerly)
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """Let the command line run in this process, and in an empty folder."""
+    from xagents.cli import dispatch
+
+    monkeypatch.setattr(dispatch, 'prepare_process', lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextlib.contextmanager
+def plain_graphs():
     from xagents.networks.compiled import Program
 
     real = Program.__init__
-    monkeypatch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
+        yield
+
+
+@pytest.fixture
+def without_xla():
+    """Compile updates as plain graphs."""
+    with plain_graphs():
+        yield
+
+
+@pytest.fixture(scope='module')
+def without_xla_in_module():
+    """Compile updates as plain graphs in all tests of a module that come from then on."""
+    with plain_graphs():
+        yield

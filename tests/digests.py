@@ -24,7 +24,6 @@ from pathlib import Path
 for variable in ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS'):
     os.environ.setdefault(variable, '1')
 os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
-os.environ['COLUMNS'] = '100'
 
 import gymnasium
 import numpy as np
@@ -223,6 +222,7 @@ def main():
     parser.add_argument('--quick', action='store_true')
     parser.add_argument('--compare', nargs=2)
     typed = parser.parse_args()
+    os.environ['COLUMNS'] = '100'  # of help pages
     if typed.compare:
         sys.exit(bool(compare(*typed.compare)))
     names = QUICK if typed.quick else typed.only or [*CASES, 'pages']

@@ -107,6 +107,13 @@ class Success(Counter):
         return {'is_success': self.won}
 
 
+class Achieved(Success):
+    """A Success under the other name; `is_success` is no truth value."""
+
+    def info(self):
+        return {'is_success': 'nobody knows', 'success': self.won}
+
+
 class Worded(Counter):
     """A Counter that shows a text, which nobody can encode."""
 
@@ -151,7 +158,7 @@ class Endless(Impatient):
 
 def register() -> None:
     """Registers all of them with Gymnasium, once."""
-    classes = (Counter, Drawn, Composite, Tuples, Image, OddBox, Success, Worded)
+    classes = (Counter, Drawn, Composite, Tuples, Image, OddBox, Success, Achieved, Worded)
     for environment in classes:
         id = f'{environment.__name__}-v0'
         if id not in gymnasium.registry:

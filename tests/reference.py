@@ -13,7 +13,7 @@ import tensorflow as tf
 from gymnasium import spaces
 
 import xagents
-from tests.base.test_returns import episodes_of
+from tests.base.test_returns import brute_force, episodes_of
 from tests.problems import Arbitrary
 
 T, N, D = 6, 3, 3
@@ -163,6 +163,17 @@ def rollout(kind, policy, seed=0, steps=T, envs=N):
 def rows(x):
     """[T, N, …] as [T * N, …]."""
     return x.reshape(-1, *x.shape[2:])
+
+
+def estimates(agent, batch, model, output):
+    """Generalised advantages and returns [T, N], term by term, and the values of a model's present output."""
+    observations = batch['observations'].astype(np.float64)
+    values = outputs(model, flat(model), rows(observations))[output].reshape(observations.shape[:2])
+    given = [batch['rewards'], values, batch['terminated'], batch['truncated'], agent.gamma, agent.lam]
+    advantages = np.zeros(batch['rewards'].shape)
+    for t, n in np.ndindex(advantages.shape):
+        advantages[t, n] = brute_force(*given, t, n)
+    return advantages, advantages + values[:-1], values[:-1]
 
 
 # ---------------------------------------------------------------------------------------------------------- differences

@@ -137,3 +137,8 @@ def make(agent_id='small', *faults, **options):
 def on_cartpole(agent_id='small', **options):
     """Make an agent, one of these or another on-policy one, whose environments are known to everybody."""
     return xagents.make(agent_id, 'CartPole-v1', **{'n_envs': 4, 'n_steps': 32, 'seed': 1, 'quiet': True, **options})
+
+
+def weights(agent):
+    """The weights of an agent's first network, to be compared to the bit."""
+    return [v.tobytes() for v in agent.output_models[0].get_weights()]

@@ -116,16 +116,15 @@ def command(settings: Settings, target: float = 250) -> list[str]:
 
 def traces(agent: Any) -> dict[str, int]:
     """How often each compiled function was traced that the agent, or what it holds, carries as an attribute."""
-    counts = {}
     held = dict(vars(agent))
-    deeper = {
-        f'{name}.{inner}': v for name, value in held.items() for inner, v in getattr(value, '__dict__', {}).items()
-    }
-    for name, value in {**held, **deeper}.items():
+    for name, value in list(held.items()):
+        held |= {f'{name}.{inner}': one for inner, one in getattr(value, '__dict__', {}).items()}
+    counts: dict[int, tuple[str, int]] = {}  # once each, whoever else holds it
+    for name, value in held.items():
         count = getattr(value, 'traces', None)
         if isinstance(count, int):
-            counts[name.lstrip('_')] = count
-    return counts
+            counts.setdefault(id(value), (name.lstrip('_'), count))
+    return dict(counts.values())
 
 
 def matrix_peak(precision: str) -> float:

@@ -2,8 +2,6 @@
 
 import inspect
 import time
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 
 import keras
 import numpy as np
@@ -17,24 +15,18 @@ from scipy.optimize import minimize
 import xagents
 from tests import reference
 from tests.base.test_returns import episodes_of
+from tests.commands import execute, refused
 from tests.problems import Arbitrary
 from tests.reference import LR, SPACES, D, N, T, flat, gradient, outputs, rollout, rows, softmax
 from xagents.acer.agent import ACER
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.base.returns import retrace
-from xagents.cli import dispatch as cli
-from xagents.networks.compiled import Program
 from xagents.networks.models import ModelReader
 from xagents.options.errors import OptionError
+from xagents.runs.capture import variables_of
 
 A = 3
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-@pytest.fixture
-def eager(monkeypatch):
-    """Run updates as they stand, which needs no compilation."""
-    monkeypatch.setattr(Program, '__call__', reference.run_eagerly)
 
 
 def tensors(*arrays):
@@ -213,7 +205,7 @@ def stale_rollout(agent, seed=3, size=0.7):
 
 
 def everything(agent):
-    variables = [v.numpy() for v in agent._variables(agent.model)]
+    variables = [v.numpy() for v in variables_of(agent.model)]
     return [*variables, agent.average_policy.state()['parameters']]
 
 
@@ -395,13 +387,13 @@ def test_gradients_are_clipped_by_their_global_norm():
     np.testing.assert_allclose(np.linalg.norm(flat(agent.model) - before), LR * 0.01, rtol=1e-2)
 
 
-def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(monkeypatch):
+def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(request):
     options = {'delta': 0.05, 'importance_c': 1.2, 'normalize_advantage': True, 'grad_norm': 1.0}
     compiled, other = (make(plain=False, **options) for _ in range(2))
     batches = [stale_rollout(compiled, seed) for seed in (3, 4)]
     logs = [compiled.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
     assert compiled._update.traces == 1 and compiled._update._jit
-    monkeypatch.setattr(Program, '__call__', reference.run_eagerly)
+    request.getfixturevalue('eager')
     expected = [other.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
     for a, b in zip(everything(compiled), everything(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
@@ -604,9 +596,9 @@ def test_normalisation_happens_when_rollouts_are_learned_from(monkeypatch):
         for raw, learned in given[first:]:
             assert any(np.array_equal(raw['observations'], other) for other in collected), 'as they came'
             assert abs(raw['observations']).max() <= 1
-            wanted = agent.normalize_observations(raw['observations'])
+            wanted = agent.statistics.observations(raw['observations'])
             np.testing.assert_allclose(learned['observations'], wanted, rtol=1e-6)
-            factor = 0.25 / np.sqrt(agent.normalize_rewards.statistics.var + 1e-8)
+            factor = 0.25 / np.sqrt(agent.statistics.rewards.statistics.var + 1e-8)
             np.testing.assert_allclose(learned['rewards'], factor * raw['rewards'], rtol=1e-4, atol=1e-6)
 
     agent.fit(max_steps=40, recipe=agent.recipe().after('collect', look))
@@ -646,12 +638,12 @@ def test_checkpoints_hold_the_average_policy_and_weights_alone_start_it_anew(end
     path = str(tmp_path / f'a{ending}')
     agent = acer('CartPole-v1', checkpoints=[path], ema_alpha=0.9, normalize_obs=True, replay_ratio=1.0)
     agent.fit(max_steps=20, final_episodes=0)
-    agent.write_checkpoints(agent.state())
+    agent.checkpoint()  # the present weights
     other = xagents.make('acer', weights=[path], seed=5, quiet=True)
     assert same(everything(agent), everything(other))
     shown = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     np.testing.assert_array_equal(agent.act(shown), other.act(shown))
-    other.prepare_run(max_steps=1000)
+    other.begin(max_steps=1000)
     assert same(everything(agent), everything(other)), 'a run that goes on does not start it anew'
     (tmp_path / f'a{ending}.state.npz').unlink()
     alone = xagents.make('acer', 'CartPole-v1', weights=[path], net=[4], seed=5, quiet=True)
@@ -663,7 +655,7 @@ def test_checkpoints_hold_the_average_policy_and_weights_alone_start_it_anew(end
 def test_weights_given_before_the_first_update_reach_the_average_policy():
     agent = acer()
     agent.model.set_weights([w + 1 for w in agent.model.get_weights()])
-    agent.prepare_run(max_steps=1)
+    agent.begin(max_steps=1)
     np.testing.assert_array_equal(agent.average_policy.state()['parameters'], flat(agent.actor.model))
 
 
@@ -698,36 +690,14 @@ def test_refused_by_name_before_a_network_is_built(env, options, option, message
     assert error.value.name == option and error.value.problem.startswith(message) and '\n' not in str(error.value)
 
 
-def execute(*words):
-    """Run `xagents` in this process: the exit code, stdout and stderr."""
-    stdout, stderr, code = StringIO(), StringIO(), 0
-    with redirect_stdout(stdout), redirect_stderr(stderr):
-        try:
-            cli.execute(words)
-        except SystemExit as end:
-            code = end.code
-    return code, stdout.getvalue(), stderr.getvalue()
-
-
-@pytest.fixture
-def command_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize('env, options, option, message', REFUSALS)
-def test_refused_on_the_command_line(env, options, option, message, command_line):
-    words = [word for name, value in options.items() for word in ('--' + name.replace('_', '-'), str(value))]
-    files = ('--checkpoints', 'a.tf', '--history-checkpoint', 'h.parquet')
-    code, stdout, stderr = execute('train', 'acer', '--env', env, '--max-steps', '10', *files, *words)
-    assert (code, stdout) == (2, '') and not list(command_line.iterdir())
-    (line,) = stderr.splitlines()
-    assert line.startswith(f'xagents train: --{option.replace("_", "-")}: {message}')
+def test_refused_on_the_command_line(env, options, option, message, folder):
+    assert refused('acer', env, options).startswith(f'xagents train: --{option.replace("_", "-")}: {message}')
+    assert not list(folder.iterdir())
 
 
-@pytest.mark.usefixtures('eager')
-def test_by_the_command_line(command_line):
+@pytest.mark.usefixtures('eager', 'folder')
+def test_by_the_command_line():
     words = 'train acer --env CartPole-v1 --n-envs 2 --n-steps 5 --net 4 --seed 1 --max-steps 10 '
     words += '--learning-starts 10 --replay-ratio 1'
     for flag in ('--trust-region', '--no-trust-region'):

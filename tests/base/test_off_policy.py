@@ -1,8 +1,6 @@
 """The run of agents that learn from a replay buffer: when they learn, from what, and what is refused beforehand."""
 
 import types
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 
 import gymnasium
 import numpy as np
@@ -12,25 +10,22 @@ from gymnasium import spaces
 
 import xagents
 from tests import environments  # noqa: F401
-from tests.base.test_off_policy_updates import run_eagerly
+from tests.commands import execute, refused
 from tests.problems import Arbitrary
-from xagents.cli import dispatch as cli
 from xagents.dqn.agent import DQN
-from xagents.networks.compiled import Program
 from xagents.networks.models import ModelReader
 from xagents.networks.targets import TargetNetwork
 from xagents.options.errors import OptionError
 from xagents.replay.transitions import ReplayBuffer
+from xagents.runs.capture import variables_of
 
 AGENTS = ('dqn', 'ddpg', 'td3')
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 BOX = spaces.Box(np.float32([-2.0, 0.5]), np.float32([6.0, 1.25]))
 
 
-@pytest.fixture(autouse=True)
-def _eager(monkeypatch):
-    """Runs here make a few updates, which cost less than their compilation."""
-    monkeypatch.setattr(Program, '__call__', run_eagerly)
+# runs here make a few updates, which cost less than their compilation
+pytestmark = pytest.mark.usefixtures('eager')
 
 
 def make(name='dqn', env=None, **options):
@@ -61,7 +56,7 @@ def dqn_model():
 
 def variables(agent):
     targets = [agent.target] if isinstance(agent, DQN) else [agent.target_actor, *agent.target_critics]
-    models = [v.numpy() for model in agent.output_models for v in agent._variables(model)]
+    models = [v.numpy() for model in agent.output_models for v in variables_of(model)]
     return models + [target.state()['parameters'] for target in targets]
 
 
@@ -186,7 +181,7 @@ def test_normalisation_happens_when_transitions_are_drawn(n_step):
     agent.fit(max_steps=100, recipe=agent.recipe().after('collect', look).after('replay', learn_nothing))
     stored = agent.buffer._ring.arrays['observations']
     assert all(any(np.array_equal(row, other) for other in stored) for row in seen), 'as they came'
-    generator, normalizers = agent.rng('replay'), (agent.normalize_observations, agent.normalize_rewards)
+    generator, normalizers = agent.rng('replay'), (agent.statistics.observations, agent.statistics.rewards)
     state = generator.bit_generator.state
     replayed = {k: np.array(v) for k, v in agent.replay(6).items()}
 
@@ -471,7 +466,7 @@ def test_fit_writes_what_make_restores(tmp_path):
     agent = make('td3', checkpoints=paths, reward_buffer_size=2)
     agent.fit(max_steps=22, final_episodes=1)
     other = make('td3', weights=paths, reward_buffer_size=2)
-    best = agent.best
+    best = agent.progress.best
     assert same([v for model in best.weights for v in model], variables(other)[:-3])
     targets = [target.state()['parameters'] for target in (other.target_actor, *other.target_critics)]
     assert same([best.arrays[f'target_{i}/parameters'] for i in range(3)], targets)
@@ -481,7 +476,7 @@ def test_an_agent_that_has_learned_fills_its_buffer_by_what_it_knows(tmp_path):
     paths = [str(tmp_path / name) for name in ('actor.tf', 'critic.tf')]
     agent = make('ddpg', step_noise_coef=0.0)
     agent.fit(max_steps=12)
-    agent.run.checkpoints = paths
+    agent.run.options.checkpoints = paths
     agent.checkpoint()
     other = make('ddpg', weights=paths, step_noise_coef=0.0, buffer_initial_size=1000)
     seen = []
@@ -531,10 +526,6 @@ REFUSALS = [
         'noise', 'got gausian, admits one of gaussian, ornstein-uhlenbeck (did you mean gaussian?)',
     ),
 ]  # fmt: skip
-
-
-def flags(options):
-    return [word for name, value in options.items() for word in ('--' + name.replace('_', '-'), str(value))]
 
 
 @pytest.mark.parametrize('name, env, options, option, message', REFUSALS)
@@ -588,57 +579,25 @@ def test_both_names_of_learning_starts_are_refused():
 # --------------------------------------------------------------------------------------------------------- command line
 
 
-def execute(*words):
-    """Runs `xagents` in this process: the exit code, stdout and stderr."""
-    stdout, stderr, code = StringIO(), StringIO(), 0
-    with redirect_stdout(stdout), redirect_stderr(stderr):
-        try:
-            cli.execute(words)
-        except SystemExit as end:
-            code = end.code
-    return code, stdout.getvalue(), stderr.getvalue()
-
-
-@pytest.fixture
-def command_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.chdir(tmp_path)
-
-    def refused(name, env, *words):
-        files = [
-            '--checkpoints',
-            *(f'{i}.tf' for i in range(AGENTS.index(name) + 1)),
-            '--history-checkpoint',
-            'h.parquet',
-        ]
-        code, stdout, stderr = execute('train', name, '--env', env, '--max-steps', '10', *files, *words)
-        assert (code, stdout) == (2, '') and not list(tmp_path.iterdir())
-        (line,) = stderr.splitlines()
-        return line
-
-    return refused
-
-
 @pytest.mark.parametrize('name, env, options, option, message', REFUSALS)
-def test_refused_on_the_command_line(name, env, options, option, message, command_line):
-    line = command_line(name, env, *flags(options))
-    assert line.startswith(f'xagents train: --{option.replace("_", "-")}: {message}')
+def test_refused_on_the_command_line(name, env, options, option, message, folder):
+    line = refused(name, env, options, 1 + AGENTS.index(name))
+    assert line.startswith(f'xagents train: --{option.replace("_", "-")}: {message}') and not list(folder.iterdir())
 
 
-def test_too_little_memory_is_refused_on_the_command_line(command_line, monkeypatch):
+def test_too_little_memory_is_refused_on_the_command_line(folder, monkeypatch):
     monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=1000))
-    line = command_line('dqn', 'CartPole-v1')
-    assert line.startswith('xagents train: --buffer-max-size: got 10000, whose ')
+    line = refused('dqn', 'CartPole-v1', {})
+    assert line.startswith('xagents train: --buffer-max-size: got 10000, whose ') and not list(folder.iterdir())
 
 
-def test_both_names_of_learning_starts_are_refused_on_the_command_line(command_line):
-    line = command_line('dqn', 'CartPole-v1', '--buffer-initial-size', '5', '--learning-starts', '6')
-    assert line.startswith('xagents train: --') and 'is another name of' in line
+def test_both_names_of_learning_starts_are_refused_on_the_command_line(folder):
+    line = refused('dqn', 'CartPole-v1', {'buffer_initial_size': 5, 'learning_starts': 6})
+    assert line.startswith('xagents train: --') and 'is another name of' in line and not list(folder.iterdir())
 
 
-def test_training_by_the_command_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures('folder')
+def test_training_by_the_command_line():
     words = (
         'train td3 --env Pendulum-v1 --max-steps 14 --learning-starts 8 --buffer-batch-size 4 --net 4 --seed 1 '
         '--noise ornstein-uhlenbeck --checkpoints a.tf b.tf c.tf'
@@ -654,7 +613,7 @@ def test_a_loop_of_ones_own_fills_the_buffer_by_steps_of_the_environment(without
     before = agent.get_states()
     for _ in range(12):
         agent.step_envs(np.array([0, 1]), store_in_buffers=True)
-    assert agent.buffer.stored == agent.collected_steps
+    assert agent.buffer.stored == agent.collector.tally.steps
     batch = agent.buffer.sample(4, np.random.default_rng(0))
     assert set(np.unique(batch['actions'])) == {0, 1} and before.shape[1:] == batch['observations'].shape[2:]
 
@@ -692,7 +651,7 @@ def test_weights_that_come_without_a_state_take_their_targets_along(tmp_path, wi
 def test_weights_given_before_the_first_update_reach_the_target(without_xla):
     agent = make('dqn')
     agent.model.set_weights([w + 1 for w in agent.model.get_weights()])
-    agent.prepare_run(max_steps=1)
+    agent.begin(max_steps=1)
     expected = np.concatenate([v.numpy().ravel() for v in agent.model.trainable_variables])
     np.testing.assert_array_equal(agent.target.state()['parameters'], expected)
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 import xagents
 from tests import problems  # noqa: F401
-from tests.base.test_off_policy_updates import run_eagerly
-from xagents.base.schedules import KINDS, Schedule, scheduled
-from xagents.networks.compiled import Program
+from xagents.collecting.policies import EpsilonGreedy
 from xagents.pipeline.context import Context
+from xagents.pipeline.schedules import KINDS, Schedule
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_a_schedule_goes_from_start_to_end_and_never_back(start, end, kind, leng
 @given(st.floats(-5, 5))
 def test_factors_stay_between_0_and_1(progress):
     for kind in KINDS:
-        assert 0 <= scheduled(kind, progress) <= 1
+        assert 0 <= Schedule(1.0, kind)(progress, 1) <= 1
 
 
 # ------------------------------------------------------------------------------------------------- in a run of an agent
@@ -84,10 +83,12 @@ def test_epsilon_falls_by_environment_steps_whatever_their_number(n_envs):
     assert log['stats/epsilon'] == pytest.approx(0.1) and 'stats/beta' not in log
 
 
-def test_collecting_gets_the_scheduled_epsilon():
+def test_collecting_gets_the_scheduled_epsilon(monkeypatch):
     agent, seen = make('dqn', epsilon_start=0.5, epsilon_end=0.25, epsilon_decay_steps=4), []
-    policy = agent.policy
-    agent.policy = lambda x, noise, epsilon=None: seen.append(epsilon) or policy(x, noise, epsilon)
+    act = EpsilonGreedy.__call__
+    monkeypatch.setattr(
+        EpsilonGreedy, '__call__', lambda *a, epsilon, **k: seen.append(epsilon) or act(*a, epsilon=epsilon, **k)
+    )
     for _ in agent.train_iter(max_steps=6):
         pass
     assert seen == pytest.approx([0.5, 0.4375, 0.375, 0.3125, 0.25, 0.25])
@@ -98,15 +99,15 @@ def test_beta_reaches_1_with_the_runs_last_step():
     betas = [log['stats/beta'] for log in agent.train_iter(max_steps=9)]
     assert betas == pytest.approx([0.4 + 0.6 * i / 9 for i in range(9)])
     # a run without an end has no length to anneal over
-    assert agent.schedules()['beta'](9, agent.schedule_steps) == 1.0
+    assert agent.schedules()['beta'](9, agent.run.schedule_steps) == 1.0
     endless = make('dqn', prioritized=True, priority_beta=0.4)
     assert next(endless.train_iter(max_time=100))['stats/beta'] == 0.4
     own = make('dqn', prioritized=True, priority_beta=0.4, schedule_steps=20)
-    assert own.schedules()['beta'](10, own.schedule_steps) == pytest.approx(0.7)
+    assert own.schedules()['beta'](10, own.options.schedule_steps) == pytest.approx(0.7)
 
 
-def test_replaying_gets_the_scheduled_beta(monkeypatch):
-    monkeypatch.setattr(Program, '__call__', run_eagerly)
+@pytest.mark.usefixtures('eager')
+def test_replaying_gets_the_scheduled_beta():
     agent = make('dqn', prioritized=True, priority_beta=0.5, buffer_batch_size=2, buffer_initial_size=2)
     seen, sample = [], agent.buffer.sample
     agent.buffer.sample = lambda *a, beta, **k: seen.append(beta) or sample(*a, beta=beta, **k)
@@ -121,11 +122,11 @@ def test_the_scale_of_the_noise_is_a_constant_of_the_log(name):
     assert [log['stats/noise'] for log in agent.train_iter(max_steps=3)] == [0.3] * 3
 
 
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('name', ['dqn', 'ddpg', 'td3'])
-def test_the_learning_rate_is_scheduled_and_reaches_every_optimiser(name, monkeypatch):
-    monkeypatch.setattr(Program, '__call__', run_eagerly)
+def test_the_learning_rate_is_scheduled_and_reaches_every_optimiser(name):
     agent = make(name, lr=0.1, lr_schedule='linear', buffer_initial_size=2, buffer_batch_size=2)
-    agent.context = Context(plateau_factor=0.5)
+    agent.progress.context = Context(plateau_factor=0.5)
     for log in agent.train_iter(max_steps=4):
         rates = [float(model.optimizer.learning_rate) for model in agent.output_models]
         assert log['learning_rate'] == pytest.approx(0.1 * 0.5 * (1 - (log['steps'] - 1) / 4))

@@ -1,14 +1,11 @@
 """The command line: pages, wrong input, exit codes, and what reaches the functions behind it."""
 
-import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
 import types
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xagents
-from xagents.cli import dispatch as cli
-from xagents.cli.actions import evaluation_line, json_line
+from tests.commands import execute
+from xagents.cli.command import Command
 from xagents.cli.commands import commands
+from xagents.cli.trained import evaluation_line, json_line
 from xagents.cli.usage import shown_default
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents
@@ -35,32 +33,11 @@ def shell(*words, cwd=None, code='from xagents.cli import main; main()', **envir
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, encoding='utf-8', timeout=120)
 
 
-def execute(*words):
-    """Runs `xagents` in this process: the exit code, stdout and stderr."""
-    stdout, stderr = StringIO(), StringIO()
-    code = 0
-    with redirect_stdout(stdout), redirect_stderr(stderr):
-        try:
-            cli.execute(words)
-        except SystemExit as end:
-            code = end.code
-    return code, stdout.getvalue(), stderr.getvalue()
-
-
-@pytest.fixture(autouse=True)
-def _this_process_is_left_alone(monkeypatch):
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-
-
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
 def test_the_usage_page():
-    code, page, _ = execute()
-    assert code == 0
-    assert (
-        page
-        == f"""xagents {xagents.__version__}
+    usage = f"""xagents {xagents.__version__}
 
 Usage:
     xagents <command> <agent> [options] [args]
@@ -79,8 +56,7 @@ Available commands:
 Use xagents <command> to see more info about a command
 Use xagents <command> <agent> to see more info about command + agent
 """
-    )
-    assert execute('--help') == execute('-h') == (0, page, '')
+    assert execute() == execute('--help') == execute('-h') == (0, usage, '')
 
 
 def test_the_version():
@@ -200,13 +176,10 @@ def test_import_xagents_loads_nothing_heavy():
 
 
 def test_python_m_xagents():
-    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, '-m', 'xagents', 'tunes'], env=env, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 2
-    admitted = ', '.join(commands)
-    assert done.stderr == f'xagents: command: got tunes, admits one of {admitted} (did you mean tune?)\n'
+    command = [sys.executable, '-m', 'xagents', 'tunes']
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    admitted = f'admits one of {", ".join(commands)} (did you mean tune?)'
+    assert (done.returncode, done.stderr) == (2, f'xagents: command: got tunes, {admitted}\n')
 
 
 # ---------------------------------------------------------------------------------------------------------- wrong input
@@ -218,110 +191,68 @@ ENVS = 'admits a whole number at least 1 and at most 16384'
 
 
 @pytest.mark.parametrize(
-    ('line', 'message'),
+    ('words', 'message'),
     [
-        (
-            'tran ppo',
-            'xagents: command: got tran, admits one of train, play, tune, evaluate, export, runs, plot, presets, '
-            'completion (did you mean train?)',
-        ),
-        (
-            'train poo --env X',
-            'xagents train: agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)',
-        ),
-        (
-            'train --env X',
-            'xagents train: agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo',
-        ),
-        (f'train ppo {GOAL} --gamma 2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
-        (f'train ppo {GOAL} --gamma=2', 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'),
-        (f'train ppo {GOAL} --lr -1', 'xagents train: --lr: got -1, admits a number above 0'),
-        (f'train ppo {GOAL} --lr -1e-3', 'xagents train: --lr: got -1e-3, admits a number above 0'),
-        (f'train ppo {GOAL} --lr -.5E+2', 'xagents train: --lr: got -.5E+2, admits a number above 0'),
-        (f'train ppo {GOAL} --lr -inf', 'xagents train: --lr: got -inf, admits a number above 0'),
-        (f'train ppo {GOAL} --lr 0.1 --lr 0', 'xagents train: --lr: got 0, admits a number above 0'),
-        (
-            f'train ppo {GOAL} --n-envs 0',
-            f'xagents train: --n-envs: got 0, {ENVS}',
-        ),
-        (
-            f'train ppo {GOAL} --n-envs 4294967296',
-            f'xagents train: --n-envs: got 4294967296, {ENVS}',
-        ),
-        (f'train ppo {GOAL} --lam=--', 'xagents train: --lam: got --, admits a number at least 0 and at most 1'),
-        (
-            f'train ppo {GOAL} --seeds=--',
-            'xagents train: --seeds: got --, admits a whole number at least 0 and at most 4294967295',
-        ),
-        (f'train ppo {GOAL} --env-kwargs=--', 'xagents train: --env-kwargs: got --, admits key=value pairs'),
-        (
-            f'train ppo {GOAL} --n-envs 1.5',
-            f'xagents train: --n-envs: got 1.5, {ENVS}',
-        ),
-        (f'train ppo {GOAL} --net 64 -1', 'xagents train: --net: got -1, admits a whole number at least 1'),
-        (
-            f'train ppo {GOAL} --optimizer adm',
-            'xagents train: --optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)',
-        ),
-        (f'train ppo {GOAL} --env-kwargs a', 'xagents train: --env-kwargs: got a, admits key=value pairs'),
-        (f'train ppo {GOAL} --gamma', 'xagents train: --gamma: got nothing, admits a number at least 0 and at most 1'),
-        (f'train ppo {GOAL} --net --quiet', 'xagents train: --net: got nothing, admits a whole number at least 1'),
-        (
-            f'train ppo {GOAL} --quiet=true',
-            'xagents train: --quiet: got a value, admits none: it is --quiet or --no-quiet',
-        ),
-        (
-            f'train ppo {GOAL} --gama 0.9',
-            'xagents train: --gama: is no option of xagents train ppo (did you mean --gamma?)',
-        ),
-        (
-            f'train ppo {GOAL} --gam=0.9',
-            'xagents train: --gam: is no option of xagents train ppo (did you mean --gamma?)',
-        ),
-        (
-            f'train ppo {GOAL} --n_envs 3',
-            'xagents train: --n_envs: is no option of xagents train ppo (did you mean --n-envs?)',
-        ),
-        (
-            f'train a2c {GOAL} --ppo-epochs 3',
-            'xagents train: --ppo-epochs: is no option of xagents train a2c, but of ppo',
-        ),
-        (f'train ppo {GOAL} 16', 'xagents train: 16: belongs to no option, admits flags and their values only'),
-        (f'train ppo {GOAL} --seed 1 2', 'xagents train: 2: belongs to no option, admits flags and their values only'),
-        (
-            'train ppo --max-steps 9',
-            "xagents train: --env: got nothing, admits an id of Gymnasium's, such as CartPole-v1",
-        ),
-        (
-            'train ppo --env CartPole-v1',
-            'xagents train: got none of --target-reward, --max-steps and --max-time, admits one or more of them',
-        ),
-        (
-            'train ppo --weights a.tf',
-            'xagents train: got none of --target-reward, --max-steps and --max-time, admits one or more of them',
-        ),
-        ('play ppo --env X', f'xagents play: --weights: {NO_WEIGHTS}'),
-        (
-            'evaluate ppo --env X',
-            f'xagents evaluate: --weights: {NO_WEIGHTS}',
-        ),
-        (
-            'play ppo --weights a --target-reward 5',
-            'xagents play: --target-reward: is no option of xagents play ppo, but of xagents train',
-        ),
-        (
-            'play ppo --weights a --plateau-reduce-factor 3',
-            'xagents play: --plateau-reduce-factor: got 3, admits a number above 0 and below 1',
-        ),
-        ('plot --by tim', 'xagents plot: --by: got tim, admits one of step, time (did you mean time?)'),
-        ('plot --by time', f'xagents plot: {NO_HISTORY}'),
-        ('plot a b --labels c', 'xagents plot: --labels: got 1, admits as many as there are histories: 2'),
+        ('--gamma 2', '--gamma: got 2, admits a number at least 0 and at most 1'),
+        ('--gamma=2', '--gamma: got 2, admits a number at least 0 and at most 1'),
+        ('--lr -1', '--lr: got -1, admits a number above 0'),
+        ('--lr -1e-3', '--lr: got -1e-3, admits a number above 0'),
+        ('--lr -.5E+2', '--lr: got -.5E+2, admits a number above 0'),
+        ('--lr -inf', '--lr: got -inf, admits a number above 0'),
+        ('--lr 0.1 --lr 0', '--lr: got 0, admits a number above 0'),
+        ('--n-envs 0', f'--n-envs: got 0, {ENVS}'),
+        ('--n-envs 4294967296', f'--n-envs: got 4294967296, {ENVS}'),
+        ('--lam=--', '--lam: got --, admits a number at least 0 and at most 1'),
+        ('--seeds=--', '--seeds: got --, admits a whole number at least 0 and at most 4294967295'),
+        ('--env-kwargs=--', '--env-kwargs: got --, admits key=value pairs'),
+        ('--n-envs 1.5', f'--n-envs: got 1.5, {ENVS}'),
+        ('--net 64 -1', '--net: got -1, admits a whole number at least 1'),
+        ('--optimizer adm', '--optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)'),
+        ('--env-kwargs a', '--env-kwargs: got a, admits key=value pairs'),
+        ('--gamma', '--gamma: got nothing, admits a number at least 0 and at most 1'),
+        ('--net --quiet', '--net: got nothing, admits a whole number at least 1'),
+        ('--quiet=true', '--quiet: got a value, admits none: it is --quiet or --no-quiet'),
+        ('--gama 0.9', '--gama: is no option of xagents train ppo (did you mean --gamma?)'),
+        ('--gam=0.9', '--gam: is no option of xagents train ppo (did you mean --gamma?)'),
+        ('--n_envs 3', '--n_envs: is no option of xagents train ppo (did you mean --n-envs?)'),
+        ('16', '16: belongs to no option, admits flags and their values only'),
+        ('--seed 1 2', '2: belongs to no option, admits flags and their values only'),
     ],
 )
-def test_wrong_input_is_one_line(line, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert execute(*line.split()) == (2, '', message + '\n')
-    assert not list(tmp_path.iterdir())
+def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, folder):
+    assert execute(*f'train ppo {GOAL} {words}'.split()) == (2, '', f'xagents train: {message}\n')
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ('line', 'message'),
+    [
+        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, export, runs, plot, presets, '
+         'completion (did you mean train?)'),
+        ('train poo --env X', 'agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)'),
+        ('train --env X', 'agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo'),
+        (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
+        ('train ppo --max-steps 9', "--env: got nothing, admits an id of Gymnasium's, such as CartPole-v1"),
+        ('train ppo --env CartPole-v1',
+         'got none of --target-reward, --max-steps and --max-time, admits one or more of them'),
+        ('train ppo --weights a.tf',
+         'got none of --target-reward, --max-steps and --max-time, admits one or more of them'),
+        ('play ppo --env X', f'--weights: {NO_WEIGHTS}'),
+        ('evaluate ppo --env X', f'--weights: {NO_WEIGHTS}'),
+        ('play ppo --weights a --target-reward 5',
+         '--target-reward: is no option of xagents play ppo, but of xagents train'),
+        ('play ppo --weights a --plateau-reduce-factor 3',
+         '--plateau-reduce-factor: got 3, admits a number above 0 and below 1'),
+        ('plot --by tim', '--by: got tim, admits one of step, time (did you mean time?)'),
+        ('plot --by time', NO_HISTORY),
+        ('plot a b --labels c', '--labels: got 1, admits as many as there are histories: 2'),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_refused_on_one_line(line, message, folder):
+    command = line.split()[0]
+    who = f'xagents {command}' if command in commands else 'xagents'
+    assert execute(*line.split()) == (2, '', f'{who}: {message}\n')
+    assert not list(folder.iterdir())
 
 
 def test_an_argument_with_a_line_break_stays_on_one_line():
@@ -336,8 +267,7 @@ def test_debug_shows_where_wrong_input_was_found_before_the_line():
     assert stderr.splitlines()[-1] == 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'
 
 
-def test_a_missing_history_is_wrong_input(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_history_is_wrong_input(folder):
     code, _, stderr = execute('plot', 'no-such.parquet')
     assert code == 2
     assert stderr.startswith('xagents plot: ') and 'no-such.parquet' in stderr and stderr.count('\n') == 1
@@ -349,17 +279,17 @@ def test_a_missing_history_is_wrong_input(tmp_path, monkeypatch):
 class FakeAgent:
     """Records what is called; `end` is raised by `fit`."""
 
-    def __init__(self, end=None):
-        self.end = end
+    end = None
+
+    def __init__(self):
         self.calls = []
 
-    def prepare_run(self):
-        pass
+    def begin(self, command):
+        self.command = command
+        return self
 
-    def fit(self):
-        self.calls.append('fit')
-        if self.end is not None:
-            raise self.end
+    def recipe(self):
+        return 'recipe'
 
     def play(self, **arguments):
         self.calls.append(('play', arguments))
@@ -373,13 +303,13 @@ class FakeAgent:
         self.calls.append('close')
 
 
-class FakeFactory(types.ModuleType):
-    """Stands for `xagents.factory.make`."""
+class FakeFactory:
+    """Stands for what makes an agent and what trains it."""
 
-    def __init__(self, agent):
-        super().__init__('xagents.factory.make')
-        self.agent = agent
-        self.refuse = None
+    refuse = None
+
+    def __init__(self):
+        self.agent = FakeAgent()
 
     def make(self, agent_id, env=None, **options):
         self.made = (agent_id, env, options)
@@ -387,11 +317,23 @@ class FakeFactory(types.ModuleType):
             raise self.refuse
         return self.agent
 
+    def plan(self, agent_id, options, weights=None):
+        given = {**options, **({} if weights is None else {'weights': weights})}
+        return types.SimpleNamespace(build=lambda: self.make(agent_id, given.pop('env', None), **given))
+
+    def fit(self, run, recipe):
+        assert (run, recipe) == (self.agent, 'recipe')
+        self.agent.calls.append('fit')
+        if self.agent.end is not None:
+            raise self.agent.end
+
 
 @pytest.fixture
 def factory(monkeypatch):
-    fake = FakeFactory(FakeAgent())
-    monkeypatch.setitem(sys.modules, 'xagents.factory.make', fake)
+    fake = FakeFactory()
+    monkeypatch.setattr('xagents.cli.train.plan', fake.plan)
+    monkeypatch.setattr('xagents.cli.train.training', fake)
+    monkeypatch.setattr('xagents.cli.trained.make', fake.make)
     return fake
 
 
@@ -401,18 +343,9 @@ def test_train_passes_on_what_was_given_and_nothing_else(factory):
         '--history-checkpoint ppo-cartpole.parquet --seed 123'
     )
     assert execute(*line.split()) == (0, '', '')
-    assert factory.made == (
-        'ppo',
-        'CartPole-v1',
-        {
-            'target_reward': 250.0,
-            'n_envs': 16,
-            'n_steps': 1024,
-            'checkpoints': ['ppo-cartpole.tf'],
-            'history_checkpoint': 'ppo-cartpole.parquet',
-            'seed': 123,
-        },
-    )
+    files = {'checkpoints': ['ppo-cartpole.tf'], 'history_checkpoint': 'ppo-cartpole.parquet'}
+    numbers = {'target_reward': 250.0, 'n_envs': 16, 'n_steps': 1024, 'seed': 123}
+    assert factory.made == ('ppo', 'CartPole-v1', {**numbers, **files})
     assert factory.agent.calls == ['fit', 'close']
 
 
@@ -422,23 +355,16 @@ def test_training_knows_the_line_that_goes_on(factory):
 
 
 def test_values_of_every_kind(factory):
-    words = '--net 32 16 --env-kwargs gravity=-9.5 name=x on=true --no-max-frame --normalize-obs --max-steps 1e5'
-    assert (
-        execute(*SEED_LINE, *words.split(), '--max-time=1e3', '--log-std-init', '-1e-1', '--lr', '1', '--lr', '2')[0]
-        == 0
+    words = (
+        '--net 32 16 --env-kwargs gravity=-9.5 name=x on=true --no-max-frame --normalize-obs --max-steps 1e5 '
+        '--max-time=1e3 --log-std-init -1e-1 --lr 1 --lr 2'
     )
-    given_options = factory.made[2]
-    assert given_options == {
-        'target_reward': 250.0,
-        'net': [32, 16],
-        'env_kwargs': {'gravity': -9.5, 'name': 'x', 'on': True},
-        'max_frame': False,
-        'normalize_obs': True,
-        'max_steps': 100_000,
-        'max_time': 1000.0,
-        'log_std_init': -0.1,
+    assert execute(*SEED_LINE, *words.split())[0] == 0
+    assert factory.made[2] == {
+        'target_reward': 250.0, 'net': [32, 16], 'env_kwargs': {'gravity': -9.5, 'name': 'x', 'on': True},
+        'max_frame': False, 'normalize_obs': True, 'max_steps': 100_000, 'max_time': 1000.0, 'log_std_init': -0.1,
         'lr': 2.0,
-    }
+    }  # fmt: skip
 
 
 def test_the_last_of_a_switch_wins(factory):
@@ -452,10 +378,8 @@ def test_train_leaves_the_environment_to_the_weights(factory):
 
 
 def test_session_options_stay_with_the_command(factory, monkeypatch):
-    compiling = types.ModuleType('xagents.system.threads')
     threads = []
-    compiling.set_threads = threads.append
-    monkeypatch.setitem(sys.modules, 'xagents.system.threads', compiling)
+    monkeypatch.setattr('xagents.cli.train.set_threads', threads.append)
     execute(*SEED_LINE, '--threads', '3', '--debug')
     assert (threads, factory.made[2]) == ([3], {'target_reward': 250.0})
 
@@ -471,33 +395,30 @@ def test_play_splits_its_options_from_the_agents(factory):
     assert factory.agent.calls == [('play', {'render': True, 'video_dir': 'video', 'max_steps': 7}), 'close']
 
 
-def test_evaluate_prints_one_readable_line(factory):
-    code, stdout, _ = execute(*['evaluate', 'ppo', '--weights', 'a.tf', '--episodes', '3', '--stochastic'])
-    assert code == 0
-    assert factory.agent.calls == [('evaluate', {'episodes': 3, 'stochastic': True}), 'close']
-    assert stdout == 'Reward 487.33 ± 12.50, min 450.00, max 500.00, length 487.33, 3 episodes\n'
+@pytest.mark.parametrize(
+    ('flags', 'arguments'),
+    [('--episodes 3 --stochastic', {'episodes': 3, 'stochastic': True}), ('--json', {'episodes': 20})],
+)
+def test_evaluate_prints_one_line(flags, arguments, factory):
+    code, stdout, stderr = execute(*f'evaluate ppo --weights a.tf {flags}'.split())
+    assert (code, stderr) == (0, '')
+    assert factory.agent.calls == [('evaluate', {**arguments, 'n_envs': None}), 'close']
+    if flags == '--json':
+        assert json.loads(stdout.splitlines()[-1]) == factory.agent.evaluate()
+    else:
+        assert stdout == 'Reward 487.33 ± 12.50, min 450.00, max 500.00, length 487.33, 3 episodes\n'
 
 
-def test_evaluate_prints_one_object_for_scripts(factory):
-    stdout = execute('evaluate', 'ppo', '--weights', 'a.tf', '--json')[1]
-    assert json.loads(stdout.splitlines()[-1]) == factory.agent.evaluate()
-    assert factory.agent.calls[0] == ('evaluate', {'episodes': 20})
-
-
-def test_json_is_valid_whatever_the_numbers():
+def test_evaluations_as_lines():
     line = json_line({'mean': float('nan'), 'max': float('inf'), 'min': 1})
-    assert line == '{"mean": null, "max": null, "min": 1.0}'
-
-
-def test_one_episode_is_not_many():
+    assert line == '{"mean": null, "max": null, "min": 1.0}', 'it is valid JSON'
     result = {'mean': 2, 'std': 0, 'min': 2, 'max': 2, 'length': 7}
     assert evaluation_line(result, 1, 1) == 'Reward 2.0 ± 0.0, min 2.0, max 2.0, length 7.0, 1 episode'
 
 
-def test_plot_draws_the_histories(tmp_path, monkeypatch):
+def test_plot_draws_the_histories(folder):
     from xagents.logs.history import write_from_dict
 
-    monkeypatch.chdir(tmp_path)
     rows = {'mean_reward': [1.0, 2.0], 'best_reward': [1.0, 2.0], 'episode_reward': [1.0, 3.0]}
     for name in ('a.parquet', 'b.parquet'):
         write_from_dict({**rows, 'step': [10, 20], 'time': [0.5, 1.0]}, name)
@@ -506,7 +427,7 @@ def test_plot_draws_the_histories(tmp_path, monkeypatch):
     code, stdout, stderr = execute(*line.split())
     assert (code, stderr) == (0, '')
     assert stdout == 'Plot saved to c.png\n'
-    assert (tmp_path / 'c.png').read_bytes().startswith(b'\x89PNG')
+    assert (folder / 'c.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_plot_names_its_arguments_as_the_function_does(monkeypatch):
@@ -527,11 +448,7 @@ def test_plot_names_its_arguments_as_the_function_does(monkeypatch):
         (None, 0, ''),
         (KeyboardInterrupt('said'), 130, ''),
         (SystemExit(143), 143, ''),
-        (
-            RuntimeError('lost\n  it'),
-            1,
-            'xagents train: RuntimeError: lost it (--debug shows the traceback)\n',
-        ),
+        (RuntimeError('lost\n  it'), 1, 'xagents train: RuntimeError: lost it (--debug shows the traceback)\n'),
         # in the midst of a run that is a crash and no wrong input
         (ValueError('shapes'), 1, 'xagents train: ValueError: shapes (--debug shows the traceback)\n'),
         (OptionError('n_envs', 'got 3, admits 2'), 2, 'xagents train: --n-envs: got 3, admits 2\n'),
@@ -575,13 +492,13 @@ def test_a_message_of_pages_is_cut(factory):
 
 @pytest.mark.skipif(os.name != 'posix', reason='pipes')
 @pytest.mark.parametrize('unbuffered', ['', '1'])
-@pytest.mark.parametrize('words', [('train', 'ppo'), ('--version',)])
+@pytest.mark.parametrize('words', [('train', 'ppo'), ('--version',), ('presets',)])
 def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
     reader, writer = os.pipe()
     os.close(reader)
-    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': unbuffered}
+    env = {**os.environ, 'PYTHONUNBUFFERED': unbuffered}
     command = [sys.executable, '-m', 'xagents', *words]
-    done = subprocess.run(command, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, '')
 
@@ -594,40 +511,39 @@ def test_a_console_without_the_characters_gets_question_marks():
 
 # ---------------------------------------------------------------------------------------------- before TensorFlow loads
 
-IMPORT = 'from xagents.system.startup import prepare_process as p; p(); p(); import tensorflow; import os; os.write(2, b"after")'
+IMPORT = (
+    'from xagents.system.startup import prepare_process as p; p(); p(); import tensorflow; '
+    'import os; os.write(2, b"after")'
+)
 
 
-def test_importing_tensorflow_is_quiet_and_nothing_else(tmp_path):
-    (tmp_path / 'tensorflow.py').write_text(
-        'import os, sys\nos.write(2, b"noise")\nprint("noise", file=sys.stderr)\nprint("out", flush=True)'
-    )
-    done = shell(code=IMPORT, PYTHONPATH=f'{ROOT}{os.pathsep}{tmp_path}')
+def import_tensorflow(folder, module, code=IMPORT):
+    """What a process says that imports a module in TensorFlow's place."""
+    (folder / 'tensorflow.py').write_text(module)
+    return shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{folder}')
+
+
+def test_importing_tensorflow_is_quiet_and_nothing_else(folder):
+    module = 'import os, sys\nos.write(2, b"noise")\nprint("noise", file=sys.stderr)\nprint("out", flush=True)'
+    done = import_tensorflow(folder, module)
     assert (done.returncode, done.stdout, done.stderr) == (0, 'out\n', 'after')
 
 
-def test_a_failing_import_shows_what_it_printed(tmp_path):
-    (tmp_path / 'tensorflow.py').write_text('import os\nos.write(2, b"no libcuda\\n")\nraise ImportError("broken")')
+def test_a_failing_import_shows_what_it_printed(folder):
     code = f'try:\n    {IMPORT}\nexcept ImportError as e:\n    os = __import__("os"); os.write(2, str(e).encode())'
-    done = shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{tmp_path}')
-    assert done.stderr == 'no libcuda\nbroken'
+    module = 'import os\nos.write(2, b"no libcuda\\n")\nraise ImportError("broken")'
+    assert import_tensorflow(folder, module, code).stderr == 'no libcuda\nbroken'
 
 
-def test_a_process_without_stderr_imports_too(tmp_path):
-    (tmp_path / 'tensorflow.py').write_text('print("loaded")')
+def test_a_process_without_stderr_imports_too(folder):
     code = f'import os; os.close(2)\n{IMPORT.split("; import os")[0]}'
-    assert shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{tmp_path}').stdout == 'loaded\n'
+    assert import_tensorflow(folder, 'print("loaded")', code).stdout == 'loaded\n'
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='MuJoCo chooses its own renderer elsewhere')
 def test_the_environment_is_set_where_the_user_has_not():
-    names = (
-        'OPENBLAS_NUM_THREADS',
-        'OMP_NUM_THREADS',
-        'TF_CPP_MIN_LOG_LEVEL',
-        'MUJOCO_GL',
-        'DISPLAY',
-        'WAYLAND_DISPLAY',
-    )
+    names = ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'TF_CPP_MIN_LOG_LEVEL', 'MUJOCO_GL')
+    names += ('DISPLAY', 'WAYLAND_DISPLAY')
     code = (
         f'import os, sys\nnames = {names}\n[os.environ.pop(n, None) for n in names]\n'
         'os.environ.update(pair.split("=") for pair in sys.argv[1:])\n'
@@ -655,12 +571,8 @@ WORDS = [
 )
 def test_any_line_runs_or_is_refused_on_one_line(start, words):
     ran = []
-    stubs = {
-        name: dataclasses.replace(command, run=lambda *what: ran.append(what)) for name, command in commands.items()
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, stub in stubs.items():
-            patch.setitem(commands, name, stub)
+        patch.setattr(Command, 'run', lambda self, *what: ran.append(what))
         code, stdout, stderr = execute(*start, *words)
     if code == 0:
         assert stderr == ''

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import xagents
-from xagents.cli import dispatch as cli
+from tests.commands import execute
+from xagents.cli import dispatch
 from xagents.logs.history import read_history
 
 ROOT = Path(xagents.__file__).parents[1]
@@ -40,21 +41,11 @@ def session(tmp_path_factory):
 
 
 @pytest.fixture
-def there(session, monkeypatch, capsys):
+def there(session, monkeypatch):
     """Runs one command in the session's folder, in this process; returns its exit code, stdout and stderr."""
     monkeypatch.chdir(session[0])
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-
-    def run(*words):
-        capsys.readouterr()
-        try:
-            cli.execute(words)
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        return (code, *capsys.readouterr())
-
-    return run
+    monkeypatch.setattr(dispatch, 'prepare_process', lambda: None)
+    return execute
 
 
 def test_training_ends_with_the_target_and_says_nothing_but_its_own_lines(session):
@@ -107,24 +98,15 @@ def test_play_records_a_video(session, there):
     assert video.name in stdout
 
 
-def test_plot_draws_the_runs_history(session, there):
-    assert there('plot', 'ppo.parquet', '--labels', 'PPO', '--by', 'time', '--out', 'curve.png')[0] == 0
-    assert (session[0] / 'curve.png').read_bytes().startswith(b'\x89PNG')
-
-
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        (
-            ['train', 'ppo', '--env', 'CartPol-v1', '--max-steps', '10'],
-            "xagents train: --env: no environment 'CartPol-v1' (did you mean CartPole-v1?)",
-        ),
-        (
-            ['evaluate', 'ppo', '--weights', 'pp.tf'],
-            'xagents evaluate: --weights: there is no checkpoint pp.tf (did you mean ppo.tf?)',
-        ),
+        (['train', 'ppo', '--env', 'CartPol-v1', '--max-steps', '10'],
+         "xagents train: --env: no environment 'CartPol-v1' (did you mean CartPole-v1?)"),
+        (['evaluate', 'ppo', '--weights', 'pp.tf'],
+         'xagents evaluate: --weights: there is no checkpoint pp.tf (did you mean ppo.tf?)'),
     ],
-)
+)  # fmt: skip
 def test_what_only_libraries_know_is_refused_without_tensorflow(session, words, message):
     code = (
         'import sys\nfrom xagents.cli import main\ntry:\n    main()\nfinally:\n    print("tensorflow" in sys.modules)'

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xagents
-from tests.cli.test_cli import execute
-from xagents.cli import dispatch as cli
+from tests.commands import execute
 from xagents.cli import grid_processes
 from xagents.cli.grid import LONGEST_NAME, Group, run_names
 from xagents.cli.grid_processes import run_all
@@ -74,16 +73,15 @@ end('finished', 0)
 
 
 @pytest.fixture
-def stand_in(tmp_path, monkeypatch):
+def stand_in(folder, monkeypatch):
     """Lets children run the stand-in; the present folder is an empty one."""
-    package = tmp_path / 'stand-in' / 'xagents'
+    package = folder / 'stand-in' / 'xagents'
     package.mkdir(parents=True)
     (package / '__init__.py').touch()
     (package / '__main__.py').write_text(STAND_IN)
-    (tmp_path / 'here').mkdir()
-    monkeypatch.chdir(tmp_path / 'here')
+    (folder / 'here').mkdir()
+    monkeypatch.chdir('here')
     monkeypatch.syspath_prepend(str(package.parent))
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
     return package.parent
 
 
@@ -94,6 +92,25 @@ def train(*words):
 
 
 GRID = ('ppo', '--env', 'A-v0', '--max-steps', '10', '--run-dir', 'runs/g', '--seeds')
+
+
+@pytest.fixture
+def started(stand_in, monkeypatch):
+    """The processes of the runs that were started so far; `then` is called after each."""
+
+    class Started(list):
+        then = staticmethod(lambda: None)
+
+    started = Started()
+    start = grid_processes.Child.__init__
+
+    def kept(self, *arguments):
+        start(self, *arguments)
+        started.append(self._process)
+        started.then()
+
+    monkeypatch.setattr(grid_processes.Child, '__init__', kept)
+    return started
 
 
 def words_of(lines):
@@ -194,24 +211,11 @@ def test_several_at_a_time_have_a_thread_each_unless_said_otherwise(stand_in):
     assert words_of(lines)['seed=4'][-2:] != ['--threads', '1'] and '3' in words_of(lines)['seed=4']
 
 
-def test_no_more_run_at_a_time_than_asked_for(stand_in, monkeypatch):
-    running, most = set(), []
-    start, code = grid_processes.Child.__init__, grid_processes.Child.code
-
-    def counted(self, *arguments):
-        start(self, *arguments)
-        running.add(self.name)
-        most.append(len(running))
-
-    def ended(self):
-        if code(self) is not None:
-            running.discard(self.name)
-        return code(self)
-
-    monkeypatch.setattr(grid_processes.Child, '__init__', counted)
-    monkeypatch.setattr(grid_processes.Child, 'code', ended)
+def test_no_more_run_at_a_time_than_asked_for(started):
+    counts = []
+    started.then = lambda: counts.append(sum(process.poll() is None for process in started))
     assert train(*GRID, '4', '5', '6', '7', '--grid-jobs', '2')[0] == 0
-    assert max(most) == 2 and len(most) == 4
+    assert max(counts) == 2 and len(counts) == 4
 
 
 def test_a_run_that_fails_takes_no_other_with_it_and_is_named(stand_in):
@@ -285,14 +289,13 @@ def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):
     assert not Path('runs').exists()
 
 
-def test_monitoring_sessions_are_told_apart(stand_in):
-    _, lines, _ = train(*GRID, '4', '5', '--monitor-session', 'mine')
-    assert [w[w.index('--monitor-session') + 1] for w in words_of(lines).values()] == ['mine seed=4', 'mine seed=5']
-
-
-def test_a_text_that_looks_like_a_flag_reaches_the_run(stand_in):
-    _, lines, _ = train(*GRID, '4', '--monitor-session=-x')
-    assert '--monitor-session=-x seed=4' in words_of(lines)['seed=4']
+@pytest.mark.parametrize('name', ['mine', '-x'])  # also one that looks like a flag
+def test_monitoring_sessions_are_told_apart(name, stand_in):
+    started = words_of(train(*GRID, '4', '5', f'--monitor-session={name}')[1])
+    for seed in (4, 5):
+        said = f'{name} seed={seed}'
+        typed = [f'--monitor-session={said}'] if name == '-x' else ['--monitor-session', said]
+        assert ' '.join(typed) in ' '.join(started[f'seed={seed}']) and typed[-1] in started[f'seed={seed}']
 
 
 # ------------------------------------------------------------------------------------------------------------- going on
@@ -410,14 +413,8 @@ def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(numbe
 
 
 @POSIX
-def test_a_signal_that_comes_while_a_run_is_started_reaches_it(stand_in, monkeypatch):
-    start = grid_processes.Child.__init__
-
-    def interrupted(self, *arguments):
-        start(self, *arguments)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(grid_processes.Child, '__init__', interrupted)
+def test_a_signal_that_comes_while_a_run_is_started_reaches_it(started):
+    started.then = lambda: os.kill(os.getpid(), signal.SIGINT)
     ended = run_all({name: ['train', '--seed', '4', '--run-dir', name] for name in 'ab'}, 1)
     assert (ended.signal, ended.left) == (signal.SIGINT, ['b'])
     assert ended.codes['a'] != 0, 'left alone it would have finished'
@@ -440,23 +437,18 @@ def test_runs_save_and_end_when_their_parent_is_killed(parent):
 
 
 @POSIX
-def test_no_run_is_left_behind_by_an_error_of_the_parent(stand_in, monkeypatch):
-    started = []
-    start = grid_processes.Child.__init__
-
-    def kept(self, *arguments):
-        start(self, *arguments)
-        started.append(psutil.Process(self._process.pid))
+def test_no_run_is_left_behind_by_an_error_of_the_parent(started, monkeypatch):
+    children = []
+    started.then = lambda: children.append(psutil.Process(started[-1].pid))
 
     def broken(lines, name, line):
         if line == 'ready':
             raise BrokenPipeError
 
-    monkeypatch.setattr(grid_processes.Child, '__init__', kept)
     monkeypatch.setattr(grid_processes.Lines, 'take', broken)
     with pytest.raises(BrokenPipeError):
-        run_all({'a': ['train', '--seed', '8', '--run-dir', 'a'], 'b': ['train', '--seed', '9', '--run-dir', 'b']}, 2)
-    assert gone(started, 1)
+        run_all({name: ['train', '--seed', seed, '--run-dir', name] for name, seed in zip('ab', '89', strict=True)}, 2)
+    assert gone(children, 1)
 
 
 def test_a_process_that_follows_nobody_reads_no_input(monkeypatch):
@@ -480,6 +472,7 @@ Program.__init__ = lambda self, function, jit: compiled(self, function, False)
 
 
 @POSIX
+@pytest.mark.slow
 def test_a_real_run_is_stopped_and_goes_on(tmp_path):
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
     (tmp_path / 'quick.py').write_text(QUICK)

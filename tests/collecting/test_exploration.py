@@ -1,12 +1,18 @@
-"""How agents explore: ε-greedy draws, Gaussian and Ornstein-Uhlenbeck noise, random warm-up, and actions' bounds."""
+"""How policies act and explore: draws, white and Ornstein-Uhlenbeck noise, random warm-up, and actions' bounds."""
 
+import keras
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import xagents
 from tests.problems import Arbitrary
-from xagents.collecting.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
+from tests.reference import network
+from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
+from xagents.collecting.policies import EpsilonGreedy, Noisy, Sampling
+from xagents.networks.acting import Published
+from xagents.networks.distributions import distribution_for
+from xagents.runs.capture import with_weights
 
 pytestmark = pytest.mark.usefixtures('without_xla')
 
@@ -21,6 +27,80 @@ def make(name, n_envs=4, length=7, action_space=None, **options):
     )
 
 
+# ------------------------------------------------------------------------------------------------------- policies alone
+
+
+class Network:
+    """Says the observations times a weight; counts how often it is asked."""
+
+    def __init__(self, weight=1.0):
+        self.published, self.asked = Published(1, np.float32([weight])), 0
+
+    def __call__(self, observations):
+        self.asked += 1
+        return [observations * self.published.weights[0]]
+
+    def sync(self, published):
+        self.published = published
+
+    def copy(self):
+        return Network(self.published.weights[0])
+
+
+POLICIES = {
+    'sampling': lambda network: Sampling(network, distribution_for(spaces.Discrete(3)), ['logits'], True),
+    'epsilon-greedy': lambda network: EpsilonGreedy(network, 3, 0.5),
+    'noisy': lambda network: Noisy(network, 3, 0.5, OrnsteinUhlenbeckNoise()),
+}
+
+
+@pytest.mark.parametrize('name', POLICIES)
+def test_policies_act_by_their_network_and_take_over_what_is_published(name):
+    """Greedy without noise; the same with the same noise; what is asked for in columns."""
+    network, shown = Network(), np.float32([[0.1, 0.3, 0.2], [0.9, -0.5, 0.4]])
+    policy = POLICIES[name](network)
+    greedy = shown if name == 'noisy' else [1, 0]
+    np.testing.assert_array_equal(policy(shown, None)['actions'], greedy)
+    noise = policy.draw_noise(np.random.default_rng(0), (5, 2))
+    assert len(noise) == 5 and noise[0].shape[0] == 2
+    chosen = [policy(shown, noise[0], unknown=1) for _ in range(2)]
+    assert network.asked == 3 and chosen[0].keys() == policy.columns.keys()
+    for column, (shape, _) in policy.columns.items():
+        assert chosen[0][column].shape == (2, *shape)
+        np.testing.assert_array_equal(chosen[0][column], chosen[1][column])
+    other = policy.by(network.copy())
+    assert other.parts() == policy.parts(), 'its exploration is shared'
+    other.sync(Published(7, np.float32([-1.0]), warming_up=name == 'noisy'))
+    assert (other.published.version, other.warming_up) == (7, name == 'noisy') and not policy.warming_up
+    np.testing.assert_array_equal(other(shown, None)['actions'], -shown if name == 'noisy' else [0, 1])
+    np.testing.assert_array_equal(policy(shown, None)['actions'], greedy, 'the first one keeps its network')
+
+
+def test_sampling_keeps_outputs_where_it_is_asked_to():
+    distribution, rng = distribution_for(spaces.Discrete(3)), np.random.default_rng(0)
+    keeps, other = (Sampling(Network(), distribution, ['logits'], keep) for keep in (True, False))
+    assert list(keeps.columns) == ['actions', 'logits'] and list(other.columns) == ['actions']
+    shown = np.log(np.tile(np.float32([[0.2, 0.5, 0.3]]), (20_000, 1)))
+    chosen = keeps(shown, keeps.draw_noise(rng, (20_000,)))
+    np.testing.assert_array_equal(chosen['logits'], shown)
+    np.testing.assert_allclose(np.bincount(chosen['actions']) / 20_000, [0.2, 0.5, 0.3], atol=0.02)
+
+
+def test_noise_with_a_memory_is_for_collecting_and_warming_up_asks_nobody():
+    network, shown, noise = Network(), np.zeros((2, 3), np.float32), np.float32([[1, -1, 5], [0.5, 0, 0]])
+    policy = Noisy(network, 3, 0.5, OrnsteinUhlenbeckNoise(dt=0.01))
+    np.testing.assert_array_equal(policy(shown, noise)['actions'], np.clip(0.5 * noise, -1, 1))
+    assert policy.exploration.state()['x'].size == 0
+    drifting = policy(shown, noise, valid=np.bool_([True, False]), noise=2.0)['actions']
+    np.testing.assert_allclose(drifting, np.clip(0.2 * noise * [[1], [0]], -1, 1), rtol=1e-6)
+    policy.warming_up, network.asked = True, 0
+    uniform = policy.draw_exploration(np.random.default_rng(0), (2,))
+    np.testing.assert_array_equal(policy(shown, uniform, valid=np.ones(2, bool))['actions'], uniform)
+    assert abs(uniform).max() <= 1 and not network.asked
+    sampled = policy(shown, noise)['actions']
+    np.testing.assert_array_equal(sampled, np.clip(0.5 * noise, -1, 1), 'only collecting warms up')
+
+
 # ------------------------------------------------------------------------------------------------------------- ε-greedy
 
 
@@ -30,7 +110,9 @@ def test_epsilon_greedy_draws_each_action_as_often_as_it_should():
     observations = np.zeros((n, 3), np.float32)
     (greedy,) = set(agent.policy(observations, None)['actions'])
     for epsilon in (0.0, 0.3, 1.0):
-        actions = agent.policy(observations, agent.draw_noise(np.random.default_rng(0), (n,)), epsilon)['actions']
+        actions = agent.policy(observations, agent.draw_noise(np.random.default_rng(0), (n,)), epsilon=epsilon)[
+            'actions'
+        ]
         expected = np.full(5, epsilon / 5)
         expected[greedy] += 1 - epsilon
         frequencies = np.bincount(actions, minlength=5) / n
@@ -75,19 +157,20 @@ def test_sampled_actions_use_the_last_epsilon():
 
 
 def test_gaussian_noise_is_drawn_anew():
-    noise, rng = GaussianNoise(), np.random.default_rng(0)
-    x = np.stack([noise(rng, (50, 2), np.ones(50, bool)) for _ in range(400)])
-    assert x.dtype == np.float32
+    policy, rng = Noisy(None, 2, 0.1), np.random.default_rng(0)
+    x = np.stack([policy.draw_noise(rng, (50,)) for _ in range(400)])
+    assert x.dtype == np.float32 and x.shape == (400, 50, 2)
     assert x.mean() == pytest.approx(0, abs=0.02) and x.std() == pytest.approx(1, abs=0.02)
     assert abs(np.corrcoef(x[:-1].ravel(), x[1:].ravel())[0, 1]) < 0.02
-    assert noise.state() == {}
+    assert policy.parts() == {}
 
 
 @pytest.mark.parametrize('theta, dt', [(0.15, 0.01), (0.5, 0.2), (1.0, 0.5)])
 def test_ornstein_uhlenbeck_noise_has_the_moments_of_its_recursion(theta, dt):
     """x ← a x + b ξ from x = 0: variance b² (1 − a^2t) / (1 − a²) after t steps, covariance a^k times that k later."""
     noise, rng, n = OrnsteinUhlenbeckNoise(theta, dt), np.random.default_rng(0), 20_000
-    x = np.stack([noise(rng, (n, 1), np.ones(n, bool))[:, 0].copy() for _ in range(60)]).astype(np.float64)
+    drawn = rng.standard_normal((60, n, 1), np.float32)
+    x = np.stack([noise(row, np.ones(n, bool))[:, 0].copy() for row in drawn]).astype(np.float64)
     a, b = 1 - theta * dt, np.sqrt(dt)
     for t in (1, 2, 10, 40):
         variance = b**2 * (1 - a ** (2 * t)) / (1 - a**2)
@@ -99,30 +182,26 @@ def test_ornstein_uhlenbeck_noise_has_the_moments_of_its_recursion(theta, dt):
 
 
 def test_each_environment_has_a_process_of_its_own_that_begins_with_its_episode():
-    noise, rng = OrnsteinUhlenbeckNoise(dt=0.1), np.random.default_rng(0)
-    free, generator = np.zeros((3, 2)), np.random.default_rng(0)
+    noise, rng, free = OrnsteinUhlenbeckNoise(dt=0.1), np.random.default_rng(0), np.zeros((3, 2))
     valid = np.random.default_rng(1).random((50, 3)) > 0.2
     for row in valid:
-        x = noise(rng, (3, 2), row)
-        drawn = generator.standard_normal((3, 2), np.float32)
+        drawn = rng.standard_normal((3, 2), np.float32)
+        x = noise(drawn, row)
         free = (free - 0.15 * 0.1 * free + np.sqrt(0.1) * drawn) * row[:, None]
         np.testing.assert_allclose(x, free, rtol=1e-4, atol=1e-6)
     assert (valid.sum(0) > 30).all() and not valid.all(0).any()
 
 
 def test_processes_go_on_where_their_state_was_taken():
-    noise, rng, always = OrnsteinUhlenbeckNoise(), np.random.default_rng(0), np.ones(3, bool)
-    for _ in range(5):
-        noise(rng, (3, 2), always)
-    state, position = noise.state(), rng.bit_generator.state
-    ahead = [noise(rng, (3, 2), always).copy() for _ in range(4)]
-    other, again = OrnsteinUhlenbeckNoise(), np.random.default_rng(5)
-    other.load(state)
-    again.bit_generator.state = position
-    for expected in ahead:
-        np.testing.assert_array_equal(other(again, (3, 2), always), expected)
+    noise, other, always = OrnsteinUhlenbeckNoise(), OrnsteinUhlenbeckNoise(), np.ones(3, bool)
+    drawn = np.random.default_rng(0).standard_normal((9, 3, 2), np.float32)
+    for row in drawn[:5]:
+        noise(row, always)
+    other.load(noise.state())
+    for row in drawn[5:]:
+        np.testing.assert_array_equal(other(row, always), noise(row, always))
     # another number of environments begins anew
-    assert other(again, (4, 2), np.zeros(4, bool)).shape == (4, 2)
+    np.testing.assert_allclose(other(np.ones((4, 2), np.float32), np.ones(4, bool)), np.full((4, 2), 0.1), rtol=1e-6)
 
 
 @pytest.mark.parametrize('name', ['ddpg', 'td3'])
@@ -130,7 +209,7 @@ def test_processes_go_on_where_their_state_was_taken():
 def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
     """Recomputed from the same generator: clipped to [-1, 1], and for OU one process an environment and episode."""
     agent = make(name, n_envs=3, noise=noise, step_noise_coef=0.4, train_frequency=60)
-    agent._experienced = True  # no warm-up
+    agent.acting.warming_up = False
     agent.reset_envs()
     generator = np.random.Generator(np.random.SFC64(0))
     generator.bit_generator.state = agent.rng('act').bit_generator.state
@@ -149,13 +228,17 @@ def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
 
 def test_noise_belongs_to_the_agents_state():
     agent = make('ddpg', noise='ornstein-uhlenbeck', train_frequency=40)
-    agent._experienced = True
+    agent.acting.warming_up = False
     agent.collect(noise=0.1)
     state = agent.state()
     other = make('ddpg', noise='ornstein-uhlenbeck', train_frequency=40)
     other.load_state(state)
-    np.testing.assert_array_equal(other.exploration.state()['x'], agent.exploration.state()['x'])
-    assert abs(other.exploration.state()['x']).max() > 0
+    np.testing.assert_array_equal(other.acting.exploration.state()['x'], agent.acting.exploration.state()['x'])
+    assert abs(other.acting.exploration.state()['x']).max() > 0
+    # weights that are taken for a while leave it alone: under overlap a thread explores meanwhile
+    with with_weights(agent, state):
+        moved = agent.acting.exploration(np.ones((4, 2), np.float32), np.ones(4, bool)).copy()
+    np.testing.assert_array_equal(agent.acting.exploration.state()['x'], moved)
 
 
 # -------------------------------------------------------------------------------------------------- warm-up, and bounds
@@ -163,15 +246,16 @@ def test_noise_belongs_to_the_agents_state():
 
 def test_the_warm_up_is_uniform_and_ends_with_it():
     agent = make('ddpg', train_frequency=2400, buffer_max_size=2400, buffer_initial_size=2000, step_noise_coef=0.1)
-    actions = agent.collect(noise=0.1)['actions'].reshape(-1, 2).copy()
+    rollout = agent.collect(noise=0.1)
+    actions = rollout['actions'].reshape(-1, 2).copy()
     assert -1 <= actions.min() < -0.99 and 0.99 < actions.max() <= 1
     # the largest distance of the distribution functions, with a confidence of 0.9999
     for each in np.sort(actions, axis=0).T:
         n = len(each)
         assert abs((each + 1) / 2 - (np.arange(n) + 0.5) / n).max() < 2.2 / np.sqrt(n)
     assert abs(np.corrcoef(actions.T)[0, 1]) < 0.08
-    agent.buffer.add(agent.rollout)
-    assert not agent.warming_up
+    agent.remember(rollout)
+    assert not agent.acting.warming_up
     rollout = agent.collect(noise=0.1)
     said = agent.policy(rollout['observations'][:-1].reshape(-1, 3), None)['actions']
     added = rollout['actions'].reshape(-1, 2) - said
@@ -213,9 +297,66 @@ def test_greedy_acting_and_evaluating_are_deterministic_and_draw_nothing(name):
     agent = make(name, **({'epsilon_end': 0.5} if name == 'dqn' else {}))
     agent.reset_envs()
     shown = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-    before = {purpose: str(rng.bit_generator.state) for purpose, rng in agent._rngs.items()}
+    before = agent.streams.state()
     np.testing.assert_array_equal(agent.act(shown), agent.act(shown))
     assert agent.evaluate(4, seed=3) == agent.evaluate(4, seed=3) != agent.evaluate(4, seed=3, stochastic=True)
-    assert {purpose: str(rng.bit_generator.state) for purpose, rng in agent._rngs.items()} == before
+    assert agent.streams.state() == before
     sampled = [agent.act(np.tile(shown, (50, 1)), greedy=False) for _ in range(2)]
     assert not np.array_equal(*sampled)
+
+
+def test_a_policy_of_ones_own_gets_the_noise_of_its_class():
+    class Own(xagents.PPO):
+        def policy(self, observations, noise):
+            given.append(noise)
+            return super().policy(observations, noise)
+
+    given = []
+    agents = []
+    for agent_class in (Own, xagents.PPO):
+        envs = xagents.create_envs(lambda **_: Arbitrary(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(5)), 4)
+        agents.append(agent_class(envs, network([5, 1], 1), n_steps=8, seed=1))
+    own, expected = (agent.collect() for agent in agents)
+    np.testing.assert_array_equal(own['actions'], expected['actions'])
+    assert len(given) == 8 and given[0].shape == (4, 5)
+
+
+@pytest.mark.parametrize('noise', ['gaussian', 'ornstein-uhlenbeck'])
+def test_a_policy_that_asks_its_class_explores_like_it(noise):
+    """Uniform actions while the buffer fills, the noise's memory, and its place in checkpoints."""
+
+    class Asking(xagents.DDPG):
+        def policy(self, observations, noise, **schedule):
+            return super().policy(observations, noise, **schedule)
+
+    def collected(kind):
+        made = xagents.make('ddpg', 'Pendulum-v1', n_envs=2)
+        options = {'seed': 1, 'noise': noise, 'buffer_max_size': 100, 'buffer_initial_size': 20, 'train_frequency': 16}
+        agent = kind(made.envs, *(keras.models.clone_model(m) for m in made.output_models), **options)
+        for ours, theirs in zip(agent.output_models, made.output_models, strict=True):
+            ours.set_weights([np.full_like(w, 0.1) for w in theirs.get_weights()])
+        agent.refresh()
+        rollouts = []
+        for _ in range(3):
+            batch = agent.collect()
+            rollouts.append(batch['actions'].copy())
+            agent.remember(batch)
+        return rollouts, set(agent.parts())
+
+    (own, own_parts), (plain, parts) = collected(Asking), collected(xagents.DDPG)
+    np.testing.assert_array_equal(own, plain)
+    assert own_parts == parts and ('exploration' in parts) == (noise != 'gaussian')
+
+
+def test_a_policy_of_ones_own_is_told_the_schedule():
+    told = []
+
+    class Asking(xagents.DQN):
+        def policy(self, observations, noise, epsilon=None):
+            told.append(epsilon)
+            return super().policy(observations, noise, epsilon=epsilon)
+
+    made = xagents.make('dqn', 'CartPole-v1')
+    agent = Asking(made.envs, made.model, buffer_max_size=100, buffer_initial_size=20, seed=1)
+    agent.collect(epsilon=0.25)
+    assert set(told) == {0.25}

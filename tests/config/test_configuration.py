@@ -1,10 +1,9 @@
 """A run as a YAML file: what it may hold, how it is refused, and that nothing is lost between options and text."""
 
+import math
 import os
 import string
-import sys
 import threading
-import types
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.test_cli import SEED_LINE, execute
+from tests.cli.test_cli import SEED_LINE
 from tests.cli.test_cli import factory as factory  # a fixture
+from tests.commands import execute
 from xagents.cli import dispatch as cli
 from xagents.cli.settle import settle
 from xagents.config.configuration import ONLY_TYPED, Configuration, agent_of, known_options, read_config_file, to_yaml
@@ -25,9 +25,8 @@ HEAD = 'agent: ppo\nenv: CartPole-v1\nmax-steps: 100\n'
 
 
 @pytest.fixture(autouse=True)
-def _this_process_is_left_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.chdir(tmp_path)
+def _in_an_empty_folder(folder):
+    """In which the command line runs in this process."""
 
 
 @pytest.fixture
@@ -75,12 +74,15 @@ def refusal(path, agent_id=None):
         ('monitor-session: 1e3', 'monitor_session', '1e3'),
         ('monitor-session: 12:30', 'monitor_session', '12:30'),
         ('monitor-session: "null"', 'monitor_session', 'null'),
+        ('monitor-session: !!str null', 'monitor_session', 'null'),
         ('monitor-session: 2026-11-22', 'monitor_session', '2026-11-22'),
         ('net: [64, 6.4e1]', 'net', [64, 64]),
         ('net: 32', 'net', [32]),
         ('checkpoints:\n  - a.tf\n', 'checkpoints', ['a.tf']),
         ('env-kwargs: {gravity: -9.5, on: true, name: "1", wide: 1e-3, deep: [1, {a: ~}]}', 'env_kwargs',
          {'gravity': -9.5, 'on': True, 'name': '1', 'wide': 1e-3, 'deep': [1, {'a': None}]}),
+        ('env-kwargs: {a: oN, b: .INF, c: 010, d: 0x10, e: 1:30, f: !!int one, g: !!null x}', 'env_kwargs',
+         {'a': True, 'b': math.inf, 'c': 10, 'd': '0x10', 'e': '1:30', 'f': 'one', 'g': None}),
     ],
 )  # fmt: skip
 def test_a_value_has_the_type_that_its_option_declares(line, name, value, file):
@@ -94,8 +96,7 @@ def test_what_is_null_was_not_given(file):
 
 
 def test_other_names_of_an_option_are_names_of_it(file):
-    path = file('agent: dqn\nlearning-starts: 50\n')
-    assert read_config_file(path).options == {'buffer_initial_size': 50}
+    assert read_config_file(file('agent: dqn\nlearning-starts: 50\n')).options == {'buffer_initial_size': 50}
 
 
 def test_what_made_a_file_is_ignored(file):
@@ -112,12 +113,8 @@ def test_the_agent_may_stand_on_the_line(file):
 
 def test_lists_are_a_grid_where_one_value_belongs(file):
     path = file(f'{HEAD}lr: [1e-3, 1]\nnet: [[64, 64], [8]]\nenv-kwargs: [{{a: 1}}, {{a: 2}}]\nquiet: [yes]\n')
-    assert read_config_file(path).grid == {
-        'lr': [1e-3, 1.0],
-        'net': [[64, 64], [8]],
-        'env_kwargs': [{'a': 1}, {'a': 2}],
-        'quiet': [True],
-    }
+    grid = {'lr': [1e-3, 1.0], 'net': [[64, 64], [8]], 'env_kwargs': [{'a': 1}, {'a': 2}], 'quiet': [True]}
+    assert read_config_file(path).grid == grid
 
 
 # ---------------------------------------------------------------------------------------------------------- wrong files
@@ -187,6 +184,7 @@ def test_a_file_that_is_none(tmp_path, file):
     assert refusal('no/such.yaml') == 'there is no file no/such.yaml'
     (tmp_path / 'folder').mkdir()
     assert refusal('folder') == 'is a folder, admits a YAML file'
+    assert refusal('run.yaml/x.yaml') == 'cannot be read (Not a directory)'
     file('lr: 1', 'folder/config.yaml')
     assert refusal('folder').endswith(f'(did you mean {os.path.join("folder", "config.yaml")}?)')
 
@@ -203,43 +201,11 @@ def test_a_file_that_refers_to_itself_or_means_billions_is_refused(file):
     assert refusal(file('agent: ppo\nnet: &a [*a]\n')) == 'net: got a list, admits a whole number at least 1'
 
 
-pieces = st.sampled_from(
-    [
-        'agent: ppo',
-        'lr: ',
-        'net: ',
-        '[',
-        ']',
-        '{',
-        '}',
-        ': ',
-        '- ',
-        '\n',
-        ' ',
-        ',',
-        '&a ',
-        '*a',
-        '1e3',
-        '"',
-        "'",
-        '!!',
-        '|',
-        '~',
-        'about: ',
-        'seeds: ',
-        '? ',
-        '%',
-        '\t',
-        '\x00',
-        'é',
-        '#',
-        'env-kwargs: ',
-        '<<: ',
-        '---',
-        '...',
-        '\ufeff',
-    ]
-)
+pieces = st.sampled_from([
+    *('agent: ppo', 'lr: ', 'net: ', 'about: ', 'seeds: ', 'env-kwargs: ', '<<: ', '[', ']', '{', '}', ': ', '- '),
+    *('\n', ' ', ',', '&a ', '*a', '1e3', '"', "'", '!!', '|', '~', '? ', '%', '\t', '\x00', 'é', '#', '---', '...'),
+    '\ufeff',
+])  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -257,7 +223,7 @@ def test_any_file_is_read_or_refused_on_one_line(text, agent_id, file):
 # ------------------------------------------------------------------------------------------------------- there and back
 
 texts = st.text(min_size=1, max_size=8) | st.sampled_from(
-    ['1e5', 'yes', 'null', '0x10', '~', '1:30', '- a', '\x85', '.inf']
+    ['1e5', 'yes', 'oN', 'null', '0x10', '010', '~', '1:30', '- a', '\x85', '.inf', '<<', '=']
 )
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
@@ -349,11 +315,9 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
     assert execute('train', '--config', 'run.yaml', '--gamma', '0.25')[0] == 0
     _, env, made = factory.made
     tuned, _ = supply.tuned('ppo', {'env': 'CartPole-v1'})
+    taken = {name: value for name, value in tuned.items() if name not in ('env', 'minibatch_size')}
     assert env == 'CartPole-v1'
-    assert made == {
-        **{name: value for name, value in tuned.items() if name not in ('env', 'minibatch_size')},
-        **{'n_steps': 7, 'mini_batches': 2, 'gamma': 0.25, 'quiet': True},
-    }
+    assert made == {**taken, 'n_steps': 7, 'mini_batches': 2, 'gamma': 0.25, 'quiet': True}
 
 
 @pytest.mark.parametrize(
@@ -385,34 +349,22 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
     [
         ('lr: -1', '', 'run.yaml: lr: got -1, admits a number above 0'),
         ('gama: 1', '--gamma 1', 'run.yaml: gama: is no option of xagents train ppo (did you mean gamma?)'),
-        (
-            'mini-batches: 4\nminibatch-size: 4',
-            '',
-            '--minibatch-size: stands instead of mini_batches, admits one of the two',
-        ),
-        (
-            'from-study: s',
-            '',
-            '--from-study and --storage: got one of them, admits both: the study and where it is kept',
-        ),
+        ('mini-batches: 4\nminibatch-size: 4', '',
+         '--minibatch-size: stands instead of mini_batches, admits one of the two'),
+        ('from-study: s', '',
+         '--from-study and --storage: got one of them, admits both: the study and where it is kept'),
         ('tuned: true\nfrom-study: s\nstorage: x', '', '--from-study: got s beside --tuned, admits one of the two'),
         ('keep: 3', '', '--keep: got 3 without --run-dir, whose checkpoints it is about'),
         ('grid-jobs: 2', '', '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several'),
         ('seeds: [1]\nseed: 2', '', '--seeds: got 1 beside --seed, admits one of the two'),
         ('seeds: [1, 1]', '', '--seeds: got 1 1, admits different ones'),
-        (
-            'lr: [1, 2]\nseeds: [1]',
-            '',
-            '--run-dir: got nothing, admits a folder for the runs of a grid, which differ by --lr and --seed',
-        ),
-        (
-            'buffer-max-size: 3',
-            '',
-            'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and td3',
-        ),
+        ('lr: [1, 2]\nseeds: [1]', '',
+         '--run-dir: got nothing, admits a folder for the runs of a grid, which differ by --lr and --seed'),
+        ('buffer-max-size: 3', '',
+         'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and td3'),
         ('', '--resume run', '--resume: there is no folder run'),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_one_line_and_nothing_is_written(text, words, message, file, tmp_path):
     file(f'{HEAD}{text}\n')
     config = () if '--resume' in words else ('--config', 'run.yaml')
@@ -479,9 +431,8 @@ def test_the_present_command_as_a_file(file, factory):
 
 def test_lists_tuned_settings_and_flags_come_together_in_one_file(file):
     file('agent: ppo\ntuned: true\nlr: [1e-3, 1e-4]\n')
-    code, page, _ = execute(
-        'train', '--config', 'run.yaml', '--env', 'CartPole-v1', '--seeds', '1', '2', '--print-config'
-    )
+    line = 'train --config run.yaml --env CartPole-v1 --seeds 1 2 --print-config'
+    code, page, _ = execute(*line.split())
     assert code == 0
     tuned, _ = supply.tuned('ppo', {'env': 'CartPole-v1'})
     read = read_config_file(file(page))
@@ -519,24 +470,22 @@ def test_a_config_that_is_no_command_yet_is_still_checked():
 # ---------------------------------------------------------------------------------------------------------- run folders
 
 
-class FakeRuns(types.ModuleType):
+class FakeRuns:
     """Stands for what makes agents of run folders."""
 
     def __init__(self, agent):
-        from xagents.factory import load as runs
-
-        super().__init__('xagents.factory.load')
-        self.is_run, self.is_group = runs.is_run, runs.is_group
         self.agent = agent
         self.calls = []
 
-    def load(self, folder, checkpoint='best', **options):
-        self.calls.append(('load', folder, checkpoint, options))
+    def make(self, *call):
+        self.calls.append(call)
         return self.agent
 
-    def resume(self, folder, *, command='', **options):
-        self.calls.append(('resume', folder, command, options))
-        return self.agent
+    def load(self, folder, checkpoint='best', **options):
+        return self.make('load', folder, checkpoint, options)
+
+    def resume(self, folder, **options):
+        return self.make('resume', folder, options)
 
 
 LONG = 'x' * 400
@@ -545,17 +494,14 @@ LONG = 'x' * 400
 @pytest.fixture
 def folders(monkeypatch, factory, file, tmp_path):
     """A run folder runs/x and a group runs/g beside it; returns what stands for `xagents.factory.load`."""
-    import xagents
-
     for folder in ('runs/x', 'runs/g/lr=1', 'runs/g/lr=2', 'runs/empty'):
         (tmp_path / folder).mkdir(parents=True)
     file(HEAD + 'seed: 1\n', 'runs/x/config.yaml')
     file(HEAD + 'lr: [1, 2]\n', 'runs/g/group.yaml')
     file(HEAD + 'lr: 2\n', 'runs/g/lr=2/config.yaml')
     fake = FakeRuns(factory.agent)
-    monkeypatch.setitem(sys.modules, 'xagents.factory.load', fake)
-    monkeypatch.setattr('xagents.factory.load', fake)
-    monkeypatch.setattr(xagents, 'runs', fake, raising=False)
+    monkeypatch.setattr('xagents.cli.train.resume', fake.resume)
+    monkeypatch.setattr('xagents.cli.trained.load', fake.load)
     return fake
 
 
@@ -563,7 +509,7 @@ def folders(monkeypatch, factory, file, tmp_path):
 def test_a_run_goes_on(words, folders):
     assert execute(*words.split(), '--lr', '0.5', '--max-steps', '9') == (0, '', '')
     line = f'xagents {words} --lr 0.5 --max-steps 9'
-    assert folders.calls == [('resume', 'runs/x', line, {'lr': 0.5, 'max_steps': 9})]
+    assert folders.calls == [('resume', 'runs/x', {'lr': 0.5, 'max_steps': 9})]
     assert folders.agent.calls == ['fit', 'close'] and folders.agent.command == line
 
 
@@ -571,21 +517,17 @@ def test_a_run_folder_is_played_and_evaluated(folders):
     assert execute('play', '--run-dir', 'runs/x', '--render', '--seed', '3')[0] == 0
     line = 'evaluate ppo --run-dir runs/x --checkpoint last --episodes 3 --n-envs 2 --quiet'
     assert execute(*line.split())[0] == 0
-    assert folders.calls == [
-        ('load', 'runs/x', 'best', {'seed': 3}),
-        ('load', 'runs/x', 'last', {'n_envs': 2}),
-    ]
-    assert folders.agent.calls == [('play', {'render': True}), 'close', ('evaluate', {'episodes': 3}), 'close']
+    assert folders.calls == [('load', 'runs/x', 'best', {'seed': 3}), ('load', 'runs/x', 'last', {'n_envs': 2})]
+    played, evaluated = ('play', {'render': True}), ('evaluate', {'episodes': 3, 'n_envs': 2})
+    assert folders.agent.calls == [played, 'close', evaluated, 'close']
 
 
 def test_a_run_folder_is_exported(folders, monkeypatch):
-    exporting, formats = types.ModuleType('xagents.export.write'), types.ModuleType('xagents.export.formats')
     calls = []
-    exporting.export = lambda agent, **arguments: calls.append((agent, arguments))
-    exporting.check_out, formats.find_format = calls.append, calls.append
-    for module in (exporting, formats):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr('xagents.export.write', exporting, raising=False)
+    exporting = 'xagents.cli.trained.exporting'
+    monkeypatch.setattr(f'{exporting}.export', lambda agent, **arguments: calls.append((agent, arguments)))
+    monkeypatch.setattr(f'{exporting}.check_out', calls.append)
+    monkeypatch.setattr('xagents.cli.trained.find_format', calls.append)
     assert execute('export', '--run-dir', 'runs/x', '--format', 'onnx', '--out', 'policy') == (0, '', '')
     assert calls == ['onnx', 'policy', (folders.agent, {'format': 'onnx', 'out': 'policy'})]
     assert execute('export', 'ppo', '--weights', 'a.tf', '--out', 'policy')[0] == 0
@@ -595,59 +537,39 @@ def test_a_run_folder_is_exported(folders, monkeypatch):
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        (
-            ' '.join([*SEED_LINE, '--run-dir runs/x']),
-            '--run-dir: runs/x holds a run already: go on with xagents train --resume runs/x, or choose another folder',
-        ),
-        (
-            ' '.join([*SEED_LINE, '--run-dir runs/g --seeds 1 2']),
-            '--run-dir: runs/g holds a group of runs already: go on '
-            'with xagents train --resume runs/g, or choose another folder',
-        ),
+        (' '.join([*SEED_LINE, '--run-dir runs/x']),
+         '--run-dir: runs/x holds a run already: go on with xagents train --resume runs/x, or choose another folder'),
+        (' '.join([*SEED_LINE, '--run-dir runs/g --seeds 1 2']),
+         '--run-dir: runs/g holds a group of runs already: go on '
+         'with xagents train --resume runs/g, or choose another folder'),
         ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
         ('train --resume runs/emty', '--resume: there is no folder runs/emty (did you mean runs/empty?)'),
         ('train --resume runs/empty', '--resume: runs/empty holds no run, admits what --run-dir of a training was'),
-        (
-            'train --resume runs/x/config.yaml',
-            '--resume: runs/x/config.yaml is a file, admits the folder that --run-dir of a training was',
-        ),
-        (
-            'train --resume runs/x --run-dir a',
-            '--run-dir: got a beside --resume, which goes on with what its folder holds',
-        ),
+        ('train --resume runs/x/config.yaml',
+         '--resume: runs/x/config.yaml is a file, admits the folder that --run-dir of a training was'),
+        ('train --resume runs/x --run-dir a',
+         '--run-dir: got a beside --resume, which goes on with what its folder holds'),
         ('train --resume runs/x --tuned', '--tuned: got it beside --resume, which goes on with what its folder holds'),
-        (
-            'train --resume runs/x --weights a b',
-            '--weights: got a b beside --resume, which goes on with what its folder holds',
-        ),
+        ('train --resume runs/x --weights a b',
+         '--weights: got a b beside --resume, which goes on with what its folder holds'),
         ('train --resume runs/x --seeds 1', '--seeds: got 1 beside --resume, which goes on with what its folder holds'),
         ('train --resume runs/x --env A-v0', '--env: got A-v0, but runs/x was trained on CartPole-v1'),
-        (
-            'train --resume runs/x --grid-jobs 2',
-            '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several',
-        ),
+        ('train --resume runs/x --grid-jobs 2',
+         '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several'),
         ('train --resume runs/x --dueling', '--dueling: is no option of xagents train ppo, but of dqn'),
         ('train --resume runs/g --lr 3', '--lr: got 3.0, but the runs of runs/g differ by it'),
-        (
-            'play --run-dir runs/g',
-            '--run-dir: runs/g is a group of runs (group.yaml), admits one of them, such as runs/g/lr=2',
-        ),
+        ('play --run-dir runs/g',
+         '--run-dir: runs/g is a group of runs (group.yaml), admits one of them, such as runs/g/lr=2'),
         ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
         ('play --run-dir runs/empty', '--run-dir: runs/empty holds no run, admits what --run-dir of a training was'),
         ('play ppo --run-dir runs/x --weights a', '--run-dir: got runs/x beside --weights, admits one of the two'),
-        (
-            'evaluate ppo --weights a --checkpoint last',
-            '--checkpoint: got last without --run-dir, whose checkpoints it is about',
-        ),
-        (
-            'evaluate --run-dir runs/x --checkpoint lost',
-            '--checkpoint: got lost, admits one of best, last (did you mean last?)',
-        ),
+        ('evaluate ppo --weights a --checkpoint last',
+         '--checkpoint: got last without --run-dir, whose checkpoints it is about'),
+        ('evaluate --run-dir runs/x --checkpoint lost',
+         '--checkpoint: got lost, admits one of best, last (did you mean last?)'),
         ('export --run-dir runs/x', '--out: got nothing, admits a folder for the policy'),
-        (
-            'export --run-dir runs/x --out a --format onx',
-            '--format: got onx, admits one of savedmodel, litert, onnx (did you mean onnx?)',
-        ),
+        ('export --run-dir runs/x --out a --format onx',
+         '--format: got onx, admits one of savedmodel, litert, onnx (did you mean onnx?)'),
         (f'train --resume {LONG}', f'{shown(LONG)}: File name too long'),
         (f'evaluate dqn --run-dir {LONG}', f'{shown(LONG)}: File name too long'),
         (f'train ppo --config {LONG}', f'--config: {shown(LONG)}: cannot be read (File name too long)'),
@@ -656,7 +578,7 @@ def test_a_run_folder_is_exported(folders, monkeypatch):
         ('completion bash zsh', 'zsh: stands behind bash, admits one of them'),
         ('plot --run-dir runs/x --labels a b', '--labels: got 2, admits as many as there are histories: 1'),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp_path):
     before = sorted(tmp_path.rglob('*'))
     code, stdout, stderr = execute(*line.split())
@@ -665,11 +587,8 @@ def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp
 
 
 def test_the_commands_about_folders_reach_their_functions(monkeypatch):
-    table, drawing = types.ModuleType('xagents.reports.runs_page'), types.ModuleType('xagents.reports.plotting')
-    table.runs_page = lambda folders, as_json: f'{folders} {as_json}'
-    drawing.save_plot = lambda *paths, **arguments: (*paths, arguments)
-    for module in (table, drawing):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr('xagents.cli.pages.runs_page', lambda folders, as_json: f'{folders} {as_json}')
+    monkeypatch.setattr('xagents.reports.plotting.save_plot', lambda *paths, **arguments: (*paths, arguments))
     assert execute('runs', 'a', 'b', '--json') == (0, "['a', 'b'] True\n", '')
     assert execute('plot', '--run-dir', 'a', 'b')[1] == "Plot saved to ([], {'run_dirs': ['a', 'b']})\n"
     code, script, _ = execute('completion', 'bash')

@@ -101,3 +101,9 @@ for one, other in zip(whole.weights[0], stopped.weights[0], strict=True):
     blocks += [(line, f'execute({line.split()!r})') for line in lines] + [('compare', compare)]
     execute_blocks(tmp_path, blocks)
     assert list((tmp_path / 'stopped' / 'replay').iterdir()), 'the buffer was not saved'
+
+
+def test_what_the_architecture_shows_runs(tmp_path):
+    blocks = blocks_of(ROOT / 'docs' / 'architecture.md')
+    assert len(blocks) == 3
+    execute_blocks(tmp_path, blocks)

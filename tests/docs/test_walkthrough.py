@@ -25,6 +25,7 @@ def test_it_holds_no_outputs(cells):
     assert PATH.stat().st_size < 50_000
 
 
+@pytest.mark.slow
 def test_it_runs(cells, tmp_path):
     code = [(f'cell {i}', ''.join(cell['source'])) for i, cell in enumerate(cells) if cell['cell_type'] == 'code']
     said = execute_blocks(tmp_path, code)

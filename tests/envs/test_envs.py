@@ -240,13 +240,14 @@ def test_a_wrapper_that_never_resets_still_gets_its_own_sums():
         assert envs.pop_episodes() == [Episode(2, 2, 0, None)] * 3
 
 
+@pytest.mark.parametrize('name', ['Success', 'Achieved'])
 @pytest.mark.parametrize('kind', ['loop', 'async', 'vector'])
-def test_success_is_reported(kind):
-    id = 'tests.environments:Success-v0'
+def test_success_is_reported(kind, name):
+    id = f'tests.environments:{name}-v0'
     made = {
         'loop': lambda: create_envs(id, 8),
         'async': lambda: create_envs(id, 2, vector='async'),
-        'vector': lambda: as_envs(SyncVectorEnv([environments.Success] * 8)),
+        'vector': lambda: as_envs(SyncVectorEnv([getattr(environments, name)] * 8)),
     }[kind]()
     with made as envs:
         envs.reset(2)
@@ -267,6 +268,8 @@ def test_success_in_the_forms_infos_take():
     old = {'final_info': np.array([None, {'is_success': True}, {}], dtype=object)}
     assert (_success(old, 0), _success(old, 1), _success(old, 2)) == (None, True, None)
     assert _success({}, 0) is None
+    assert _success({'success': np.array([1.0])}, 0) is True
+    assert _success({'success': np.array(['yes'], object)}, 0) is None
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from gymnasium import spaces
 
 import xagents
@@ -147,6 +148,17 @@ def test_every_agent_and_kind_of_space_in_every_format(name, tmp_path, capsys):
     assert all('on 128 of 128 observations' in line for line in lines)
 
 
+def test_bytes_within_a_vector_are_encoded_to_the_same_bits():
+    space = spaces.Dict({'camera': spaces.Box(0, 255, (16, 16), np.uint8), 'speed': VECTOR})
+    agent = agent_of('a2c', space)
+    batch = {
+        'camera': np.arange(512, dtype=np.uint8).reshape(2, 16, 16),
+        'speed': np.zeros((2, *VECTOR.shape), np.float32),
+    }
+    encode = tf.function(exported_policy._encoding(agent, inputs_of(space)))
+    np.testing.assert_array_equal(encode(batch), agent.envs.encoder(batch))
+
+
 @pytest.mark.skipif(HAS_ONNX, reason='the extra export is installed: ONNX is tested everywhere')
 def test_onnx_is_not_tested_here():
     pytest.skip("pip install 'xagents[export]' to test ONNX")
@@ -155,9 +167,9 @@ def test_onnx_is_not_tested_here():
 def test_what_the_normaliser_knows_is_inside(tmp_path):
     shown, taken = spaces.Box(-1000, 1000, (3,), np.float64), spaces.Box(-1, 3, (2,), np.float16)
     agent = agent_of('a2c', shown, taken, normalize_obs=True, scale=1.0)
-    agent.normalize_observations.update(np.random.default_rng(0).normal([300, -7, 0.1], [100, 0.5, 1e-3], (200, 3)))
+    agent.statistics.observations.update(np.random.default_rng(0).normal([300, -7, 0.1], [100, 0.5, 1e-3], (200, 3)))
     # most of what is sampled lies beyond ten standard deviations: what is clipped is tested, too
-    assert (np.abs(agent.prepare(agent.envs.encoder(sample(agent)))) == 10).any()
+    assert (np.abs(agent.statistics.prepare(agent.envs.encoder(sample(agent)))) == 10).any()
     assert_acts_alike(agent, tmp_path)
 
 
@@ -208,7 +220,7 @@ def test_bfloat16_networks(tmp_path):
 
 def check_run(agent, run, n=20):
     batch = sample(agent, n)
-    return check(agent, run, batch, arrays_of(agent, batch), 1e-5)
+    return check(agent, run, batch, arrays_of(agent, batch), 1e-5, agent.acting)
 
 
 def tied(gap):
@@ -263,7 +275,7 @@ def test_what_differs_from_the_agent_is_refused(taken, change):
 
 def test_a_policy_that_acts_otherwise_leaves_nothing(tmp_path, monkeypatch, capsys):
     agent = agent_of('ppo', taken=BOUNDS, normalize_obs=True)
-    agent.normalize_observations.update(np.full((9, 3), 4.0) + np.eye(9, 3))
+    agent.statistics.observations.update(np.full((9, 3), 4.0) + np.eye(9, 3))
     monkeypatch.setattr(exported_policy, '_normalisation', lambda agent: lambda x: x)
     with pytest.raises(RuntimeError, match=r'otherwise than the agent on \d+ of 128 observations, by up to [\d.]+'):
         export(agent, 'litert', tmp_path / 'policy')
@@ -363,6 +375,7 @@ def test_what_a_format_cannot_hold_is_one_line_and_leaves_nothing(tmp_path, capf
 # ---------------------------------------------------------------------------------------------------- the examples
 
 
+@pytest.mark.slow
 def test_the_examples_run_without_xagents(tmp_path):
     agent = agent_of('ppo', spaces.Dict({'age': spaces.Discrete(5), 'rest': VECTOR}), BOUNDS)
     batch = sample(agent, 9)

@@ -403,7 +403,7 @@ def test_wrong_arguments_are_refused_by_name(options, message):
         (([64, 0],), 'net: got [64, 0], admits'),
         (('64',), "net: got '64', admits"),
         (([64], 'rellu'), "activation: got 'rellu', admits"),
-        (([64], 'tanh', False, ('actor',), False, 'tahn'), "output_activation: got 'tahn', admits"),
+        (([64], 'tanh', False, ('actor',), 'tahn'), "output_activation: got 'tahn', admits"),
         (([64], 'tanh', False, ()), 'outputs: got ()'),
         (([64], 'tanh', False, ('a', 'a')), "outputs: got ('a', 'a')"),
     ],

@@ -56,10 +56,8 @@ def admitted(o: Option) -> st.SearchStrategy:
             most = 2**63 - 1
             single = st.integers(-most if low is None else int(low), most if high is None else int(high))
         else:
-            single = st.floats(
-                *(low, high), allow_nan=False, allow_infinity=False, exclude_min=o.above is not None,
-                exclude_max=o.below is not None,
-            )  # fmt: skip
+            finite = {'allow_nan': False, 'allow_infinity': False}
+            single = st.floats(low, high, **finite, exclude_min=o.above is not None, exclude_max=o.below is not None)
     return st.lists(single, min_size=1, max_size=4) if o.many else single
 
 
@@ -99,9 +97,8 @@ def test_any_value_is_admitted_or_refused_by_name_on_one_line(data):
 @given(st.data())
 def test_any_text_is_parsed_or_refused_by_name_as_it_was_typed(data):
     o = data.draw(st.sampled_from(OPTIONS))
-    text = data.draw(
-        st.one_of(texts, st.sampled_from(['1e400', '-inf', 'nan', '9' * 5000, '0x10', '²', '٣', '1_0', '']))
-    )
+    odd = ['1e400', '-inf', 'nan', '9' * 5000, '0x10', '²', '٣', '1_0', '']
+    text = data.draw(st.one_of(texts, st.sampled_from(odd)))
     several = o.many or o.type is dict
     try:
         value = o.parse([text] if several else text)
@@ -114,15 +111,12 @@ def test_any_text_is_parsed_or_refused_by_name_as_it_was_typed(data):
 
 @given(st.sampled_from(NUMBERS), st.data())
 def test_out_of_range_is_always_refused(o, data):
-    bounds = []
-    if o.at_least is not None:
-        bounds.append(st.floats(max_value=o.at_least, exclude_max=True))
-    if o.above is not None:
-        bounds.append(st.floats(max_value=o.above))
-    if o.at_most is not None:
-        bounds.append(st.floats(min_value=o.at_most, exclude_min=True))
-    if o.below is not None:
-        bounds.append(st.floats(min_value=o.below))
+    bounds = [
+        *([st.floats(max_value=o.at_least, exclude_max=True)] if o.at_least is not None else []),
+        *([st.floats(max_value=o.above)] if o.above is not None else []),
+        *([st.floats(min_value=o.at_most, exclude_min=True)] if o.at_most is not None else []),
+        *([st.floats(min_value=o.below)] if o.below is not None else []),
+    ]
     value = data.draw(st.one_of(*bounds, st.just(math.nan), st.just(math.inf)))
     for refused in (value, np.float64(value), [value] if o.many else value):
         with pytest.raises(OptionError, match=f'^{o.name}: got '):
@@ -131,11 +125,8 @@ def test_out_of_range_is_always_refused(o, data):
 
 def test_what_is_no_json_is_a_text():
     deep = '[' * 100_000
-    assert describe(EnvironmentOptions)['env_kwargs'].parse([f'a={deep}', 'b=', 'c=None']) == {
-        'a': deep,
-        'b': '',
-        'c': None,
-    }
+    parsed = describe(EnvironmentOptions)['env_kwargs'].parse([f'a={deep}', 'b=', 'c=None'])
+    assert parsed == {'a': deep, 'b': '', 'c': None}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +134,7 @@ def test_what_is_no_json_is_a_text():
     [
         (AgentOptions, 'gamma', '2', 'gamma: got 2, admits a number at least 0 and at most 1'),
         (AgentOptions, 'lr', '-1e-3', 'lr: got -1e-3, admits a number above 0'),
+        (AgentOptions, 'lr', '0', 'lr: got 0, admits a number above 0'),
         (AgentOptions, 'beta1', '1', 'beta1: got 1, admits a number at least 0 and below 1'),
         (AgentOptions, 'seed', '-1', 'seed: got -1, admits a whole number at least 0 and at most 4294967295'),
         (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, admits a whole number at least 1 and at most 16384'),

@@ -25,6 +25,7 @@ from xagents import PPO
 from xagents.a2c.cli import A2COptions
 from xagents.cli import dispatch as cli
 from xagents.cli.commands import commands
+from xagents.cli.completion import completion_script
 from xagents.envs.named import envs as own_envs
 from xagents.networks import named as network_functions
 from xagents.networks.named import networks as own_networks
@@ -272,6 +273,9 @@ def test_what_stands_in_an_entry_is_told_when_it_is_used(package, capsys):
     package(entry, agents={'theirs': 'foreign:entry'})
     assert find_agent('theirs').origin == 'foreign' and find_agent('theirs').options is PPOOptions
     refused('agent: theirs of foreign cannot be loaded: AttributeError', make, 'theirs')
+    package('def f(:', 'helpful', agents={'torn': 'helpful:f'})
+    script = completion_script('fish', commands)
+    assert 'train theirs' in script and 'torn' not in script
 
 
 def test_names_of_packages_that_are_taken_or_none(package, capsys):
@@ -350,7 +354,7 @@ def test_a_function_is_a_network_wherever_a_cfg_is(without_xla, tmp_path):
     first, second, third = ([w.numpy() for w in a.model.weights] for a in (agent, equal, other))
     assert all(map(np.array_equal, first, second)), 'equal seeds give equal weights'
     assert not all(map(np.array_equal, first, third))
-    assert agent.networks == ['gated']
+    assert agent.origin.networks == ['gated']
     agent.fit(max_steps=32)
     again = xagents.make('ppo', lambda: Counter(length=5), weights=weights)
     assert all(map(np.array_equal, [w.numpy() for w in again.model.weights], [w.numpy() for w in agent.model.weights]))
@@ -370,7 +374,7 @@ def test_a_run_folder_and_its_resume_know_the_function_and_the_stage(without_xla
     agent.fit(max_steps=32, final_episodes=0)
     agent.close()
     again = xagents.load(tmp_path / 'run', checkpoint='last')
-    assert (again.envs.id, again.networks) == ('counter', ['gated'])
+    assert (again.envs.id, again.origin.networks) == ('counter', ['gated'])
     assert all(map(np.array_equal, [w.numpy() for w in again.model.weights], [w.numpy() for w in agent.model.weights]))
     again.close()
     so_far = len(counted)
@@ -397,7 +401,7 @@ def test_two_critics_of_one_function_share_nothing(without_xla):
     agent = xagents.make('td3', 'Pendulum-v1', critic_model='critic', net=None, seed=1)
     assert seen == [((4,), [1])] * 2
     one, two = (model.weights[0].numpy() for model in agent.output_models[1:])
-    assert not np.array_equal(one, two) and agent.networks[1:] == ['critic', 'critic']
+    assert not np.array_equal(one, two) and agent.origin.networks[1:] == ['critic', 'critic']
     agent.close()
     agent = xagents.make('td3', 'Pendulum-v1', critic_model='two-inputs', seed=1)
     assert [tuple(x.shape) for x in agent.output_models[1].inputs] == [(None, 3), (None, 1)]
@@ -410,7 +414,7 @@ def test_a_registered_cfg_is_its_file(tmp_path):
     cfg.write_text('[dense-trunk]\nunits=3\n[dense-a]\noutput=1\n[dense-b]\noutput=1\nfrom=dense-trunk\n')
     xagents.register_network('small', cfg)
     agent = make('ppo', model='small')
-    assert agent.model.layers[1].units == 3 and 'dense-trunk' in agent.networks[0], 'its text is kept'
+    assert agent.model.layers[1].units == 3 and 'dense-trunk' in agent.origin.networks[0], 'its text is kept'
     agent.close()
     cfg.write_text('[dense]\n')
     refused(f'model: {cfg}: [dense] units: is missing', make, 'ppo', model='small')
@@ -567,41 +571,33 @@ def installed(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def shell(installed, tmp_path):
-    """Run `xagents` in a process of its own that has the example installed; what it printed."""
-
-    def run(*words):
-        path = os.pathsep.join([str(installed), str(ROOT)])
-        done = subprocess.run(
-            [sys.executable, '-P', '-m', 'xagents', *words],
-            cwd=tmp_path,
-            env={**os.environ, 'PYTHONPATH': path},
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
-
-
-def test_an_installed_package_is_used_like_ours(shell, tmp_path):
-    listed = ' '.join(shell('train').split())
-    assert 'own-awr advantage-weighted regression: imitates what went better' in listed
-    assert 'own-ppo own-parts: Agents, networks' in listed
-    page = shell('train', 'own-awr')
+@pytest.mark.slow
+def test_an_installed_package_is_used_like_ours(installed, tmp_path):
+    """In one process of its own, as several would take TensorFlow's start several times."""
+    typed = {words[1]: words[1:] for words in typed_commands(PAGE.read_text()) if len(words) > 3}
+    typed['tune'] += ['--storage', 'sqlite:///study.db', '--seed', '1']
+    lines = [['train'], ['train', 'own-awr'], typed['train'], typed['play'], typed['tune']]
+    code = 'from xagents.cli import execute\n' + '\n'.join(f'execute({words})\nprint("\\f")' for words in lines)
+    done = subprocess.run(
+        [sys.executable, '-P', '-c', code],
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join([str(installed), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    listed, page, trained, played, tuned, _ = (out.lstrip() for out in done.stdout.split('\f'))
+    assert 'own-awr advantage-weighted regression: imitates what went better' in ' '.join(listed.split())
+    assert 'own-ppo own-parts: Agents, networks' in ' '.join(listed.split())
     assert page.startswith('own-awr, advantage-weighted regression') and '--temperature' in page
-    commands = {words[1]: words[1:] for words in typed_commands(PAGE.read_text()) if len(words) > 3}
-    assert 'Maximum steps exceeded' in shell(*commands['train'])
+    assert 'Maximum steps exceeded' in trained
     with np.load(tmp_path / 'awr.tf.state.npz') as state:
         record = json.loads(str(state['record']))
     assert (record['agent'], record['networks']) == ('own-awr', ['own-gated'])
     assert record['options']['env'] == 'own-corridor' and record['options']['temperature'] == 0.5
-    assert re.search(r'Episode reward: \S+, steps: \d+', shell(*commands['play']))
-    told = shell(*commands['tune'], '--storage', 'sqlite:///study.db', '--seed', '1')
-    assert 'xagents train own-awr --env own-corridor' in told and '--model own-small' in told
+    assert re.search(r'Episode reward: \S+, steps: \d+', played)
+    assert 'xagents train own-awr --env own-corridor' in tuned and '--model own-small' in tuned
 
 
 def test_the_example_learns_its_corridor(installed, monkeypatch, without_xla):

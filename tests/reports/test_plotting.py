@@ -187,9 +187,9 @@ def test_a_history_is_drawn_while_it_is_being_written(tmp_path):
 @pytest.mark.parametrize(
     ('arguments', 'words'),
     [
-        ({'plot': 'mean_rewards'}, ['plot', "'mean_rewards'", 'did you mean', "'mean_reward'"]),
-        ({'benchmark': 'tim'}, ['benchmark', "'tim'", "did you mean 'time'"]),
-        ({'time_unit': 'hours'}, ['time_unit', "'hours'", "did you mean 'hour'"]),
+        ({'plot': 'mean_rewards'}, ['plot', "'mean_rewards'", 'did you mean mean_reward']),
+        ({'benchmark': 'tim'}, ['benchmark', "'tim'", 'did you mean time']),
+        ({'time_unit': 'hours'}, ['time_unit', "'hours'", 'did you mean hour']),
         ({'shade': 'sd'}, ['shade', "'sd'", 'range']),
         ({'history_interval': 0}, ['history_interval', 'at least 1', '0']),
         ({'smooth': 2.5}, ['smooth', 'whole', '2.5']),
@@ -223,10 +223,10 @@ def test_a_plot_is_saved_in_the_format_of_its_ending(paths, tmp_path, name, magi
     ('labels', 'by', 'out', 'words'),
     [
         (None, 'step', 'p.gif', ['--out', 'p.gif', '.png']),
-        (None, 'step', 'p.pn', ["did you mean 'png'"]),
+        (None, 'step', 'p.pn', ['did you mean png']),
         (None, 'step', 'p', ['--out', '.svg']),
         (None, 'step', 'missing/p.png', ['--out', 'missing']),
-        (None, 'stpe', 'p.png', ['--by', "did you mean 'step'"]),
+        (None, 'stpe', 'p.png', ['--by', 'did you mean step']),
         (['PPO'], 'step', 'p.png', ['--labels', '1', '2']),
     ],
 )

@@ -67,25 +67,19 @@ def test_a_run_is_a_row(root):
 
 
 @pytest.mark.parametrize(
-    ('status', 'words'),
+    ('status', 'locked', 'words'),
     [
-        ({'state': 'running', 'why': ''}, ['running']),
-        ({'state': 'interrupted', 'why': 'interrupted'}, ['interrupted']),
-        ({'state': 'finished', 'why': 'steps'}, ['finished:', 'steps']),
-        ({'state': 'failed', 'why': 'MemoryError'}, ['failed:', 'MemoryError']),
+        ({'state': 'running', 'why': ''}, True, ['running']),
+        ({'state': 'running', 'why': ''}, False, ['killed']),  # its process is gone
+        ({'state': 'interrupted', 'why': 'interrupted'}, False, ['interrupted']),
+        ({'state': 'finished', 'why': 'steps'}, False, ['finished:', 'steps']),
+        ({'state': 'failed', 'why': 'MemoryError'}, False, ['failed:', 'MemoryError']),
     ],
 )
-def test_how_a_run_stands(root, status, words):
+def test_how_a_run_stands(root, status, locked, words):
     make_run(root / 'a', status=status)
-    with take_lock(root / 'a') if status['state'] == 'running' else contextlib.nullcontext():
+    with take_lock(root / 'a') if locked else contextlib.nullcontext():
         assert row(runs_page(['runs']), 'runs/a')[8:-2] == words
-
-
-def test_a_run_whose_process_is_gone_was_killed(root):
-    child = subprocess.Popen([sys.executable, '-c', ''])
-    child.wait()
-    make_run(root / 'a', status={'state': 'running', 'why': '', 'pid': child.pid})
-    assert row(runs_page(['runs']), 'runs/a')[8:-2] == ['killed']
 
 
 def test_a_long_reason_has_a_line_of_its_own(root):
@@ -174,7 +168,7 @@ def test_a_missing_or_empty_folder_is_refused_in_one_line(root, tmp_path):
     make_run(root / 'a')
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'file').write_text('')
-    for folder, words in (('rums', "did you mean 'runs'"), ('empty', 'no run'), ('file', 'is a file')):
+    for folder, words in (('rums', 'did you mean runs'), ('empty', 'no run'), ('file', 'is a file')):
         with pytest.raises(ValueError, match=words) as error:
             runs_page(['runs', folder])
         assert folder in str(error.value) and '\n' not in str(error.value)
@@ -185,7 +179,13 @@ def test_a_narrow_console_goes_without_the_least_important_columns(root):
     page = runs_page(['runs'], width=80)
     assert max(map(len, page.splitlines())) <= 80
     assert 'Updated' not in page.splitlines()[0] and page.splitlines()[-1].endswith('updated.')
-    assert 'Left out' not in runs_page(['runs'], width=140)
+    assert 'Left out' not in runs_page(['runs'], width=140) and 'Left out' not in runs_page(['runs'])
+
+
+def test_columns_are_as_wide_as_what_a_console_shows(root):
+    make_run(root / '学习', env='CartPole-v1' * 9)
+    header, *lines = runs_page(['runs']).splitlines()
+    assert len(lines) == 1 and lines[0].index('ppo') == header.index('Agent') - len('学习')
 
 
 def test_the_list_is_fast_and_loads_nothing_heavy(root):

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xagents
-from tests.small_agents import ENV, Fault, Trouble, make
-from xagents.cli import dispatch as cli
+from tests.small_agents import ENV, Fault, Trouble, make, weights
 from xagents.collecting.finite import NotFiniteError, check_rollout
 from xagents.factory.load import load, resume
-from xagents.networks.compiled import Program
 from xagents.runs.status import read_status
 
 pytestmark = [
@@ -143,12 +141,12 @@ def test_nothing_is_learned_and_nothing_remembered_of_what_stops_a_run(agent_id)
     known = []
 
     def note(ctx):
-        known[:] = [v.tobytes() for v in agent.model.get_weights()], agent._parts_arrays()
+        known[:] = [v.tobytes() for v in agent.model.get_weights()], agent.state().arrays
 
     with pytest.raises(NotFiniteError):
         agent.fit(max_steps=1_000, recipe=agent.recipe().use(note))
     assert known[0] == [v.tobytes() for v in agent.model.get_weights()]
-    parts = agent._parts_arrays()
+    parts = agent.state().arrays
     for name, array in known[1].items():
         np.testing.assert_array_equal(array, parts[name], name)
     # without the fault it goes on, with new episodes
@@ -174,7 +172,7 @@ def test_skipping_counts_and_goes_on_and_sees_none_of_it(agent_id, overlap, tmp_
     path = str(tmp_path / 'history.parquet')
     iterator = agent.train_iter(max_steps=400, on_nan='skip', overlap=overlap, history_checkpoint=path)
     logs = list(iterator)
-    assert agent.stopped == 'steps' and agent.steps >= 400
+    assert agent.run.stopped == 'steps' and agent.steps >= 400
     skipped = [log for log in logs if log.get('stats/refused')]
     said = re.findall(r'Skipped an iteration: (\w+) are not finite \((\S+)\)', capsys.readouterr().out)
     # two of the faults may have been in the same iteration, where the first observation is told of
@@ -184,7 +182,7 @@ def test_skipping_counts_and_goes_on_and_sees_none_of_it(agent_id, overlap, tmp_
     learned = [log for log in logs if 'loss/policy' in log]
     assert learned and all(math.isfinite(log['loss/policy']) for log in learned)
     assert not any('loss/policy' in log for log in skipped)
-    assert all(np.isfinite(array).all() for array in agent._parts_arrays().values())
+    assert all(np.isfinite(array).all() for array in agent.state().arrays.values())
     assert all(np.isfinite(v).all() for v in agent.model.get_weights())
     if agent_id == 'small-replay':
         ring = agent.buffer.ring
@@ -199,24 +197,6 @@ def test_skipping_counts_and_goes_on_and_sees_none_of_it(agent_id, overlap, tmp_
 # ----------------------------------------------------------------------------------------------------- the command line
 
 
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    """Runs one command in this process; returns its exit code and what it said on stderr."""
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-
-    def run(words, *faults):
-        Trouble.made, Trouble.faults = 0, faults
-        capsys.readouterr()
-        try:
-            cli.execute(words.split())
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        return code, capsys.readouterr().err.splitlines()
-
-    return run
-
-
 LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4 --seed 1 --max-steps 200 --quiet'
 
 
@@ -224,7 +204,7 @@ LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4
 def test_the_command_line_stops_and_the_last_good_state_goes_on(typed, tmp_path, more):
     folder = tmp_path / 'run'
     words = f'{LINE} --run-dir {folder} --save-seconds 0{more}'
-    code, said = typed(words, Fault(1, 22, 'reward'))
+    code, _, said = typed(words, Fault(1, 22, 'reward'))
     assert code == 1 and len(said) == 1
     found = re.fullmatch(
         r'xagents train: NotFiniteError: rewards are not finite \(nan\) at step (\d+) in environment 1 of '
@@ -248,17 +228,19 @@ def test_the_command_line_stops_and_the_last_good_state_goes_on(typed, tmp_path,
 
 def test_bad_numbers_before_anything_was_saved(typed, tmp_path):
     folder = tmp_path / 'run'
-    code, said = typed(f'{LINE} --run-dir {folder}', Fault(1, 2, 'observation'))
+    code, _, said = typed(f'{LINE} --run-dir {folder}', Fault(1, 2, 'observation'))
     assert code == 1 and len(said) == 1 and 'last good state' not in said[0] and 'step 6 in environment 1' in said[0]
     assert read_status(folder)['state'] == 'failed'
-    code, said = typed(f'train small --resume {folder}')
+    code, _, said = typed(f'train small --resume {folder}')
     assert (code, said) == (0, [])
     assert read_status(folder)['state'] == 'finished'
 
 
 def test_the_command_line_skips(typed, tmp_path):
     folder = tmp_path / 'run'
-    code, said = typed(f'{LINE} --run-dir {folder} --on-nan skip', Fault(1, 22, 'reward'), Fault(0, 40, 'observation'))
+    code, _, said = typed(
+        f'{LINE} --run-dir {folder} --on-nan skip', Fault(1, 22, 'reward'), Fault(0, 40, 'observation')
+    )
     assert (code, said) == (0, [])
     status = read_status(folder)
     assert (status['state'], status['why']) == ('finished', 'steps') and status['steps'] >= 200
@@ -289,16 +271,9 @@ REAL = {
 
 
 @pytest.fixture(scope='module')
-def real_agents():
+def real_agents(without_xla_in_module):
     """Agents as they ship, compiled as plain graphs; made once, because that takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        real = Program.__init__
-        patch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
-        yield {name: xagents.make(name, 'CartPole-v1', seed=1, quiet=True, **REAL[name]) for name in REAL}
-
-
-def weights(agent):
-    return [v.tobytes() for v in agent.model.get_weights()]
+    return {name: xagents.make(name, 'CartPole-v1', seed=1, quiet=True, **REAL[name]) for name in REAL}
 
 
 @pytest.mark.parametrize('agent_id, where, suspect', [('ppo', 'collect', 'rewards'), ('dqn', 'replay', 'rewards')])
@@ -315,7 +290,7 @@ def test_a_poisoned_batch_stops_with_its_name_or_is_counted(agent_id, where, sus
         agent.fit(max_steps=agent.steps + 2_000, recipe=recipe, checkpoints=[path])
     place = f' in environment 1 of {agent.envs.id}' if where == 'collect' else ''  # a replayed one is of any
     message = f'{suspect} that were learned from are not finite at step {poison.seen[-1]}{place}'
-    saved = f'; the best weights so far are in {path}' if agent.best is not None else ''
+    saved = f'; the best weights so far are in {path}' if agent.progress.best is not None else ''
     assert str(error.value) == message + saved
     assert all(np.isfinite(v).all() for v in agent.model.get_weights())
     if agent_id == 'ppo':

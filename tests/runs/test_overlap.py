@@ -13,8 +13,7 @@ import pytest
 
 import xagents
 from tests.runs.test_runs import Random
-from tests.small_agents import ENV, Fault, Trouble, make
-from xagents.cli import dispatch as cli
+from tests.small_agents import ENV, Fault, Trouble, make, weights
 from xagents.collecting.finite import NotFiniteError
 from xagents.factory.load import resume
 from xagents.options.errors import OptionError
@@ -36,10 +35,6 @@ def no_thread_is_left():
 
 def collectors():
     return [thread for thread in threading.enumerate() if thread.name == 'collector']
-
-
-def weights(agent):
-    return [v.tobytes() for v in agent.model.get_weights()]
 
 
 def overlapped(agent, **stages):
@@ -87,7 +82,7 @@ def test_each_iteration_acts_by_the_weights_of_the_one_before_the_last():
     acting, after = {}, {0: agent.actor._mirror.weights.copy()}
 
     def collecting(ctx):
-        acting[ctx.iteration] = agent.collector.actor._mirror.weights.copy()
+        acting[ctx.iteration] = agent.collector.policy.network._mirror.weights.copy()
 
     def learned(ctx):
         after[ctx.iteration] = agent.actor._mirror.weights.copy()
@@ -108,6 +103,21 @@ def test_equal_seeds_give_equal_runs_whichever_side_is_slow(agent_id):
         clock = ('seconds/', 'steps_per_second')
         ends.append((weights(agent), [{k: repr(v) for k, v in log.items() if not k.startswith(clock)} for log in logs]))
     assert ends[0] == ends[1] == ends[2]
+
+
+def test_what_is_learned_from_is_normalised_by_what_was_known_when_it_was_collected():
+    agent = make('small-replay', normalize_obs=True)
+    known, used = {}, {}
+
+    def collecting(ctx):
+        known[ctx.iteration] = agent.collector.statistics.observations.statistics.count
+
+    def learning(ctx):
+        used[ctx.iteration] = agent.statistics.observations.statistics.count
+
+    agent.fit(max_steps=120, recipe=overlapped(agent, collect=collecting, overlap=learning))
+    assert len(used) > 8 and used == {iteration: known[iteration] for iteration in used}
+    assert len(set(used.values())) == len(used)
 
 
 # --------------------------------------------------------------------------------------------------------------- errors
@@ -143,7 +153,8 @@ def test_an_error_of_a_stage_on_either_side_ends_the_thread(where):
     with pytest.raises(RuntimeError, match='broken'):
         agent.fit(max_steps=1_000, recipe=overlapped(agent, **{where: fails}))
     assert collectors() == [] and agent.context.iteration == 2
-    assert agent.overlapping is None and agent.collector is agent
+    assert agent.run.overlap is None and agent.collector.policy is agent.acting
+    assert agent.collector.statistics is agent.statistics
     agent.fit(max_steps=200)  # it is usable
     assert agent.steps >= 200
 
@@ -152,10 +163,10 @@ def test_an_error_of_the_iteration_in_flight_does_not_spoil_the_end_of_a_run(tmp
     # the budget ends the run at its third iteration, and the fourth raises meanwhile
     agent = make('small', Fault(0, 13, 'raise'))
     agent.fit(max_steps=30, recipe=overlapped(agent), run_dir=str(tmp_path / 'run'))
-    assert agent.stopped == 'steps' and agent.context.iteration == 3
+    assert agent.run.stopped == 'steps' and agent.context.iteration == 3
     again = resume(tmp_path / 'run', max_steps=60)
-    assert again.in_flight is None
-    assert again.observations is None  # what the environments stood at is not known: they begin anew
+    assert again.progress.pending is None
+    assert again.collector.observations is None  # what the environments stood at is not known: they begin anew
     again.fit()
     agent.fit(max_steps=60)
     assert again.steps >= 60 and agent.steps >= 60
@@ -215,30 +226,23 @@ def test_ctrl_c_in_a_stage_on_either_side(where, times, tmp_path):
     assert saved.context.iteration in ((3, 4) if times == 1 else (1,))
     if times == 1:
         assert agent.context.iteration == saved.context.iteration and weights(agent) == weights(saved)
-        assert saved.in_flight.context.batch.keys() == agent.in_flight.context.batch.keys()
-        assert saved.in_flight.changed == agent.in_flight.changed
+        assert saved.progress.pending.context.batch.keys() == agent.progress.pending.context.batch.keys()
+        assert saved.progress.pending.changed == agent.progress.pending.changed
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize('agent_id', ['a2c', 'trpo'])
-def test_agents_without_a_correction_refuse_with_the_reason(agent_id, capsys, tmp_path, monkeypatch):
+def test_agents_without_a_correction_refuse_with_the_reason(agent_id, refused, tmp_path):
     agent = xagents.make(agent_id, ENV, net=[4])
-    reason = rf'{type(agent).__name__} .*an update older'
+    name = type(agent).__name__
     for run in (lambda: agent.recipe(overlap=True), lambda: agent.fit(max_steps=10, overlap=True)):
-        with pytest.raises(OptionError, match=reason) as error:
+        with pytest.raises(OptionError, match=rf'{name} .*an update older') as error:
             run()
         assert error.value.name == 'overlap'
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    folder = tmp_path / 'run'
-    with pytest.raises(SystemExit) as end:
-        words = f'train {agent_id} --env {ENV} --max-steps 10 --overlap --run-dir {folder}'
-        cli.execute(words.split())
-    said = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and len(said) == 1
-    assert said[0].startswith(f'xagents train: --overlap: {type(agent).__name__} ')
-    assert not folder.exists()
+    said = refused(f'train {agent_id} --env {ENV} --max-steps 10 --overlap --run-dir {tmp_path / "run"}')
+    assert said.startswith(f'xagents train: --overlap: {name} ') and not (tmp_path / 'run').exists()
 
 
 def test_an_agent_that_does_both_in_train_step_refuses_with_the_reason():
@@ -267,13 +271,22 @@ def test_fit_goes_on_with_what_is_in_flight(agent_id, overlap):
         return recipe.after('learn', lambda ctx: learned.append((ctx.iteration, ctx.steps)), name='two')
 
     agent.fit(max_steps=60, recipe=stages(agent.recipe(overlap=True)))
-    assert agent.in_flight is not None and len(collected) == len(learned) + 1
+    assert agent.progress.pending is not None and len(collected) == len(learned) + 1
     agent.fit(max_steps=120, recipe=stages(agent.recipe(overlap=overlap)))
     assert [iteration for iteration, _ in learned] == list(range(1, len(learned) + 1))
     assert collected[: len(learned)] == learned  # each once, with the same count of steps
     assert len(collected) == len(learned) + overlap
-    assert (agent.in_flight is not None) == overlap
+    assert (agent.progress.pending is not None) == overlap
     assert sum(env.unwrapped.taken for env in agent.envs._vector.envs) == collected[-1][1]
+
+
+def in_two_sessions(recipe, overlap, folder):
+    """Run 60 steps with overlap, and 60 more with or without by the agent that resumes; return both."""
+    agent = make()
+    agent.fit(max_steps=60, recipe=recipe(agent, True), run_dir=str(folder))
+    again = resume(folder, max_steps=120)
+    again.fit(recipe=recipe(again, overlap))
+    return agent, again
 
 
 @pytest.mark.parametrize('overlap', [False, True])
@@ -293,11 +306,7 @@ def test_own_stages_see_each_iteration_once_also_across_a_resume(overlap, tmp_pa
     def recipe(agent, ahead):
         return agent.recipe(overlap=ahead).after('collect', collecting).after('learn', learning)
 
-    folder = str(tmp_path / 'run')
-    agent = make()
-    agent.fit(max_steps=60, recipe=recipe(agent, True), run_dir=folder)
-    again = resume(folder, max_steps=120)
-    again.fit(recipe=recipe(again, overlap))
+    in_two_sessions(recipe, overlap, tmp_path / 'run')
     assert learned == list(range(1, len(learned) + 1)) and len(learned) > 8
     assert collected == closed == [*learned, *([learned[-1] + 1] if overlap else [])]
 
@@ -332,11 +341,7 @@ def test_own_fields_live_on_on_either_side_also_across_a_resume(overlap, tmp_pat
         stages = agent.recipe(overlap=ahead).after('collect', collecting).after('learn', learning)
         return stages.with_context(Own)
 
-    folder = str(tmp_path / 'run')
-    agent = make()
-    agent.fit(max_steps=60, recipe=recipe(agent, True), run_dir=folder)
-    again = resume(folder, max_steps=120)
-    again.fit(recipe=recipe(again, overlap))
+    agent, again = in_two_sessions(recipe, overlap, tmp_path / 'run')
     agent.fit(max_steps=120, recipe=recipe(agent, overlap))
     half = seen.index(seen[-1])
     resumed, same_process = seen[: half + 1], [*seen[: seen[half + 1][0] - 1], *seen[half + 1 :]]
@@ -351,7 +356,7 @@ def test_a_fresh_field_that_collecting_sets_is_there_when_it_is_learned_from_als
         ctx.mood = f'good {ctx.iteration}'
         ctx.marks = np.full((2, 3), ctx.iteration)
 
-    def recipe(agent):
+    def recipe(agent, ahead):
         def learning(ctx):
             assert ctx.marks.shape == (2, 3) and np.all(ctx.marks == ctx.iteration)
             seen.append(ctx.mood)
@@ -359,11 +364,7 @@ def test_a_fresh_field_that_collecting_sets_is_there_when_it_is_learned_from_als
         stages = overlapped(agent, collect=collecting, learn=learning)
         return stages.with_context(Own)
 
-    folder = str(tmp_path / 'run')
-    agent = make()
-    agent.fit(max_steps=60, recipe=recipe(agent), run_dir=folder)
-    again = resume(folder, max_steps=120)
-    again.fit(recipe=recipe(again))
+    in_two_sessions(recipe, True, tmp_path / 'run')
     assert seen == [f'good {i}' for i in range(1, len(seen) + 1)]
 
 
@@ -432,6 +433,15 @@ def test_seconds_are_those_of_the_clock(ends_with):
     assert n > 8 and measured <= elapsed * 1.05
     # of an iteration that was left midway, what it waited for is not counted
     assert measured >= 0.7 * elapsed - 0.1, (measured, elapsed)
+
+
+def test_the_clock_does_not_go_back_with_what_is_in_flight():
+    agent = make()
+    agent.fit(max_steps=60, recipe=overlapped(agent, learn=lambda ctx: time.sleep(0.1)))
+    before = agent.context.seconds
+    for _ in agent.train_iter(max_steps=1_000):
+        break
+    assert agent.context.seconds >= before
 
 
 def test_evaluations_and_best_weights_during_overlap(tmp_path):

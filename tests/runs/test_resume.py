@@ -14,52 +14,30 @@ from xagents.logs.metrics import read_metrics
 from xagents.runs.checkpoints import read_state
 
 # whatever has a state: normalisers, noise, priorities, schedules, replays, plateaus
+CARTPOLE, PENDULUM = {'env': 'CartPole-v1'}, {'env': 'Pendulum-v1', 'buffer_initial_size': 100, 'train_frequency': 20}
+NORMAL = {'normalize_obs': True}
 SETTINGS = {
-    'a2c': {'env': 'CartPole-v1', 'n_envs': 8, 'normalize_reward': True, 'optimizer': 'rmsprop'},
-    'acer': {'env': 'CartPole-v1', 'n_envs': 4, 'n_steps': 10, 'buffer_initial_size': 80, 'normalize_obs': True},
-    'ddpg': {
-        'env': 'Pendulum-v1',
-        'buffer_initial_size': 100,
-        'noise': 'ornstein-uhlenbeck',
-        'normalize_obs': True,
-        'train_frequency': 20,
-        'net': [16],
-    },
+    'a2c': {**CARTPOLE, 'n_envs': 8, 'normalize_reward': True, 'optimizer': 'rmsprop'},
+    'acer': {**CARTPOLE, **NORMAL, 'n_envs': 4, 'n_steps': 10, 'buffer_initial_size': 80},
+    'ddpg': {**PENDULUM, **NORMAL, 'net': [16], 'noise': 'ornstein-uhlenbeck'},
     'dqn': {
-        'env': 'CartPole-v1',
-        'n_envs': 2,
-        'buffer_initial_size': 100,
-        'buffer_max_size': 300,
-        'prioritized': True,
-        'train_frequency': 16,
-        'target_sync_steps': 50,
-        'n_step': 3,
+        **{**CARTPOLE, 'n_envs': 2, 'buffer_initial_size': 100, 'buffer_max_size': 150, 'prioritized': True},
+        **{'train_frequency': 16, 'target_sync_steps': 50, 'n_step': 3},
     },
     'ppo': {
-        'env': 'CartPole-v1',
-        'n_envs': 8,
-        'n_steps': 16,
-        'normalize_obs': True,
-        'normalize_reward': True,
-        'lr_schedule': 'linear',
-        'divergence_monitoring_steps': 1,
-        'plateau_reduce_patience': 2,
-        'early_stop_patience': 1000,
+        **{**CARTPOLE, **NORMAL, 'n_envs': 8, 'n_steps': 8, 'normalize_reward': True, 'lr_schedule': 'linear'},
+        **{'divergence_monitoring_steps': 1, 'plateau_reduce_patience': 1, 'early_stop_patience': 1000},
     },
-    'td3': {'env': 'Pendulum-v1', 'n_envs': 2, 'buffer_initial_size': 100, 'train_frequency': 20, 'net': [16]},
+    'td3': {**PENDULUM, 'net': [16], 'n_envs': 2},
     'trpo': {'env': 'MountainCarContinuous-v0', 'n_envs': 8, 'n_steps': 16, 'max_episode_steps': 40},
 }
-STEPS = 400
+STEPS = 200
 # what the clock makes
 CLOCK = ('seconds/', 'steps_per_second')
 
 
-def settings_of(agent_id):
-    return {'schedule_steps': 2 * STEPS, 'seed': 7, **SETTINGS[agent_id]}
-
-
 def train(folder, agent_id, **run):
-    agent = xagents.make(agent_id, **settings_of(agent_id))
+    agent = xagents.make(agent_id, schedule_steps=2 * STEPS, seed=7, **SETTINGS[agent_id])
     agent.fit(max_steps=2 * STEPS, run_dir=str(folder), checkpoint_frequency=STEPS, quiet=True, save_seconds=1.0, **run)
     agent.close()
     return agent

@@ -14,9 +14,9 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
-from tests.small_agents import ENV, Trouble, make
-from xagents.cli import dispatch as cli
+from tests.small_agents import ENV, make, weights
 from xagents.factory import load as runs
 from xagents.factory.load import load, read_config, resume
 from xagents.logs.metrics import read_metrics
@@ -25,6 +25,7 @@ from xagents.pipeline.context import Context
 from xagents.replay.segments import Segments
 from xagents.runs import folder as run_folder
 from xagents.runs import saving
+from xagents.runs.capture import whole_state
 from xagents.runs.checkpoints import read_state
 from xagents.runs.folder import RunFolder
 from xagents.runs.status import SaveError, is_locked, read_status, take_lock
@@ -34,31 +35,16 @@ pytestmark = pytest.mark.usefixtures('small_agents')
 LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4 --seed 1 --quiet'
 
 
+def about_of(folder):
+    return yaml.safe_load((folder / 'config.yaml').read_text())['about']
+
+
 @pytest.fixture(scope='module', autouse=True)
 def disks_are_not_waited_for():
     """What is in files is looked at here, and not what a power cut would leave."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, 'fsync', lambda file: None)
         yield
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    """Runs one command in this process; returns its exit code, and the lines on stdout and on stderr."""
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-
-    def run(words):
-        Trouble.made, Trouble.faults = 0, ()
-        capsys.readouterr()
-        try:
-            cli.execute(words.split())
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return code, said.out.splitlines(), said.err.splitlines()
-
-    return run
 
 
 @pytest.fixture(scope='module')
@@ -75,10 +61,6 @@ def copied(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / 'copied', symlinks=True)
 
 
-def weights(agent):
-    return [v.tobytes() for v in agent.model.get_weights()]
-
-
 def contents(folder):
     """Everything in a folder but its lock: bytes by path, and where links point."""
     paths = [path for path in sorted(folder.rglob('*')) if path.name != '.lock']
@@ -86,6 +68,14 @@ def contents(folder):
         str(p.relative_to(folder)): os.readlink(p) if p.is_symlink() else p.read_bytes() if p.is_file() else None
         for p in paths
     }
+
+
+@contextlib.contextmanager
+def untouched(folder):
+    """Whatever happens, a folder holds the same afterwards."""
+    before = contents(folder)
+    yield
+    assert contents(folder) == before
 
 
 def names(folder):
@@ -120,7 +110,7 @@ def test_what_stands_in_a_folder_after_a_short_run(finished):
     config = read_config(folder)
     assert (config['agent'], config['env'], config['seed'], config['n_steps']) == ('small', ENV, 1, 4)
     assert config['max_steps'] == 200 and 'run_dir' not in config
-    about = runs._about(folder)
+    about = about_of(folder)
     assert {'command', 'started', 'versions'} == about.keys()
     assert {'xagents', 'python', 'tensorflow', 'numpy'} <= about['versions'].keys()
     history = pd.read_parquet(folder / 'history.parquet')
@@ -225,7 +215,7 @@ def saves(tmp_path_factory):
     path = tmp_path_factory.mktemp('saves') / 'run'
     agent, cases = make('small-replay', buffer_max_size=60), {}
     given = {'run_dir': str(path), 'save_seconds': 1e9, 'checkpoint_frequency': 40, 'keep': 1, 'final_episodes': 0}
-    real, worth = RunFolder.save, {}
+    real = RunFolder.save
 
     def rated(ctx):
         for episode in ctx.episodes:
@@ -236,11 +226,14 @@ def saves(tmp_path_factory):
         if case not in cases:
             before = tmp_path_factory.mktemp('before') / 'run'
             shutil.copytree(self.path, before, symlinks=True)
-            for writer in agent.writers:
+            for writer in self._run.writers:
                 writer.flush()
-            with_writers, agent.writers = agent.writers, []
-            cases[case] = before, moved(self, before), copy.copy(ctx), worth.setdefault(case, agent.whole_state())
-            agent.writers = with_writers
+            cases[case] = (
+                before,
+                moved(self, before),
+                copy.copy(ctx),
+                whole_state(agent, agent.collector, self._run.pending),
+            )
         real(self, ctx)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -253,13 +246,11 @@ def saves(tmp_path_factory):
 def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, tmp_path, monkeypatch):
     before, keeper, ctx, state = saves[case]
     other, third = make('small-replay', buffer_max_size=60), make('small-replay', buffer_max_size=60)
-    agent = keeper.agent
-    buffer = copy.deepcopy(agent.buffer)
+    run, agent = keeper._run, keeper._run.agent
     # the agent as it stood at that moment
-    monkeypatch.setattr(agent, 'whole_state', lambda: copy.deepcopy(state))
-    monkeypatch.setattr(agent, 'writers', [])
-    monkeypatch.setitem(agent.__dict__, 'buffer', buffer)
-    agent.run.checkpoint_frequency, agent.run.keep = 40, 1
+    monkeypatch.setattr(run_folder, 'whole_state', lambda *_: copy.deepcopy(state))
+    monkeypatch.setattr(run, 'writers', [])
+    monkeypatch.setitem(agent.__dict__, 'buffer', copy.deepcopy(agent.buffer))
 
     def attempt(n):
         path = tmp_path / str(n)
@@ -290,17 +281,15 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
         read_status(path)
         if not finished:  # a run that goes on leaves no more than one that was never stopped
             checkpoint = runs._checkpoint(path, 'last')
-            folder = RunFolder(path, agent)
-            folder.about = {}
+            folder = RunFolder(path, about={})
             known = None if checkpoint is None else read_state(checkpoint)
             if known is not None:
                 third.__dict__.pop('buffer', None)
                 folder.segments.load(third.buffer, without_prefix('replay', known.arrays), known.record['replay'])
-                folder.best_name, folder.saved_steps = known.record['best'], known.record['counters']['steps']
-                if folder.best_name and folder.saved_steps == ctx.steps:
-                    folder._best = agent.best
-            monkeypatch.setattr(agent, 'context', Context() if known is None else copy.copy(ctx))
-            folder.begin()
+                name, steps = known.record['best'], known.record['counters']['steps']
+                folder.resume(steps, name, run.progress.best if name and steps == ctx.steps else None)
+            monkeypatch.setattr(run.progress, 'context', Context() if known is None else copy.copy(ctx))
+            folder.begin(run)
             if folder.saved_steps != ctx.steps:
                 folder.save(ctx)
             folder._prune()  # as the next save does
@@ -326,8 +315,8 @@ def equal(one, other):
 @pytest.mark.parametrize('links', [True, False])
 def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links, saves, tmp_path, monkeypatch):
     before, keeper, _, state = saves['later']
-    other, agent = make('small-replay', buffer_max_size=60), keeper.agent
-    monkeypatch.setattr(agent, 'writers', [])
+    other = make('small-replay', buffer_max_size=60)
+    monkeypatch.setattr(keeper._run, 'writers', [])
     kept = everything(before, other)
     # between a folder and the link in its place there is neither, and the last checkpoint stands in for the best
     others = [read_state(runs._checkpoint(before, name)).weights[0] for name in (('best',) if links else LINKS)]
@@ -340,7 +329,7 @@ def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links,
         with monkeypatch.context() as patch:
             dying_at(patch, n)
             try:
-                folder.begin()
+                folder.begin(keeper._run)
                 folder.choose(state)
                 finished = True
             except Death:
@@ -370,7 +359,7 @@ def test_a_run_that_died_in_its_first_save_goes_on(n, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(RunFolder, 'save', save)
         agent.fit(max_steps=150, run_dir=str(folder))
-    assert agent.best is not None
+    assert agent.progress.best is not None
     again = resume(folder, final_episodes=0)
     assert again.steps in (0, agent.steps or again.steps)
     again.fit()
@@ -389,9 +378,9 @@ def test_a_full_disk_is_one_line_and_what_was_saved_stays(call, tmp_path, monkey
     agent.fit(max_steps=60, run_dir=str(folder), final_episodes=0)
     kept = everything(folder, make('small-replay'))
     agent.fit(max_steps=72, run_dir=None)
-    agent.run.run_dir = str(folder)
-    keeper = RunFolder(folder, agent)
-    monkeypatch.setattr(agent, 'writers', [])
+    keeper = RunFolder(folder)
+    keeper._run = agent.run
+    monkeypatch.setattr(agent.run, 'writers', [])
     with monkeypatch.context() as patch:
         dying_at(patch, call, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         try:
@@ -437,23 +426,21 @@ def test_a_file_that_may_grow_no_more_is_one_line_on_the_command_line(typed, tmp
     assert (code, said) == (0, [])
 
 
-def test_a_folder_that_cannot_be_written(typed, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written(typed, refused, tmp_path, monkeypatch):
     (tmp_path / 'file').write_text('mine')
     for path in (tmp_path / 'file', tmp_path / 'file' / 'run'):
-        code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {path}')
-        assert code == 2 and len(said) == 1 and said[0].startswith('xagents train: --run-dir: '), said
-        assert str(tmp_path / 'file') in said[0]
+        refused(f'{LINE} --max-steps 60 --run-dir {path}', 'xagents train: --run-dir: ', tmp_path / 'file')
     assert (tmp_path / 'file').read_text() == 'mine'
     # the superuser may write everywhere: what a file system without room for a file says
     real = os.mkdir
 
-    def refused(path, *arguments, **keywords):
+    def forbidden(path, *arguments, **keywords):
         if str(path).startswith(str(tmp_path / 'run')):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return real(path, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, 'mkdir', refused)
+        patch.setattr(os, 'mkdir', forbidden)
         code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {tmp_path / "run"}')
     assert code in (1, 2) and len(said) == 1 and f'{tmp_path / "run"}' in said[0] and 'Permission denied' in said[0]
 
@@ -471,7 +458,7 @@ def test_a_folder_is_free_again_after_it_could_not_be_begun(tmp_path, monkeypatc
 def test_a_run_that_was_killed_before_its_last_contest_holds_it(tmp_path, monkeypatch, capsys):
     folder, agent = tmp_path / 'run', make()
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(saving, 'contest', lambda *_: killed())
+        patch.setattr(saving, 'final_evaluation', lambda *_: killed())
         agent.fit(max_steps=200, run_dir=str(folder), save_seconds=0, final_episodes=2)
     agent.close()
     (folder / 'status.json').write_text((folder / 'status.json').read_text().replace('failed', 'running'))
@@ -506,6 +493,7 @@ def cut(path, share):
     path.write_bytes(data[: int(len(data) * share)])
 
 
+RECORDS = ('{}', '[1, 2]', '{"a": 1}', '{"agent": "small", "options": [], "counters": {}}', '3')
 DAMAGES = {
     'npz empty': lambda c: cut(c / 'state.npz', 0),
     'npz half': lambda c: cut(c / 'state.npz', 0.5),
@@ -515,27 +503,24 @@ DAMAGES = {
     'json empty': lambda c: cut(c / 'state.json', 0),
     'json half': lambda c: cut(c / 'state.json', 0.5),
     'json gone': lambda c: (c / 'state.json').unlink(),
-    'json list': lambda c: (c / 'state.json').write_text('[1, 2]'),
-    'json other': lambda c: (c / 'state.json').write_text('{"a": 1}'),
+    **{f'json {text}': lambda c, text=text: (c / 'state.json').write_text(text) for text in RECORDS},
 }
 
 
 @pytest.mark.parametrize('damage', DAMAGES)
-def test_a_damaged_checkpoint_is_one_line_that_names_it(damage, copied, typed):
+def test_a_damaged_checkpoint_is_one_line_that_names_it(damage, copied, refused):
     checkpoint = (copied / 'checkpoints' / 'last').resolve()
     DAMAGES[damage](checkpoint)
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
-    assert code == 2 and len(said) == 1, said
-    name = {'npz': 'state.npz', 'json': 'state.json'}[damage.split()[0]] if damage != 'npz other' else ''
-    assert str(checkpoint / name) in said[0]
-    with pytest.raises(ValueError, match=checkpoint.name) as error:
-        load(copied, 'last')
+    file = {'npz': 'state.npz', 'json': 'state.json'}[damage.split()[0]]
+    problem = f'{checkpoint} is damaged' if damage == 'npz other' else f'{checkpoint / file} is damaged or not a'
+    with untouched(copied):
+        refused(f'train small --resume {copied} --max-steps 300', problem)
+        with pytest.raises(ValueError, match=checkpoint.name) as error:
+            load(copied, 'last')
     one_line(error)
-    assert contents(copied) == before
 
 
-def test_a_damaged_one_names_others_that_a_run_can_go_on_with(tmp_path, typed):
+def test_a_damaged_one_names_others_that_a_run_can_go_on_with(tmp_path):
     folder = tmp_path / 'run'
     agent = make()
     agent.fit(max_steps=100, run_dir=str(folder), checkpoint_frequency=40, final_episodes=0)
@@ -565,7 +550,7 @@ def test_where_everything_is_damaged_nothing_is_advised_but_to_train_anew(tmp_pa
         resume(folder)
 
 
-def test_damaged_best_weights_do_not_keep_a_run_from_going_on(copied, typed):
+def test_damaged_best_weights_do_not_keep_a_run_from_going_on(copied):
     best = (copied / 'checkpoints' / 'best').resolve()
     record = json.loads((copied / 'checkpoints' / 'last' / 'state.json').read_text())
     for name in {best.name, record['best']}:
@@ -573,20 +558,18 @@ def test_damaged_best_weights_do_not_keep_a_run_from_going_on(copied, typed):
     with pytest.raises(ValueError, match=r'use another one \(--checkpoint (step|last)-'):
         load(copied)
     agent = resume(copied, max_steps=400)
-    assert 'The best weights are lost' in ' '.join(agent.resume_lines) and np.isnan(agent.context.best_reward)
+    assert 'The best weights are lost' in ' '.join(agent.progress.lines) and np.isnan(agent.context.best_reward)
     agent.fit()
     assert load(copied).steps <= agent.steps and np.isfinite(agent.best_reward)
 
 
-def test_damaged_metrics_are_named_before_anything_is_written(copied, typed):
-    cut(copied / 'metrics.parquet', 0.5)
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 400')
-    assert code == 2 and len(said) == 1 and contents(copied) == before
-    assert f'--resume: got {copied / "metrics.parquet"}, which cannot be continued' in said[0]
-    assert 'without that file the run goes on' in said[0]
-    (copied / 'metrics.parquet').unlink()
-    assert typed(f'train small --resume {copied} --max-steps 400')[0] == 0
+def test_damaged_metrics_are_named_before_anything_is_written(copied, typed, refused):
+    path, line = copied / 'metrics.parquet', f'train small --resume {copied} --max-steps 400'
+    cut(path, 0.5)
+    with untouched(copied):
+        refused(line, f'--resume: got {path}, which cannot be continued', 'without that file the run goes on')
+    path.unlink()
+    assert typed(line)[0] == 0
 
 
 def test_who_only_looks_keeps_nobody_out(tmp_path):
@@ -642,27 +625,16 @@ def test_a_further_call_that_has_nothing_to_do_was_not_resumed(tmp_path, capsys)
     assert 'Maximum steps exceeded' in capsys.readouterr().out.splitlines()
 
 
-def test_a_folder_of_a_run_that_never_began(tmp_path, typed):
+def test_a_folder_of_a_run_that_never_began(tmp_path, typed, refused):
     folder = tmp_path / 'run'
     (folder / 'checkpoints').mkdir(parents=True)
     (folder / '.lock').touch()
-    code, _, said = typed(f'train --resume {folder}')
-    assert code == 2 and len(said) == 1 and 'killed before it began, so begin it again' in said[0]
+    refused(f'train --resume {folder}', 'killed before it began, so begin it again')
     assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
 
 
-@pytest.mark.parametrize('text', ['{}', '[]', '{"agent": "small", "options": [], "counters": {}}', '3', ''])
-def test_a_record_that_is_none_is_one_line_that_names_it(text, copied, typed):
-    record = (copied / 'checkpoints' / 'last').resolve() / 'state.json'
-    record.write_text(text)
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
-    assert code == 2 and len(said) == 1 and f'{record} is damaged or not a checkpoint' in said[0]
-    assert contents(copied) == before
-
-
 @pytest.mark.parametrize('foreign', ['agent', 'network'])
-def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_path, typed):
+def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_path, refused):
     other = make('small-replay') if foreign == 'agent' else make(net=[7])
     other.fit(max_steps=60, run_dir=str(tmp_path / 'other'))
     checkpoint = (copied / 'checkpoints' / 'last').resolve()
@@ -670,30 +642,26 @@ def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_pat
     shutil.copy(theirs / 'state.npz', checkpoint / 'state.npz')
     if foreign == 'agent':
         shutil.copy(theirs / 'state.json', checkpoint / 'state.json')
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
-    assert code == 2 and len(said) == 1 and str(checkpoint) in said[0], said
     problem = 'is of small-replay, not of small' if foreign == 'agent' else 'is damaged or of another network'
-    assert f'{problem}: train anew; the best weights are whole' in said[0]
-    with pytest.raises(ValueError, match=checkpoint.name) as error:
-        load(copied, 'last')
+    with untouched(copied):
+        advice = f'{problem}: train anew; the best weights are whole'
+        refused(f'train small --resume {copied} --max-steps 300', checkpoint, advice)
+        with pytest.raises(ValueError, match=checkpoint.name) as error:
+            load(copied, 'last')
     one_line(error)
-    assert contents(copied) == before
 
 
 @pytest.mark.parametrize('damage', ['torn', 'missing'])
-def test_a_lost_replay_buffer_can_be_filled_anew(damage, tmp_path, typed):
+def test_a_lost_replay_buffer_can_be_filled_anew(damage, tmp_path, typed, refused):
     folder = tmp_path / 'run'
     first = make('small-replay')
     first.fit(max_steps=90, run_dir=str(folder))
     segment = next((folder / 'replay').glob('*.npz'))
     segment.write_bytes(segment.read_bytes()[:100]) if damage == 'torn' else segment.unlink()
-    before = contents(folder)
     line = f'train small-replay --resume {folder} --max-steps 180'
-    code, _, said = typed(line)
-    assert code == 2 and len(said) == 1 and f'{segment}: ' in said[0], said
-    assert said[0].endswith(f': move {folder}/replay away to go on with an empty replay buffer')
-    assert contents(folder) == before
+    with untouched(folder):
+        said = refused(line, f'{segment}: ')
+        assert said.endswith(f': move {folder}/replay away to go on with an empty replay buffer')
     shutil.move(folder / 'replay', tmp_path / 'away')
     code, shown, said = typed(line)
     assert (code, said) == (0, [])
@@ -703,20 +671,21 @@ def test_a_lost_replay_buffer_can_be_filled_anew(damage, tmp_path, typed):
 
 
 @pytest.mark.parametrize(
-    'text', [b'', b'a: [', b'agent: nobody', b'\xff\xfe\x00', b'agent: small\nbanana: 3', b'[1, 2]', b'agent: small\n']
+    'text', [b'', b'a: [', b'agent: nobody', b'\xff\xfe\x00', b'agent: small\nbanana: 3', b'[1, 2]']
 )
-def test_nonsense_for_settings_is_one_line_that_names_the_file(text, copied, typed):
+def test_nonsense_for_settings_is_one_line_that_names_the_file(text, copied, refused):
     (copied / 'config.yaml').write_bytes(text)
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 201')
-    if text == b'agent: small\n':  # the checkpoint knows the rest
-        assert (code, said) == (0, [])
-        return
-    assert code == 2 and len(said) == 1 and 'config.yaml' in said[0], said
-    with pytest.raises(ValueError, match=r'config\.yaml') as error:
-        load(copied)
+    with untouched(copied):
+        refused(f'train small --resume {copied} --max-steps 201', 'config.yaml')
+        with pytest.raises(ValueError, match=r'config\.yaml') as error:
+            load(copied)
     one_line(error)
-    assert contents(copied) == before
+
+
+def test_settings_that_name_the_agent_alone_do(copied, typed):
+    (copied / 'config.yaml').write_text('agent: small\n')  # the checkpoint knows the rest
+    code, _, said = typed(f'train small --resume {copied} --max-steps 201')
+    assert (code, said) == (0, [])
 
 
 # ---------------------------------------------------------------------------------------------------------------- locks
@@ -748,14 +717,12 @@ def locked(folder):
     return False
 
 
-def test_a_second_process_is_refused(copied, typed):
-    with held(copied):
-        before = contents(copied)
-        code, _, said = typed(f'train small --resume {copied} --max-steps 300')
-        assert code == 2 and len(said) == 1 and f'{copied}: another process is running' in said[0], said
-        assert contents(copied) == before
+def test_a_second_process_is_refused(copied, typed, refused):
+    line = f'train small --resume {copied} --max-steps 300'
+    with held(copied), untouched(copied):
+        refused(line, f'{copied}: another process is running')
         assert load(copied).steps > 0  # who only reads needs no lock
-    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
+    code, _, said = typed(line)
     assert (code, said) == (0, [])
 
 
@@ -867,17 +834,16 @@ def test_best_is_what_evaluated_best_and_last_is_the_last(tmp_path):
     assert weights(load(folder)) == after[step] and load(folder).steps == step
     assert weights(load(folder, 'last')) == weights(agent)
     best = load(folder)
-    assert best.evaluate(4, seed=agent.evaluation_seed(step))['mean'] == means[step]
+    assert best.evaluate(4, seed=agent.streams.seed_of('evaluate', step))['mean'] == means[step]
 
 
 def test_a_target_that_is_met_already_collects_and_writes_nothing(copied, typed):
-    before = contents(copied)
-    code, said, errors = typed(f'train small --resume {copied}')
-    assert (code, errors, len(said)) == (0, [], 1)
-    assert said[0].startswith(f'Maximum steps exceeded: {copied} had ended already')
-    code, said, errors = typed(f'train small --resume {copied} --max-steps 100 --no-quiet')
-    assert (code, errors) == (0, []) and said[-1].startswith('Maximum steps exceeded')
-    assert contents(copied) == before
+    with untouched(copied):
+        code, said, errors = typed(f'train small --resume {copied}')
+        assert (code, errors, len(said)) == (0, [], 1)
+        assert said[0].startswith(f'Maximum steps exceeded: {copied} had ended already')
+        code, said, errors = typed(f'train small --resume {copied} --max-steps 100 --no-quiet')
+        assert (code, errors) == (0, []) and said[-1].startswith('Maximum steps exceeded')
 
 
 def test_flags_win_and_are_shown(copied, typed, finished):
@@ -893,7 +859,7 @@ def test_flags_win_and_are_shown(copied, typed, finished):
     assert rates[rates.index <= steps].eq(0.0007).all() and rates[rates.index > steps].eq(0.002).all()
     config = read_config(copied)
     assert (config['lr'], config['max_steps']) == (0.002, 230)
-    (resumed,) = runs._about(copied)['resumed']
+    (resumed,) = about_of(copied)['resumed']
     assert resumed['step'] == steps and '--lr 0.002' in resumed['command']
     code, said, _ = typed(f'train small --resume {copied} --max-steps 260 --n-envs 2')
     assert code == 0
@@ -909,11 +875,10 @@ def test_flags_win_and_are_shown(copied, typed, finished):
         ('--weights a.tf', '--weights'), ('--seeds 1 2', '--seeds'), ('--tuned', '--tuned'),
     ],
 )  # fmt: skip
-def test_what_is_fixed_is_refused(flags, name, copied, typed):
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 300 {flags}')
-    assert code == 2 and len(said) == 1 and said[0].startswith(f'xagents train: {name}: '), said
-    assert contents(copied) == before
+def test_what_is_fixed_is_refused(flags, name, copied, refused):
+    with untouched(copied):
+        said = refused(f'train small --resume {copied} --max-steps 300 {flags}')
+        assert said.startswith(f'xagents train: {name}: '), said
 
 
 def test_what_is_fixed_may_be_said_again(copied, typed):
@@ -921,53 +886,43 @@ def test_what_is_fixed_may_be_said_again(copied, typed):
     assert (code, said) == (0, [])
 
 
-def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, typed, tmp_path):
-    before = contents(copied)
-    code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {copied}')
-    assert code == 2 and len(said) == 1 and f'go on with xagents train --resume {copied}' in said[0]
-    with pytest.raises(OptionError, match='holds a run already'):
-        make().fit(max_steps=60, run_dir=str(copied))
-    assert contents(copied) == before
+def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, refused, tmp_path):
+    with untouched(copied):
+        refused(f'{LINE} --max-steps 60 --run-dir {copied}', f'go on with xagents train --resume {copied}')
+        with pytest.raises(OptionError, match='holds a run already'):
+            make().fit(max_steps=60, run_dir=str(copied))
     for missing in (tmp_path / 'nowhere', tmp_path):
-        code, _, said = typed(f'train small --resume {missing} --max-steps 60')
-        assert code == 2 and len(said) == 1 and str(missing) in said[0]
+        refused(f'train small --resume {missing} --max-steps 60', missing)
 
 
 @pytest.mark.parametrize('missing', ['config.yaml', 'checkpoints'])
-def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_path, typed):
+def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_path, typed, refused):
     shutil.move(copied / missing, tmp_path / 'away')
-    before = contents(copied)
-    code, _, said = typed(f'train small --resume {copied} --max-steps 300')
-    problem = (
-        'put that back' if missing == 'config.yaml' else f'{copied}/checkpoints: what the run goes on from is gone'
-    )
-    assert code == 2 and len(said) == 1 and problem in said[0], said
-    code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {copied}')
-    assert code == 2 and len(said) == 1 and str(copied) in said[0]
-    assert contents(copied) == before
+    resumed = f'train small --resume {copied} --max-steps 300'
+    gone = f'{copied}/checkpoints: what the run goes on from is gone'
+    with untouched(copied):
+        refused(resumed, 'put that back' if missing == 'config.yaml' else gone)
+        refused(f'{LINE} --max-steps 60 --run-dir {copied}', copied)
     if missing == 'checkpoints':
         (copied / missing).mkdir()  # a copy that left all of them out
-        assert 'is gone: put it back' in typed(f'train small --resume {copied} --max-steps 300')[2][0]
+        refused(resumed, 'is gone: put it back')
         (copied / missing).rmdir()
     shutil.move(tmp_path / 'away', copied / missing)
-    assert typed(f'train small --resume {copied} --max-steps 300')[0] == 0
+    assert typed(resumed)[0] == 0
 
 
-def test_a_run_in_a_run_is_refused(copied, typed):
-    before = contents(copied)
-    for place in ('inner', 'checkpoints/inner'):
-        code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {copied}/{place}')
-        assert code == 2 and len(said) == 1 and f'is within the folder of a run, {copied}' in said[0]
-    assert contents(copied) == before
+def test_a_run_in_a_run_is_refused(copied, typed, refused):
+    with untouched(copied):
+        for place in ('inner', 'checkpoints/inner'):
+            refused(f'{LINE} --max-steps 60 --run-dir {copied}/{place}', f'is within the folder of a run, {copied}')
     (copied / 'status.json').unlink()  # the settings of something else
     assert typed(f'{LINE} --max-steps 60 --run-dir {copied}/inner')[0] == 0
 
 
-def test_a_link_to_nowhere_is_no_folder_for_a_run(tmp_path, typed):
+def test_a_link_to_nowhere_is_no_folder_for_a_run(tmp_path, refused):
     (tmp_path / 'link').symlink_to(tmp_path / 'nowhere')
     for folder in (tmp_path / 'link', tmp_path / 'link' / 'x'):
-        code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {folder}')
-        assert code == 2 and len(said) == 1 and 'is a link to what is not there' in said[0]
+        refused(f'{LINE} --max-steps 60 --run-dir {folder}', 'is a link to what is not there')
 
 
 def test_a_file_in_the_place_of_checkpoints_is_named(tmp_path, typed):
@@ -988,7 +943,7 @@ def test_without_its_link_a_run_goes_on_from_the_newest_checkpoint(copied, typed
     assert last.resolve().is_dir()
 
 
-def test_any_checkpoint_can_be_named(tmp_path, typed):
+def test_any_checkpoint_can_be_named(tmp_path, typed, refused):
     folder = tmp_path / 'run'
     make().fit(max_steps=200, run_dir=str(folder), checkpoint_frequency=60, final_episodes=0)
     names = [path.name for path in (folder / 'checkpoints').glob('step-*')]
@@ -1002,15 +957,13 @@ def test_any_checkpoint_can_be_named(tmp_path, typed):
         ) as error:
             load(folder, name)
         one_line(error)
-    code, _, said = typed(f'evaluate small --run-dir {folder} --checkpoint {names[0]}0')
-    assert code == 2 and len(said) == 1 and f'did you mean {names[0]}?' in said[0]
+    refused(f'evaluate small --run-dir {folder} --checkpoint {names[0]}0', f'did you mean {names[0]}?')
 
 
-def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied, typed):
-    code, _, said = typed(f'evaluate small --run-dir {copied} --env CartPole-v1')
-    assert code == 2 and said == [
-        f'xagents evaluate: --env: got CartPole-v1, which the networks of {runs._checkpoint(copied, "best")} do not fit'
-    ]
+def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied, refused):
+    problem = f'got CartPole-v1, which the networks of {runs._checkpoint(copied, "best")} do not fit'
+    said = refused(f'evaluate small --run-dir {copied} --env CartPole-v1')
+    assert said == f'xagents evaluate: --env: {problem}'
 
 
 @pytest.mark.parametrize('longer', [False, True])

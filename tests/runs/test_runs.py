@@ -13,20 +13,14 @@ import pytest
 
 import xagents
 from tests.small_agents import on_cartpole as make
+from tests.small_agents import weights
 from xagents.base import BaseAgent
 from xagents.logs.history import read_history
 from xagents.options.errors import OptionError
 from xagents.pipeline.context import Context, kept
+from xagents.runs import evaluation
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
-
-
-def weights(agent):
-    return [v.numpy() for v in agent.model.weights]
-
-
-def same(a, b):
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def clockless(log):
@@ -40,7 +34,7 @@ def test_equal_seeds_give_equal_runs():
         logs.append([clockless(log) for log in agent.train_iter(max_steps=1_000)])
         models.append(weights(agent))
     np.testing.assert_equal(logs[0], logs[1])
-    assert same(models[0], models[1]) and not same(models[0], models[2])
+    assert models[0] == models[1] and models[0] != models[2]
 
 
 def test_a_seed_that_was_not_given_is_drawn_shown_and_recorded(capsys):
@@ -66,14 +60,14 @@ def test_training_in_two_parts_equals_training_in_one():
         if log['steps'] > 700:
             break
     parts.fit(max_steps=2_000)
-    assert same(weights(whole), weights(parts)) and whole.games == parts.games
+    assert weights(whole) == weights(parts) and whole.games == parts.games
 
 
 def test_how_often_one_evaluates_changes_nothing_else():
     plain, often = make(), make()
     plain.fit(max_steps=1_000)
     often.fit(max_steps=1_000, eval_frequency=200, eval_episodes=3)
-    assert same(weights(plain), weights(often))
+    assert weights(plain) == weights(often)
     assert not math.isnan(often.mean_reward)
 
 
@@ -98,9 +92,9 @@ def test_the_target_ends_a_run_and_its_weights_are_on_disk(tmp_path):
         before['now'] = weights(agent)
 
     agent.fit(target_reward=60, max_steps=100_000, recipe=agent.recipe().before('collect', remember))
-    assert agent.stopped == 'target'
+    assert agent.run.stopped == 'target'
     other = xagents.make('ppo', 'CartPole-v1', weights=[path])
-    assert same(weights(other), before['now']) and not same(weights(agent), before['now'])
+    assert weights(other) == before['now'] and weights(agent) != before['now']
 
 
 def test_without_any_end_fit_refuses():
@@ -181,7 +175,7 @@ def test_plateau_and_early_stop(capsys):
     )  # fmt: skip
     rates = [log['learning_rate'] for log in agent.train_iter(max_steps=100_000)]
     out = capsys.readouterr().out
-    assert agent.stopped == 'early' and agent.early_stop_count == 2
+    assert agent.run.stopped == 'early' and agent.early_stop_count == 2
     assert 'Learning rate reduced 1e-08 -> 5e-09' in out and out.strip().endswith('Early stopping')
     assert set(rates) <= {1e-8, 5e-9, 2.5e-9} and len(set(rates)) >= 2
     assert 'inf' not in out
@@ -211,17 +205,17 @@ def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys, monkeypat
     agent = make('ppo', checkpoints=[path], quiet=False, n_envs=8, n_steps=64)
     asked = []
 
-    def evaluate(episodes):
+    def evaluate(agent, episodes, say):
         asked.append((episodes, weights(agent)))
         return {'mean': float(len(asked) if winner == 'best' else -len(asked))}  # the last ones play first
 
-    monkeypatch.setattr(agent, 'evaluate', evaluate)
+    monkeypatch.setattr(evaluation, 'evaluate', evaluate)
     agent.fit(max_steps=10_000)
     means = {'best': 'best 2, last 1', 'last': 'best -2, last -1'}[winner]
     assert f'Greedy mean of 10 episodes: {means}; the {winner} weights are in' in capsys.readouterr().out
     assert [episodes for episodes, _ in asked] == [10, 10]
-    assert same(asked[0][1], weights(agent)) and not same(asked[1][1], weights(agent))
-    assert same(weights(xagents.make('ppo', weights=[path])), asked[1 if winner == 'best' else 0][1])
+    assert asked[0][1] == weights(agent) and asked[1][1] != weights(agent)
+    assert weights(xagents.make('ppo', weights=[path])) == asked[1 if winner == 'best' else 0][1]
 
 
 def test_the_whole_state_goes_over(tmp_path):
@@ -232,7 +226,7 @@ def test_the_whole_state_goes_over(tmp_path):
     state = first.state()
     json.dumps(state.record)  # JSON holds it
     second.load_state(state)
-    second.envs, second.observations = first.envs, first.observations
+    second.collector.envs, second.collector.observations = first.envs, first.collector.observations
     batch = {k: v.copy() for k, v in first.state().arrays.items()}
     assert batch['observation_statistics/count'] > 0
     second.options.seed = first.options.seed
@@ -240,7 +234,7 @@ def test_the_whole_state_goes_over(tmp_path):
     reference = make('ppo', normalize_obs=True, normalize_reward=True)
     logs = list(reference.train_iter(max_steps=log['steps']))
     np.testing.assert_equal(clockless(logs[-1]), clockless(log))
-    assert same(weights(reference), weights(second))
+    assert weights(reference) == weights(second)
 
 
 def test_evaluate_plays_equal_quotas_and_uses_the_present_weights():
@@ -261,7 +255,7 @@ def test_act_takes_raw_observations_of_any_number():
     agent.fit(max_steps=300)
     observations = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     greedy = agent.act(observations)
-    logits = agent.model(agent.prepare(observations))[0].numpy()
+    logits = agent.model(agent.statistics.prepare(observations))[0].numpy()
     np.testing.assert_array_equal(greedy, logits.argmax(-1))
     assert agent.act(observations[:1], greedy=False).shape == (1,)
     box = xagents.make('ppo', 'Pendulum-v1', n_steps=8)
@@ -274,7 +268,7 @@ def test_acting_on_the_side_changes_nothing():
     plain.fit(max_steps=600)
     for _ in busy.train_iter(max_steps=600):
         busy.act(np.zeros((3, 4), np.float32), greedy=False)
-    assert same(weights(plain), weights(busy))
+    assert weights(plain) == weights(busy)
 
 
 def test_kept_fields_go_over_to_the_next_call():
@@ -307,16 +301,6 @@ def test_a_reward_that_is_not_finite_is_no_best(capsys):
     assert math.isfinite(agent.best_reward) and 'nan' not in capsys.readouterr().out
 
 
-def test_refused_updates_are_told(capsys):
-    agent = make('ppo', quiet=False)
-
-    def spoil(ctx):
-        ctx.batch['rewards'] = np.full(ctx.batch['rewards'].shape, np.nan)
-
-    agent.fit(max_steps=100, recipe=agent.recipe().after('collect', spoil), on_nan='skip')
-    assert 'Refused 16 updates that were not finite' in capsys.readouterr().out
-
-
 def test_a_stage_may_make_float64_of_the_rewards():
     agent = make()
 
@@ -341,6 +325,11 @@ def test_time_spent_in_the_loop_of_a_user_is_not_training_time():
     for _ in agent.train_iter(max_steps=600):
         time.sleep(0.3)
     assert agent.context.seconds < time.perf_counter() - start - 0.3
+
+
+def test_an_agent_stays_small():
+    assert len(vars(BaseAgent(xagents.create_envs('CartPole-v1', 1)))) <= 11
+    assert sum(not name.startswith('_') for name in dir(xagents.PPO)) < 50
 
 
 def test_options_are_fixed_once_the_agent_is_made():
@@ -385,9 +374,16 @@ def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):
     assert agent.evaluate(4, envs=[Identity()])['length'] == 10
 
 
+def test_episodes_that_environments_do_not_divide_are_played_as_well():
+    from tests.problems import Constant
+
+    agent = xagents.make('ppo', Constant, n_steps=8, seed=1, net=[4])
+    result = agent.evaluate(5, envs=[Constant(length=1), Constant(length=3)])
+    assert result['length'] == (3 * 1 + 2 * 3) / 5, 'the first ones play the rest'
+
+
 def test_an_episode_that_does_not_end_counts_as_it_stands(monkeypatch):
     from tests.problems import Constant
-    from xagents.runs import evaluation
 
     monkeypatch.setattr(evaluation, 'LONGEST', 50)
     agent = xagents.make('ppo', lambda: Constant(length=10**9), n_steps=8, seed=1, net=[4])
@@ -433,7 +429,7 @@ def test_methods_of_the_first_version(tmp_path):
     fresh.check_episodes()
     assert fresh.best_reward == 2000.0
     fresh.set_seeds(7)
-    assert fresh.options.seed == 7 and fresh.observations is None
+    assert fresh.options.seed == 7 and fresh.collector.observations is None
 
 
 class Random(BaseAgent):

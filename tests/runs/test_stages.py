@@ -1,4 +1,4 @@
-"""Each stage alone, on an agent that only counts what is asked of it."""
+"""Each stage alone, in a run of an agent that only counts what is asked of it."""
 
 import math
 from collections import deque
@@ -6,50 +6,54 @@ from types import SimpleNamespace
 
 import pytest
 
-from xagents.base.schedules import Schedule
+from xagents.collecting.streams import Streams
 from xagents.logs.console import Console
+from xagents.logs.history import read_history
 from xagents.options.agents import AgentOptions
 from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EndedEpisode
-from xagents.pipeline.recipe import compose
-from xagents.runs import reporting, stages
+from xagents.pipeline.recipe import Recipe, compose
+from xagents.pipeline.schedules import Schedule
+from xagents.runs import reporting, saving, stages
+from xagents.runs.learner import Origin
+from xagents.runs.progress import Progress
+from xagents.runs.run import Run
 
 
 class Stub:
-    """What stages ask of an agent."""
+    """What a run asks of an agent."""
 
-    def __init__(self, **run):
-        self.options, self.run = AgentOptions(reward_buffer_size=20), RunOptions(**run)
-        self.total_rewards = deque(maxlen=20)
-        self.n_envs, self.best, self.stopped, self.context = 2, None, '', Context()
-        self.console = Console(quiet=False)
-        self.collected, self.collected_steps, self.seconds = [], 0, {'env': 0.0, 'act': 0.0}
-        self.written, self.asked, self.paused = [], [], 0.0
-        self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0')
-        self.collector, self.folder, self.resumed_at, self.writers, self.NO_OVERLAP = self, None, None, [], ''
+    id, NO_OVERLAP, output_models = 'stub', '', ()
 
-    def state(self):
-        return SimpleNamespace(record={'options': {}}, at=len(self.asked))
+    def __init__(self):
+        self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), Origin(), Streams(0)
+        self.progress = Progress(deque(maxlen=20))
+        self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0', n_envs=2)
+        self.statistics = None
+        self.collector = SimpleNamespace(statistics=None, tally=None)
 
-    def write_checkpoints(self, state):
-        self.written.append(state)
-
-    def evaluation_seed(self, steps):
-        return steps
-
-    def evaluate(self, episodes, seed=None):
-        self.asked.append((episodes, seed))
-        return {'mean': 7.0, 'std': 1.0, 'length': 9.0, 'min': 1.0, 'max': 8.0}
+    def parts(self):
+        return {}
 
     def schedules(self):
         return {'learning_rate': Schedule(0.1, 'linear'), 'noise': Schedule(2.0)}
 
-    schedule_steps = 100
+
+def run_of(agent=None, **options):
+    run = Run(agent or Stub(), RunOptions(**options))
+    run.console = Console(quiet=run.options.quiet)
+    return run
 
 
-def once(stage, ctx):
+def stream(run, contexts, *chain):
+    """Pass contexts through stages."""
+    return compose(iter(contexts), Recipe((str(i), s) for i, s in enumerate(chain)).made(run).stages)
+
+
+def once(stage, run, **fields):
     """Pass one context through one stage; the rest of the stage runs, too."""
-    list(compose(iter([ctx]), [stage]))
+    ctx = Context(**fields)
+    list(stream(run, [ctx], stage))
     return ctx
 
 
@@ -58,86 +62,97 @@ def episode(reward, step=1, success=None):
 
 
 def test_schedule_is_base_times_schedule_times_plateau():
-    ctx = once(stages.schedule(Stub()), Context(steps=25, plateau_factor=0.5))
+    ctx = once(stages.schedule, run_of(max_steps=100), steps=25, plateau_factor=0.5)
     assert ctx.schedule == {'learning_rate': pytest.approx(0.1 * 0.75 * 0.5), 'noise': 2.0}
     assert ctx.logs['learning_rate'] == ctx.schedule['learning_rate']
 
 
 def test_collect_counts_steps_and_dates_episodes():
-    agent = Stub()
+    run = run_of()
 
     def collect():
-        agent.collected.append(EndedEpisode(5.0, 5, None, 3, 0.25))
-        agent.collected_steps += 8
-        agent.seconds['env'] += 1.5
+        tally = run.agent.collector.tally
+        tally.episodes.append(EndedEpisode(5.0, 5, None, 3, 0.25))
+        tally.steps += 8
+        tally.seconds['env'] += 1.5
         return {'rewards': 1}
 
-    agent.collect = collect
-    ctx = once(stages.collect(agent), Context(steps=100, seconds=10.0))
+    run.agent.collect = collect
+    ctx = once(stages.collect, run, steps=100, seconds=10.0)
     assert ctx.steps == 108 and ctx.batch == {'rewards': 1} and ctx.logs['seconds/env'] == 1.5
     assert (ctx.episodes[0].step, ctx.episodes[0].time) == (103, 10.25)
     assert ctx.seconds > 10.0
-    again = once(stages.collect(agent), Context())
+    again = once(stages.collect, run)
     assert again.steps == 8 and len(again.episodes) == 1, 'nothing is left over from the last iteration'
 
 
 def test_episodes_decide_when_the_mean_is_looked_at():
-    agent = Stub()
-    agent.total_rewards.extend([6.0] * 8)
-    ctx = once(stages.episodes(agent), Context(games=8, episodes=[episode(6.0)]))
+    run = run_of()
+    run.progress.rewards.extend([6.0] * 8)
+    ctx = once(stages.episodes, run, games=8, episodes=[episode(6.0)])
     assert ctx.games == 9 and ctx.mean_reward == 6.0 and not ctx.checked, 'a mean needs ten episodes'
-    ctx = Context(games=9, episodes=[episode(16.0, success=True)])
-    assert once(stages.episodes(agent), ctx).checked and ctx.mean_reward == 7.0
+    ctx = once(stages.episodes, run, games=9, episodes=[episode(16.0, success=True)])
+    assert ctx.checked and ctx.mean_reward == 7.0
     assert ctx.logs == {'episode_length': 16.0, 'success_rate': 1.0} and ctx.checked_games == 10
-    assert not once(stages.episodes(agent), Context(games=10, checked_games=10)).checked
-    ctx = Context(games=10, checked_games=10, episodes=[episode(4.0)])
-    assert not once(stages.episodes(agent), ctx).checked, 'two environments: two episodes a check'
+    assert not once(stages.episodes, run, games=10, checked_games=10).checked
+    ctx = once(stages.episodes, run, games=10, checked_games=10, episodes=[episode(4.0)])
+    assert not ctx.checked, 'two environments: two episodes a check'
 
 
-def test_evaluations_decide_instead_of_episodes():
-    agent = Stub(eval_frequency=50, eval_episodes=3)
-    ctx = once(stages.episodes(agent), Context(episodes=[episode(4.0)] * 5))
+def test_evaluations_decide_instead_of_episodes(monkeypatch):
+    asked, result = [], {'mean': 7.0, 'std': 1.0, 'length': 9.0, 'min': 1.0, 'max': 8.0}
+    run = run_of(eval_frequency=50, eval_episodes=3)
+    monkeypatch.setattr(
+        stages.evaluation, 'evaluate', lambda agent, n, seed, say: asked.append((agent, n, seed)) or result
+    )
+    ctx = once(stages.episodes, run, episodes=[episode(4.0)] * 5)
     assert math.isnan(ctx.mean_reward) and not ctx.checked
-    assert once(stages.evaluate(agent), Context(steps=49)).logs == {}
-    ctx = once(stages.evaluate(agent), Context(steps=70, evaluated_steps=20))
-    assert ctx.mean_reward == 7.0 and ctx.checked and ctx.evaluated_steps == 70 and agent.asked == [(3, 70)]
+    assert once(stages.evaluate, run, steps=49).logs == {}
+    ctx = once(stages.evaluate, run, steps=70, evaluated_steps=20)
+    assert ctx.mean_reward == 7.0 and ctx.checked and ctx.evaluated_steps == 70
+    assert asked == [(run.agent, 3, run.evaluation_seed(70))]
     assert ctx.logs == {'evaluate/mean': 7.0, 'evaluate/std': 1.0, 'evaluate/length': 9.0}
 
 
 def test_a_new_best_copies_the_weights():
-    agent = Stub(checkpoints=['a.tf'])
-    ctx = once(stages.best(agent), Context(checked=True, mean_reward=1.0))
-    assert math.isnan(ctx.new_best) and ctx.best_reward == 1.0 and agent.best is not None
-    agent.best = None
-    once(stages.best(agent), Context(checked=True, mean_reward=1.0, best_reward=1.0))
-    once(stages.best(agent), Context(checked=False, mean_reward=2.0, best_reward=1.0))
-    once(stages.best(agent), Context(checked=True, mean_reward=math.nan, best_reward=1.0))
-    assert agent.best is None, 'equal and NaN are not better, and what is not checked does not count'
+    run = run_of(checkpoints=['a.tf'])
+    ctx = once(saving.best, run, checked=True, mean_reward=1.0, iteration=4)
+    assert math.isnan(ctx.new_best) and ctx.best_reward == 1.0
+    assert run.progress.best.record['counters']['iteration'] == 4
+    run.progress.best = None
+    for checked, mean in ((True, 1.0), (False, 2.0), (True, math.nan)):
+        once(saving.best, run, checked=checked, mean_reward=mean, best_reward=1.0)
+    assert run.progress.best is None, 'equal and NaN are not better, and what is not checked does not count'
 
 
 def test_the_target_needs_a_full_buffer_and_its_weights_are_copied_even_below_the_best():
-    agent = Stub(checkpoints=['a.tf'], target_reward=5.0)
-    agent.total_rewards.extend([6.0] * 19)
-    ctx = Context(checked=True, mean_reward=6.0, best_reward=9.0, games=19, checked_games=19)
-    assert stages.why_stop(agent, once(stages.best(agent), ctx)) == '' and agent.best is None
-    agent.total_rewards.append(6.0)
-    assert stages.why_stop(agent, once(stages.best(agent), ctx)) == 'target' and agent.best is not None
-    assert ctx.best_reward == 9.0
+    run = run_of(checkpoints=['a.tf'], target_reward=5.0)
+    run.progress.rewards.extend([6.0] * 19)
+    fields = {'checked': True, 'mean_reward': 6.0, 'best_reward': 9.0, 'games': 19, 'checked_games': 19}
+    assert stages.why_stop(run, once(saving.best, run, **fields)) == '' and run.progress.best is None
+    run.progress.rewards.append(6.0)
+    ctx = once(saving.best, run, **fields)
+    assert stages.why_stop(run, ctx) == 'target' and run.progress.best is not None and ctx.best_reward == 9.0
 
 
-def test_checkpoint_writes_after_later_stages_at_intervals_and_on_the_way_out():
-    agent = Stub(checkpoints=['a.tf'], save_seconds=0.0)
-    contexts = [Context(iteration=i) for i in range(3)]
+@pytest.fixture
+def written(monkeypatch):
+    """The states that `--checkpoints` got."""
+    states = []
+    monkeypatch.setattr(saving, 'write_weights', lambda paths, agent, state: states.append(state))
+    return states
+
+
+def test_checkpoint_writes_after_later_stages_at_intervals_and_on_the_way_out(written):
+    run = run_of(checkpoints=['a.tf'], save_seconds=0.0)
 
     def improve(ctx):
+        run.progress.context = ctx
         if ctx.iteration != 1:
-            agent.best = SimpleNamespace(of=ctx.iteration)
+            run.progress.best = SimpleNamespace(of=ctx.iteration)
 
-    def publish(ctx):
-        agent.context = ctx
-
-    list(compose(iter(contexts), [stages.checkpoint(agent), improve, publish]))
-    assert [state.of for state in agent.written] == [0, 2, 2]
+    list(stream(run, [Context(iteration=i) for i in range(3)], saving.checkpoint, improve))
+    assert [state.of for state in written] == [0, 2, 2]
 
 
 def before(ctx):
@@ -151,84 +166,74 @@ def behind_a_yield(ctx):
         raise RuntimeError
 
 
-@pytest.mark.parametrize('where', ['upstream', 'downstream'])
-@pytest.mark.parametrize('fails', [before, behind_a_yield])
-def test_checkpoint_writes_nothing_after_an_error(where, fails):
-    agent = Stub(checkpoints=['a.tf'], save_seconds=1e9)
+@pytest.mark.parametrize('place', [0, 1])
+@pytest.mark.parametrize('fails', [before, behind_a_yield, None])
+def test_checkpoint_writes_nothing_after_an_error_and_writes_when_a_loop_is_left(fails, place, written):
+    run = run_of(checkpoints=['a.tf'], save_seconds=1e9)
 
     def publish(ctx):
-        agent.context, agent.best = ctx, SimpleNamespace()
+        run.progress.context, run.progress.best = ctx, SimpleNamespace()
 
-    chain = [stages.checkpoint(agent), publish]
-    chain.insert(0 if where == 'upstream' else 1, fails)
-    with pytest.raises(RuntimeError):
-        list(compose(iter([Context(iteration=1), Context(iteration=2)]), chain))
-    assert agent.written == []
-
-
-def test_checkpoint_writes_when_a_loop_is_left():
-    agent = Stub(checkpoints=['a.tf'], save_seconds=1e9)
-
-    def publish(ctx):
-        agent.context = ctx
-
-    stream = compose(iter([Context(iteration=1), Context(iteration=2)]), [stages.checkpoint(agent), publish])
-    next(stream)
-    stream.close()
-    assert len(agent.written) == 1
+    chain = [saving.checkpoint, publish]
+    chain.insert(place, fails or (lambda ctx: None))
+    running = stream(run, [Context(iteration=1), Context(iteration=2)], *chain)
+    if fails is None:
+        next(running)
+        running.close()
+    else:
+        with pytest.raises(RuntimeError):
+            list(running)
+    assert len(written) == (fails is None)
 
 
 def test_learn_gets_the_values_that_it_takes():
-    agent = Stub()
-    agent.learn = lambda batch, noise: {'updates': 3, 'loss/policy': batch + noise}
-    ctx = once(stages.learn(agent), Context(batch=1, schedule={'learning_rate': 0.1, 'noise': 2.0}, updates=4))
+    run = run_of()
+    run.agent.learn = lambda batch, noise: {'updates': 3, 'loss/policy': batch + noise}
+    ctx = once(stages.learn, run, batch=1, schedule={'learning_rate': 0.1, 'noise': 2.0}, updates=4)
     assert ctx.updates == 7 and ctx.logs['loss/policy'] == 3.0 and ctx.logs['seconds/learn'] >= 0
     assert 'updates' not in ctx.logs
-    agent.learn = lambda batch: None
-    assert once(stages.learn(agent), Context()).updates == 1
+    run.agent.learn = lambda batch: None
+    assert once(stages.learn, run, batch=1).updates == 1
+
+
+@pytest.mark.parametrize('stage', [stages.learn, stages.remember])
+def test_a_recipe_that_lacks_what_collects_is_told_so(stage):
+    with pytest.raises(ValueError, match=rf'recipe: {stage.__name__} got an empty batch: no stage before it'):
+        once(stage, run_of())
 
 
 def test_plateau():
-    agent = Stub(divergence_monitoring_steps=10, plateau_reduce_patience=2, plateau_reduce_factor=0.5)
-    assert once(stages.plateau(agent), Context(steps=9, checked=True, plateau_count=5)).plateau_count == 5
-    assert once(stages.plateau(agent), Context(steps=10, plateau_count=1)).plateau_count == 1
-    assert (
-        once(stages.plateau(agent), Context(steps=10, checked=True, plateau_count=1, new_best=1.0)).plateau_count == 0
-    )
-    ctx = once(stages.plateau(agent), Context(steps=10, checked=True, plateau_count=1))
+    run = run_of(divergence_monitoring_steps=10, plateau_reduce_patience=2, plateau_reduce_factor=0.5)
+    assert once(stages.plateau, run, steps=9, checked=True, plateau_count=5).plateau_count == 5
+    assert once(stages.plateau, run, steps=10, plateau_count=1).plateau_count == 1
+    assert once(stages.plateau, run, steps=10, checked=True, plateau_count=1, new_best=1.0).plateau_count == 0
+    ctx = once(stages.plateau, run, steps=10, checked=True, plateau_count=1)
     assert (ctx.plateau_count, ctx.early_stop_count, ctx.plateau_factor) == (0, 1, 0.5)
     assert ctx.messages == ['Learning rate reduced 0.0007 -> 0.00035']
 
 
 def test_history_continues_the_mean_and_never_goes_back(tmp_path):
-    from xagents.logs.history import read_history
-
-    agent = Stub(history_checkpoint=str(tmp_path / 'h.parquet'))
-    once(reporting.history(agent), Context(episodes=[episode(2.0, 10), episode(4.0, 20)], best_reward=9.0))
-    agent.context, agent.total_rewards = Context(iteration=1, steps=5), deque([2.0, 4.0])
-    once(reporting.history(agent), Context(episodes=[episode(6.0, 7)]))
+    run = run_of(history_checkpoint=str(tmp_path / 'h.parquet'))
+    once(reporting.history, run, episodes=[episode(2.0, 10), episode(4.0, 20)], best_reward=9.0)
+    run.progress.context, run.progress.rewards = Context(iteration=1, steps=5), deque([2.0, 4.0])
+    once(reporting.history, run, episodes=[episode(6.0, 7)])
     rows = read_history(tmp_path / 'h.parquet')
     assert rows['mean_reward'].tolist() == [2.0, 3.0, 4.0] and rows['best_reward'].tolist()[:2] == [9.0, 9.0]
     assert rows['step'].tolist() == [10, 20, 22], 'counters older than the history go on from it'
 
 
 def test_metrics_complete_the_log():
-    ctx = once(reporting.metrics(Stub()), Context(steps=10, games=2, updates=3, mean_reward=4.0, best_reward=5.0))
-    assert {k: v for k, v in ctx.logs.items() if k != 'steps_per_second'} == {
-        'steps': 10, 'games': 2, 'updates': 3, 'mean_reward': 4.0, 'best_reward': 5.0,
-    }  # fmt: skip
-    assert ctx.logs['steps_per_second'] > 0
+    counters = {'steps': 10, 'games': 2, 'updates': 3, 'mean_reward': 4.0, 'best_reward': 5.0}
+    logs = once(reporting.metrics, run_of(), **counters).logs
+    assert logs.pop('steps_per_second') > 0 and logs == counters
 
 
 def test_console_prints_at_most_two_lines_a_second(capsys):
-    agent = Stub()
     contexts = [Context(iteration=i, checked=True, new_best=float(i), best_reward=i + 1.0) for i in range(50)]
-    list(compose(iter(contexts), [reporting.console(agent)]))
+    list(stream(run_of(), contexts, reporting.console))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == 'Best reward updated: 0 -> 1' and len(lines) <= 3
-    quiet = Stub(quiet=True)
-    quiet.console = Console(quiet=True)
-    list(compose(iter(contexts), [reporting.console(quiet)]))
+    list(stream(run_of(quiet=True), contexts, reporting.console))
     assert capsys.readouterr().out == ''
 
 
@@ -243,14 +248,14 @@ def test_monitors_get_the_log_and_always_the_last_one(tmp_path):
             written.append('closed')
 
     contexts = [Context(steps=i, logs={'x': float(i)}) for i in range(100)]
-    list(compose(iter(contexts), [reporting._monitor(lambda: True, Monitor)]))
+    list(reporting._monitor(iter(contexts), 'somewhere', Monitor))
     assert written[0] == (0, 0.0) and written[-2:] == [(99, 99.0), 'closed'] and len(written) < 20
-    list(compose(iter([Context()]), [reporting.tensorboard(Stub(tensorboard=str(tmp_path)))]))
+    once(reporting.tensorboard, run_of(tensorboard=str(tmp_path)))
     assert [p.name.split('.')[0] for p in tmp_path.iterdir()] == ['events']
 
 
 @pytest.mark.parametrize(
-    'run, ctx, reason',
+    'options, fields, reason',
     [
         ({}, {}, ''),
         ({'max_steps': 10}, {'steps': 9}, ''),
@@ -262,6 +267,5 @@ def test_monitors_get_the_log_and_always_the_last_one(tmp_path):
         ({'target_reward': 5.0, 'eval_frequency': 1}, {}, ''),
     ],
 )
-def test_until(run, ctx, reason):
-    ctx = once(stages.until(Stub(**run)), Context(**ctx))
-    assert ctx.stop == reason
+def test_until(options, fields, reason):
+    assert once(stages.until, run_of(**options), **fields).stop == reason

@@ -1,14 +1,17 @@
 """What can be seen of a run while it goes on, and whether it is still right after a resume."""
 
+import contextlib
+import dataclasses
 import io
 import json
 import math
 import sys
 import time
-from pathlib import Path
+from collections import deque
 from types import SimpleNamespace
 
 import gymnasium
+import imageio_ffmpeg
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,35 +20,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xagents
-from tests.runs.test_stages import Stub
+from tests.runs.test_stages import Stub, once, run_of, stream
 from xagents.cli import execute
 from xagents.envs.create import create_envs
-from xagents.logs.console import Text, bottleneck
+from xagents.logs import console
+from xagents.logs.console import Console, bottleneck
 from xagents.logs.history import read_history
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
+from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EndedEpisode
-from xagents.pipeline.recipe import compose
 from xagents.runs import evaluation, reporting, videos
+from xagents.runs.run import Run
 from xagents.system.interruption import Interrupted
-
-
-class Watched(Stub):
-    """A Stub in a run that may have been resumed."""
-
-    NO_OVERLAP = ''
-    id = 'watched'
-    resume_lines = ()
-
-    def __init__(self, **run):
-        super().__init__(**run)
-        self.writers, self.resumed_at = [], None
-
-    def run_record(self):
-        return {'lr': 0.5, **self.run.asdict()}
-
-    def interrupted_line(self):
-        return 'Interrupted'
 
 
 def objects(capsys):
@@ -57,18 +44,17 @@ def objects(capsys):
 
 
 def test_json_is_one_object_a_line_from_start_to_end(capsys):
-    agent = Watched(log_format='json', max_steps=100)
-    agent.options.seed = 7
-    agent.console = reporting.begin(agent)
+    run = run_of(log_format='json', max_steps=100)
+    run.agent.options.seed, run.agent.options.lr = 7, 0.5
+    reporting.start(run)
     long = 'a line [bold]' + 'x' * 500  # neither wrapped nor taken for markup
     logs = {'mean_reward': math.nan, 'loss/value': np.float32(0.5), 'best_reward': -math.inf, 'event': 1.0}
-    contexts = [Context(steps=32, checked=True, logs=logs, seconds=2.0, messages=[long], note='waiting')]
-    list(compose(iter(contexts), [reporting.console(agent)]))
-    agent.context, agent.stopped = Context(steps=32, mean_reward=3.0, seconds=2.5), 'steps'
-    reporting.end(agent)
+    once(reporting.console, run, steps=32, checked=True, logs=logs, seconds=2.0, messages=[long], note='waiting')
+    run.progress.context, run.stopped = Context(steps=32, mean_reward=3.0, seconds=2.5), 'steps'
+    reporting.end(run)
     start, message, status, end = objects(capsys)
     options = start.pop('options')
-    assert start == {'event': 'start', 'agent': 'watched', 'env': 'Stub-v0', 'seed': 7}
+    assert start == {'event': 'start', 'agent': 'stub', 'env': 'Stub-v0', 'seed': 7}
     assert (options['lr'], options['max_steps'], options['target_reward']) == (0.5, 100, None)
     assert message == {'event': 'message', 'text': long}
     assert status == {
@@ -82,32 +68,28 @@ def test_json_is_one_object_a_line_from_start_to_end(capsys):
 
 
 def test_json_shows_a_status_at_most_twice_a_second_and_tells_of_changes(capsys):
-    agent = Watched(log_format='json')
-    agent.console = reporting.begin(agent)
+    run = run_of(log_format='json')
+    reporting.start(run)
     contexts = [Context(iteration=i, checked=True, logs={'steps': i}) for i in range(50)]
     contexts[0].new_best, contexts[0].best_reward = 1.0, 2.0
     contexts[30].messages.append('Learning rate reduced 1 -> 0.5')
-    list(compose(iter(contexts), [reporting.console(agent)]))
+    list(stream(run, contexts, reporting.console))
     _, *events = objects(capsys)
-    assert [e['text'] for e in events if e['event'] == 'message'] == [
-        'Best reward updated: 1 -> 2',
-        'Learning rate reduced 1 -> 0.5',
-    ]
-    assert len(events) <= 4
+    told = [event['text'] for event in events if event['event'] == 'message']
+    assert told == ['Best reward updated: 1 -> 2', 'Learning rate reduced 1 -> 0.5'] and len(events) <= 4
 
 
 def test_quiet_json_is_the_last_object_alone(capsys):
-    agent = Watched(log_format='json', quiet=True)
-    agent.console = reporting.begin(agent)
-    list(compose(iter([Context(checked=True, messages=['a'], new_best=1.0)]), [reporting.console(agent)]))
-    reporting.end(agent, ValueError('two\nlines'))
+    run = run_of(log_format='json', quiet=True)
+    reporting.start(run)
+    once(reporting.console, run, checked=True, messages=['a'], new_best=1.0)
+    reporting.end(run, ValueError('two\nlines'))
     (end,) = objects(capsys)
     assert (end['event'], end['why'], end['error']) == ('end', 'failed', 'ValueError: two\nlines')
 
 
 def test_people_are_told_of_an_error_elsewhere(capsys):
-    agent = Watched()
-    reporting.end(agent, ValueError('no'))
+    reporting.end(run_of(), ValueError('no'))
     assert capsys.readouterr().out == ''
 
 
@@ -131,7 +113,8 @@ def test_the_eta_of_a_resumed_run_counts_no_steps_of_earlier_sessions(monkeypatc
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, 'stdout', terminal)
     monkeypatch.setenv('TERM', 'xterm')
-    screen = Text(2_000_000, 2)
+    monkeypatch.setattr(console, 'SECONDS_BETWEEN_LINES', 0.0)
+    screen = Console(quiet=False, total=2_000_000)
     try:
         for steps in (1_000_000, 1_000_500, 1_001_000):
             screen.status(Context(steps=steps))
@@ -143,14 +126,14 @@ def test_the_eta_of_a_resumed_run_counts_no_steps_of_earlier_sessions(monkeypatc
 
 
 def test_the_speed_of_a_resumed_run_is_that_of_this_session():
-    agent = Watched()
-    agent.context = Context(steps=10**9)
+    run = run_of()
+    run.progress.context = Context(steps=10**9)
     contexts = [Context(steps=10**9 + 10 * (i + 1)) for i in range(3)]
 
     def slow(ctx):
         time.sleep(0.01)
 
-    list(compose(iter(contexts), [slow, reporting.metrics(agent)]))
+    list(stream(run, contexts, slow, reporting.metrics))
     assert all(0 < ctx.logs['steps_per_second'] < 2_000 for ctx in contexts)
 
 
@@ -210,19 +193,19 @@ def test_overlap_is_named_where_both_sides_are_of_similar_size(spent, helps):
 
 def test_where_the_time_went_leaves_out_compiling_and_the_loop_of_a_user(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(reporting, 'time', SimpleNamespace(perf_counter=lambda: clock.now, monotonic=time.monotonic))
+    monkeypatch.setattr(Run, 'clock', lambda run: clock.now - run._paused)
     monkeypatch.setattr(reporting.os, 'cpu_count', lambda: 2)
     lines = {}
     for reason in ('', 'refuses it'):
-        agent = Watched()
-        agent.NO_OVERLAP = reason
-        phases = reporting._Phases(agent)
+        run = run_of()
+        run.agent.NO_OVERLAP = reason
+        phases = reporting._Phases(run)
         clock.now = 0.0
         for learn in (50.0, 2.0, 2.0):
             clock.now += 2.0 + learn
             phases.add({'seconds/env': 2.0, 'seconds/learn': learn})
             clock.now += 100.0  # a user's own loop
-            agent.paused += 100.0
+            run.pause(100.0)
         lines[reason] = phases.line()
     assert lines[''].startswith('Time: environments 50 %, learning 50 %, the rest 0 %.')
     assert '--overlap' in lines[''] and '--overlap' not in lines['refuses it']
@@ -234,53 +217,47 @@ def test_where_the_time_went_leaves_out_compiling_and_the_loop_of_a_user(monkeyp
 @given(st.lists(st.floats(-1e16, 1e16), min_size=1, max_size=60), st.integers(1, 20), st.data())
 def test_the_mean_of_a_resumed_history_has_the_same_bits(rewards, size, data):
     cut = data.draw(st.integers(0, len(rewards)))
-    whole = reporting.RunningMean(size, [])
-    expected = [whole(reward) for reward in rewards]
-    resumed = reporting.RunningMean(size, rewards[:cut])
-    assert [resumed(reward) for reward in rewards[cut:]] == expected[cut:]
+    whole, resumed = deque[float](maxlen=size), deque(rewards[:cut], maxlen=size)
+    expected = [reporting.mean_with(whole, reward) for reward in rewards]
+    assert [reporting.mean_with(resumed, reward) for reward in rewards[cut:]] == expected[cut:]
     assert expected == [
         math.fsum(w) / len(w) for w in (rewards[max(0, i - size) : i] for i in range(1, len(rewards) + 1))
     ]
 
 
 def test_a_mean_of_both_infinities_is_none():
-    mean = reporting.RunningMean(3, [math.inf])
-    assert math.isnan(mean(-math.inf)) and math.isnan(mean(1.0)) and mean(2.0) == -math.inf
+    last = deque([math.inf], maxlen=3)
+    means = [reporting.mean_with(last, reward) for reward in (-math.inf, 1.0, 2.0)]
+    assert math.isnan(means[0]) and math.isnan(means[1]) and means[2] == -math.inf
 
 
 class Session:
-    """Runs iterations of 10 steps with an episode each through stages, like a run that may be resumed."""
+    """Runs iterations of 10 steps with an episode each through a stage, like a run that may be resumed."""
 
-    def __init__(self, stage, **run):
-        self.agent = Watched(**run)
-        self.stage = stage
+    def __init__(self, stage, **options):
+        self.agent, self.stage, self.options = Stub(), stage, options
 
     def run(self, first, last):
         """Run the iterations first..last; counters and rewards are those of an earlier one."""
-        agent = self.agent
+        run, progress = run_of(self.agent, **self.options), self.agent.progress
+        progress.resumed_at = None  # of the next run
 
         def contexts():
             for i in range(first, last + 1):
-                agent.total_rewards.append(0.1 * i)
-                episode = EndedEpisode(0.1 * i, 10, None, 10 * i, 1.0 * i)
-                agent.context = Context(
-                    iteration=i,
-                    steps=10 * i,
-                    seconds=1.0 * i,
-                    episodes=[episode],
-                    logs={'loss/x': i / 7, 'steps': 10 * i},
-                )
-                yield agent.context
+                progress.rewards.append(0.1 * i)
+                episodes = [EndedEpisode(0.1 * i, 10, None, 10 * i, 1.0 * i)]
+                logs = {'loss/x': i / 7, 'steps': 10 * i}
+                progress.context = Context(iteration=i, steps=10 * i, seconds=1.0 * i, episodes=episodes, logs=logs)
+                yield progress.context
 
-        list(compose(contexts(), [self.stage(agent)]))
+        list(stream(run, contexts(), self.stage))
 
     def resume(self, at):
         """Become a process that resumed from the checkpoint of iteration `at`."""
-        old, self.agent = self.agent, Watched()
-        self.agent.run = old.run
-        self.agent.context = Context(iteration=at, steps=10 * at, seconds=1.0 * at)
-        self.agent.resumed_at = 10 * at
-        self.agent.total_rewards.extend(0.1 * i for i in range(max(1, at - 19), at + 1))
+        self.agent = Stub()
+        progress = self.agent.progress
+        progress.context, progress.resumed_at = Context(iteration=at, steps=10 * at, seconds=1.0 * at), 10 * at
+        progress.rewards.extend(0.1 * i for i in range(max(1, at - 19), at + 1))
 
 
 def test_a_resumed_history_is_that_of_a_run_that_never_stopped(tmp_path):
@@ -292,7 +269,6 @@ def test_a_resumed_history_is_that_of_a_run_that_never_stopped(tmp_path):
     halves.run(1, 33)
     halves.resume(30)
     halves.run(31, 45)
-    halves.agent.resumed_at = None
     halves.run(46, 60)  # fit again in the same process: nothing of the session before is cut
     pd.testing.assert_frame_equal(
         read_history(tmp_path / 'a' / 'history.parquet'),
@@ -314,14 +290,14 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_its_files_anew
 
 @pytest.mark.parametrize('stage', [reporting.history, reporting.record, reporting.tensorboard])
 def test_a_checkpoint_can_flush_what_was_written(tmp_path, stage):
-    agent = Watched(run_dir=str(tmp_path))
+    run = run_of(run_dir=str(tmp_path))
 
     def save(ctx):
-        (writer,) = agent.writers
+        (writer,) = run.writers
         writer.flush()
 
-    list(compose(iter([Context(steps=5, logs={'x': 1.0})]), [stage(agent), save]))
-    agent.writers[0].flush()  # closed by now
+    list(stream(run, [Context(steps=5, logs={'x': 1.0})], stage, save))
+    run.writers[0].flush()  # closed by now
 
 
 def test_metrics_of_a_resumed_run_stand_once_and_the_last_row_always(tmp_path, monkeypatch):
@@ -333,7 +309,6 @@ def test_metrics_of_a_resumed_run_stand_once_and_the_last_row_always(tmp_path, m
     monkeypatch.setattr(reporting, 'MONITOR_SECONDS', 0.0)
     session.resume(30)
     session.run(31, 40)
-    session.agent.resumed_at = None
     session.run(41, 45)
     rows = read_metrics(path)
     assert [s for s in rows['steps'] if s > 300] == list(range(310, 460, 10))
@@ -343,7 +318,7 @@ def test_metrics_of_a_resumed_run_stand_once_and_the_last_row_always(tmp_path, m
 
 def test_without_a_run_folder_there_are_no_metrics():
     ctx = Context()
-    assert list(compose(iter([ctx]), [reporting.record(Watched())])) == [ctx]
+    assert list(stream(run_of(), [ctx], reporting.record)) == [ctx]
 
 
 def shown_steps(folder):
@@ -366,7 +341,6 @@ def test_tensorboard_shows_every_step_of_a_resumed_run_once(tmp_path, monkeypatc
     session.resume(30)
     session.run(31, 35)  # all in the same second: the order of the files is not that of the clock alone
     assert shown_steps(folder) == list(range(10, 360, 10))
-    session.agent.resumed_at = None
     session.run(36, 45)
     assert shown_steps(folder) == list(range(10, 460, 10)), 'going on in the same process hides nothing'
     session.resume(20)
@@ -382,25 +356,23 @@ def make(**options):
 
 
 @pytest.fixture(scope='module')
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, without_xla_in_module):
     """Weights after 200 steps without videos, and those and the videos of the same run with them."""
-    from xagents.networks.compiled import Program
-
-    folder = tmp_path_factory.mktemp('run')
-    patch = pytest.MonkeyPatch()
-    real = Program.__init__
-    patch.setattr(Program, '__init__', lambda self, function, jit: real(self, function, False))
-    patch.chdir(folder)
-    try:
-        plain, filmed = make(), make()
+    folder = tmp_path_factory.mktemp('filmed') / 'run'
+    plain, filmed = make(), make()
+    with contextlib.closing(plain), contextlib.closing(filmed):
         plain.fit(max_steps=200)
-        steps = [int(log['steps']) for log in filmed.train_iter(max_steps=200, video_frequency=60)]
-        weights = [[v.numpy() for v in agent.model.weights] for agent in (plain, filmed)]
-        plain.close()
+        given = {'video_frequency': 60, 'run_dir': str(folder), 'final_episodes': 0}
+        steps = [int(log['steps']) for log in filmed.train_iter(max_steps=200, **given)]
+        weights = [agent.model.get_weights() for agent in (plain, filmed)]
         yield SimpleNamespace(weights=weights, steps=steps, folder=folder / 'videos', agent=filmed)
-        filmed.close()
-    finally:
-        patch.undo()
+
+
+def film(agent, folder, **fields):
+    """A run of an agent that films into another folder, and resumed where the fields say."""
+    run = Run(agent, RunOptions(video_frequency=60, run_dir=str(folder)))
+    run.progress = dataclasses.replace(agent.progress, context=Context(**fields))
+    return run
 
 
 def test_videos_change_nothing_of_the_training(trained):
@@ -414,27 +386,22 @@ def test_a_video_is_made_whenever_the_steps_pass_a_multiple(trained):
 
 
 def test_a_video_shows_a_greedy_episode(trained, tmp_path, monkeypatch):
-    import imageio_ffmpeg
-
     agent, steps = trained.agent, trained.steps[-1]
-    monkeypatch.chdir(tmp_path)
-    path = videos.record_video(agent, steps)
-    assert path == Path('videos') / f'step-{steps:012d}.mp4'
-    _, length = evaluation.episode(agent, agent.envs.another(1), agent.evaluation_seed(steps))
+    run = film(agent, tmp_path)
+    path = videos.record_video(run, steps)
+    assert path == tmp_path / 'videos' / f'step-{steps:012d}.mp4'
+    player = evaluation.player(agent, agent.envs.another(1))
+    _, length = evaluation.episode(player, agent.streams.seed_of('evaluate', steps))
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
     assert frames == length + 1
     first = path.read_bytes()
-    assert videos.record_video(agent, steps).read_bytes() == first, 'the same weights and steps make the same video'
+    assert videos.record_video(run, steps).read_bytes() == first, 'the same weights and steps make the same video'
     monkeypatch.setattr(videos, 'LONGEST', 5)
-    assert imageio_ffmpeg.count_frames_and_secs(str(videos.record_video(agent, 1)))[0] == 6
+    assert imageio_ffmpeg.count_frames_and_secs(str(videos.record_video(run, 1)))[0] == 6
 
 
 def test_an_interrupted_video_leaves_nothing_and_is_made_by_the_run_that_resumes(trained, tmp_path, monkeypatch):
-    agent = trained.agent
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(agent, 'run', agent.run.resolve({'video_frequency': 60}))
-    monkeypatch.setattr(agent, 'context', Context(steps=150))
-    frames = iter(range(3))
+    folder, frames = tmp_path / 'videos', iter(range(3))
 
     def check():
         if next(frames, None) is None:
@@ -442,15 +409,15 @@ def test_an_interrupted_video_leaves_nothing_and_is_made_by_the_run_that_resumes
 
     with monkeypatch.context() as patch:
         patch.setattr(evaluation.Interruption, 'check', check)
-        list(compose(iter([Context(steps=190)]), [videos.video(agent)]))
-    assert list(Path('videos').iterdir()) == []
-    monkeypatch.setattr(agent, 'context', Context(steps=190))
-    monkeypatch.setattr(agent, 'resumed_at', 190)
-    list(compose(iter([Context(steps=200)]), [videos.video(agent)]))
-    (made,) = Path('videos').iterdir()
+        once(videos.video, film(trained.agent, tmp_path, steps=150), steps=190)
+    assert list(folder.iterdir()) == []
+    run = film(trained.agent, tmp_path, steps=190)
+    run.resumed_at = 190
+    once(videos.video, run, steps=200)
+    (made,) = folder.iterdir()
     assert made.name == 'step-000000000190.mp4'
     times = made.stat().st_mtime_ns
-    list(compose(iter([Context(steps=200)]), [videos.video(agent)]))
+    once(videos.video, run, steps=200)
     assert made.stat().st_mtime_ns == times, 'what is there is not made again'
 
 
@@ -489,18 +456,26 @@ def broken(render_mode=None):
         (lambda: Blind(), 'video_frequency: Blind cannot be made afresh'),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path, monkeypatch):
-    from xagents.envs.create import as_envs
-
-    monkeypatch.chdir(tmp_path)
-    agent = Watched(video_frequency=10)
-    agent.envs, agent._evaluation_envs = as_envs(envs()), {}
+def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path):
+    agent = xagents.make('ppo', envs(), net=[4])
     with pytest.raises(OptionError, match=reason) as error:
-        videos.check_video(agent)
-    assert '\n' not in str(error.value) and not agent._evaluation_envs and list(tmp_path.iterdir()) == []
+        agent.fit(max_steps=100, video_frequency=10, run_dir=str(tmp_path / 'run'))
+    assert '\n' not in str(error.value) and not agent.collector._beside and list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_videos_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / 'videos').write_text('')
     with pytest.raises(OptionError, match=r'video_frequency: got .*videos is a file'):
-        videos.check_video(Watched(video_frequency=10, run_dir=str(tmp_path)))
+        videos.check_video(run_of(video_frequency=10, run_dir=str(tmp_path)))
+
+
+def test_videos_need_a_run_folder(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    problem = 'got 60 without --run-dir, whose videos/ keeps them'
+    with pytest.raises(SystemExit) as end:
+        execute(['train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '200', '--video-frequency', '60'])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [f'xagents train: --video-frequency: {problem}']
+    with pytest.raises(OptionError) as error:
+        trained.agent.fit(max_steps=400, video_frequency=60)
+    assert str(error.value) == f'video_frequency: {problem}' and list(tmp_path.iterdir()) == []

@@ -1,8 +1,6 @@
 """TRPO against NumPy in float64, written from the paper (Schulman et al. 2015, appendix C)."""
 
 import itertools
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 
 import keras
 import numpy as np
@@ -14,21 +12,15 @@ from hypothesis import strategies as st
 
 import xagents
 from tests import reference
+from tests.commands import execute
 from tests.problems import Arbitrary
-from tests.reference import LR, SPACES, D, N, T, flat, gradient, hessian, outputs, rollout, rows
-from xagents.cli import dispatch as cli
-from xagents.networks.compiled import Program
+from tests.reference import LR, SPACES, D, N, T, estimates, flat, gradient, hessian, outputs, rollout, rows
+from xagents.runs.capture import variables_of
 from xagents.trpo import agent as agent_module
 from xagents.trpo.agent import TRPO, sampled_rows
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
 
 KINDS = list(SPACES)
-
-
-@pytest.fixture
-def eager(monkeypatch):
-    """Run updates as they stand, which needs no compilation."""
-    monkeypatch.setattr(Program, '__call__', reference.run_eagerly)
 
 
 def make(kind='Discrete', plain=True, **options):
@@ -239,22 +231,6 @@ def test_the_first_acceptable_fraction_is_taken():
 # ----------------------------------------------------------------------------------------------------- the whole update
 
 
-def estimates(agent, batch):
-    """Generalised advantages and returns [T, N], term by term, with the present critic."""
-    o, critic = agent.options, agent.critic
-    values = outputs(critic, flat(critic), rows(batch['observations']).astype(np.float64))[0].reshape(T + 1, N)
-    advantages = np.zeros((T, N))
-    for t, n in np.ndindex(T, N):
-        weight = 1.0
-        for k in range(t, T):
-            following = 0 if batch['terminated'][k, n] else values[k + 1, n]
-            advantages[t, n] += weight * (batch['rewards'][k, n] + o.gamma * following - values[k, n])
-            weight *= o.gamma * o.lam
-            if batch['terminated'][k, n] or batch['truncated'][k, n]:
-                break
-    return advantages, advantages + values[:-1], values[:-1]
-
-
 class Problem:
     """The policy's constrained problem on one rollout: maximise the surrogate, keep the divergence below δ."""
 
@@ -264,7 +240,7 @@ class Problem:
         every = rows(batch['valid'])
         self.x = rows(batch['observations'][:-1]).astype(np.float64)[every]
         self.actions = rows(batch['actions'])[every]
-        advantages = rows(estimates(agent, batch)[0])[every]
+        advantages = rows(estimates(agent, batch, agent.critic, 0)[0])[every]
         if o.normalize_advantage:
             advantages = (advantages - advantages.mean()) / (advantages.std() + o.advantage_epsilon)
         self.advantages = advantages
@@ -472,11 +448,11 @@ def test_a_step_of_the_critic_that_is_refused_leaves_the_policys_alone(monkeypat
 def test_a_rollout_without_a_valid_row_changes_nothing_and_refuses_nothing():
     agent = make(plain=False)  # momentum would move the weights
     learn(agent, rollout_of(agent, 'Discrete', 3))
-    before = [v.numpy() for model in agent.output_models for v in agent._variables(model)]
+    before = [v.numpy() for model in agent.output_models for v in variables_of(model)]
     batch = rollout_of(agent, 'Discrete', 4)
     batch['valid'][:], batch['rewards'][:] = False, np.nan
     logs = learn(agent, batch)
-    assert unchanged(before, [v.numpy() for model in agent.output_models for v in agent._variables(model)])
+    assert unchanged(before, [v.numpy() for model in agent.output_models for v in variables_of(model)])
     assert (logs['updates'], logs['stats/refused'], logs['stats/step_fraction']) == (0, 0, 0)
 
 
@@ -490,7 +466,7 @@ def test_a_rollout_without_a_valid_row_changes_nothing_and_refuses_nothing():
 def test_the_critic_descends_minibatch_by_minibatch(options):
     agent, twin = (make(seed=7, max_kl=1e-9, **options) for _ in range(2))
     batch = rollout_of(agent, 'Discrete', 3)
-    _, returns, old_values = estimates(agent, batch)
+    _, returns, old_values = estimates(agent, batch, agent.critic, 0)
     x, goals, valid = rows(batch['observations'][:-1]).astype(np.float64), rows(returns), rows(batch['valid'])
     minibatches = twin.minibatches.draw(twin.rng('learn'), options['critic_iterations'])
     assert len(minibatches) == (12 if 'mini_batches' in options else 6)
@@ -542,14 +518,14 @@ def test_the_value_after_a_truncation_counts_and_that_after_a_termination_does_n
     assert not unchanged(result('truncated', 0), result('truncated', 5))
 
 
-def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(monkeypatch):
+def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(request):
     compiled, other = (make('Box', plain=False, max_kl=0.1, mini_batches=2) for _ in range(2))
     batches = [rollout_of(compiled, 'Box', seed) for seed in (3, 4)]
     logs = [compiled.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
     assert compiled._update.traces == 1 and compiled._update._jit
     shown = batches[0]['observations'][0]
     np.testing.assert_allclose(compiled.actor(shown)[0], compiled.actor_model(shown)[0].numpy(), atol=1e-5)
-    monkeypatch.setattr(Program, '__call__', reference.run_eagerly)
+    request.getfixturevalue('eager')
     expected = [other.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
     for a, b in zip(all_parameters(compiled), all_parameters(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
@@ -600,7 +576,7 @@ def test_checkpoints_hold_weights_and_the_critics_optimizer(ending, tmp_path):
         critic_iterations=1, cg_iterations=1, actor_iterations=3,
     )  # fmt: skip
     agent.fit(max_steps=16, final_episodes=0)
-    agent.write_checkpoints(agent.state())
+    agent.checkpoint()  # the present weights
     other = xagents.make('trpo', weights=paths, seed=5, quiet=True)
     assert getattr(other.actor_model, 'optimizer', None) is None, 'its policy needs none'
     assert len(other.state().weights[0]) == len(other.actor_model.weights)
@@ -610,7 +586,8 @@ def test_checkpoints_hold_weights_and_the_critics_optimizer(ending, tmp_path):
     shown = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     np.testing.assert_array_equal(agent.actor(shown)[0], other.actor(shown)[0])
     assert (other.steps, other.context.updates) == (agent.steps, agent.context.updates)
-    assert other.notices() == [], 'what had no effect is not said of what was restored'
+    said = [line for line in other.progress.lines if 'without effect' in line]
+    assert said == [], 'what had no effect is not said of what was restored'
 
 
 @pytest.mark.usefixtures('eager')
@@ -642,8 +619,8 @@ def test_what_has_no_effect_is_said_once(capsys):
     assert lines == [
         'Warning: without effect on TRPO: --entropy-coef, --value-loss-coef, --grad-norm, --clip-norm, --ppo-epochs'
     ]
-    assert trpo(ppo_epochs=4).notices() == ['Warning: without effect on TRPO: --ppo-epochs'], 'also of a default'
-    assert trpo(lam=0.9, log_std_init=0.1, gamma=0.9, normalize_advantage=True).notices() == []
+    assert trpo(ppo_epochs=4).progress.lines == ['Warning: without effect on TRPO: --ppo-epochs'], 'also of a default'
+    assert trpo(lam=0.9, log_std_init=0.1, gamma=0.9, normalize_advantage=True).progress.lines == []
 
 
 @pytest.mark.usefixtures('eager')
@@ -654,29 +631,17 @@ def test_what_has_no_effect_has_none():
     assert unchanged(*(all_parameters(agent) for agent in agents))
 
 
-@pytest.mark.usefixtures('eager')
-def test_by_the_command_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.chdir(tmp_path)
-
-    def execute(words):
-        stdout, stderr, code = StringIO(), StringIO(), 0
-        with redirect_stdout(stdout), redirect_stderr(stderr):
-            try:
-                cli.execute(words.split())
-            except SystemExit as end:
-                code = end.code
-        return code, stdout.getvalue(), stderr.getvalue()
-
+@pytest.mark.usefixtures('eager', 'folder')
+def test_by_the_command_line():
     words = 'train trpo --env CartPole-v1 --n-envs 2 --n-steps 8 --net 4 --seed 1 --max-steps 16 --cg-iterations 2'
-    code, stdout, stderr = execute(f'{words} --checkpoints a.tf c.tf --ppo-epochs 2')
+    code, stdout, stderr = execute(*f'{words} --checkpoints a.tf c.tf --ppo-epochs 2'.split())
     assert (code, stderr) == (0, '') and stdout.count('without effect on TRPO: --ppo-epochs\n') == 1
     for flag, value in (('--max-kl', 0), ('--actor-iterations', 0), ('--fvp-n-steps', 0), ('--cg-damping', -1)):
-        code, stdout, stderr = execute(f'{words} {flag} {value}')
+        code, stdout, stderr = execute(*words.split(), flag, str(value))
         assert (code, stdout) == (2, '')
         (line,) = stderr.splitlines()
         assert line.startswith(f'xagents train: {flag}: got {value}, admits ')
-    code, _, stderr = execute(f'{words} --mini-batches 17')
+    code, _, stderr = execute(*words.split(), '--mini-batches', '17')
     assert code == 2 and 'xagents train: --mini-batches: got 17, admits at most the 16' in stderr
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 import optuna
 import pytest
 
-from tests.postgresql import postgresql, postgresql_server  # noqa: F401 (fixtures)
 from xagents.tuning.storages import open_storage
 
 TRIALS = 3
@@ -37,7 +36,8 @@ def tune(tmp_path):
             process.wait()
 
 
-def test_two_processes_share_a_study_and_each_finishes_its_own_trials(postgresql, tune, tmp_path):  # noqa: F811
+@pytest.mark.slow
+def test_two_processes_share_a_study_and_each_finishes_its_own_trials(postgresql, tune, tmp_path):
     commands = [tune(postgresql) for _ in range(2)]
     codes = [command.wait(240) for command in commands]
     assert codes == [0, 0], [path.read_text() for path in sorted(tmp_path.glob('output-*'))]

@@ -1,5 +1,6 @@
 """What `xagents tune` searches: ranges from values, ready ranges of the agents, and where a study begins."""
 
+import contextlib
 import math
 import os
 import re
@@ -19,7 +20,9 @@ from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents, find_agent
 from xagents.tuning.plan import known_options, plan
+from xagents.tuning.processes import Workers
 from xagents.tuning.search import Bounds, Choices, described, first_values, ready, separate
+from xagents.tuning.tune import tune
 
 KNOWN = {agent_id: known_options(find_agent(agent_id)) for agent_id in agents}
 HEAVY = ('tensorflow', 'keras', 'optuna', 'pandas', 'matplotlib', 'gymnasium')
@@ -43,9 +46,8 @@ def refusal(line, capsys):
     printed = capsys.readouterr()
     assert end.value.code == 2
     assert printed.out == ''
-    lines = printed.err.splitlines()
-    assert len(lines) == 1, lines
-    return lines[0].removeprefix('xagents tune: ')
+    (line,) = printed.err.splitlines()
+    return line.removeprefix('xagents tune: ')
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,7 @@ def _no_files_and_no_workers(tmp_path, monkeypatch):
     """Nothing here may come so far that a worker starts or a file is written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.setattr('xagents.tuning.processes.Workers', lambda *_, **__: pytest.fail('a worker was started'))
+    monkeypatch.setattr(Workers, '__init__', lambda *_, **__: pytest.fail('a worker was started'))
     yield
     assert not list(tmp_path.iterdir())
 
@@ -100,12 +102,8 @@ def test_a_switch_of_one_position_is_fixed(words, value):
 
 def test_python_takes_lists_tuples_and_arrays_as_ranges():
     call = planned(lr=np.array([1e-4, 1e-2]), n_steps=(16, np.int64(32)), gamma=0.9, normalize_obs=[False, True])
-    expected = {
-        'lr': Bounds(1e-4, 1e-2, True),
-        'n_steps': Choices((16, 32)),
-        'normalize_obs': Choices((False, True)),
-    }
-    assert call.ranges == expected
+    expected = {'lr': Bounds(1e-4, 1e-2, True), 'n_steps': Choices((16, 32))}
+    assert call.ranges == {**expected, 'normalize_obs': Choices((False, True))}
     assert call.fixed == {'env': 'CartPole-v1', 'gamma': 0.9}
     assert type(call.ranges['n_steps'].values[1]) is int  # NumPy's own are no JSON
 
@@ -158,42 +156,25 @@ def test_wrong_ranges_and_flags_are_refused_by_name(line, said, capsys):
     assert re.match(said, line), line
 
 
-def test_an_environment_is_required(capsys):
+def test_an_environment_is_required_and_a_page_of_wrong_ranges_is_refused_too(capsys):
     assert refusal('ppo --lr 1e-4 1e-2', capsys).startswith('--env: got nothing')
+    assert refusal('dqn --print-search --lr 1 2 3', capsys).startswith('--lr: got 1.0 2.0 3.0')
 
 
 @pytest.mark.parametrize(
-    ('options', 'name'),
+    ('agent_id', 'name', 'value'),
     [
-        ({'entropy_coeff': 0.1}, 'entropy_coeff'),
-        ({'max_steps': 100}, 'max_steps'),
-        ({'lr': []}, 'lr'),
-        ({'n_steps': []}, 'n_steps'),
-        ({'lr': [1e-4, None]}, 'lr'),
-        ({'lr': ['1e-4', '1e-2']}, 'lr'),
-        ({'lr': {'low': 1e-4, 'high': 1e-2}}, 'lr'),
-        ({'n_steps': [16, True]}, 'n_steps'),
+        ('ppo', 'entropy_coeff', 0.1), ('ppo', 'max_steps', 100), ('ppo', 'lr', []), ('ppo', 'n_steps', []),
+        ('ppo', 'lr', [1e-4, None]), ('ppo', 'lr', ['1e-4', '1e-2']), ('ppo', 'lr', {'low': 1e-4, 'high': 1e-2}),
+        ('ppo', 'n_steps', [16, True]), ('dqn', 'buffer_initial_size', [None, 100]),
+        # an environment that is no text reaches no other process
+        ('ppo', 'env', None), ('ppo', 'env', lambda: None), ('ppo', 'env', 3),
     ],
-)
-def test_python_refuses_wrong_ranges_by_name(options, name):
+)  # fmt: skip
+def test_python_refuses_wrong_ranges_and_environments_by_name(agent_id, name, value):
     with pytest.raises(OptionError) as refused:
-        planned(**options)
+        tune(agent_id, **{'env': 'CartPole-v1', 'n_trials': 1, name: value})
     assert refused.value.name == name
-
-
-def test_a_bound_that_is_nothing_is_refused_by_name():
-    with pytest.raises(OptionError) as refused:
-        planned('dqn', buffer_initial_size=[None, 100])
-    assert refused.value.name == 'buffer_initial_size'
-
-
-def test_an_environment_that_is_no_text_is_refused_because_it_reaches_no_other_process():
-    from xagents.tuning.tune import tune
-
-    for env in (None, lambda: None, 3):
-        with pytest.raises(OptionError) as refused:
-            tune('ppo', env, n_trials=1)
-        assert refused.value.name == 'env'
 
 
 # properties
@@ -203,21 +184,15 @@ numbers = st.floats(1e-12, 1e12)
 
 @given(numbers, numbers)
 def test_bounds_of_a_log_uniform_option_are_kept_or_refused(low, high):
-    options = {'lr': [low, high]}
-    if low < high:
-        assert separate(options, KNOWN['ppo']) == ({}, {'lr': Bounds(low, high, True)})
-    else:
-        with pytest.raises(OptionError, match=r'^lr: '):
-            separate(options, KNOWN['ppo'])
+    with contextlib.nullcontext() if low < high else pytest.raises(OptionError, match=r'^lr: '):
+        assert separate({'lr': [low, high]}, KNOWN['ppo']) == ({}, {'lr': Bounds(low, high, True)})
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=6))
 def test_choices_are_kept_in_order_or_refused_where_two_are_equal(values):
-    if len(set(values)) == len(values):
+    different = len(set(values)) == len(values)
+    with contextlib.nullcontext() if different else pytest.raises(OptionError, match=r'^n_steps: '):
         assert separate({'n_steps': values}, KNOWN['ppo']) == ({}, {'n_steps': Choices(tuple(values))})
-    else:
-        with pytest.raises(OptionError, match=r'^n_steps: '):
-            separate({'n_steps': values}, KNOWN['ppo'])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.one_of(st.none(), st.integers(-(10**7), 10**7)))
@@ -225,11 +200,8 @@ def test_the_nearest_of_bounds_is_admitted_and_nothing_admitted_is_nearer(low, w
     bounds = Bounds(low, low + width, False)
     nearest = bounds.nearest(value)
     assert bounds.distribution()._contains(nearest)
-    if value is None:
-        assert nearest == low + width
-    else:
-        gap = max(low - value, value - (low + width), 0)
-        assert abs(nearest - value) == gap
+    wanted = low + width if value is None else value
+    assert abs(nearest - wanted) == max(low - wanted, wanted - (low + width), 0)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=6, unique=True), st.floats(-1e9, 1e9))
@@ -243,15 +215,10 @@ def test_the_nearest_of_choices_is_one_of_them_and_none_is_nearer(values, value)
 @pytest.mark.parametrize(
     ('values', 'wanted', 'nearest'),
     [
-        ((False, True), True, True),
-        ((False, True), None, False),
-        (('relu', 'tanh'), 'tanh', 'tanh'),
-        (('relu', 'tanh'), None, 'relu'),
-        (('relu', 'tanh'), 'elu', 'relu'),
-        ((16, 64), None, 16),
-        ((16, 64), 50, 64),
+        ((False, True), True, True), ((False, True), None, False), ((16, 64), None, 16), ((16, 64), 50, 64),
+        (('relu', 'tanh'), 'tanh', 'tanh'), (('relu', 'tanh'), None, 'relu'), (('relu', 'tanh'), 'elu', 'relu'),
     ],
-)
+)  # fmt: skip
 def test_the_nearest_of_choices_that_are_no_numbers_is_the_first_or_the_same(values, wanted, nearest):
     assert Choices(values).nearest(wanted) == nearest
 
@@ -392,13 +359,11 @@ def test_print_search_begins_with_tuned_settings_where_they_are_asked_for(capsys
     assert int(begins['--n-envs']) == preset.options['n_envs']
 
 
-def test_print_search_refuses_wrong_ranges_as_a_study_would(capsys):
-    assert refusal('dqn --print-search --lr 1 2 3', capsys).startswith('--lr: got 1.0 2.0 3.0')
-
-
 def test_neither_ranges_nor_refusals_load_anything_heavy():
     code = f"""
 import sys
+import xagents.tuning.report, xagents.tuning.storages, xagents.tuning.table
+loaded = [name for name in {(*HEAVY, 'sqlalchemy', 'alembic')!r} if name in sys.modules]
 from xagents.cli import execute
 execute('tune ppo --print-search --lr 1e-4 1e-2'.split())
 for line in ('tune ppo --env X --lr 2 1', 'tune ppo --env X --lrr 2 1', 'tune ppo'):
@@ -406,7 +371,7 @@ for line in ('tune ppo --env X --lr 2 1', 'tune ppo --env X --lrr 2 1', 'tune pp
         execute(line.split())
     except SystemExit:
         pass
-loaded = [name for name in {HEAVY!r} if name in sys.modules]
+loaded += [name for name in {HEAVY!r} if name in sys.modules]
 sys.exit(f'loaded: {{loaded}}' if loaded else 0)
 """
     assert subprocess.run([sys.executable, '-c', code], capture_output=True, env=os.environ).returncode == 0

@@ -1,8 +1,7 @@
-"""`xagents tune` as it is typed: all seven agents for real, signals, what is written and said, and training from it."""
+"""`xagents tune` as it is typed: agents for real, signals, what is written and said, and training from it."""
 
 import contextlib
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -16,17 +15,22 @@ import psutil
 import pytest
 from optuna.trial import TrialState
 
-from tests.tuning.test_trials import stand_in  # noqa: F401 (a fixture)
 from xagents.cli import dispatch as cli
+from xagents.cli import train as training
 from xagents.cli.commands import find_command
+from xagents.cli.settle import best_of_study
 from xagents.config.configuration import read_config_file
 from xagents.options.declaration import describe
 from xagents.registry.agents import agents, find_agent
-from xagents.tuning import processes as workers
 from xagents.tuning import studies
+from xagents.tuning import tune as tuning
+from xagents.tuning.plan import plan
+from xagents.tuning.processes import Workers
+from xagents.tuning.report import train_command
 from xagents.tuning.storages import open_storage
+from xagents.tuning.worker import run_trial
 
-COMPLETE, FAIL, RUNNING, WAITING = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING, TrialState.WAITING
+COMPLETE, FAIL, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING
 
 # imported by workers because environments are named after it: updates compile in a fraction of XLA's time
 MODULE = """
@@ -76,53 +80,20 @@ def states(study):
     return [trial.state for trial in study.trials]
 
 
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(0.02)
+def check_command(agent_id, words, options):
+    """Checks that a command can be typed and has all of a trial's options."""
+    assert words[:3] == ['xagents', 'train', agent_id]
+    parsed = cli.parse(find_command('train'), agent_id, words[3:])[1]
+    assert parsed == options
+    find_command('train').check(agent_id, parsed)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Returns the working directory, which is empty."""
-    folder = tmp_path / 'work'
-    folder.mkdir()
-    monkeypatch.chdir(folder)
+def _here(work, monkeypatch):
     monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    studies.hush_optuna()
-    return folder
 
 
-# ------------------------------------------------------------------------------- real agents, all in one worker process
-
-
-@pytest.fixture(scope='module')
-def real_worker(tmp_path_factory):
-    """One worker that loads TensorFlow once, with what environments of one's own are imported from."""
-    folder = tmp_path_factory.mktemp('modules')
-    (folder / 'plain.py').write_text(MODULE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        pool = workers.Workers(1, None, True)
-        yield pool
-    pool.end()
-
-
-@pytest.fixture
-def in_real_worker(real_worker, monkeypatch):
-    """Studies of this process use that worker, and none of them ends it."""
-
-    def again(*_, **__):
-        (worker,) = real_worker.all
-        worker.job = None
-        if worker.ready:
-            real_worker._answers.put((worker, {'kind': 'ready'}))
-        return real_worker
-
-    monkeypatch.setattr(workers, 'Workers', again)
-    monkeypatch.setattr(real_worker, 'end', lambda: None)
-
+# ---------------------------------------------------------------------------------------------------------- real agents
 
 TINY = {
     'a2c': 'CartPole-v1 --trial-steps 100 --n-steps 10 20',
@@ -136,43 +107,76 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize('agent_id', agents)
-def test_a_study_of_three_tiny_trials(agent_id, in_real_worker, folder, capsys):
-    line = f'tune {agent_id} --env plain:{TINY[agent_id]} --lr 1e-4 1e-2 --net 8 --n-trials 3 --seed 1 --pruner none'
+def line_of(agent_id, prefix=''):
+    return f'{agent_id} --env {prefix}{TINY[agent_id]} --lr 1e-4 1e-2 --net 8'
+
+
+@pytest.mark.parametrize('agent_id', sorted(set(agents) - {'ppo'}))
+def test_a_trial_of_every_agent_is_run_and_can_be_typed(agent_id, without_xla):
+    planned = plan(agent_id, cli.parse(find_command('tune'), agent_id, line_of(agent_id).split()[1:])[1])
+    # a study begins with the defaults, as near as the ranges admit them
+    assert planned.first['lr'] == describe(find_agent(agent_id).options)['lr'].default
+    reports = []
+    value = run_trial(planned.job(0, planned.first, 1), lambda *report: reports.append(report) or True)
+    assert np.isfinite(value) and reports[-1][1] == value
+    assert [part for part, _, _ in reports] == list(range(1, 21))
+    # of the first ones there is no mean yet
+    assert sum(np.isfinite(said) for _, said, _ in reports) >= 8
+    options = {**planned.fixed, **planned.first, 'max_steps': planned.tune.trial_steps, 'seed': 1}
+    check_command(agent_id, shlex.split(train_command(agent_id, options)), options)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def real_worker(tmp_path_factory):
+    """One worker that loads TensorFlow once, while this process does, too; it can import environments of one's own."""
+    folder = tmp_path_factory.mktemp('modules')
+    (folder / 'plain.py').write_text(MODULE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        pool = Workers(1, None, True)
+        yield pool
+    pool.end()
+
+
+@pytest.fixture
+def in_real_worker(real_worker, monkeypatch):
+    """Studies of this process use that worker, and none of them ends it."""
+
+    def again(*_, **__):
+        (worker,) = real_worker.all
+        worker.job = None
+        if worker.ready:
+            real_worker._answers.put((worker, '{"kind": "ready"}'))
+        return real_worker
+
+    monkeypatch.setattr(tuning, 'Workers', again)
+    monkeypatch.setattr(real_worker, 'end', lambda: None)
+
+
+def test_a_study_of_three_tiny_trials(in_real_worker, work, capsys):
     # the worker is shared, and so is its working directory
-    paths = f'--history-checkpoint {folder / "h.parquet"} --checkpoints {folder / "p.tf"}' if agent_id == 'ppo' else ''
-    assert execute(f'{line} {paths} --study s --storage sqlite:///s.db') == 0
+    paths = f'--history-checkpoint {work / "h.parquet"} --checkpoints {work / "p.tf"}'
+    line = f'tune {line_of("ppo", "plain:")} --n-trials 3 --seed 1 --pruner none {paths}'
+    assert execute(f'{line} --study s --storage sqlite:///s.db') == 0
     study = study_in('sqlite:///s.db')
     assert states(study) == [COMPLETE] * 3
     assert all(np.isfinite(trial.value) for trial in study.trials)
-    # the first one is the defaults, as near as the ranges admit them; the others are something else
-    assert study.trials[0].params['lr'] == describe(find_agent(agent_id).options)['lr'].default
+    assert study.trials[0].params['lr'] == 7e-4
     assert len({trial.params['lr'] for trial in study.trials}) == 3
     for trial in study.trials:
-        # of the first ones there is no mean yet
         reported = sorted(trial.intermediate_values)
         assert reported == list(range(reported[0], 21))
         assert len(reported) >= 8
         assert trial.intermediate_values[20] == trial.value
-    # the command at the end is one that can be typed, and has all of the best trial's options
-    printed = capsys.readouterr()
-    words = shlex.split(printed.out.splitlines()[-1])
-    assert words[:3] == ['xagents', 'train', agent_id]
-    parsed = cli.parse(find_command('train'), agent_id, words[3:])[1]
-    assert parsed == studies.options_of(study, study.best_trial)
-    assert parsed['lr'] == study.best_params['lr']
-    find_command('train').check(agent_id, parsed)
-    if agent_id == 'ppo':
-        histories = sorted(path.name for path in folder.glob('*.parquet'))
-        assert histories == [f'h-trial-{number}.parquet' for number in range(3)]
-        assert sorted(path.name for path in folder.glob('*.index')) == [f'p-trial-{n}.tf.index' for n in range(3)]
-        rows = [len(pd.read_parquet(folder / name)) for name in histories]
-        assert all(1 <= count <= 15 for count in rows)
-    else:
-        assert [path.name for path in folder.iterdir()] == ['s.db']
+    options = studies.options_of(study, study.best_trial)
+    check_command('ppo', shlex.split(capsys.readouterr().out.splitlines()[-1]), options)
+    histories = sorted(work.glob('*.parquet'))
+    assert [path.name for path in histories] == [f'h-trial-{number}.parquet' for number in range(3)]
+    assert sorted(path.name for path in work.glob('*.index')) == [f'p-trial-{n}.tf.index' for n in range(3)]
+    assert all(1 <= len(pd.read_parquet(path)) <= 15 for path in histories)
 
 
-def test_an_environment_that_raises_fails_its_trial_and_the_study_goes_on(in_real_worker, folder, capsys):
+def test_an_environment_that_raises_fails_its_trial_and_the_study_goes_on(in_real_worker, capsys):
     line = 'tune dqn --env plain:Fragile-v0 --epsilon-start 1e-9 1 --trial-steps 40 --net 8 --n-trials 3 --seed 1'
     assert execute(f'{line} --sampler random --study s --storage journal:s.log') == 0
     first, *others = study_in('journal:s.log').trials
@@ -200,109 +204,80 @@ def test_an_environment_that_raises_fails_its_trial_and_the_study_goes_on(in_rea
         ('ppo --env CartPole-v1 --weights none.tf', '--weights: there is no checkpoint none.tf'),
     ],
 )
-def test_what_only_a_worker_can_tell_is_refused_before_anything_is_written(line, said, in_real_worker, folder, capsys):
+def test_what_only_a_worker_can_tell_is_refused_before_anything_is_written(line, said, in_real_worker, work, capsys):
     code = execute(f'tune {line} --lr 1e-4 1e-2 --n-trials 2 --study s --storage sqlite:///s.db --out out')
     printed = capsys.readouterr()
-    last = printed.err.splitlines()[-1].removeprefix('xagents tune: ')
+    (last,) = printed.err.splitlines()
     assert (code, printed.out) == (2, ''), last
-    assert last.startswith(said)
-    assert len(printed.err.splitlines()) == 1
-    assert list(folder.iterdir()) == []
+    assert last.startswith(f'xagents tune: {said}')
+    assert list(work.iterdir()) == []
 
 
 # --------------------------------------------------------------------------------------- the rest, with stand-in agents
 
-
-@pytest.fixture
-def stand_ins(stand_in, monkeypatch):  # noqa: F811
-    """Workers have stand-ins for agents."""
-    monkeypatch.syspath_prepend(str(stand_in))
-
-
 STUDY = 'tune ppo --env Any-v0 --trial-steps 100 --lr 1e-5 7e-4 --seed 1 --pruner none'
-KEPT = f'{STUDY} --study s --storage sqlite:///s.db'
+KEPT = f'{STUDY} --study s --storage journal:s.log'
 
 
-def test_a_study_in_memory_offers_a_file_in_its_last_line(stand_ins, folder, capsys):
+def test_a_study_in_memory_offers_a_file_in_its_last_line(stand_in, work, capsys):
     assert execute(f'{STUDY} --n-trials 2') == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].startswith('xagents train ppo --env Any-v0 ')
     offered = lines[-1].partition(': ')[2]
     assert '--storage sqlite:///' in offered
-    assert list(folder.iterdir()) == []
+    assert list(work.iterdir()) == []
     # what is offered can be typed
     assert execute(f'{STUDY} {offered}') == 0
-    assert [path.suffix for path in folder.iterdir()] == ['.db']
+    assert [path.suffix for path in work.iterdir()] == ['.db']
 
 
-def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_ins, capsys):
-    assert execute(f'{KEPT} --n-trials 3') == 0
+def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_in, work, capsys):
+    assert execute(f'{KEPT} --n-trials 3 --out results') == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(':')[0] for line in lines[1:4]] == ['trial 0', 'trial 1', 'trial 2']
-    assert lines[-3] == 'Finished: 3 trials in this call; the study has 3 complete, 0 pruned, 0 failed'
+    assert lines[-4] == 'Finished: 3 trials in this call; the study has 3 complete, 0 pruned, 0 failed'
     assert lines[-2].startswith('Best: trial 0, 0.0007')
     assert lines[-1] == 'xagents train ppo --env Any-v0 --max-steps 100 --lr 0.0007 --seed 1'
-
-
-def test_the_table_is_not_shown_where_nobody_wants_it(stand_ins, capsys):
-    assert execute(f'{KEPT} --n-trials 1 --quiet') == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert not [line for line in lines if line.startswith(('trial', 'Study'))]
-    assert lines[-1].startswith('xagents train ppo')
-
-
-def test_results_are_written_to_a_folder_and_can_be_read_back(stand_ins, folder, capsys):
-    assert execute(f'{KEPT} --n-trials 3 --out results') == 0
-    study = study_in('sqlite:///s.db')
-    written = {path.name for path in (folder / 'results').iterdir()}
+    # results are written to a folder and can be read back
+    study = study_in('journal:s.log')
+    written = {path.name for path in (work / 'results').iterdir()}
     assert {'best.yaml', 'trials.parquet', 'history.png', 'slices.png', 'parallel.png'} <= written
-    best = {'agent': 'ppo', **studies.options_of(study, study.best_trial)}
-    file = read_config_file(folder / 'results/best.yaml')
-    assert (file.agent, file.options, file.grid) == (best.pop('agent'), best, {})
-    assert len(pd.read_parquet(folder / 'results/trials.parquet')) == 3
+    file = read_config_file(work / 'results/best.yaml')
+    assert (file.agent, file.options, file.grid) == ('ppo', studies.options_of(study, study.best_trial), {})
+    assert len(pd.read_parquet(work / 'results/trials.parquet')) == 3
 
 
-@pytest.mark.parametrize('storage', ['sqlite:///s.db', 'journal:s.log'])
-def test_a_study_that_exists_is_continued(storage, stand_ins, capsys):
-    line = f'{STUDY} --storage {storage} --n-trials 2'  # without --study: by agent and environment
+def test_a_study_that_exists_is_continued(stand_in, capsys):
+    line = f'{STUDY} --storage sqlite:///s.db --n-trials 2'  # without --study: by agent and environment
     assert execute(line) == 0
     assert execute(line) == 0
     assert 'continued after 2 trials' in capsys.readouterr().out
-    study = study_in(storage, 'ppo-Any-v0')
+    study = study_in('sqlite:///s.db', 'ppo-Any-v0')
     assert states(study) == [COMPLETE] * 4
     assert len({trial.params['lr'] for trial in study.trials}) == 4
 
 
-def test_a_study_that_does_not_fit_is_refused_on_one_line_and_left_alone(stand_ins, capsys):
-    assert execute(f'{KEPT} --gamma 0.9 --n-steps 16 32') == 0
-    optuna.create_study(study_name='down', storage=open_storage('sqlite:///s.db'), direction='minimize')
+def test_a_study_that_does_not_fit_is_refused_on_one_line_and_left_alone(stand_in, monkeypatch, capsys):
+    fits = 'tune ppo --env Any-v0 --trial-steps 100 --lr 1e-5 7e-4 --gamma 0.9 --n-steps 16 32 --storage journal:s.log'
+    assert execute(f'{fits} --study s') == 0
+    optuna.create_study(study_name='down', storage=open_storage('journal:s.log'), direction='minimize')
     capsys.readouterr()
-    fits = 'tune ppo --env Any-v0 --trial-steps 100 --lr 1e-5 7e-4 --gamma 0.9 --n-steps 16 32 --study s'
-    wrong = {
-        fits.replace('tune ppo', 'tune a2c'): 'agent: got a2c',
-        fits.replace('Any', 'Other'): '--env: got Other-v0',
-        fits.replace('100', '200'): '--trial-steps: got 200',
-        f'{fits} --objective evaluation': '--objective: got evaluation',
-        f'{fits} --trial-seeds 2': '--trial-seeds: got 2',
-        fits.replace('16 32', '16 64'): '--n-steps: got one of 16, 64',
-        fits.replace('0.9', '0.8'): '--gamma: got 0.8',
-        fits.replace('--gamma 0.9', ''): '--gamma: got the default',
-        f'{fits} --lam 0.8 0.9': '--lam: is searched here',
-        fits.replace('--lr 1e-5 7e-4', '--lr 1e-5'): '--lr: is not searched here',
-        fits.replace('--study s', '--study down'): '--study: got down, which was made to minimize',
+    monkeypatch.setattr(studies, 'MAKING_SECONDS', 0.1)
+    wrong = {  # all that does not fit is in tests of studies
+        fits.replace('tune ppo', 'tune a2c') + ' --study s': 'agent: got a2c',
+        fits.replace('--gamma 0.9', '--study s'): '--gamma: got the default',
+        f'{fits} --study down': '--study: got down, which was made to minimize',
     }
     for line, said in wrong.items():
-        assert execute(f'{line} --storage sqlite:///s.db') == 2, line
-        printed = capsys.readouterr()
-        (refusal,) = printed.err.splitlines()
+        assert execute(line) == 2, line
+        (refusal,) = capsys.readouterr().err.splitlines()
         assert refusal.startswith(f'xagents tune: {said}'), refusal
-    assert states(study_in('sqlite:///s.db')) == [COMPLETE]
-    assert execute(f'{fits} --storage sqlite:///s.db') == 0
+    assert states(study_in('journal:s.log')) == [COMPLETE]
+    assert execute(f'{fits} --study s') == 0
 
 
-def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_ins, capsys):
-    code = execute(f'{STUDY} --n-trials 2 --env-kwargs most=1e-9')
-    assert code == 1
+def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_in, capsys):
+    assert execute(f'{STUDY} --n-trials 2 --env-kwargs most=1e-9') == 1
     assert 'no trial was completed; the last one said: ArithmeticError' in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -310,7 +285,7 @@ def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_ins, caps
 
 
 @pytest.fixture
-def start(stand_in, folder):  # noqa: F811
+def start(stand_in, work):
     """Starts `xagents` in a process; gives it once the file `hangs` is there, with what it and its workers are."""
     begun = []
 
@@ -318,11 +293,14 @@ def start(stand_in, folder):  # noqa: F811
         words = [sys.executable, '-c', code, *shlex.split(line)]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding='utf-8')
         begun.append(process)
-        if until:
-            wait_until(lambda: (folder / until).exists() or process.poll() is not None)
+        end = time.monotonic() + 60
+        while until and not (work / until).exists():
             assert process.poll() is None, process.communicate()
-            begun.extend(psutil.Process(process.pid).children(recursive=True))
-        return process, begun[begun.index(process) + 1 :]
+            assert time.monotonic() < end, 'waited in vain'
+            time.sleep(0.02)
+        workers = psutil.Process(process.pid).children(recursive=True) if until else []
+        begun.extend(workers)
+        return process, workers
 
     yield start
     for process in begun:
@@ -331,27 +309,11 @@ def start(stand_in, folder):  # noqa: F811
             process.wait(10)
 
 
-def check_next_call(trial_of):
-    """Checks what the same command does after a call that was broken off in trial `trial_of`."""
-    before = study_in('sqlite:///s.db').trials
-    finished = [trial.number for trial in before if trial.state == COMPLETE]
-    begun = time.monotonic()
-    assert execute(f'{HANGS} --n-trials 2') == 0
-    assert time.monotonic() - begun < 45  # nothing waits for a beat or a lock
-    trials = study_in('sqlite:///s.db').trials
-    assert [trial.number for trial in trials if trial.state == COMPLETE][: len(finished)] == finished
-    assert [trial.state for trial in trials].count(COMPLETE) == len(finished) + 2
-    assert {trial.state for trial in trials} == {COMPLETE, FAIL}
-    (retry,) = [trial for trial in trials if 'retry_of' in trial.user_attrs]
-    assert (retry.user_attrs['retry_of'], retry.state) == (trial_of, COMPLETE)
-    assert retry.params == trials[trial_of].params
-
-
 HANGS = f'{KEPT} --env-kwargs \'hangs="hangs"\' below=7e-4'
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(number, code, start, stand_ins):
+def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(number, code, start):
     process, workers_of = start(f'{HANGS} --n-trials 4')
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -361,13 +323,20 @@ def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(numb
     assert any(line.startswith('xagents train ppo --env Any-v0 ') for line in lines)
     assert 'xagents tune ppo' in lines[-1]
     assert not psutil.wait_procs(workers_of, timeout=10)[1]
-    trials = study_in('sqlite:///s.db').trials
-    assert [trial.state for trial in trials][:2] == [COMPLETE, FAIL]
-    assert RUNNING not in [trial.state for trial in trials]
-    check_next_call(1)
+    before = states(study_in('journal:s.log'))
+    assert before[:2] == [COMPLETE, FAIL]
+    assert RUNNING not in before
+    # the next call begins with what was broken off, and waits neither for a beat nor for a lock
+    begun = time.monotonic()
+    assert execute(f'{HANGS} --n-trials 2') == 0
+    assert time.monotonic() - begun < 45
+    trials = study_in('journal:s.log').trials
+    assert [trial.state for trial in trials] == [COMPLETE, FAIL, COMPLETE, COMPLETE]
+    assert trials[2].user_attrs['retry_of'] == 1
+    assert trials[2].params == trials[1].params
 
 
-def test_an_interrupted_study_without_a_finished_trial_is_no_error(start, stand_ins):
+def test_an_interrupted_study_without_a_finished_trial_is_no_error(start):
     process, workers_of = start(f'{STUDY} --env-kwargs \'hangs="hangs"\'')
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -376,8 +345,9 @@ def test_an_interrupted_study_without_a_finished_trial_is_no_error(start, stand_
     assert not psutil.wait_procs(workers_of, timeout=10)[1]
 
 
-def test_after_the_parent_was_killed_its_workers_end_and_the_next_call_takes_over(start, stand_ins):
-    process, workers_of = start(f'{HANGS} --n-trials 4 --n-jobs 2')
+def test_after_the_parent_was_killed_its_workers_end_and_the_next_call_takes_over(start):
+    line = HANGS.replace('journal:s.log', 'sqlite:///s.db')
+    process, workers_of = start(f'{line} --n-trials 4 --n-jobs 2')
     assert len(workers_of) == 2
     process.kill()
     process.wait()
@@ -386,7 +356,7 @@ def test_after_the_parent_was_killed_its_workers_end_and_the_next_call_takes_ove
     broken_off = [trial.number for trial in trials if trial.state == RUNNING]
     assert broken_off
     finished = {trial.number: trial.value for trial in trials if trial.state == COMPLETE}
-    assert execute(f'{HANGS} --n-trials 3') == 0
+    assert execute(f'{line} --n-trials 3') == 0
     trials = study_in('sqlite:///s.db').trials
     assert {n: trials[n].value for n in finished} == finished
     assert {trial.state for trial in trials} == {COMPLETE, FAIL}
@@ -413,19 +383,19 @@ main()
 """
 
 
-def test_a_parent_that_is_killed_as_it_asks_for_a_trial_leaves_none_running(start, stand_ins):
+def test_a_parent_that_is_killed_as_it_asks_for_a_trial_leaves_none_running(start):
     """Between the moment that a trial exists and the one at which it says whose it is."""
     process, _ = start(f'{KEPT} --n-trials 3', code=KILLED_AS_IT_ASKS, until=None)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    assert states(study_in('sqlite:///s.db'))[0] == COMPLETE
+    assert states(study_in('journal:s.log'))[0] == COMPLETE
     assert execute(f'{KEPT} --n-trials 2') == 0
-    found = states(study_in('sqlite:///s.db'))
+    found = states(study_in('journal:s.log'))
     assert RUNNING not in found
     assert found.count(COMPLETE) == 3
 
 
-def test_two_calls_of_one_study_at_once_finish_each_its_own(start, stand_ins):
+def test_two_calls_of_one_study_at_once_finish_each_its_own(start):
     line = f'{STUDY} --study s --storage journal:s.log --n-trials 4 --env-kwargs seconds=0.1'
     calls = [start(line, until=None)[0] for _ in range(2)]
     outputs = [call.communicate(timeout=120) for call in calls]
@@ -440,10 +410,9 @@ def test_two_calls_of_one_study_at_once_finish_each_its_own(start, stand_ins):
 
 
 @pytest.fixture
-def study_of_a2c(folder):
+def study_of_a2c(work):
     """The URL of a study with a best trial, made without training anything."""
-    url = 'sqlite:///s.db'
-    study = optuna.create_study(study_name='s', storage=open_storage(url), direction='maximize')
+    study = optuna.create_study(study_name='s', storage=open_storage('journal:s.log'), direction='maximize')
     facts = {'env': 'CartPole-v1', 'fixed': {'n_envs': 2, 'net': [8]}, 'trial_steps': 60, 'agent': 'a2c'}
     for name, value in {**facts, 'objective': 'reward', 'trial_seeds': 1}.items():
         study.set_user_attr(name, value)
@@ -454,33 +423,31 @@ def study_of_a2c(folder):
     for lr, normalize, value in ((1e-3, False, 10.0), (2e-3, True, 30.0), (3e-3, False, 20.0)):
         study.enqueue_trial({'lr': lr, 'normalize_obs': normalize})
         study.tell(study.ask(space), value)
-    return url
+    return 'journal:s.log'
 
 
-def test_training_takes_the_best_trial_of_a_study(study_of_a2c, folder, without_xla, monkeypatch, capsys):
-    from xagents.factory import make as factory
-
+def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, without_xla, monkeypatch, capsys):
     made = []
-    real = factory.make
+    real = training.plan
 
-    def make(*names, **options):
-        made.append((names, options))
-        return real(*names, **options)
+    def planned(agent_id, options, weights=None):
+        made.append((agent_id, options))
+        return real(agent_id, options, weights)
 
-    monkeypatch.setattr(factory, 'make', make)
-    line = f'train a2c --from-study s --storage {study_of_a2c}'
-    assert execute(f'{line} --seed 3 --checkpoints a.tf --final-episodes 0') == 0
-    (names, options) = made.pop()
+    monkeypatch.setattr(training, 'plan', planned)
+    line = f'train a2c --from-study s --storage {study_of_a2c} --seed 3 --final-episodes 0'
+    assert execute(f'{line} --checkpoints a.tf') == 0
+    agent_id, options = made.pop()
     expected = {'n_envs': 2, 'net': [8], 'lr': 2e-3, 'normalize_obs': True, 'max_steps': 60, 'seed': 3}
-    assert names == ('a2c', 'CartPole-v1')
+    assert (agent_id, options['env']) == ('a2c', 'CartPole-v1')
     assert {name: options[name] for name in expected} == expected
     printed = capsys.readouterr().out.splitlines()
     said = 'Trial 1 of study s (30): --env CartPole-v1 --n-envs 2 --net 8 --lr 0.002 --normalize-obs --max-steps 60'
     assert sorted(printed[0].split()) == sorted(said.split())
     assert any(line.startswith('Maximum steps exceeded') for line in printed)
-    assert (folder / 'a.tf.index').exists()
+    assert (work / 'a.tf.index').exists()
     # flags win
-    assert execute(f'{line} --seed 3 --lr 0.1 --no-normalize-obs --max-steps 20 --final-episodes 0 --quiet') == 0
+    assert execute(f'{line} --lr 0.1 --no-normalize-obs --max-steps 20 --quiet') == 0
     options = made.pop()[1]
     assert (options['lr'], options['normalize_obs'], options['max_steps']) == (0.1, False, 20)
 
@@ -488,31 +455,28 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, folder, without_
 @pytest.mark.parametrize(
     ('line', 'said'),
     [
-        ('ppo --from-study s --storage sqlite:///s.db', '--from-study: got s, which is one of a2c'),
-        ('a2c --from-study t --storage sqlite:///s.db', '--from-study: got t, the storage has s'),
+        ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is one of a2c'),
+        ('a2c --from-study t --storage journal:s.log', '--from-study: got t, the storage has s'),
         ('a2c --from-study s --storage sqlite:///none.db', '--storage: '),
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
         ('a2c --from-study s --storage sqllite:///s.db', '--storage: '),
         ('a2c --from-study s', '--from-study and --storage: got one of them'),
-        ('a2c --env CartPole-v1 --max-steps 5 --storage sqlite:///s.db', '--from-study and --storage: got one'),
-        ('a2c --from-study s --storage sqlite:///s.db --tuned', '--from-study: got s beside --tuned'),
+        ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),
+        ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s beside --tuned'),
     ],
 )
-def test_a_study_that_gives_nothing_is_refused_before_anything_is_written(line, said, study_of_a2c, folder, capsys):
+def test_a_study_that_gives_nothing_is_refused_before_anything_is_written(line, said, study_of_a2c, work, capsys):
     assert execute(f'train {line} --checkpoints a.tf') == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1].startswith(f'xagents train: {said}'), printed.err
-    assert [path.name for path in folder.iterdir()] == ['s.db']
+    assert [path.name for path in work.iterdir()] == ['s.log']
 
 
-def test_what_tune_prints_and_what_train_takes_are_the_same(stand_ins, capsys):
+def test_what_tune_prints_and_what_train_takes_are_the_same(stand_in, capsys):
     assert execute(f'{KEPT} --n-trials 2 --n-steps 16 32 --normalize-obs --net 8 4 --env-kwargs worth="lr" most=1') == 0
     words = shlex.split(capsys.readouterr().out.splitlines()[-1])
     typed = cli.parse(find_command('train'), 'ppo', words[3:])[1]
-    from xagents.cli.settle import best_of_study
-
-    taken, _ = best_of_study('ppo', {}, 's', 'sqlite:///s.db')
+    taken, _ = best_of_study('ppo', {}, 's', 'journal:s.log')
     assert {name: value for name, value in typed.items() if name != 'seed'} == taken
     assert json.loads(json.dumps(typed['env_kwargs'])) == {'worth': 'lr', 'most': 1}
     assert typed['normalize_obs'] is True and typed['net'] == [8, 4]
-    assert not os.path.exists('out')

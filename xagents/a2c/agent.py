@@ -10,11 +10,9 @@ import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions
 from xagents.base.actor_critic import ActorCritic
-from xagents.base.on_policy import Steps
+from xagents.base.records import Steps
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.envs.create import Envs
 from xagents.networks.compiled import network_input
-from xagents.networks.distributions import distribution_for
 from xagents.options.agents import AgentOptions
 
 
@@ -35,12 +33,7 @@ class A2C(ActorCritic):
     Options: ClassVar[type[AgentOptions]] = A2COptions
     options: A2COptions
     METRICS: ClassVar[tuple[str, ...]] = (
-        'updates',
-        'stats/refused',
-        'loss/policy',
-        'loss/value',
-        'loss/entropy',
-        'stats/grad_norm',
+        *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         'stats/explained_variance',
     )
 
@@ -48,21 +41,8 @@ class A2C(ActorCritic):
         super().__init__(envs, model, **options)
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
-    @classmethod
-    def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of its network's outputs."""
-        return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
-
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make one gradient step on a rollout.
-
-        Args:
-            batch: `observations` [T + 1, N, *D]; `actions`, `rewards`, `terminated`, `truncated`, `valid` [T, N, …].
-            learning_rate: of this update.
-
-        Returns:
-            The metrics by name.
-        """
+        """Make one gradient step on a rollout; see `OnPolicy.run_update`."""
         return self.run_update(batch, learning_rate)
 
     def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:

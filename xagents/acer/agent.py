@@ -13,8 +13,8 @@ from gymnasium import spaces
 from xagents.acer.cli import ACEROptions
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.base.actor_critic import ActorCritic
-from xagents.base.on_policy import Steps, flatten
-from xagents.base.replaying import Relearning
+from xagents.base.off_policy import Replaying
+from xagents.base.records import Steps, flatten
 from xagents.base.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
 from xagents.collecting.rollouts import Rollout
 from xagents.envs.create import Envs
@@ -23,10 +23,12 @@ from xagents.networks.distributions import distribution_for
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
+from xagents.pipeline.recipe import Recipe
 from xagents.replay.rollouts import RolloutBuffer, memory_needed, room
+from xagents.runs import recipes
 
 
-class ACER(Relearning, ActorCritic):
+class ACER(Replaying, ActorCritic):
     """ACER: an actor-critic that learns from each rollout when it is collected, and again as often as it is drawn.
 
     Args:
@@ -40,16 +42,8 @@ class ACER(Relearning, ActorCritic):
     options: ACEROptions
     keeps_outputs = True
     METRICS = (
-        'updates',
-        'stats/refused',
-        'loss/policy',
-        'loss/value',
-        'loss/entropy',
-        'stats/grad_norm',
-        'stats/importance',
-        'stats/kl_average',
-        'stats/projected',
-        'stats/explained_variance',
+        *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
+        *('stats/importance', 'stats/kl_average', 'stats/projected', 'stats/explained_variance'),
     )
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
@@ -58,11 +52,7 @@ class ACER(Relearning, ActorCritic):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are discrete, and that the buffer has room for a rollout.
-
-        Raises:
-            OptionError: where they are not, or it has none.
-        """
+        """Check that actions are discrete, and that the buffer has room for a rollout."""
         super().check_envs(envs, options)
         if not isinstance(envs.action_space, spaces.Discrete):
             raise OptionError('env', f'{envs.id} has the actions {envs.action_space}, ACER admits Discrete')
@@ -90,7 +80,7 @@ class ACER(Relearning, ActorCritic):
 
     def buffer_bytes(self) -> int:
         """Return the memory that the full buffer takes."""
-        columns = dict(self.columns())
+        columns = dict(self.acting.columns)
         action = columns.pop('actions')
         o, envs = self.options, self.envs
         return memory_needed(
@@ -105,40 +95,28 @@ class ACER(Relearning, ActorCritic):
         """Draw a stored rollout; the next call overwrites it."""
         return self.buffer.sample(self.rng('replay'))
 
+    def learning(self) -> Recipe:
+        """Return the stages between a recipe's head and its tail: learn, remember, replay."""
+        return recipes.RELEARNING
+
     # learning
 
-    def collect(self) -> Rollout:
-        """Take `n_steps` steps in every environment.
-
-        Returns:
-            As for A2C, and the policy's `logits` [T, N, A]; observations and rewards are as the environments gave them:
-            rollouts are normalised when they are learned from, stored ones by what is known then.
-        """
-        return self.raw(self.gather())
-
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make one gradient step on a rollout, whichever policy collected it.
+        """Make one gradient step on a raw rollout of whichever policy, with the `logits` [T, N, A] of that policy.
 
-        Args:
-            batch: `observations` [T + 1, N, *D]; `actions`, `rewards`, `terminated`, `truncated`, `valid` [T, N], and
-                the `logits` [T, N, A] of the policy that acted.
-            learning_rate: of this update.
-
-        Returns:
-            The metrics by name.
+        It is normalised here, by the present statistics.
         """
         batch = {
             **batch,
-            'observations': self.prepare(batch['observations']),
-            'rewards': self.scale_rewards(batch['rewards']),
+            'observations': self.statistics.prepare(batch['observations']),
+            'rewards': self.statistics.scale_rewards(batch['rewards']),
         }
         return self.run_update(batch, learning_rate)
 
     def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """The whole update, compiled: returns the metrics."""
         options, observations, actions, rewards = self.options, steps.observations, steps.actions, steps.rewards
-        flags = (steps.terminated, steps.truncated, steps.valid)
-        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in flags)
+        terminated, truncated, valid = steps.flags()
         behaviour = tf.nn.softmax(steps.outputs[0])  # μ, the policy that acted
         average = self.average_probabilities(observations[:-1])
         taken = tf.one_hot(actions, behaviour.shape[-1])
@@ -184,13 +162,8 @@ class ACER(Relearning, ActorCritic):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return z, the direction [T, N, A] in which the probabilities should go; and [T, N], 1 where it was projected.
 
-        Args:
-            policy: [T, N, A] φ, the present probabilities.
-            ratios: [T, N, A] ρ, of the present probabilities to those of the policy that acted.
-            average: [T, N, A] φ_a, the average policy's probabilities.
-            taken: [T, N, A] 1 for the action that was taken.
-            advantages: [T, N] of the action that was taken, by Retrace; [T, N, A] of all actions, by the Q values.
-            valid: [T, N]
+        See `policy_gradient` for the arguments. Besides, `average` is [T, N, A] φ_a, the average policy's
+        probabilities; `advantages` are those of the action that was taken, and of all; `valid` is [T, N].
         """
         options, (of_taken, of_all) = self.options, advantages
         if options.normalize_advantage:

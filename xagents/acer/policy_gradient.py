@@ -41,11 +41,7 @@ def policy_gradient(
 def project(g: tf.Tensor, k: tf.Tensor, delta: float, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Return what is nearest to g of all z with kᵀz ≤ δ (equation 12).
 
-    Args:
-        g: [T, N, A] the gradient.
-        k: [T, N, A] the gradient of the divergence from the average policy.
-        delta: δ.
-        epsilon: added to what is divided by.
+    g [T, N, A] is the gradient, k [T, N, A] that of the divergence from the average policy.
 
     Returns:
         z [T, N, A]; and float [T, N], 1 where it is not g.

@@ -1,56 +1,78 @@
-"""What all agents share: options, random streams, environments, the whole state, and the run as a stream of stages."""
+"""What all agents share: options, environments, random streams, the policy that they publish, the doors to a run."""
 
 from __future__ import annotations
 
-import contextlib
+import copy
+import functools
 import inspect
-import zlib
+import types
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Generator, Mapping
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
 
-from xagents.base.classic import Classic
-from xagents.base.schedules import Schedule
-from xagents.base.state import Stateful
-from xagents.collecting.double import Collecting
-from xagents.collecting.rollouts import Rollout
-from xagents.envs.create import Envs, as_envs
-from xagents.envs.normalisation import ObservationNormalizer, RewardNormalizer
+from xagents.base.classic import ATTRIBUTES, METHODS, Classic
+from xagents.collecting.collector import Collector
+from xagents.collecting.policies import Noisy, Policy
+from xagents.collecting.rollouts import Columns, Rollout
+from xagents.collecting.statistics import Statistics
+from xagents.collecting.streams import Streams
+from xagents.envs.create import as_envs
+from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.logs.console import Console
+from xagents.networks.acting import Network
+from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
-from xagents.options.declaration import canonical, describe, signature
-from xagents.options.errors import OptionError, nearest
+from xagents.options.declaration import describe, signature
+from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
-from xagents.pipeline.context import Context
+from xagents.options.settings import of_agent
 from xagents.pipeline.recipe import Recipe
-from xagents.runs import evaluation, stages
-from xagents.runs.named import with_stages
-from xagents.runs.overlap import check_overlap
-from xagents.runs.run import Running
-from xagents.runs.state import State as State
+from xagents.pipeline.schedules import Schedule
+from xagents.registry.agents import id_of
+from xagents.runs import evaluation, recipes, training
+from xagents.runs.capture import load_state, state_of
+from xagents.runs.checkpoints import State as State
+from xagents.runs.learner import Needs, Origin
+from xagents.runs.progress import Progress
+from xagents.runs.run import Run
+from xagents.runs.saving import read_weights
 
 
-class BaseAgent(Running, Classic, Collecting, Stateful):
-    """The mathematics of an algorithm, and the run around it.
+class BaseAgent(Classic):
+    """The mathematics of an algorithm: what it learns from a batch, and the policy that it publishes.
 
-    A subclass implements `train_step()` or, better, `collect()` and `learn(batch)`.
+    A subclass implements `learn(batch)` and either `make_policy(network)` or `policy(observations, noise)`; or, as in
+    1.0, `train_step()`.
 
     Args:
         envs: what `create_envs` returns, a Gymnasium vector environment, an environment, or a list of them.
         options: mathematics (`Options`) and, as in 1.0, defaults for `fit` (`RunOptions`).
+
+    Attributes:
+        options: of the mathematics.
+        defaults: the options of runs that were given here.
+        envs: the environments that it learns from.
+        output_models: its networks, in the order of `--checkpoints`.
+        actor: the network that acts, as a function of arrays; None where none does.
+        statistics: of observations and rewards, by which it normalises.
+        streams: its random generators.
+        progress: how far its training has come.
+        origin: what it was made of.
+        run: the last run, or the one that goes on; None before the first.
 
     Raises:
         OptionError: for an option that does not exist or a value that is not admitted.
     """
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
+    NO_OVERLAP: ClassVar[str] = ''
     model_names: ClassVar[tuple[str, ...]] = ()
+    # whether rollouts stay as the environments gave them, to be normalised when they are learned from
+    raw: ClassVar[bool] = False
     options: AgentOptions
-    output_models: list[keras.Model]
 
     _option_names: ClassVar[frozenset[str]] = frozenset(describe(AgentOptions))
 
@@ -62,89 +84,49 @@ class BaseAgent(Running, Classic, Collecting, Stateful):
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
 
     def __init__(self, envs: Any, **options: Any):
-        mathematics, run = describe(self.Options), describe(RunOptions)
-        options = canonical(options, mathematics)
-        for name in options:
-            if name not in {**mathematics, **run}:
-                raise OptionError(name, f'is no option of {type(self).__name__}{nearest(name, {**mathematics, **run})}')
-        self.options = self.Options.resolve({k: v for k, v in options.items() if k in mathematics})
-        self.run = RunOptions.resolve({k: v for k, v in options.items() if k in run})
-        self._run_given = {k: v for k, v in options.items() if k in run}
-        self.seed_given = self.options.seed is not None
-        if self.options.seed is None:
-            self.options.seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self.options, self.defaults, lines = of_agent(type(self).__name__, self.Options, options)
         self.envs: Envs = as_envs(envs)
         self.check_envs(self.envs, self.options)
-        self.decode = ActionDecoder(self.envs.action_space)
-        self.normalize_observations = ObservationNormalizer(self.input_shape) if self.options.normalize_obs else None
-        self.normalize_rewards = (
-            RewardNormalizer(self.envs.n_envs, self.options.gamma) if self.options.normalize_reward else None
-        )
-        self.output_models = []
+        self.output_models: list[keras.Model] = []
         self.actor: Any = None
-        self.context = Context()
-        self.total_rewards: deque[float] = deque(maxlen=self.options.reward_buffer_size)
-        self.best = None
-        self.folder = None
-        self.resumed_at = None
-        self.resume_lines, self.writers = [], []
-        self.own_counters, self.own_kept = {}, frozenset()
-        self.overlapping = self.in_flight = self._collector = None
-        self.stopped = ''
-        self.paused = 0.0
-        self._seed_said = self.seed_given
-        self.command = ''
-        self.ineffective = [o.flag for name, o in mathematics.items() if name in options and o.without_effect]
-        self.creation = {}
-        self.networks = []
-        self.observations = None
-        self.restarted = False
-        self.collected = []
-        self.collected_steps = 0
-        self.seconds = {'env': 0.0, 'act': 0.0}
-        self.console = Console(quiet=True)
-        self._rngs: dict[str, np.random.Generator] = {}
-        self._evaluation_envs: dict[tuple, Envs] = {}
-        self._open: Callable[[], Any] = lambda: None
+        self.statistics = Statistics.of(self.envs, self.options)
+        self.streams = Streams(int(self.options.seed or 0))
+        self.progress = Progress(deque(maxlen=self.options.reward_buffer_size), lines=lines)
+        self.origin = Origin()
+        self.run: Run | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Options are part of what was compiled: assigning one would change nothing."""
         if name in self._option_names and 'options' in self.__dict__:
             raise AttributeError(f'{name} is fixed when the agent is made: make another one with {name}={value!r}')
+        if name in ATTRIBUTES:
+            raise AttributeError(f'{name} is counted by the run, and cannot be assigned')
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Options read like attributes: `agent.gamma`."""
+        """Options read like attributes: `agent.gamma`, and as in 1.0 those of the run, and its counters."""
         if not name.startswith('_') and 'options' in self.__dict__:
-            for options in (self.options, self.__dict__.get('run')):
+            run = self.__dict__.get('run')
+            for options in (self.options, self.defaults if run is None else run.options):
                 if hasattr(options, name):
                     return getattr(options, name)
+            if name in ATTRIBUTES:
+                return ATTRIBUTES[name](self)
+            if name in METHODS:
+                return types.MethodType(METHODS[name], self)
+        if hasattr(type(self), name):  # a property that failed: say what it lacked
+            return object.__getattribute__(self, name)
         raise AttributeError(f'{type(self).__name__} has no attribute {name!r}')
 
-    # what a subclass implements
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *ATTRIBUTES, *METHODS})
 
-    def collect(self) -> dict[str, np.ndarray]:
-        """Let the environments take some steps and return what was seen, arrays by name."""
-        raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
+    @property
+    def id(self) -> str:
+        """Its name on the command line."""
+        return id_of(type(self))
 
-    def learn(self, batch: dict[str, np.ndarray], **schedule: float) -> dict[str, float]:
-        """Learn from what was collected and return metrics by name; `updates` counts the optimiser's steps.
-
-        An agent declares which values of `schedules` it takes.
-        """
-        raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
-
-    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return `actions` [N, …] and other columns for observations [N, *D]; greedy ones without noise."""
-        raise TypeError(f'{type(self).__name__} has no policy')
-
-    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the randomness that `policy` needs for `shape` actions."""
-        return None
-
-    def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run, by name; `collect` and `learn` get those that their signatures name."""
-        return {'learning_rate': Schedule(self.options.lr, self.options.lr_schedule)}
+    # what an algorithm says
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
@@ -157,31 +139,42 @@ class BaseAgent(Running, Classic, Collecting, Stateful):
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
         """Return the sizes of the outputs that its networks may have, by the names in the registry."""
-        raise NotImplementedError
+        return {}
 
-    # helpers of the algorithms
+    def make_policy(self, network: Network) -> Policy:
+        """Return the policy that acts by a network like `actor`."""
+        return NoPolicy(type(self).__name__, self._columns())
 
-    def rng(self, purpose: str) -> np.random.Generator:
-        """Return the generator of one purpose, seeded from (seed, purpose); its state is part of the agent's."""
-        if purpose not in self._rngs:
-            sequence = np.random.SeedSequence([int(self.options.seed or 0), zlib.crc32(purpose.encode())])
-            self._rngs[purpose] = np.random.Generator(np.random.SFC64(sequence))
-        return self._rngs[purpose]
+    def make_actor(self, index: int) -> Any:
+        """Return the network that acts, with the model's output `index` as the policy."""
+        raise TypeError(f'{type(self).__name__} has no policy')
 
-    def check_model(
+    def learn(self, batch: dict[str, np.ndarray], **schedule: float) -> dict[str, float]:
+        """Learn from what was collected and return metrics by name; `updates` counts the optimiser's steps.
+
+        An agent declares which values of `schedules` it takes.
+        """
+        raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
+
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what changes during a run, by name; `collect` and `learn` get those that their signatures name."""
+        return {'learning_rate': Schedule(self.options.lr, self.options.lr_schedule)}
+
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own, by name.
+
+        An object has `state()`, which returns arrays by name, and `load(state)`; a NumPy array is changed in place.
+        """
+        return {**self.statistics.parts(), **self.acting.parts()}
+
+    def needs(self) -> Needs | None:
+        """Return what its replay buffer needs, where it has one that is empty."""
+        return None
+
+    def _check_model(
         self, model: keras.Model, units: list[int], name: str = 'model', inputs: list[tuple[int, ...]] | None = None
     ) -> None:
-        """Check a network's face.
-
-        Args:
-            model: the network.
-            units: sizes of its outputs.
-            name: the argument that it was.
-            inputs: shapes of its inputs; one observation when not given.
-
-        Raises:
-            ValueError: where its inputs or its outputs do not fit the environment.
-        """
+        """Check the sizes of a network's outputs and the shapes of its inputs: one observation when not given."""
         inputs = inputs or [self.input_shape]
         got = [tuple(x.shape[1:]) for x in model.inputs], [output.shape[-1] for output in model.outputs]
         if got != (inputs, units):
@@ -190,79 +183,75 @@ class BaseAgent(Running, Classic, Collecting, Stateful):
                 f'takes inputs {inputs} and outputs {units} for {self.envs.id}'
             )
 
-    @property
-    def observation_dtype(self) -> Any:
-        """The dtype of what `prepare` returns."""
-        return np.float32 if self.normalize_observations else self.envs.observation_space.dtype
+    # acting
 
-    def observe_rewards(self, rollout: Rollout) -> None:
-        """Let the statistics of rewards, where there are any, learn from a rollout of raw ones."""
-        if self.normalize_rewards:
-            ended = rollout['terminated'] | rollout['truncated']
-            self.normalize_rewards.update(rollout['rewards'] * self.options.reward_scale, ended, rollout['valid'])
+    @functools.cached_property
+    def acting(self) -> Policy:
+        """The policy by the present weights."""
+        return OwnPolicy(self) if type(self).policy is not BaseAgent.policy else self._by_actor
 
-    def scale_rewards(self, rewards: np.ndarray) -> np.ndarray:
-        """Return raw rewards, of any shape, as they are learned from: scaled, and normalised where asked for."""
-        if self.options.reward_scale != 1.0:
-            rewards = rewards * np.float32(self.options.reward_scale)
-        return self.normalize_rewards(rewards) if self.normalize_rewards else rewards
+    @functools.cached_property
+    def _by_actor(self) -> Policy:
+        return self.make_policy(self.actor)
 
-    # acting, evaluating, playing
+    @functools.cached_property
+    def collector(self) -> Collector:
+        """Who collects: environments, the policy, and all that belongs to acting."""
+        return Collector(self.envs, self.acting, self.statistics, self.streams, self.raw)
 
-    def prepare(self, observations: np.ndarray) -> np.ndarray:
-        """Return encoded observations [N, *D] as the networks see them: normalised where that is asked for."""
-        return self.normalize_observations(observations) if self.normalize_observations else observations
+    def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
+        """Return `actions` [N, …] and other columns for prepared observations [N, *D]; greedy ones without noise.
 
-    def act(self, observations: Any, greedy: bool = True) -> np.ndarray:
+        An agent of one's own may define this, and `draw_noise`, in place of `make_policy`.
+        """
+        return self._by_actor(observations, noise, **schedule)
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return the randomness that `policy` needs for `shape` actions."""
+        return self._by_actor.draw_noise(rng, shape)
+
+    def _columns(self) -> Columns:
+        """Return shape and dtype, for one environment, of what a rollout keeps of a policy of one's own."""
+        return {'actions': ActionDecoder(self.envs.action_space).column}
+
+    def collect(self, **schedule: Any) -> Rollout:
+        """Let the environments take some steps and return what was seen, arrays by name; see `Collector.collect`."""
+        if not self._in_one_step():
+            raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
+        self.at_step_start()
+        self.train_step()
+        self.at_step_end()
+        return {}
+
+    def act(self, observations: Any, greedy: bool = True, policy: Policy | None = None) -> np.ndarray:
         """Return environment actions.
 
         Args:
             observations: raw ones [N, …] as the environments give them, any N.
             greedy: the best action; else one is sampled.
+            policy: another one than the agent's own.
 
         Returns:
             [N, …] in the shape and dtype of the environment's action space.
         """
         self.refresh()
+        policy = self.acting if policy is None else policy
         encoded = self.envs.encoder(observations)
-        noise = None if greedy else self.draw_noise(self.rng('sample'), (len(encoded),))
-        return np.array(self.decode(self.policy(self.prepare(encoded), noise)['actions']))
+        noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
+        return np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
 
-    @contextlib.contextmanager
-    def policy_output(self, index: int) -> Iterator[None]:
-        """Let the model's output `index` be the policy for a while.
-
-        Raises:
-            ValueError: where there is no such output.
-        """
-        outputs = self.policy_heads()
-        admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
-        if index not in admitted:
-            raise OptionError('action_idx', f'got {index}, admits {", ".join(map(str, admitted))}: outputs of its size')
-        kept = self.actor
-        try:
-            if index:
-                self.actor = self.make_actor(index)
-            yield
-        finally:
-            self.actor = kept
-
-    def policy_heads(self) -> list[Any]:
-        """Return the model's outputs of which one is the policy, and others of its size might be."""
-        return self.output_models[0].outputs
-
-    def make_actor(self, index: int) -> Any:
-        """Return what acts by the model's output `index`."""
-        raise TypeError(f'{type(self).__name__} has no policy')
-
-    def evaluation_seed(self, steps: int) -> int:
-        """Return the seed of an evaluation after `steps`: how often one evaluates changes nothing else."""
-        return int(
-            np.random.SeedSequence([int(self.options.seed or 0), zlib.crc32(b'evaluate'), steps]).generate_state(1)[0]
-        )
+    def refresh(self) -> None:
+        """Let acting use the models' present weights."""
+        if self.actor is not None:
+            self.actor.refresh()
 
     def evaluate(
-        self, episodes: int = 20, stochastic: bool = False, seed: int | None = None, envs: Any = None
+        self,
+        episodes: int = 20,
+        stochastic: bool = False,
+        seed: int | None = None,
+        envs: Any = None,
+        n_envs: int | None = None,
     ) -> dict[str, float]:
         """Play whole episodes with the present weights, on environments of their own.
 
@@ -271,42 +260,225 @@ class BaseAgent(Running, Classic, Collecting, Stateful):
             stochastic: sample actions; greedy when not.
             seed: of the episodes; derived from (seed, 'evaluate', steps) when not given.
             envs: environments to play in, where the agent was given some that cannot be made again.
+            n_envs: how many of them play side by side, at most one for each episode; 10 when not given.
 
         Returns:
             mean, std, min, max of the episodes' raw rewards, and their mean length.
         """
-        return evaluation.evaluate(self, episodes, stochastic, seed, envs)
+        return evaluation.evaluate(self, episodes, stochastic, seed, envs, n_envs)
 
-    def play(self, video_dir: str | None = None, **options: Any) -> float:
-        """Play one episode with the present weights; see `evaluation.play` for the options. Returns its reward."""
-        return evaluation.play(self, video_dir, **options)
+    def play(self, video_dir: str | None = None, action_idx: int = 0, **options: Any) -> float:
+        """Play one episode with the present weights, and return its reward.
 
-    # the run
+        Args:
+            video_dir: folder for an .mp4 named after agent, environment and time.
+            action_idx: index of the policy among the model's outputs.
+            options: those of `evaluation.play`.
+        """
+        policy = self._policy_of_output(action_idx) if action_idx else None
+        return evaluation.play(self, video_dir, policy=policy, **options)
 
-    def recipe(self, overlap: bool | None = None) -> Recipe:
+    def _policy_of_output(self, index: int) -> Policy:
+        """Return the policy by another output of the model."""
+        outputs = self._heads()
+        admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
+        if index not in admitted:
+            raise OptionError('action_idx', f'got {index}, admits {", ".join(map(str, admitted))}: outputs of its size')
+        return self.acting.by(self.make_actor(index))
+
+    def _heads(self) -> list[Any]:
+        """Return the model's outputs of which one is the policy, and others of its size might be."""
+        return self.output_models[0].outputs
+
+    # random numbers, state
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the generator of one purpose, seeded from (seed, purpose); its state is part of the agent's."""
+        return self.streams(purpose)
+
+    def state(self) -> State:
+        """Return a copy of what the agent knows: all but its environments and its replay buffer."""
+        return state_of(self)
+
+    def load_state(self, state: State) -> None:
+        """Take over a state, of an equal network; the environments stand where they are."""
+        load_state(self, state)
+
+    def load_weights(self, paths: list[str]) -> None:
+        """Read weights and optimisers, and the state beside the first one where it is there.
+
+        Raises:
+            ValueError: in one line, naming the file.
+        """
+        read_weights(paths, self)
+
+    def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
+        """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
+        for name, part in self.parts().items():
+            if isinstance(part, TargetNetwork) and f'{name}/parameters' not in (known or {}):
+                part.copy()
+
+    # runs
+
+    def recipe(self, overlap: bool | None = None, stages: list[str] | None = None) -> Recipe:
         """Return the stages of a run, in order; see `Recipe` for changing them.
 
         Args:
-            overlap: collect in a thread, one iteration ahead of learning; the run's option when not given.
+            overlap: collect in a thread, one iteration ahead of learning; the default of its runs when not given.
+            stages: names of registered stages; likewise.
 
         Raises:
             OptionError: where overlap is asked for and the agent cannot learn so.
         """
-        head, tail = stages.head(self), stages.tail(self)
-        if overlap or (overlap is None and self.run.overlap):
-            check_overlap(self)
-            head = head.before('checkpoint', stages.overlap(self))
-        if self.trains_in_one_step:
-            recipe = head.replace('collect', stages.train_step(self)) + tail
-        else:
-            recipe = head + self.learning() + tail
-        return with_stages(recipe, self, self.run.stages)
-
-    @property
-    def trains_in_one_step(self) -> bool:
-        """Whether it is not split into `collect` and `learn`."""
-        return type(self).train_step is not Classic.train_step
+        options = self.defaults if self.run is None else self.run.options
+        overlap = options.overlap if overlap is None else overlap
+        if overlap:
+            self._check_overlap()
+        learning = None if self._in_one_step() else self.learning()
+        return recipes.complete(self, learning, overlap, options.stages if stages is None else stages)
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: from what was collected to what was learned."""
-        return stages.learning(self)
+        return recipes.LEARNING
+
+    def _in_one_step(self) -> bool:
+        """Return whether it implements `train_step`, and is not split into `collect` and `learn`."""
+        return type(self).train_step is not Classic.train_step
+
+    def _check_overlap(self) -> None:
+        """Check that it may learn from what an older policy has collected."""
+        name = type(self).__name__
+        if self._in_one_step():
+            raise OptionError(
+                'overlap',
+                f'{name} collects and learns in train_step(), admits an agent that '
+                'implements collect() and learn(batch)',
+            )
+        if self.NO_OVERLAP:
+            raise OptionError('overlap', f'{name} {self.NO_OVERLAP}')
+        if self.acting.network is None:
+            raise OptionError('overlap', f'{name} acts by no network, admits an agent whose `actor` is one')
+
+    def begin(self, command: str = '', **options: Any) -> Run:
+        """Return a run, checked before anything is written, for `training.fit` or `training.iterate`.
+
+        Options are `RunOptions`; those that the agent was made with stand in for others.
+        """
+        self._close_stream()
+        given = {name: getattr(self.defaults, name) for name in self.defaults.given}
+        resolved = RunOptions.resolve({**given, **options}) if options else self.defaults
+        self.run = training.begin(self, resolved, command)
+        return self.run
+
+    def train_iter(self, recipe: Recipe | None = None, **run: Any) -> Generator[dict[str, float], None, None]:
+        """Train, one iteration at a time; calling it again goes on, and closes an older one that is still open.
+
+        Args:
+            recipe: the stages; `recipe()` when not given.
+            run: `RunOptions`; `max_steps` and `max_time` are totals, earlier calls included.
+
+        Yields:
+            One flat dict of floats an iteration; `mean_reward` is always there, NaN before it exists.
+        """
+        begun = self.begin(**run)
+        return training.iterate(begun, self._recipe_of(begun, recipe))
+
+    def fit(self, target_reward: float | None = None, *, recipe: Recipe | None = None, **run: Any) -> None:
+        """Train until a target, a budget or an early stop.
+
+        Args:
+            target_reward: stop when the mean reward reaches it.
+            recipe: the stages; `recipe()` when not given.
+            run: the other `RunOptions`.
+
+        Raises:
+            OptionError: for a wrong option, or where nothing would end the run.
+            KeyboardInterrupt: after a Ctrl-C, when everything is saved.
+            SystemExit: with code 143 after a SIGTERM, likewise.
+        """
+        if target_reward is not None:
+            run['target_reward'] = target_reward
+        begun = self.begin(**run)
+        ends = begun.options
+        if ends.target_reward is None and ends.max_steps is None and ends.max_time is None:
+            raise OptionError('target_reward', 'one of target_reward, max_steps, max_time is required')
+        training.fit(begun, self._recipe_of(begun, recipe))
+
+    def _recipe_of(self, run: Run, recipe: Recipe | None) -> Recipe:
+        return training.check_recipe(self.recipe() if recipe is None else recipe, self, run.options.overlap)
+
+    def _close_stream(self) -> None:
+        stream = None if self.run is None else self.run.stream()
+        if stream is not None:
+            stream.close()
+
+    def close(self) -> None:
+        """Close the environments, also those of evaluations."""
+        self._close_stream()
+        if self.progress.folder is not None:
+            self.progress.folder.let_go()
+        if 'collector' in self.__dict__:
+            self.collector.close()
+        self.envs.close()
+
+
+class NoPolicy(Policy):
+    """That of an agent that has none; it may train all the same, by `train_step`."""
+
+    def __init__(self, name: str, columns: Columns):
+        self._name, self.columns = name, columns
+
+    def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
+        """Raise TypeError."""
+        raise TypeError(f'{self._name} has no policy')
+
+
+class OwnPolicy(Policy):
+    """The methods `policy` and `draw_noise` of an agent of one's own; the rest of exploring is its class's."""
+
+    def __init__(self, agent: BaseAgent):
+        self._agent, self._base = agent, agent._by_actor
+        self.network, self.columns, self.exploration = agent.actor, self._base.columns, self._base.exploration
+        parameters = inspect.signature(agent.policy).parameters
+        self._takes = None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else frozenset(parameters)
+
+    @property
+    def warming_up(self) -> bool:  # type: ignore[override]
+        """That of its class's policy."""
+        return self._base.warming_up
+
+    @warming_up.setter
+    def warming_up(self, value: bool) -> None:
+        self._base.warming_up = value
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return what the agent's `policy` does; it gets those values of the schedule that its signature names."""
+        if valid is not None and noise is not None:
+            if self.warming_up and isinstance(self._base, Noisy):
+                return self._base(observations, noise, valid=valid)
+            if self.exploration is not None:
+                noise = self.exploration(noise, valid)
+        others = {k: v for k, v in schedule.items() if k != 'noise' and (self._takes is None or k in self._takes)}
+        return self._agent.policy(observations, noise, **others)
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return what the agent's `draw_noise` does."""
+        return self._agent.draw_noise(rng, shape)
+
+    def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return what the agent's `draw_noise` does, or what its class warms up by."""
+        return self._base.draw_exploration(rng, shape) if self.warming_up else self.draw_noise(rng, shape)
+
+    def parts(self) -> dict[str, Any]:
+        """Return those of its class's policy."""
+        return self._base.parts()
+
+    def by(self, network: Network) -> Self:
+        """Return the same methods by another network: those of a copy of the agent that has it as its `actor`."""
+        other = super().by(network)
+        agent = other._agent = copy.copy(self._agent)
+        agent.__dict__['_by_actor'] = other._base = self._base.by(network)
+        agent.actor = network
+        return other

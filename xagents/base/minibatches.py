@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from xagents.options.errors import OptionError
 
 
-class MinibatchOptions(Protocol):
-    """The options that say how."""
-
-    n_steps: int
-    mini_batches: int
-    minibatch_size: int | None
-
-
 class Minibatches:
     """Passes over a rollout of T * N transitions, in minibatches of `size`.
 
     Args:
-        options: `mini_batches`, how many in a pass; or `minibatch_size` instead.
+        options: `n_steps`, T; `mini_batches`, how many in a pass; or `minibatch_size` instead.
         n_envs: N.
 
     Raises:
         OptionError: where a minibatch would have no transition, or more than there are.
     """
 
-    def __init__(self, options: MinibatchOptions, n_envs: int):
+    def __init__(self, options: Any, n_envs: int):
         self.transitions = n_envs * options.n_steps
         self.size = options.minibatch_size or self.transitions // options.mini_batches
         if not 1 <= self.size <= self.transitions:

@@ -1,25 +1,49 @@
-"""What agents share that learn from a replay buffer."""
+"""What agents share that learn from a replay buffer: of rollouts or of transitions."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from xagents.base.replaying import Replaying
-from xagents.collecting.rollouts import Rollout, allocate, fill
-from xagents.envs.create import Envs
+from xagents.base.agent import BaseAgent
+from xagents.base.records import Replayed
+from xagents.collecting.policies import Policy
+from xagents.collecting.rollouts import Columns, Rollout
+from xagents.envs.face import Envs
 from xagents.options.agents import AgentOptions, OffPolicyOptions, ReplayOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
 from xagents.replay.transitions import ReplayBuffer, memory_needed
-from xagents.runs import stages
+from xagents.runs import recipes
+from xagents.runs.learner import Needs
 
-# what an update needs of each transition: columns [K, B, …] of what `replay` returns
-TRANSITION = ('observations', 'actions', 'rewards', 'next_observations', 'discounts')
+
+class Replaying(BaseAgent):
+    """Agents that remember what they collect, raw, and learn from it again.
+
+    A subclass has a `buffer` and says by `buffer_bytes()` what memory it takes when it is full; `REPLAYED` is what a
+    run misses that ends before it is ready.
+    """
+
+    options: ReplayOptions
+    REPLAYED: ClassVar[str] = 'replayed'
+    raw = True
+    # takes its memory when something comes
+    buffer: Any
+
+    def needs(self) -> Needs | None:
+        """Return what its replay buffer needs, where it is empty."""
+        if self.buffer.stored:
+            return None
+        return Needs(self.buffer.needed, self.options.buffer_max_size, self.buffer_bytes(), self.REPLAYED)
+
+    def remember(self, batch: dict[str, Any]) -> None:
+        """Put a rollout into the buffer, as the environments gave it."""
+        self.buffer.add(batch)
 
 
 class OffPolicy(Replaying):
@@ -43,16 +67,10 @@ class OffPolicy(Replaying):
             options |= {f'buffer_{name}': sum(getattr(buffer, name) for buffer in given) for name in _SIZES}
         super().__init__(envs, **options)
         self._given_buffer = given[0] if len(given) == 1 else None
-        self._experienced = False
-        self._told: bool | None = None  # of a double: whether the buffer is ready
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that the agent can learn in environments, before a network is built.
-
-        Raises:
-            OptionError: for actions that it does not know, or more environments than transitions in the buffer.
-        """
+        """Check that the buffer has room for a transition of each environment."""
         super().check_envs(envs, options)
         assert isinstance(options, ReplayOptions)
         if envs.n_envs > options.buffer_max_size:
@@ -74,30 +92,16 @@ class OffPolicy(Replaying):
         return buffer
 
     @property
-    def warming_up(self) -> bool:
-        """Whether the buffer of an agent that has not learned yet is being filled."""
-        return not (self._experienced or (self.buffer.ready if self._told is None else self._told))
-
-    def double(self) -> Self:
-        """Return who collects in another thread, and is told whether the buffer is ready."""
-        told = self.buffer.ready  # makes the buffer, too, which both have
-        double = super().double()
-        double._told = told
-        return double
-
-    def follow(self, learner: Self) -> None:
-        """Let a double take over what acting needs to know of the one who learns, while it is idle."""
-        super().follow(learner)
-        self._told = learner.buffer.ready
-
-    @property
     def priority_alpha(self) -> float | None:
         """How much priorities matter when transitions are drawn; None draws them uniformly."""
         return None
 
     def action_column(self) -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of a policy's action in one environment."""
-        raise NotImplementedError
+        return super()._columns()['actions']
+
+    def _columns(self) -> Columns:
+        return {'actions': self.action_column()}
 
     def buffer_bytes(self) -> int:
         """Return the memory that the full replay buffer takes."""
@@ -107,33 +111,43 @@ class OffPolicy(Replaying):
             o.buffer_max_size, self.envs.n_envs, space, *self.action_column(), self.envs.frame_stack, prioritized
         )
 
-    def load_record(self, arrays: dict[str, np.ndarray], record: dict[str, Any]) -> None:
-        """Take over the agent's parts and the counters; one that has learned fills its buffer by what it knows."""
-        super().load_record(arrays, record)
-        self._experienced = self.context.updates > 0
-
     # collecting, and drawing from the buffer
 
-    @functools.cached_property
-    def rollout(self) -> Rollout:
-        """The arrays that the steps of one iteration are written into."""
-        n_steps = math.ceil(self.options.train_frequency / self.envs.n_envs)
-        return allocate(self.envs, n_steps, {'actions': self.action_column()})
+    @property
+    def n_steps(self) -> int:
+        """T of one iteration: steps in each environment."""
+        return math.ceil(self.options.train_frequency / self.envs.n_envs)
+
+    def collect(self, **schedule: Any) -> Rollout:
+        """Take `train_frequency` steps, over all environments; see `Collector.collect`."""
+        return self.collector.collect(self.n_steps, **schedule)
 
     def explore(self, choose: Callable[[np.ndarray], np.ndarray]) -> Rollout:
-        """Take `train_frequency` steps, over all environments.
+        """Collect by a function from prepared observations [N, *D] to policy actions [N, …] instead of the policy."""
+        collector, policy = self.collector, self.collector.policy
+        collector.policy = _ByFunction(choose, policy.columns)
+        try:
+            return collector.collect(self.n_steps)
+        finally:
+            collector.policy = policy
 
-        Args:
-            choose: from prepared observations [N, *D] to policy actions [N, …].
+    def remember(self, batch: dict[str, Any]) -> None:
+        """Put a rollout into the buffer, as the environments gave it."""
+        super().remember(batch)
+        self._warm_up()
 
-        Returns:
-            `observations` [T + 1, N, *D], `actions`, `rewards`, `terminated`, `truncated`, `valid` [T, N, …], all as
-            the environments gave them: they are normalised when they are replayed. Overwritten by the next call.
-        """
-        rollout = self.rollout
-        fill(self, rollout, ('actions',), lambda t, observations: {'actions': choose(self.prepare(observations))})
-        self.observe_rewards(rollout)
-        return self.raw(rollout)
+    def refresh(self) -> None:
+        """Let acting use the models' present weights."""
+        super().refresh()
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        self.acting.warming_up = self.warming_up
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether it collects at random: nothing was learned, and the buffer is being filled."""
+        return not (self.progress.context.updates or self.buffer.ready)
 
     def updates_for(self, steps: int) -> int:
         """Return how many updates follow `steps` environment steps."""
@@ -150,20 +164,26 @@ class OffPolicy(Replaying):
             What `ReplayBuffer.sample` returns, [K, B, …] each, observations normalised; and the number `n_updates` of
             the rows that are to be learned from: K is the same in every call, so that nothing is compiled anew.
         """
-        scaled = self.normalize_rewards is not None or self.options.reward_scale != 1.0
+        statistics = self.statistics
+        scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
         batch: dict[str, Any] = self.buffer.sample(
             n_updates,
             self.rng('replay'),
-            room=self.updates_for(self.rollout['valid'].size),
+            room=self.updates_for(self.n_steps * self.envs.n_envs),
             beta=beta,
-            scale=self.scale_rewards if scaled else None,
+            scale=statistics.scale_rewards if scaled else None,
         )
         # the buffer's own arrays, which the next call overwrites, stay as they are
-        batch = {**batch, 'n_updates': n_updates}
-        if self.normalize_observations:
-            for name in ('observations', 'next_observations'):
-                batch[name] = self.prepare(batch[name])
-        return batch
+        seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
+        return {**batch, **seen, 'n_updates': n_updates}
+
+    # learning
+
+    def replayed(self, batch: Mapping[str, Any], noise: Any = ()) -> Replayed:
+        """Return a drawn batch as an update takes it, with noise [K, B, A] where the update wants some."""
+        weights = batch['weights'] if self.priority_alpha is not None else ()
+        columns = (batch[name] for name in Replayed._fields[:5])
+        return Replayed._make((*columns, weights, noise))
 
     def named(self, metrics: np.ndarray) -> dict[str, float]:
         """Return an update's metrics by name; where every update was refused, only that they were."""
@@ -172,18 +192,25 @@ class OffPolicy(Replaying):
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: remember, replay, learn."""
-        return stages.replaying(self)
+        return recipes.REPLAYING
+
+
+class _ByFunction(Policy):
+    """Acts by a function from observations to actions."""
+
+    def __init__(self, choose: Callable[[np.ndarray], np.ndarray], columns: Any):
+        self._choose, self.columns = choose, columns
+
+    def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
+        """Return the function's actions."""
+        return {'actions': self._choose(observations)}
 
 
 _SIZES = ('max_size', 'initial_size', 'batch_size')
 
 
 def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
-    """Return the buffers that were handed over.
-
-    Raises:
-        OptionError: where they are something else, or their sizes are given once more.
-    """
+    """Return the buffers that were handed over."""
     given = [] if buffers is None else list(buffers) if isinstance(buffers, list | tuple) else [buffers]
     for buffer in given:
         if not isinstance(buffer, ReplayBuffer):

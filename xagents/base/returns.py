@@ -45,16 +45,9 @@ def retrace(
     has no V(x_t+1); a truncated one has that of its true last observation; at either, and before a row that only reset
     its environment, the bracket is left out.
 
-    Args:
-        rewards: [T, N] float32.
-        q_taken: [T, N] Q(x_t, a_t).
-        values: [T + 1, N] V of all observations, the one after the last step included.
-        ratios: [T, N] ρ, how much more probable the action is now than when it was taken.
-        terminated: [T, N] float32, 1 where the episode reached a terminal state.
-        ended: [T, N] float32, 1 where it terminated or was truncated.
-        valid: [T, N] float32, 0 where a row only reset its environment.
-        gamma: discount factor.
-        lam: weight of later steps; 1 is Retrace as ACER has it, 0 one-step targets.
+    What `gae` takes, too, is as there, with λ = 1 for Retrace as ACER has it. Besides, [T, N] each: `q_taken`,
+    Q(x_t, a_t); `ratios`, ρ, how much more probable the action is now than when it was taken; `valid`, float32, 0 where
+    a row only reset its environment.
 
     Returns:
         [T, N] float32.
@@ -82,14 +75,14 @@ def masked_normalise(x: tf.Tensor, valid: tf.Tensor, epsilon: float) -> tf.Tenso
 
 def masked_deviation(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
     """Return the standard deviation of `x` over its valid rows."""
-    return tf.sqrt(masked_mean((x - masked_mean(x, valid)) ** 2, valid))
+    return tf.sqrt(_masked_variance(x, valid))
+
+
+def _masked_variance(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+    return masked_mean((x - masked_mean(x, valid)) ** 2, valid)
 
 
 def explained_variance(values: tf.Tensor, returns: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
     """Return 1 − Var(returns − values) / Var(returns) over valid rows: 1 is perfect, 0 no better than the mean."""
-
-    def variance(x: tf.Tensor) -> tf.Tensor:
-        return masked_mean((x - masked_mean(x, valid)) ** 2, valid)
-
-    total = variance(returns)
-    return tf.where(total > 0, 1.0 - variance(returns - values) / tf.maximum(total, 1e-12), 0.0)
+    total, left = _masked_variance(returns, valid), _masked_variance(returns - values, valid)
+    return tf.where(total > 0, 1.0 - left / tf.maximum(total, 1e-12), 0.0)

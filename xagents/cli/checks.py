@@ -6,49 +6,39 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from xagents.cli.completion_scripts import SHELLS
-from xagents.options.declaration import Options, describe
-from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.environment import NO_ENVIRONMENT
 from xagents.options.errors import Given, InputError, OptionError, nearest, shown, wrong_input
-from xagents.options.runs import RunOptions
 from xagents.registry.agents import find_agent
 from xagents.runs.status import check_checkpoint, is_group, is_run
 from xagents.system.names import GROUP, LOCK, ORPHANED, has_checkpoints
 
-# what begins a run, beside --resume, which goes on with one
+SHELLS = ('bash', 'zsh', 'fish')
+# what makes a new run, which --resume does not
 BEGINNINGS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
+# what may complete a line; `--print-config` does not need a complete one
+COMPLETING = ('config', 'tuned', 'from_study', 'storage', 'print_config')
 
 
 def check_train(agent_id: str, given: Given) -> None:
-    """Refuse what contradicts `--resume`; the rest is known when everything that completes the line is."""
+    """Refuse what contradicts `--resume`, and a line that is not complete and that nothing completes."""
     if 'resume' not in given:
+        if not any(given.get(name) for name in COMPLETING):
+            check_ends(given)
         return
     for name in BEGINNINGS:
-        if given.get(name):
-            got = 'it' if given[name] is True else shown(_typed(given[name]))
+        value = given.get(name)
+        if value:
+            typed = ' '.join(map(str, value)) if isinstance(value, list) else str(value)
+            got = 'it' if value is True else shown(typed)
             raise OptionError(name, f'got {got} beside --resume, which goes on with what its folder holds')
 
 
-def _typed(value: Any) -> str:
-    return ' '.join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def check_run(agent_id: str, options: Mapping[str, Any]) -> None:
-    """Refuse options of a run, everything that completes them included, that miss something or do not go together."""
-    check_together(agent_id, options)
-    # the state saved with the weights names the environment, where there is one
-    if not ({'env', 'weights'} & options.keys()):
-        raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
+def check_ends(options: Mapping[str, Any]) -> None:
+    """Refuse complete options of a run that name neither an environment nor weights, or no end."""
+    if not {'env', 'weights'} & options.keys():
+        raise OptionError('env', NO_ENVIRONMENT)
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():
         raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
-
-
-def check_together(agent_id: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that do not go together."""
-    groups: tuple[type[Options], ...] = (EnvironmentOptions, NetworkOptions, RunOptions, find_agent(agent_id).options)
-    for group in groups:
-        known = describe(group)
-        group.resolve({name: value for name, value in options.items() if name in known})
 
 
 def check_folder_of_run(name: str, folder: str) -> None:
@@ -57,18 +47,16 @@ def check_folder_of_run(name: str, folder: str) -> None:
         held = sorted(entry.name for entry in os.scandir(folder) if is_run(entry.path))
         example = f', such as {os.path.join(folder, held[0])}' if held else ''
         raise OptionError(name, f'{folder} is a group of runs ({GROUP}), admits one of them{example}')
-    check_runs(name, [folder])
+    check_run(name, folder)
 
 
-def check_runs(name: str, folders: list[str]) -> None:
-    """Refuse folders that hold neither a run nor a group of them; `name` is the option that they were given by."""
-    for folder in folders:
-        if not (is_run(folder) or is_group(folder)):
-            raise OptionError(name, why_no_run(folder))
+def check_run(name: str, folder: str) -> None:
+    """Refuse a folder that holds neither a run nor a group of them; `name` is the option that it was given by."""
+    if not (is_run(folder) or is_group(folder)):
+        raise OptionError(name, _why_no_run(folder))
 
 
-def why_no_run(folder: str) -> str:
-    """Return why a path is no folder of a run, and the nearest one that is there."""
+def _why_no_run(folder: str) -> str:
     if has_checkpoints(folder):
         return f'{shown(folder)} {ORPHANED}'
     if os.path.exists(os.path.join(folder, LOCK)):
@@ -78,10 +66,9 @@ def why_no_run(folder: str) -> str:
     if os.path.exists(folder):
         return f'{shown(folder)} is a file, admits the folder that --run-dir of a training was'
     parent = os.path.dirname(os.path.normpath(folder))
-    beside = (
-        [entry.name for entry in os.scandir(parent or '.') if entry.is_dir()] if os.path.isdir(parent or '.') else []
-    )
-    return f'there is no folder {shown(folder)}{nearest(folder, [os.path.join(parent, one) for one in beside])}'
+    beside = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
+    folders = [os.path.join(parent, entry.name) for entry in beside if entry.is_dir()]
+    return f'there is no folder {shown(folder)}{nearest(folder, folders)}'
 
 
 def check_trained(agent_id: str, given: Given) -> None:
@@ -93,9 +80,8 @@ def check_trained(agent_id: str, given: Given) -> None:
             check_folder_of_run('run_dir', given['run_dir'])
             return check_checkpoint(given['run_dir'], given.get('checkpoint', 'best'))
     if 'weights' not in given:
-        raise OptionError(
-            'weights', 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
-        )
+        admits = 'admits what --checkpoints of a training was, or --run-dir its folder'
+        raise OptionError('weights', f'got nothing, {admits}')
     if 'checkpoint' in given:
         raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, whose checkpoints it is about')
 
@@ -110,7 +96,7 @@ def check_export(agent_id: str, given: Given) -> None:
 def check_tune(agent_id: str, given: Given) -> None:
     """Refuse a search without an environment."""
     if not ({'env', 'print_search'} & given.keys()):
-        raise OptionError('env', "got nothing, admits an id of Gymnasium's, such as CartPole-v1")
+        raise OptionError('env', NO_ENVIRONMENT)
 
 
 def check_plot(paths: list[str], given: Given) -> None:
@@ -137,14 +123,11 @@ def check_presets(names: list[str], given: Given) -> None:
 
 
 def check_completion(names: list[str], given: Given) -> None:
-    """Refuse what is no shell, or more than one."""
+    """Refuse what is no shell, or not one."""
     _check_one(names, 'one of them')
-    for name in names:
-        if name not in SHELLS:
-            admits = f'admits one of {", ".join(SHELLS)}{nearest(name, SHELLS)}'
-            raise OptionError('shell', f'got {shown(name)}, {admits}')
-    if not names:
-        raise OptionError('shell', f'got nothing, admits one of {", ".join(SHELLS)}')
+    if not set(names) & set(SHELLS):
+        got, hint = (shown(names[0]), nearest(names[0], SHELLS)) if names else ('nothing', '')
+        raise OptionError('shell', f'got {got}, admits one of {", ".join(SHELLS)}{hint}')
 
 
 def _check_one(names: list[str], admitted: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xagents.cli import checks as checks
+from xagents.cli import checks
 from xagents.config.configuration import agent_of, check_config, settings_file
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import Option, describe
@@ -18,6 +19,13 @@ from xagents.registry.agents import find_agent
 from xagents.tuning.search import searchable
 
 
+def flag_parser() -> argparse.ArgumentParser:
+    """Return a parser without flags that raises ArgumentError and leaves out what was not typed."""
+    return argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
     """One command of the command line.
@@ -26,10 +34,9 @@ class Command:
         name: what is typed.
         help: its line on the usage page.
         examples: what is typed after its name, for its own page.
-        groups: titles and dataclasses of its options in the order of its page, where an agent's own come first and
-            what every agent has last; those under one title are one section.
-        run: does the work, given the agent's id (or the paths, where the command takes no agent), the given options and
-            the line that was typed; returns a page to show, if it is one.
+        groups: titles and dataclasses of its options in the order of its page; those under one title are one section.
+        place: `module:function` of this room, loaded when the command runs. The function takes the agent's id (or the
+            paths, where the command takes no agent), the given options and the typed line, and may return a page.
         check: raises OptionError for what is missing or contradicts itself.
         takes_agent: whether an agent's id stands behind the command; paths do otherwise.
         named_by: options whose file or folder names the agent where its id is left out.
@@ -42,13 +49,18 @@ class Command:
     help: str
     examples: tuple[str, ...]
     groups: tuple[tuple[str, type], ...]
-    run: Callable[[Any, Given, str], str | None]
+    place: str
     check: Callable[[Any, Given], None]
     takes_agent: bool = True
     named_by: tuple[str, ...] = ()
     bare: bool = False
     hidden: type | None = None
     searches: bool = False
+
+    def run(self, target: Any, given: Given, line: str) -> str | None:
+        """Do the work; arguments and result are those of the function at `place`."""
+        module, _, function = self.place.partition(':')
+        return getattr(importlib.import_module(f'xagents.cli.{module}'), function)(target, given, line)
 
     def sections(self, agent_id: str | None = None) -> dict[str, dict[str, Option]]:
         """Return the options by section title and name, those that only `agent_id` has first."""
@@ -62,9 +74,9 @@ class Command:
             entry = find_agent(agent_id)
             known = describe(entry.options)
             # the networks first, what does nothing last
-            names = sorted(known.keys() - shared.keys(), key=list(known).index)
-            names.sort(key=lambda name: (name not in entry.models) + 2 * known[name].without_effect)
-            own = {name: known[name] for name in names}
+            own = {name: option for name, option in known.items() if name not in shared}
+            order = sorted(own, key=lambda name: (name not in entry.models) + 2 * own[name].without_effect)
+            own = {name: own[name] for name in order}
             shared = {name: known[name] for name in shared}
             title, group = self.groups[0]
             # the agent's own stand first, but for what the command is about
@@ -79,22 +91,12 @@ class Command:
     def options(self, agent_id: str | None = None) -> dict[str, Option]:
         """Return every accepted option by name, the hidden ones last."""
         options = {name: option for section in self.sections(agent_id).values() for name, option in section.items()}
-        return options | {name: o for name, o in self.hidden_options().items() if name not in options}
-
-    def hidden_options(self) -> dict[str, Option]:
-        """Return the options that are accepted without an effect and not shown."""
-        return {} if self.hidden is None else describe(self.hidden)
+        hidden = {} if self.hidden is None else describe(self.hidden)
+        return options | {name: option for name, option in hidden.items() if name not in options}
 
     def agent_in(self, words: Sequence[str]) -> str | None:
-        """Return the agent that a file or folder on the line names; None where none does.
-
-        Raises:
-            OptionError: where there is no such folder.
-            InputError: for a file that cannot be read.
-        """
-        parser = argparse.ArgumentParser(
-            add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
-        )
+        """Return the agent that a file or folder on the line names, if any; raises OptionError or InputError."""
+        parser = flag_parser()
         for name in self.named_by:
             parser.add_argument('--' + name.replace('_', '-'), dest=name)
         try:
@@ -103,13 +105,13 @@ class Command:
             name = (error.argument_name or '').lstrip('-').replace('-', '_')
             raise OptionError(name, f'got nothing, admits {self.options()[name].admits}') from None
         for name, path in typed.items():
-            in_folder = name != 'config'
             with wrong_input():
-                if in_folder:
-                    checks.check_runs(name, [path])
-                else:
+                if name == 'config':
                     check_config(path)
-                agent_id = agent_of(settings_file(path) if in_folder else path)
+                    agent_id = agent_of(path)
+                else:
+                    checks.check_run(name, path)
+                    agent_id = agent_of(settings_file(path))
             if agent_id is not None:
                 return agent_id
         return None

@@ -1,95 +1,98 @@
-"""What shells need to complete `xagents …`: a static script, written from the declarations; no Python runs at Tab.
+"""The scripts with which shells complete `xagents …`: shtab writes them from the declarations of the options.
 
-The script knows what is installed when it is written: commands, agents (of other packages, too), their flags, choices,
-and the names of registered parts.
+A script knows what is installed when it is written; no Python runs when Tab is pressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import shtab
+
+from xagents.cli.checks import SHELLS
 from xagents.cli.command import Command
-from xagents.cli.completion_scripts import FILES, FOLDERS, NOTHING, SHELLS, Declared, Flag, bash, fish, zsh
 from xagents.envs.named import envs
-from xagents.options.agents import AgentOptions
-from xagents.options.declaration import Option, describe
-from xagents.options.errors import OptionError, nearest, shown
 from xagents.registry import agents as registry
 from xagents.runs.named import stages
 
-# what stands behind a command that takes no agent, files where nothing is said
-BEHIND = {'presets': 'agents', 'completion': 'shells', 'runs': 'folders'}
+PATHS = {'PATH': shtab.FILE, 'FILE': shtab.FILE, 'CFG': shtab.FILE, 'DIR': shtab.DIRECTORY}
+# what bash offers behind an agent or a switch where no dash is typed yet
+FLAGS = {
+    'bash': '_xagents_flags',
+    'preamble': {'bash': '_xagents_flags() { compgen -W "${current_option_strings[*]}" -- "$1"; }'},
+}
+# --flag=value is three words to bash. And a flag behind one that takes paths would be completed as another path, so
+# shtab sees no flags before it.
+WORDS = r"""
+_xagents() {
+    local current="${COMP_WORDS[COMP_CWORD]#=}" word words=()
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD}"; do
+        [[ $current == -* && $word == -* ]] && break
+        [[ $word == = ]] || words+=("$word")
+    done
+    COMP_CWORD=${#words[@]} COMP_WORDS=("${words[@]}" "$current")
+    _shtab_xagents
+}
+complete -o bashdefault -F _xagents xagents
+"""
 
 
 def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
-    """Return the script that lets a shell complete commands, agents, flags, choices and paths.
-
-    Args:
-        shell: bash, zsh or fish.
-        commands: by name.
-
-    Raises:
-        OptionError: for another shell.
-    """
-    if shell not in SHELLS:
-        raise OptionError('shell', f'got {shown(shell)}, admits one of {", ".join(SHELLS)}{nearest(shell, SHELLS)}')
-    return {'bash': bash, 'zsh': zsh, 'fish': fish}[shell](_declared(commands))
-
-
-def _declared(commands: Mapping[str, Command]) -> Declared:
-    agents = {id: help for id, help in registry.listed().items() if id in registry.agents}
-    shared = describe(AgentOptions)
-    own = {
-        id: [f for o in describe(registry.agents[id].options).values() if o.name not in shared for f in _flags(o)]
-        for id in agents
+    """Return the script that lets a shell, one of `SHELLS`, complete commands, agents, flags, choices and paths."""
+    # without those that cannot be loaded
+    agents = {id: line for id, line in registry.listed().items() if id in registry.agents}
+    names = {'env': [*_environments(), *envs.names()], 'stages': stages.names()}
+    behind: dict[str, dict[str, Any]] = {
+        'presets': {'dest': 'agent', 'choices': list(agents)},
+        'completion': {'dest': 'shell', 'choices': SHELLS},
+        'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
+        'plot': {'dest': 'history', 'complete': shtab.FILE, 'nargs': '*'},
     }
-    behind = {
-        command.name: 'agents' if command.takes_agent else BEHIND.get(command.name, FILES)
-        for command in commands.values()
-    }
-    helps = {command.name: command.help for command in commands.values()}
-    flags = {name: [*_flags_of(c), Flag('--help', 'show the options', switch=True)] for name, c in commands.items()}
-    values: dict[str, dict[str, tuple[str, str]]] = {}
-    for name, command in commands.items():
-        # an option may take one value of an agent and several of the search of tune
-        for id in agents if command.takes_agent else (None,):
-            for flag in _flags_of(command, id):
-                if not flag.switch:
-                    values.setdefault(flag.name, {})[name] = flag.takes, 'many' if flag.many else 'one'
-    taking = [command.name for command in commands.values() if command.takes_agent]
-    return Declared(helps, agents, taking, behind, flags, own, values)
+    parser = argparse.ArgumentParser('xagents')
+    _add(parser, '--version', action='store_true', help='show the version')
+    by_command = parser.add_subparsers()
+    for command in commands.values():
+        own = by_command.add_parser(command.name, help=command.help)
+        _add_flags(own, command, None, names)
+        if not command.takes_agent:
+            _add(own, **behind[command.name])
+            continue
+        by_agent = own.add_subparsers()
+        for agent_id, line in agents.items():
+            one = by_agent.add_parser(agent_id, help=line.replace('%', '%%'))
+            _add_flags(one, command, agent_id, names)
+            if shell == 'bash':
+                _add(one, 'flags', complete=FLAGS)
+    return shtab.complete(parser, shell) + (WORDS if shell == 'bash' else '')
 
 
-def _flags_of(command: Command, agent_id: str | None = None) -> list[Flag]:
-    sections = command.sections(agent_id).values()
-    return [flag for section in sections for option in section.values() for flag in _flags(option)]
+def _add_flags(
+    parser: argparse.ArgumentParser, command: Command, agent_id: str | None, names: Mapping[str, Iterable[str]]
+) -> None:
+    """Add the flags of a command; `names` has the values of those whose choices depend on what is installed."""
+    options = [option for section in command.sections(agent_id).values() for option in section.values()]
+    for option in (option for option in options if not option.without_effect):
+        if option.type is bool:
+            for flag in option.flags:
+                off = 'not: ' if flag.startswith('--no-') else ''
+                _add(parser, flag, action='store_true', help=off + option.help)
+        else:
+            choices = option.choices or names.get(option.name)
+            values = {'nargs': '+' if option.takes_several else None, 'choices': choices}
+            _add(parser, *option.flags, help=option.help, complete=PATHS.get(option.metavar), **values)
 
 
-def _flags(option: Option) -> Iterator[Flag]:
-    if option.without_effect:
-        return
-    for name in option.flags:
-        off = name.startswith('--no-') and option.type is bool
-        help = f'{"not: " if off else ""}{option.help}'
-        yield Flag(name, help, _taken(option), option.type is bool, option.takes_several)
-
-
-def _taken(option: Option) -> str:
-    if option.choices is not None:
-        return ' '.join(map(str, option.choices))
-    if option.name == 'env':
-        return ' '.join([*_environments(), *envs.names()])
-    if option.name == 'stages':
-        return ' '.join(stages.names())
-    return {'PATH': FILES, 'FILE': FILES, 'CFG': FILES, 'DIR': FOLDERS}.get(option.metavar, NOTHING)
+def _add(parser: argparse.ArgumentParser, *flags: str, help: str = '', complete: Any = None, **keywords: Any) -> None:
+    argument = parser.add_argument(*flags, help=help.replace('%', '%%'), **keywords)
+    if complete:
+        argument.complete = complete  # type: ignore[attr-defined]
 
 
 def _environments() -> list[str]:
-    """The ids of Gymnasium, the newest version of each."""
+    """The ids of Gymnasium's own environments, the newest version of each."""
     from gymnasium.envs.registration import registry as specs
 
-    newest: dict[str, tuple[int, str]] = {}
-    for id, spec in specs.items():
-        if spec.namespace is None:
-            newest[spec.name] = max(newest.get(spec.name, (0, '')), (spec.version or 0, id))
-    return sorted(id for _, id in newest.values())
+    known = sorted(specs.items(), key=lambda item: item[1].version or 0)
+    return sorted({spec.name: id for id, spec in known if spec.namespace is None}.values())

@@ -1,8 +1,4 @@
-"""The command line: `xagents <command> <agent> [options]`.
-
-Flags, help and checks derive from the options of a command (see `xagents.cli.commands`); help and wrong input are answered
-without loading TensorFlow.
-"""
+"""The command line: `xagents <command> <agent> [options]`; help and wrong input load no TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,13 +13,16 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xagents.cli.command import flag_parser
 from xagents.cli.commands import Command, commands, find_command
+from xagents.cli.usage import command_page, usage_page
 from xagents.config.configuration import owners_of
 from xagents.options.declaration import Option, describe
 from xagents.options.errors import InputError, OptionError, nearest, shown
 from xagents.registry.agents import agents, find_agent, names
 from xagents.system.orphans import follow_parent
 from xagents.system.startup import admit_any_character, prepare_process
+from xagents.tuning.storages import masked
 from xagents.version import __version__
 
 HELP = ('-h', '--help')
@@ -65,7 +64,7 @@ def execute(argv: Sequence[str] | None = None) -> None:
 def _dispatch(arguments: list[str]) -> None:
     words = [word for word in arguments if word not in HELP]
     if not words:
-        return _show_usage()
+        return _show(usage_page())
     if words == ['--version']:
         return _show(f'xagents {__version__}')
     command = find_command(words[0])
@@ -73,42 +72,26 @@ def _dispatch(arguments: list[str]) -> None:
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
     agent_id = find_agent(rest[0]).id if typed else None
     if len(words) < len(arguments) or (len(rest) <= typed and not command.bare):
-        return _show_command(command, agent_id)
+        return _show(command_page(command, agent_id))
     if command.takes_agent and agent_id is None:
         agent_id = _agent_in(command, rest)
     paths, given = parse(command, agent_id, rest[1:] if typed else rest)
     target = paths if agent_id is None else agent_id
     command.check(target, given)
     prepare_process()
-    page = command.run(target, given, _shown_line(arguments))
+    # the line that says how to go on shows passwords in URLs as ***
+    line = shlex.join(['xagents', *(masked(word) if '://' in word else word for word in arguments)])
+    page = command.run(target, given, line)
     if page is not None:
         _show(page)
-
-
-def _shown_line(arguments: Sequence[str]) -> str:
-    """Return what was typed, for the line that says how to go on; passwords in URLs as ***."""
-    from xagents.tuning.storages import masked
-
-    return shlex.join(['xagents', *(masked(word) if '://' in word else word for word in arguments)])
-
-
-def _show_usage() -> None:
-    from xagents.cli.usage import usage_page
-
-    _show(usage_page())
-
-
-def _show_command(command: Command, agent_id: str | None) -> None:
-    from xagents.cli.usage import command_page
-
-    _show(command_page(command, agent_id))
 
 
 def _show(page: str) -> None:
     try:
         print(page, flush=True)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-        _silence_stdout()
+        with contextlib.suppress(OSError):  # Python's own last flush would complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
 
 
@@ -126,11 +109,7 @@ def _agent_in(command: Command, rest: Sequence[str]) -> str:
 
 
 def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the paths (of a command that takes no agent) and the options that were given, by name and checked.
-
-    Raises:
-        OptionError: for a flag that is not known, has no value, or has one that is not admitted.
-    """
+    """Return the paths (of a command that takes no agent), and the given options by name; raises OptionError."""
     options = command.options(agent_id)
     parser = _parser(options)
     try:
@@ -141,10 +120,10 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
         typed_names = [flag for flag in option.flags if option.aliases and flag in words]
         if len(typed_names) > 1:
             raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, admits one of the two')
+    flags = [word for word in others if word.startswith('-') and word != '--']
+    if flags:
+        raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
-    for word in others:
-        if word.startswith('-') and word != '--':
-            raise _unknown_flag(word.partition('=')[0], command, agent_id)
     if paths and command.takes_agent:
         raise InputError(f'{shown(paths[0])}: belongs to no option, admits flags and their values only')
     return paths, {name: _value(options[name], value) for name, value in vars(typed).items()}
@@ -153,28 +132,23 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
 def _value(option: Option, typed: bool | str | list[str]) -> Any:
     if isinstance(typed, bool):
         return typed
-    if typed == [] and option.type is bool:  # a switch alone
-        typed = ['true']
-    elif typed == []:  # of --flag=-- argparse drops the two dashes
-        typed = ['--'] if option.takes_several else '--'
+    if typed == []:  # a switch alone; of --flag=-- argparse drops the two dashes
+        typed = ['true'] if option.type is bool else ['--'] if option.takes_several else '--'
     return option.parse(typed)
 
 
 def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
-    )
+    parser = flag_parser()
     parser._negative_number_matcher = NEGATIVE_NUMBER
     for option in options.values():
-        if option.type is bool:
-            for flag in option.flags:
-                on = not flag.startswith('--no-')
-                if on and option.many:  # a switch whose two positions may both be tried: --double false true
-                    parser.add_argument(flag, dest=option.name, nargs='*')
-                else:
-                    parser.add_argument(flag, dest=option.name, action='store_const', const=on)
-        else:
+        if option.type is not bool:
             parser.add_argument(*option.flags, dest=option.name, nargs='+' if option.takes_several else None)
+            continue
+        for flag in option.flags:
+            on = not flag.startswith('--no-')
+            # both positions of a switch may be tried: --double false true
+            how: dict[str, Any] = {'nargs': '*'} if on and option.many else {'action': 'store_const', 'const': on}
+            parser.add_argument(flag, dest=option.name, **how)
     return parser
 
 
@@ -212,9 +186,10 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
         traceback.print_exception(error)
     message = str(error)
     if isinstance(error, OptionError) and command is not None:
-        agent_id = next((word for word in arguments[1:2] if word in agents and command.takes_agent), None)
-        if agent_id is None and command.takes_agent:
-            agent_id = next(iter(owners_of(error.name)), None)
+        agent_id = None
+        if command.takes_agent:
+            typed = [word for word in arguments[1:2] if word in agents]
+            agent_id = next(iter(typed or owners_of(error.name)), None)
         option = command.options(agent_id).get(error.name)
         message = f'{option.flag if option else error.name}: {error.problem}'
     if code == 1:
@@ -222,9 +197,3 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
         message += '' if debug else ' (--debug shows the traceback)'
     print(f'xagents{f" {command.name}" if command else ""}: {" ".join(message.split())}', file=sys.stderr)
     return code
-
-
-def _silence_stdout() -> None:
-    # Python's own last flush would complain
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

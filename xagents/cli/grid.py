@@ -1,7 +1,4 @@
-"""A grid of runs: every combination of the values that options were given, each a run in a folder of its own.
-
-The group's folder has `group.yaml`, what was asked for, and a run folder for each run, named by what varies.
-"""
+"""A grid: a run for every combination of values, each in a folder named by what varies, beside `group.yaml`."""
 
 from __future__ import annotations
 
@@ -24,8 +21,10 @@ from xagents.config.configuration import read_config_file, to_yaml
 from xagents.factory.supply import settle_point
 from xagents.options.declaration import flags_of
 from xagents.options.errors import InputError, OptionError, shown
-from xagents.runs.status import SaveError, check_new, read_status, take_lock
+from xagents.reports.runs_page import runs_page
+from xagents.runs.status import SaveError, check_new, is_run, read_status, take_lock
 from xagents.system.files import replacing
+from xagents.system.interruption import exit_after
 from xagents.system.names import GROUP, LOCK
 
 __all__ = ['Group', 'go_on', 'run_names', 'start']
@@ -43,14 +42,7 @@ ENDS = ('target_reward', 'max_steps', 'max_time')
 
 @dataclass
 class Group:
-    """A grid of runs in a folder.
-
-    Args:
-        folder: of the group.
-        agent_id: of all its runs.
-        options: what they share, by name.
-        grid: the values of what varies, likewise.
-    """
+    """A grid of runs of one agent in a folder: the options that they share, and the values of what varies, by name."""
 
     folder: str
     agent_id: str
@@ -59,23 +51,15 @@ class Group:
 
     @classmethod
     def read(cls, folder: str) -> Group:
-        """Return the group that a folder holds.
-
-        Raises:
-            ValueError: where `group.yaml` cannot be taken as it is.
-        """
+        """Return the group that a folder holds; raises ValueError where its file cannot be taken as it is."""
         file = read_config_file(os.path.join(folder, GROUP))
         if not (file.agent and file.grid):
             raise ValueError(f'{os.path.join(folder, GROUP)}: admits an agent, and a list of values for what varies')
         return cls(folder, file.agent, file.options, file.grid)
 
-    def points(self) -> list[dict[str, Any]]:
-        """Return the values that vary, a mapping for each run; those of the last option vary fastest."""
-        return [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
-
     def runs(self) -> dict[str, dict[str, Any]]:
-        """Return the options of each run by its name, its folder included."""
-        points = self.points()
+        """Return the options of each run by its name, its folder included; the last option varies fastest."""
+        points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
         runs = {}
         for name, point in zip(run_names(points), points, strict=True):
             options = {k: v for k, v in {**self.options, **point}.items() if k not in COMMAND}
@@ -119,12 +103,7 @@ def _label(value: Any) -> str:
 
 
 def start(group: Group, jobs: int, command: str) -> None:
-    """Run a grid from its beginning.
-
-    Args:
-        group: with options that were checked.
-        jobs: runs at the same time.
-        command: what was typed, to be kept.
+    """Run a grid from its beginning, `jobs` runs at the same time; the typed `command` is kept.
 
     Raises:
         OptionError: for options that do not suit a grid, or a folder that is taken.
@@ -132,70 +111,56 @@ def start(group: Group, jobs: int, command: str) -> None:
         SystemExit: with code 1 where runs failed.
         KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
     """
+    given = {**group.grid, **group.options}
     for name in PATHS:
-        if name in group.options or name in group.grid:
-            got = group.options.get(name, group.grid.get(name))
-            raise OptionError(name, f'got {shown(got)}, but every run of a grid keeps that in its own folder')
+        if name in given:
+            raise OptionError(name, f'got {shown(given[name])}, but every run of a grid keeps that in its own folder')
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
     check_new(group.folder)
-    made = _make_folder(Path(group.folder))
+    path = Path(group.folder)
+    made = list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))  # the innermost first
+    path.mkdir(parents=True, exist_ok=True)
     with _held(group.folder):
         check_new(group.folder)  # another command may have been faster
         group.write(command)
         ended = _run(words, jobs, group.options)
         if ended.refused:
             for name in (GROUP, LOCK):
-                (Path(group.folder) / name).unlink(missing_ok=True)
+                (path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody has put something there
                 for folder in made:
                     folder.rmdir()
     _conclude(group.folder, ended, jobs, group.options)
 
 
-def _make_folder(folder: Path) -> list[Path]:
-    """Make a folder, and return those that were made, the innermost first."""
-    made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
-    folder.mkdir(parents=True, exist_ok=True)
-    return made
-
-
 def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:
-    """Go on with the runs of a group that are not finished, and start those that never were.
+    """Go on with the runs of a group that are not finished, and start those that never were, `jobs` at the same time.
 
-    Args:
-        group: what its folder holds.
-        given: options that win over those of the runs; one that moves a run's end lets finished runs go on, too.
-        jobs: runs at the same time.
+    The given options win over those of the runs; one that moves a run's end lets finished runs go on, too.
 
     Raises:
         SystemExit: with code 1 where runs failed.
         KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
     """
-    from xagents.factory import load as folders
-
     options = {**group.options, **given}
     words = {}
     with _held(group.folder):
         for name, own in group.runs().items():
             folder = own['run_dir']
-            if not folders.is_run(folder):
+            if not is_run(folder):
                 words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
             elif _goes_on(name, folder, given, options):
-                words[name] = ['train', '--resume', folder, *_words(_with_threads(given, jobs))]
+                words[name] = ['train', '--resume', folder, *flags_of(_with_threads(given, jobs))]
         ended = _run(words, jobs, options) if words else None
     if ended is None:
-        _say(f'No run of {group.folder} is left to go on with; more --max-steps would let finished ones', options)
-    else:
-        _conclude(group.folder, ended, jobs, options)
+        left = f'No run of {group.folder} is left to go on with'
+        return _say(f'{left}; more --max-steps would let finished ones', options)
+    _conclude(group.folder, ended, jobs, options)
 
 
 @contextlib.contextmanager
 def _held(folder: str) -> Iterator[None]:
-    """Keep other commands out of a group while its runs are under way.
-
-    Raises:
-        InputError: where one is in it.
-    """
+    """Keep other commands out of a group while its runs are under way; raises InputError where one is in it."""
     try:
         lock = take_lock(Path(folder))
     except SaveError as error:
@@ -226,7 +191,7 @@ def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) 
 
 
 def _start_words(agent_id: str, options: Mapping[str, Any], jobs: int) -> list[str]:
-    return ['train', agent_id, *_words(_with_threads(options, jobs))]
+    return ['train', agent_id, *flags_of(_with_threads(options, jobs))]
 
 
 def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
@@ -234,41 +199,21 @@ def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
     return {**options, 'threads': options.get('threads', 1)} if jobs > 1 else dict(options)
 
 
-def _words(options: Mapping[str, Any]) -> list[str]:
-    """Return what one types for options; a text that looks like a flag stands behind its own."""
-    words: list[str] = []
-    for name, value in options.items():
-        typed = flags_of({name: value})
-        words += [f'{typed[0]}={value}'] if isinstance(value, str) and value.startswith('-') else typed
-    return words
-
-
 def _conclude(folder: str, ended: Ended, jobs: int, options: Mapping[str, Any]) -> None:
-    """Show how the runs stand, and end the command in their way.
-
-    Raises:
-        InputError: where every run refused its input.
-        SystemExit: as `start`.
-        KeyboardInterrupt: likewise.
-    """
-    from xagents.reports.runs_page import runs_page
-
+    """Show how the runs stand, and end the command as they ended; raises what `start` does."""
     if ended.refused:
         raise InputError(ended.refused)
     if not options.get('quiet'):
         with contextlib.suppress(ValueError):  # where no run got as far as to have a folder
             print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
     if ended.signal is not None:
-        at_once = f' --grid-jobs {jobs}' if jobs > 1 else ''
-        finished = sum(code == 0 for code in ended.codes.values())
-        left = f'{finished} of {len(ended.codes) + len(ended.left)} runs ended by themselves'
-        command = f'xagents train --resume {shlex.quote(folder)}{at_once}'
-        _say(f'Interrupted; {left}. To go on: {command}', options)
-        ended.exit()
-    failed = [name for name, code in ended.codes.items() if code != 0]
+        command = f'xagents train --resume {shlex.quote(folder)}' + (f' --grid-jobs {jobs}' if jobs > 1 else '')
+        finished, runs = list(ended.codes.values()).count(0), len(ended.codes) + len(ended.left)
+        _say(f'Interrupted; {finished} of {runs} runs ended by themselves. To go on: {command}', options)
+        exit_after(ended.signal)
+    failed = [f'{name} (exit code {code})' for name, code in ended.codes.items() if code != 0]
     if failed or ended.left:
-        said = ', '.join([f'{name} (exit code {ended.codes[name]})' for name in failed])
         left = f'; not begun: {", ".join(ended.left)}' if ended.left else ''
-        line = f'{len(failed)} of {len(ended.codes)} runs failed: {said}{left}'
+        line = f'{len(failed)} of {len(ended.codes)} runs failed: {", ".join(failed)}{left}'
         print(f'xagents train: {line}', file=sys.stderr, flush=True)
         raise SystemExit(1)

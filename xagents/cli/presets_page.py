@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from xagents.factory.presets import Preset, find_score, list_presets
 from xagents.registry.agents import OURS
+from xagents.system.pages import GAP, MAX_WIDTH, console_width, page, table
 
-MIN_WIDTH, MAX_WIDTH = 72, 140
-# columns of steps, published score, seen score with its seeds, and date, and what is between them
-WIDTHS = (5, 9, 11, 10)
-GAP = '  '
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# the columns behind the environment, their widths, and which of all are numbers
+HEADER, WIDTHS, NUMBERS = ('Steps', 'Published', 'Seen', 'When'), (5, 9, 11, 10), (1, 2, 3)
 # a source has a column of its own where that leaves it so many columns, and a line otherwise
 ROOM = 28
 USUAL = 'rl-baselines3-zoo'
@@ -25,26 +26,23 @@ LEGEND = (
 
 
 def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
-    """Return the list of tuned settings, as wide as the console.
+    """Return the list of tuned settings of an agent, or of all, where Atari games are one line.
 
-    Args:
-        agent_id: whose; of all agents when not given, where Atari games are one line.
-        width: columns, instead of the console's.
+    It has as many columns as the console where no `width` is given.
     """
-    width = min(max(width or shutil.get_terminal_size().columns, MIN_WIDTH), MAX_WIDTH)
+    width = min(console_width(width), MAX_WIDTH)
     presets = {name: list_presets(name) for name in (OURS if agent_id is None else [agent_id])}
-    if agent_id is not None and not presets[agent_id]:
-        return f'{agent_id} has no tuned settings.'
     if agent_id is not None:
-        presets = {agent_id: [one for preset in presets[agent_id] for one in _expanded(preset)]}
+        if not presets[agent_id]:
+            return f'{agent_id} has no tuned settings.'
+        # the games with a published score one by one, then all others as one
+        presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.of_game, p.games), p)]}
+    rows = {name: [(_cells(preset), source_of(preset)) for preset in group] for name, group in presets.items()}
     widths = (max(len(preset.env) for group in presets.values() for preset in group), *WIDTHS)
-    lines: list[str] = []
-    for name, group in presets.items():
-        lines += _line((name, 'Steps', 'Published', 'Seen', 'When'), 'Source', widths, width)
-        for preset in group:
-            lines += _line(_cells(preset), source_of(preset), widths, width)
-        lines.append('')
-    return '\n'.join([*lines, *textwrap.wrap(LEGEND, width)])
+    parts: list[RenderableType] = []
+    for name, group in rows.items():
+        parts += [*_table([((name, *HEADER), 'Source'), *group], widths, width), '']
+    return page([*parts, LEGEND], width)
 
 
 def source_of(preset: Preset) -> str:
@@ -59,12 +57,6 @@ def steps_of(steps: int) -> str:
         if steps % unit == 0:
             return f'{steps // unit}{letter}'
     return str(steps)
-
-
-def _expanded(preset: Preset) -> Iterator[Preset]:
-    """The games with a published score one by one, then all others as one."""
-    yield from map(preset.of_game, preset.games)
-    yield preset
 
 
 def _cells(preset: Preset) -> tuple[str, ...]:
@@ -83,13 +75,15 @@ def _games_seen(preset: Preset) -> tuple[str, str]:
     return (f'{len(scores)} of {len(preset.games)}', max(score.date for score in scores)) if scores else ('not run', '')
 
 
-def _line(cells: tuple[str, ...], source: str, widths: tuple[int, ...], width: int) -> list[str]:
-    """The lines of one row: names to the left, numbers to the right, the source behind them or below."""
-    columns = enumerate(zip(cells, widths, strict=True))
-    start = GAP.join(text.rjust(n) if 0 < i < 4 else text.ljust(n) for i, (text, n) in columns) + GAP
-    room = width - len(start)
+def _table(rows: list[tuple[tuple[str, ...], str]], widths: Sequence[int], width: int) -> Iterator[RenderableType]:
+    """The presets of an agent, each with its source behind it or below."""
+    from rich.padding import Padding
+
+    room = width - sum(widths) - GAP * len(widths)
     if room >= ROOM:
-        first, *others = textwrap.wrap(source, room)
-        return [start + first, *(' ' * len(start) + other for other in others)]
-    below = [] if source in ('Source', USUAL) else [source]
-    return [start.rstrip(), *textwrap.wrap(''.join(below), width, initial_indent='    ', subsequent_indent='    ')]
+        yield table([(*cells, source) for cells, source in rows], (*widths, room), right=NUMBERS)
+        return
+    for cells, source in rows:
+        yield table([cells], widths, right=NUMBERS)
+        if source not in ('Source', USUAL):
+            yield Padding(source, (0, 0, 0, 4))

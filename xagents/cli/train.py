@@ -6,26 +6,23 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from xagents.cli.actions import made
-from xagents.cli.checks import check_run, check_together
+from xagents.cli import grid
+from xagents.cli.checks import check_ends
 from xagents.cli.settle import Settled, settle
-from xagents.config.configuration import (
-    ONLY_TYPED,
-    default_line,
-    known_options,
-    read_config_file,
-    settings_file,
-    to_yaml,
-)
+from xagents.config.configuration import ONLY_TYPED, default_line, read_config_file, settings_file, to_yaml
+from xagents.factory.load import resume
+from xagents.factory.make import Plan, plan
+from xagents.factory.supply import settled as settled_options
 from xagents.options.declaration import describe
-from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import Given, OptionError, shown, wrong_input
-from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
+from xagents.options.runs import SessionOptions, TrainOptions
 from xagents.registry.agents import find_agent
-from xagents.runs.status import check_new
+from xagents.runs import training
+from xagents.runs.status import check_new, is_group
+from xagents.system.threads import set_threads
 
-# about the command, not about a run of it
-COMMAND = ('print_config', 'grid_jobs')
+# about the command or its process, not about a run of it
+COMMAND = ('print_config', 'grid_jobs', *describe(SessionOptions))
 
 
 def train(agent_id: str, given: Given, line: str) -> str | None:
@@ -36,40 +33,57 @@ def train(agent_id: str, given: Given, line: str) -> str | None:
     with wrong_input():
         settled = settle(agent_id, {name: value for name, value in given.items() if name != 'print_config'})
         if given.get('print_config'):
-            _check_points(agent_id, settled, check_together)
+            for options in _points(agent_id, settled):
+                settled_options(find_agent(agent_id), _of_run(options))
             return config_page(agent_id, settled)
-        _check_points(agent_id, settled, check_run)
-        folder = settled.options.get('run_dir')
-        if settled.grid and folder is None:
-            varies = ' and '.join('--' + name.replace('_', '-') for name in settled.grid)
-            raise OptionError(
-                'run_dir', f'got nothing, admits a folder for the runs of a grid, which differ by {varies}'
-            )
-        if folder is not None:
-            check_new(folder)
+        plans = [_plan(agent_id, options) for options in _points(agent_id, settled)]
+        folder = _folder(settled)
     jobs = _jobs(settled.options, bool(settled.grid))
     if not settled.options.get('quiet'):
         for said in settled.said:
             print(said, flush=True)
     if settled.grid:
-        from xagents.cli import grid
-
         assert folder is not None
         grid.start(grid.Group(folder, agent_id, settled.options, settled.grid), jobs, line)
         return None
-    with made(agent_id, {n: v for n, v in settled.options.items() if n not in COMMAND}) as agent:
-        _fit(agent, line)
+    with wrong_input():
+        if settled.options.get('threads') is not None:
+            set_threads(settled.options['threads'])
+        agent = plans[0].build()
+    _fit(agent, line)
     return None
 
 
-def _check_points(agent_id: str, settled: Settled, check: Any) -> None:
-    """Check the options of every run of a grid; those of the only one where there is none."""
-    from xagents.cli.grid import Group
-
-    for options in Group('', agent_id, settled.options, settled.grid).runs().values() if settled.grid else ():
-        check(agent_id, {**options, 'run_dir': settled.options.get('run_dir')})
+def _points(agent_id: str, settled: Settled) -> list[dict[str, Any]]:
+    """Return the options of every run: of a grid, or of the only one where there is none."""
     if not settled.grid:
-        check(agent_id, settled.options)
+        return [settled.options]
+    folder = settled.options.get('run_dir')
+    runs = grid.Group('', agent_id, settled.options, settled.grid).runs().values()
+    return [{**options, 'run_dir': folder} for options in runs]
+
+
+def _of_run(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a run and its agent, but for the weights that it starts from."""
+    others = {*describe(TrainOptions), *describe(SessionOptions)}
+    return {name: value for name, value in options.items() if name not in others}
+
+
+def _plan(agent_id: str, options: Mapping[str, Any]) -> Plan:
+    """Return the agent that a run is to have; refuse options that are not complete or do not go together."""
+    check_ends(options)
+    return plan(agent_id, _of_run(options), options.get('weights'))
+
+
+def _folder(settled: Settled) -> str | None:
+    """Return the folder of the run or the group, which must be free."""
+    folder = settled.options.get('run_dir')
+    if settled.grid and folder is None:
+        varies = ' and '.join('--' + name.replace('_', '-') for name in settled.grid)
+        raise OptionError('run_dir', f'got nothing, admits a folder for the runs of a grid, which differ by {varies}')
+    if folder is not None:
+        check_new(folder)
+    return folder
 
 
 def _jobs(options: Mapping[str, Any], several: bool) -> int:
@@ -80,10 +94,11 @@ def _jobs(options: Mapping[str, Any], several: bool) -> int:
 
 
 def _fit(agent: Any, line: str) -> None:
-    agent.command = line  # an interrupted run says how to go on
-    with wrong_input():
-        agent.prepare_run()
-    agent.fit()
+    """Run an agent, which is closed at the end; an interrupted run says how to go on."""
+    with contextlib.closing(agent):
+        with wrong_input():
+            run = agent.begin(command=line)
+        training.fit(run, agent.recipe())
 
 
 def _resume(agent_id: str, given: Given, line: str) -> None:
@@ -91,56 +106,42 @@ def _resume(agent_id: str, given: Given, line: str) -> None:
     folder = given['resume']
     options = {name: value for name, value in given.items() if name not in ('resume', *COMMAND)}
     with wrong_input():
-        from xagents.factory import load as runs
-
         saved = read_config_file(settings_file(folder), agent_id)  # it must be of this agent
         env = saved.options.get('env')
         if 'env' in given and given['env'] != env and 'env' not in saved.grid:
             raise OptionError('env', f'got {shown(given["env"])}, but {folder} was trained on {env}')
-        several = runs.is_group(folder)
+        several = is_group(folder)
         jobs = _jobs(given, several)
     if several:
-        return _go_on(folder, options, jobs)
+        options |= {name: given[name] for name in describe(SessionOptions) if name in given}
+        with wrong_input():
+            group = grid.Group.read(folder)
+            for name in options.keys() & group.grid.keys():
+                raise OptionError(name, f'got {shown(options[name])}, but the runs of {folder} differ by it')
+        return grid.go_on(group, options, jobs)
     with wrong_input():
         options.pop('env', None)
-        options.pop('debug', None)
-        threads = options.pop('threads', saved.options.get('threads'))
+        threads = given.get('threads', saved.options.get('threads'))
         if threads is not None:
-            from xagents.system.threads import set_threads
-
             set_threads(threads)
-        agent = runs.resume(folder, command=line, **options)
-    with contextlib.closing(agent):
-        _fit(agent, line)
-    return None
-
-
-def _go_on(folder: str, options: Given, jobs: int) -> None:
-    """Go on with a group of runs."""
-    from xagents.cli import grid
-
-    with wrong_input():
-        group = grid.Group.read(folder)
-        for name in options.keys() & group.grid.keys():
-            raise OptionError(name, f'got {shown(options[name])}, but the runs of {folder} differ by it')
-    grid.go_on(group, options, jobs)
+        agent = resume(folder, **options)
+    _fit(agent, line)
 
 
 def config_page(agent_id: str, settled: Settled) -> str:
     """Return the file for `--config` that options stand for; what was not given stands at its default in a comment."""
-    known = known_options(agent_id)
+    entry = find_agent(agent_id)
     given = {**settled.options, **settled.grid}
-    ordered = {name: given[name] for name in known if name in given and name not in ONLY_TYPED}
+    ordered = {name: given[name] for name in entry.known() if name in given and name not in ONLY_TYPED}
     page = [to_yaml(agent_id, ordered)]
-    seen = {*ordered, *ONLY_TYPED}
     sections = {
-        'Environment': describe(EnvironmentOptions),
-        'Run': {**describe(RunOptions), **describe(TrainOptions)},
-        'Network': describe(NetworkOptions),
-        agent_id: describe(find_agent(agent_id).options),
-        'Session': describe(SessionOptions),
+        'Environment': entry.known('environment'),
+        'Run': entry.known('run', 'train'),
+        'Network': entry.known('network'),
+        agent_id: entry.known('agent'),
+        'Session': entry.known('session'),
     }
-    for title, options in sections.items():
-        lines = [default_line(option) for name, option in options.items() if name not in seen]
+    for title, section in sections.items():
+        lines = [default_line(o) for name, o in section.items() if name not in (*ordered, *ONLY_TYPED)]
         page += [f'\n# {title}\n', *lines] if lines else []
     return ''.join(page).rstrip('\n')

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.cli.commands import Command, commands
 from xagents.options.declaration import Option
 from xagents.registry.agents import agents, listed
+from xagents.system.pages import GAP, MAX_WIDTH, console_width, page, shown_value, table, widths_of
 from xagents.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
-# columns of the console: a narrower one wraps whole lines, and lines of a wider one would be hard to follow
-MIN_WIDTH = 72
-MAX_WIDTH = 140
 # columns of the table: a flag longer than this stands on its own line where that gives the help this much room
 LONG_FLAG = 22
 GOOD_HELP = 40
@@ -57,91 +55,60 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
 
     It is as wide as the console, with colours where that shows them.
     """
-    from rich.console import Console
+    from rich.text import Text
 
-    console = Console(highlight=False)
-    console.width = min(max(console.width, MIN_WIDTH), MAX_WIDTH)
+    width = min(console_width(), MAX_WIDTH)
     examples = [line if agent_id is None else line.replace('<agent>', agent_id) for line in command.examples]
     usage = '\n'.join(f'    xagents {command.name} {line}' for line in examples)
     subject = f'{agent_id}, {agents[agent_id].help}' if agent_id else command.help
-    with console.capture() as page:
-        console.print(f'{subject}\n\nUsage:\n{usage}\n', markup=False)
-        if command.takes_agent and agent_id is None:
-            lines = '\n'.join(f'    {id:<10} {line}' for id, line in listed().items())
-            console.print(f'Available agents:\n{lines}\n', markup=False)
-        console.print(*_tables(command, agent_id, console.width), sep='')
-        console.print(f'\n{LEGEND}', style='dim', markup=False)
-        if command.searches:
-            console.print(RANGES, style='dim', markup=False)
-    return '\n'.join(line.rstrip() for line in page.get().splitlines())
+    parts: list[RenderableType] = [f'{subject}\n\nUsage:\n{usage}\n']
+    if command.takes_agent and agent_id is None:
+        lines = '\n'.join(f'    {id:<10} {line}' for id, line in listed().items())
+        parts.append(f'Available agents:\n{lines}\n')
+    parts += [*_tables(command.sections(agent_id), width), Text(f'\n{LEGEND}', style='dim')]
+    return page([*parts, Text(RANGES, style='dim')] if command.searches else parts, width)
 
 
-def _tables(command: Command, agent_id: str | None, width: int) -> Iterator[RenderableType]:
+def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterator[RenderableType]:
     """The options, a section at a time, in columns of the same widths throughout."""
     from rich.text import Text
 
-    sections = command.sections(agent_id)
     rows = {title: [_row(option) for option in section.values()] for title, section in sections.items()}
     header = Row('Flag', 'Help', 'Default', 'Tuned as')
-    columns = list(zip(header, *(row for section in rows.values() for row in section), strict=True))
-    flag, help_, default, tuned = (max(map(len, column)) for column in columns)
-    tuned = 0 if set(columns[3][1:]) == {'-'} else tuned
-    room = width - default - tuned - 6
+    every = [row for section in rows.values() for row in section]
+    flag, help_, default, tuned = widths_of([header, *every])
+    tuned = 0 if all(row.tuned == '-' for row in every) else tuned
+    room = width - default - tuned - 3 * GAP
     if room - flag < GOOD_HELP:
         # a few long flags stand on lines of their own, so that the help of all the others has room
         flag = min(flag, LONG_FLAG)
     widths = (flag, min(help_, room - flag), default, tuned)
-    yield _table([header], widths, ('bold',) * 4)
+    yield table([header], widths, ('bold',) * 4)
     for title, section in rows.items():
         yield Text(f'\n{title}', style='bold')
-        together: list[Row] = []
-        for row in section:
-            if len(row.flag) > flag:
-                yield _table(together, widths, STYLES)
+        for alone, together in itertools.groupby(section, lambda row: len(row.flag) > flag):
+            if not alone:
+                yield table(together, widths, STYLES)
+                continue
+            for row in together:
                 yield Text(row.flag, style=STYLES[0])
-                together = [row._replace(flag='')]
-            else:
-                together.append(row)
-        yield _table(together, widths, STYLES)
-
-
-def _table(rows: list[Row], widths: tuple[int, ...], styles: tuple[str, ...]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    shown = [index for index, width in enumerate(widths) if width]
-    for index in shown:
-        table.add_column(width=widths[index])
-    for row in rows:
-        table.add_row(*(Text(row[index], style=styles[index]) for index in shown))
-    return table
+                yield table([row._replace(flag='')], widths, STYLES)
 
 
 def _row(option: Option) -> Row:
-    return Row(_flags(option), _help(option), shown_default(option.default), option.tune or '-')
-
-
-def _flags(option: Option) -> str:
-    names = [flag for flag in option.flags if option.type is not bool or not flag.startswith('--no-')]
-    return ', '.join(names) + (' …' if option.takes_several else '')
-
-
-def _help(option: Option) -> str:
-    return option.help + (f' ({", ".join(map(str, option.choices))})' if option.choices else '')
+    flags = ', '.join(flag for flag in option.flags if option.type is not bool or not flag.startswith('--no-'))
+    choices = f' ({", ".join(map(str, option.choices))})' if option.choices else ''
+    several = ' …' if option.takes_several else ''
+    return Row(flags + several, option.help + choices, shown_default(option.default), option.tune or '-')
 
 
 def shown_default(value: Any) -> str:
     """Return a default as one would type it; '-' for none, and a switch as on or off."""
-    if value is None or value in ([], {}):
-        return '-'
-    if isinstance(value, bool):
-        return 'on' if value else 'off'
-    if isinstance(value, float):
-        if not 0 < abs(value) <= 1e-3:
-            return f'{value:.12g}'
-        digits, _, exponent = f'{value:.11e}'.partition('e')
-        return f'{digits.rstrip("0").rstrip(".")}e{int(exponent)}'
-    if isinstance(value, (list, tuple)):
-        return ' '.join(map(shown_default, value))
-    return str(value)
+    return shown_value(value, _number)
+
+
+def _number(value: float) -> str:
+    if not 0 < abs(value) <= 1e-3:
+        return f'{value:.12g}'
+    digits, _, exponent = f'{value:.11e}'.partition('e')
+    return f'{digits.rstrip("0").rstrip(".")}e{int(exponent)}'

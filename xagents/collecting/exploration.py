@@ -1,4 +1,4 @@
-"""How continuous actions explore: noise that is added to what the policy says."""
+"""Exploration with a memory: noise that drifts instead of trembling."""
 
 from __future__ import annotations
 
@@ -7,23 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 
-class GaussianNoise:
-    """Noise that is drawn anew at every step, with standard deviation 1."""
-
-    def __call__(self, rng: np.random.Generator, shape: tuple[int, int], valid: np.ndarray) -> np.ndarray:
-        """Return noise [N, A] for environments of which `valid` [N] are within an episode."""
-        return rng.standard_normal(shape, np.float32)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Return the state as arrays: there is none."""
-        return {}
-
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` returned."""
-
-
 class OrnsteinUhlenbeckNoise:
-    """Noise with a memory, one process an environment, which begins anew with each episode.
+    """Makes drifting noise of white noise: one process an environment, which begins anew with each episode.
 
     x ← x − θ x dt + √dt N(0, 1) (Uhlenbeck and Ornstein 1930; Lillicrap et al. 2016, section 7).
 
@@ -37,12 +22,15 @@ class OrnsteinUhlenbeckNoise:
         self._root = np.float32(dt**0.5)
         self._x = np.zeros((0, 0), np.float32)
 
-    def __call__(self, rng: np.random.Generator, shape: tuple[int, int], valid: np.ndarray) -> np.ndarray:
-        """Return noise [N, A] for environments of which `valid` [N] are within an episode; the others begin at 0."""
-        if self._x.shape != shape:
-            self._x = np.zeros(shape, np.float32)
+    def __call__(self, noise: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Return noise [N, A], the next call's array, too, of white noise [N, A] of standard deviation 1.
+
+        Environments that are not `valid` [N], within an episode, begin at 0.
+        """
+        if self._x.shape != noise.shape:
+            self._x = np.zeros(noise.shape, np.float32)
         self._x *= self._keep
-        self._x += self._root * rng.standard_normal(shape, np.float32)
+        self._x += self._root * noise
         self._x *= valid[:, None]
         return self._x
 

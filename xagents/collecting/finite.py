@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
 
 
 class NotFiniteError(ArithmeticError):
@@ -34,11 +31,7 @@ class NotFiniteError(ArithmeticError):
 
 
 def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -> None:
-    """Check what environments gave.
-
-    Args:
-        rollout: `observations` [T + 1, N, *D], `rewards` and `valid` [T, N].
-        steps: how many of its rows were written, observations one more; all when not given.
+    """Check what environments gave: the first `steps` rows of a rollout and one observation more, all when not given.
 
     Raises:
         NotFiniteError: naming the first number that is not finite.
@@ -57,3 +50,22 @@ def _finite(array: np.ndarray) -> bool:
     with np.errstate(all='ignore'):
         # a sum is not finite where a number is not; where it overflows, the numbers are looked at
         return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
+
+
+def suspect(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str, int | None]:
+    """Return what made an update's loss or gradient not finite, as far as that can be told afterwards.
+
+    Returns:
+        What it is, and the index of the environment it came from; None where it is of none, or was replayed.
+    """
+    shape = np.shape(batch.get('valid', 0))
+    for name, value in batch.items():
+        array = np.asarray(value)
+        if array.dtype.kind == 'f' and not np.isfinite(array).all():
+            in_rollout = len(shape) == 2 and array.shape[1:2] == shape[1:]
+            env = int(np.argwhere(~np.isfinite(array))[0][1]) if in_rollout else None
+            return f'{name.replace("_", " ")} that were learned from', env
+    for weight in (weight for model in models for weight in model.weights):
+        if not np.isfinite(weight.numpy()).all():
+            return f'the weights {weight.path}', None
+    return 'losses or gradients', None

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import yaml
+
+from xagents.config.yaml_text import dump, read_nodes
+from xagents.config.yaml_values import check_tag, value_of
 from xagents.options.declaration import Option, canonical, describe
-from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, nearest, shown
-from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
 from xagents.registry.agents import agents, find_agent
 from xagents.system.names import CONFIG, GROUP, ORPHANED, has_checkpoints
-
-if TYPE_CHECKING:
-    import yaml
+from xagents.system.values import plain
 
 __all__ = [
     *('Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
@@ -35,12 +35,9 @@ SHARED = (*ONLY_TYPED, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'gr
 
 
 class Configuration(NamedTuple):
-    """What a file says.
+    """What a file says: the agent's id (None where it names none), and options by Python name, checked.
 
-    Args:
-        agent: its id; None where the file names none.
-        options: by Python name, checked.
-        grid: the values of those that have several, likewise.
+    `grid` has the options that have several values.
     """
 
     agent: str | None
@@ -50,48 +47,34 @@ class Configuration(NamedTuple):
 
 def known_options(agent_id: str) -> dict[str, Option]:
     """Return every option of `xagents train` by its Python name."""
-    entry = find_agent(agent_id)
-    groups = (EnvironmentOptions, RunOptions, TrainOptions, NetworkOptions, entry.options, SessionOptions)
-    return {name: option for group in groups for name, option in describe(group).items()}
+    return find_agent(agent_id).known()
 
 
 def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) -> Configuration:
-    """Read a file of settings.
+    """Read a file of settings, without what is null in it.
 
     Args:
         path: of the file.
-        agent_id: the agent, where the file needs not name it; one that it names must be this one.
-
-    Returns:
-        The agent, the options and the grid; what is null is left out, as if it were not given.
+        agent_id: the agent, where the file need not name it; one that it names must be this one.
 
     Raises:
         ValueError: in one line that names the file and the key, for anything that is wrong with them.
     """
-    from xagents.config.yaml_text import read_nodes
-
     nodes = read_nodes(path)
     try:
-        named = _agent(nodes.pop(AGENT)) if AGENT in nodes else None
+        named = _agent(nodes)
         if named and agent_id and named != agent_id:
             raise OptionError(AGENT, f'got {named}, but the command is about {agent_id}')
         chosen = agent_id or named
         if chosen is None:
             raise OptionError(AGENT, f'got nothing, admits one of {", ".join(agents)}')
-        nodes.pop(ABOUT, None)
         return Configuration(named, *_options(chosen, nodes))
     except OptionError as error:
         raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
 
 
 def check_config(path: str | os.PathLike[str]) -> None:
-    """Check that what `--config` names is a file.
-
-    Raises:
-        OptionError: naming the nearest one.
-    """
-    from xagents.config.yaml_text import read_nodes
-
+    """Check that `--config` names a file; raises OptionError with the nearest one."""
     if os.path.isdir(path) or not os.path.exists(path):  # a pipe can be read only once
         try:
             read_nodes(path)
@@ -100,29 +83,15 @@ def check_config(path: str | os.PathLike[str]) -> None:
 
 
 def agent_of(path: str | os.PathLike[str]) -> str | None:
-    """Return the agent that a file names, without a look at the rest; None where it names none.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        ValueError: in one line, for what is no such file.
-    """
-    from xagents.config.yaml_text import read_nodes
-
-    nodes = read_nodes(path)
+    """Return the agent that a file names, if any, without a look at the rest; raises ValueError in one line."""
     try:
-        return _agent(nodes[AGENT]) if AGENT in nodes else None
+        return _agent(read_nodes(path))
     except OptionError as error:
         raise ValueError(f'{path}: {error}') from error
 
 
 def settings_file(folder: str | os.PathLike[str]) -> Path:
-    """Return the file that has the settings of a run folder, or of a group of them.
-
-    Raises:
-        ValueError: where there is none.
-    """
+    """Return the file with the settings of a run folder, or of a group of them; raises ValueError without one."""
     for name in (CONFIG, GROUP):
         if os.path.isfile(os.path.join(folder, name)):
             return Path(folder) / name
@@ -139,26 +108,24 @@ def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] 
         options: by Python name; None is written as null; what only Python can hold is named by a comment.
         about: what made the file, of plain values; stands last and is ignored when the file is read.
     """
-    from xagents.config.yaml_text import dump, plain
-
     settings = {name.replace('_', '-'): value for name, value in options.items()}
     unwritable = [name for name, value in settings.items() if callable(value)]
     written = {AGENT: agent_id, **{name: plain(value) for name, value in settings.items() if name not in unwritable}}
     comments = [f'# {name} was given in Python: {shown(ascii(settings[name]))}\n' for name in unwritable]
-    parts = [dump(written), *comments] + ([dump({ABOUT: plain(about)})] if about else [])
-    return ''.join(parts)
+    return ''.join([dump(written), *comments] + ([dump({ABOUT: plain(about)})] if about else []))
 
 
 def default_line(option: Option) -> str:
     """Return the comment that shows an option's key, its default and its help; without its # it is the default."""
-    from xagents.config.yaml_text import dump, plain
-
     key = option.name.replace('_', '-')
     setting = f'{key}:' if option.default in (None, [], {}) else dump({key: plain(option.default)}).rstrip('\n')
     return f'# {setting}  # {option.help}\n'
 
 
-def _agent(node: yaml.Node) -> str:
+def _agent(nodes: Mapping[str, yaml.Node]) -> str | None:
+    if AGENT not in nodes:
+        return None
+    node = nodes[AGENT]
     if node.id != 'scalar':
         raise OptionError(AGENT, f'got a {node.id}, admits one of {", ".join(agents)}')
     return find_agent(node.value).id
@@ -166,31 +133,28 @@ def _agent(node: yaml.Node) -> str:
 
 def _options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Return the options with one value, and the values of those with several."""
-    from xagents.config.yaml_values import check_tag, value_of
-
     known = known_options(agent_id)
     options: dict[str, Any] = {}
     grid: dict[str, list[Any]] = {}
     for name, node in canonical(nodes, known).items():
+        if name in (AGENT, ABOUT):
+            continue
         if name not in known:
-            raise OptionError(name, _unknown(name, agent_id, known))
+            owners = owners_of(name)
+            hint = f', but of {" and ".join(owners)}' if owners else nearest(name, known).replace('_', '-')
+            raise OptionError(name, f'is no option of xagents train {agent_id}{hint}')
         if name in ONLY_TYPED:
             raise OptionError(name, 'is no setting of a run, admits its place on the line only')
         option = known[name]
         check_tag(option, node)
-        if _varies(option, node):
+        # each value of a list makes a run, unless the option itself takes a list
+        if node.id == 'sequence' and (not option.many or any(one.id == 'sequence' for one in node.value)):
             if name in SHARED:
                 raise OptionError(name, f'got a list, which would be a run for each, admits {option.admits}')
             grid[name] = _different(option, [value_of(option, one) for one in node.value])
         else:
             options[name] = value_of(option, node)
     return {name: value for name, value in options.items() if value not in (None, {})}, grid
-
-
-def _unknown(name: str, agent_id: str, known: Iterable[str]) -> str:
-    owners = owners_of(name)
-    hint = f', but of {" and ".join(owners)}' if owners else nearest(name, known).replace('_', '-')
-    return f'is no option of xagents train {agent_id}{hint}'
 
 
 def owners_of(name: str) -> list[str]:
@@ -201,13 +165,6 @@ def owners_of(name: str) -> list[str]:
             if name in describe(entry.options):
                 owners.append(agent_id)
     return owners
-
-
-def _varies(option: Option, node: yaml.Node) -> bool:
-    """Whether a value is a list of values, of which each makes a run."""
-    if node.id != 'sequence':
-        return False
-    return not option.many or any(one.id == 'sequence' for one in node.value)
 
 
 def _different(option: Option, values: list[Any]) -> list[Any]:

@@ -10,19 +10,20 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from xagents.base import OffPolicy
-from xagents.base.off_policy import TRANSITION
-from xagents.base.schedules import Schedule
-from xagents.collecting.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
-from xagents.collecting.rollouts import Rollout
+from xagents.base.off_policy import OffPolicy
+from xagents.base.records import Replayed
+from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
+from xagents.collecting.policies import Noisy, Policy
 from xagents.ddpg.cli import DDPGOptions
-from xagents.envs.create import Envs
+from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
+from xagents.networks.acting import Network
 from xagents.networks.compiled import Actor, Program, has_convolutions, network_input
 from xagents.networks.optimisation import GradientStep, finite, repeated, take_compiled
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
+from xagents.pipeline.schedules import Schedule
 
 
 class DDPG(OffPolicy):
@@ -40,50 +41,40 @@ class DDPG(OffPolicy):
     Options = DDPGOptions
     options: DDPGOptions
     METRICS = (
-        'updates',
-        'stats/refused',
-        'loss/value',
-        'loss/policy',
-        'stats/q',
-        'stats/td_error',
-        'stats/grad_norm',
-        'policy_updates',
+        *('updates', 'stats/refused', 'loss/value', 'loss/policy'),
+        *('stats/q', 'stats/td_error', 'stats/grad_norm', 'policy_updates'),
     )
 
     def __init__(
         self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, *, buffers: Any = None, **options: Any
     ):
         super().__init__(envs, buffers=buffers, **options)
-        self._build(actor_model, [critic_model], options)
+        self._build(actor_model, [critic_model])
 
-    def _build(self, actor: keras.Model, critics: Sequence[keras.Model], given: dict[str, Any]) -> None:
+    def _build(self, actor: keras.Model, critics: Sequence[keras.Model]) -> None:
         """Take networks, and make their targets, their optimisers and the compiled update."""
         self.n_units = self.output_units(self.envs)['actor']
-        self.check_model(actor, [self.n_units], 'actor_model')
+        self._check_model(actor, [self.n_units], 'actor_model')
         for critic in critics:
             joined = len(critic.inputs) == 1 and len(self.input_shape) == 1
             inputs: list[tuple[int, ...]] = (
                 [(self.input_shape[0] + self.n_units,)] if joined else [self.input_shape, (self.n_units,)]
             )
-            self.check_model(critic, [1], 'critic_model', inputs)
+            self._check_model(critic, [1], 'critic_model', inputs)
         self.output_models = [actor, *critics]
-        rates = [take_compiled(model, self.options, given) for model in self.output_models]
+        rates = [take_compiled(model, self.options) for model in self.output_models]
         self.actor_model, self.critic_models = actor, list(critics)
         self.actor_step, *self.critic_steps = (
-            GradientStep(model, self.options, rate=rate) for model, rate in zip(self.output_models, rates, strict=True)
+            GradientStep(model, self.options, rate=rate, name='critic_model' if i else 'actor_model')
+            for i, (model, rate) in enumerate(zip(self.output_models, rates, strict=True))
         )
         self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
-        self.exploration = GaussianNoise() if self.options.noise == 'gaussian' else OrnsteinUhlenbeckNoise()
         self.actor = self.make_actor(0)
         self._update = Program(self.update, jit=not any(map(has_convolutions, self.output_models)))
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are continuous and have bounds.
-
-        Raises:
-            OptionError: where they are not, or have none.
-        """
+        """Check that actions are continuous and have bounds."""
         super().check_envs(envs, options)
         space, name = envs.action_space, cls.__name__.lower()
         if not isinstance(space, spaces.Box):
@@ -104,90 +95,56 @@ class DDPG(OffPolicy):
 
     def make_actor(self, index: int) -> Actor:
         """Return what acts: the actor, which has one output."""
-        return Actor(self.actor_model, self.observation_dtype)
+        return Actor(self.actor_model, self.statistics.dtype)
 
-    def action_column(self) -> tuple[tuple[int, ...], Any]:
-        """Return shape and dtype of a policy's action in one environment."""
-        return (self.n_units,), np.float32
-
-    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return Gaussian noise [*shape, A] of the exploration's standard deviation."""
-        return np.float32(self.options.step_noise_coef) * rng.standard_normal((*shape, self.n_units), np.float32)
-
-    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return `actions` [N, A] from −1 to 1 for prepared observations [N, *D], with noise [N, A] where given."""
-        actions = self.actor(observations)[0]
-        return {'actions': actions.copy() if noise is None else np.clip(actions + noise, -1.0, 1.0)}
+    def make_policy(self, network: Network) -> Policy:
+        """Return the policy with its exploration noise."""
+        exploration = None if self.options.noise == 'gaussian' else OrnsteinUhlenbeckNoise()
+        policy = Noisy(network, self.n_units, self.options.step_noise_coef, exploration)
+        policy.warming_up = self.warming_up
+        return policy
 
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also the scale of the exploration noise, which is constant."""
         return {**super().schedules(), 'noise': Schedule(self.options.step_noise_coef)}
 
-    def collect(self, noise: float) -> Rollout:  # type: ignore[override]
-        """Take `train_frequency` steps by the policy and `noise` times the noise, or at random while warming up."""
-        rng, shape = self.rng('act'), (self.envs.n_envs, self.n_units)
-
-        def choose(observations: np.ndarray) -> np.ndarray:
-            if self.warming_up:
-                return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
-            return self.policy(observations, np.float32(noise) * self.exploration(rng, shape, self.envs.valid))[
-                'actions'
-            ]
-
-        return self.explore(choose)
-
     # learning
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration.
-
-        Args:
-            batch: what `replay` returns.
-            learning_rate: of all networks in these updates.
-
-        Returns:
-            The metrics by name: means over the updates.
-        """
-        arrays = [*(batch[name] for name in TRANSITION), *self.learning_noise(batch['actions'].shape)]
-        acting, metrics = self._update(*arrays, batch['n_updates'], learning_rate)
+        """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
+        replayed = self.replayed(batch, self.learning_noise(batch['actions'].shape))
+        acting, metrics = self._update(replayed, batch['n_updates'], learning_rate)
         self.actor.refresh(acting.numpy())
         logs = self.named(metrics.numpy())
         # both are means over all updates, of which not every one moves the policy
         share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)
         return {**logs, 'loss/policy': loss / share} if share else logs
 
-    def learning_noise(self, shape: tuple[int, ...]) -> list[np.ndarray]:
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
         """Return the randomness of the updates for actions of `shape` [K, B, A]: none."""
-        return []
+        return ()
 
-    def update(self, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """All updates of one call, compiled: returns the acting weights and the metrics.
+    def update(self, replayed: Replayed, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """All updates of one call, compiled, with the first `n_updates` of K batches.
 
-        Args:
-            arguments: the columns of `TRANSITION` [K, B, …] and of `learning_noise`; how many of the K updates are
-                made, the learning rate.
+        Returns:
+            The acting weights, and the metrics as a vector.
         """
-        *columns, n_updates, learning_rate = arguments
         for step in (self.actor_step, *self.critic_steps):
             step.set_rate(learning_rate)
-        names = (*TRANSITION, 'noise')[: len(columns)]
+        metrics, _ = repeated(lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS, replayed.shape)
+        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
-        def update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            return self.update_once({name: x[k] for name, x in zip(names, columns, strict=True)})
-
-        metrics, _ = repeated(update, n_updates, self.METRICS, columns[0].shape[:2])
-        return self.actor.published(), metrics
-
-    def update_once(self, batch: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def update_once(self, batch: Replayed) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make a step of the critics, then of the actor, on a batch, [B, …] each; return metrics and TD errors [B]."""
-        observations, next_observations = (network_input(batch[n]) for n in ('observations', 'next_observations'))
-        goal = batch['rewards'] + batch['discounts'] * self.next_values(next_observations, batch.get('noise'))
-        metrics, errors = self.update_critics(observations, batch['actions'], goal)
+        observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
+        goal = batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
+        metrics, errors = self.update_critics(observations, batch.actions, goal)
         policy = self.update_policy(observations, metrics['updates'])
         refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
         return {**metrics, **policy, 'stats/refused': refused}, errors
 
-    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
         """Return Q'(s', μ'(s')), what the next observations are worth to the target networks, [B]."""
         (actions,) = self.target_actor(observations)
         return self.target_value(self.target_critics[0], observations, actions)
@@ -221,9 +178,7 @@ class DDPG(OffPolicy):
     def update_policy(self, observations: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make a step of the actor up the first critic (equation 6), then let the targets follow; return metrics.
 
-        Args:
-            observations: [B, *D], a network's input.
-            wanted: 1 where the critics have made their step, else 0.
+        Observations are [B, *D], a network's input; `wanted` is 1 where the critics have made their step, else 0.
         """
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
@@ -239,9 +194,9 @@ class DDPG(OffPolicy):
         return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: also target networks and exploration noise."""
+        """Return what has a state of its own: also target networks."""
         targets = {f'target_{i}': target for i, target in enumerate((self.target_actor, *self.target_critics))}
-        return {**super().parts(), **targets, 'exploration': self.exploration}
+        return {**super().parts(), **targets}
 
 
 def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> Any:

@@ -37,10 +37,7 @@ class DDPGOptions(OffPolicyOptions):
         tune='categorical',
     )
     step_noise_coef: float = option(
-        0.1,
-        'exploration noise, actions going from -1 to 1; a larger one explores more',
-        at_least=0,
-        tune='log_uniform',
+        0.1, 'exploration noise, actions going from -1 to 1; a larger one explores more', at_least=0, tune='log_uniform'
     )
     tau: float = option(
         0.005,

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from xagents.base import OffPolicy
-from xagents.base.off_policy import TRANSITION
-from xagents.base.schedules import Schedule
-from xagents.collecting.rollouts import Rollout
+from xagents.base.off_policy import OffPolicy
+from xagents.base.records import Replayed
+from xagents.collecting.policies import EpsilonGreedy, Policy
 from xagents.dqn.cli import DQNOptions
-from xagents.envs.create import Envs
+from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
+from xagents.networks.acting import Network
 from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
 from xagents.networks.optimisation import GradientStep, repeated, take_compiled
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
+from xagents.pipeline.schedules import Schedule
 
 
 class DQN(OffPolicy):
@@ -41,8 +41,8 @@ class DQN(OffPolicy):
         super().__init__(envs, buffers=buffers, **options)
         units = self.output_units(self.envs)
         names = ('advantage', 'value') if self.options.dueling else ('q',)
-        self.check_model(model, [units[name] for name in names])
-        rate = take_compiled(model, self.options, options)
+        self._check_model(model, [units[name] for name in names])
+        rate = take_compiled(model, self.options)
         self.model = model
         self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
         self.output_models = [model]
@@ -52,11 +52,7 @@ class DQN(OffPolicy):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are discrete.
-
-        Raises:
-            OptionError: where they are not.
-        """
+        """Check that actions are discrete."""
         super().check_envs(envs, options)
         if not isinstance(envs.action_space, spaces.Discrete):
             got = type(envs.action_space).__name__
@@ -73,33 +69,11 @@ class DQN(OffPolicy):
 
     def make_actor(self, index: int) -> Actor:
         """Return what acts: the best action has the highest value, and the highest advantage."""
-        return Actor(keras.Model(self.model.input, self.model.outputs[index]), self.observation_dtype)
+        return Actor(keras.Model(self.model.input, self.model.outputs[index]), self.statistics.dtype)
 
-    def action_column(self) -> tuple[tuple[int, ...], Any]:
-        """Return shape and dtype of a policy's action in one environment: its index."""
-        return (), np.int32
-
-    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
-        return rng.random((*shape, 2), np.float32)
-
-    def policy(
-        self, observations: np.ndarray, noise: np.ndarray | None, epsilon: float | None = None
-    ) -> dict[str, np.ndarray]:
-        """Return ε-greedy `actions` [N], with a draw for each environment; greedy ones without noise.
-
-        Args:
-            observations: [N, *D], prepared.
-            noise: uniform numbers [N, 2].
-            epsilon: probability of a random action; `epsilon_end` when not given.
-        """
-        actions = self.actor(observations)[0].argmax(1)
-        if noise is not None:
-            epsilon = self.options.epsilon_end if epsilon is None else epsilon
-            n_actions = self.decode.n_actions
-            anything = np.minimum((noise[:, 1] * n_actions).astype(np.int64), n_actions - 1)
-            actions = np.where(noise[:, 0] < epsilon, anything, actions)
-        return {'actions': actions}
+    def make_policy(self, network: Network) -> Policy:
+        """Return the ε-greedy policy."""
+        return EpsilonGreedy(network, self.output_units(self.envs)['q'], self.options.epsilon_end)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also ε, and how much prioritized replay is corrected."""
@@ -107,9 +81,7 @@ class DQN(OffPolicy):
         schedules = super().schedules()
         schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, o.epsilon_decay_steps)
         if o.prioritized:
-            # a run without an end anneals nothing
-            kind = 'constant' if self.schedule_steps is None else 'linear'
-            schedules['beta'] = Schedule(o.priority_beta, kind, 1.0)
+            schedules['beta'] = Schedule(o.priority_beta, 'linear', 1.0, optional=True)
         return schedules
 
     @property
@@ -117,69 +89,50 @@ class DQN(OffPolicy):
         """How much priorities matter when transitions are drawn; None draws them uniformly."""
         return self.options.priority_alpha if self.options.prioritized else None
 
-    def collect(self, epsilon: float) -> Rollout:  # type: ignore[override]
-        """Take `train_frequency` steps, at random with probability `epsilon`."""
-        rng, shape = self.rng('act'), (self.envs.n_envs,)
-        return self.explore(lambda x: self.policy(x, self.draw_noise(rng, shape), epsilon)['actions'])
-
     # learning
 
     def learn(  # type: ignore[override]
         self, batch: dict[str, Any], learning_rate: float, steps: int
     ) -> dict[str, float]:
-        """Make the updates of one iteration.
+        """Make the updates of one iteration with what `replay` returned; the metrics are means over them.
 
-        Args:
-            batch: what `replay` returns.
-            learning_rate: of these updates.
-            steps: environment steps so far, which say when the target network is copied.
-
-        Returns:
-            The metrics by name: means over the updates.
+        `steps`, the environment steps so far, say when the target network is copied.
         """
-        every = self.options.target_sync_steps
+        every, n_updates = self.options.target_sync_steps, batch['n_updates']
         due = steps // every > self.target.steps // every
         self.target.steps = steps
-        arrays = [batch[name] for name in self.columns]
-        acting, metrics, errors = self._update(*arrays, batch['n_updates'], float(due), learning_rate)
+        acting, metrics, errors = self._update(self.replayed(batch), n_updates, float(due), learning_rate)
         if self.options.prioritized:
-            drawn = slice(batch['n_updates'])
-            self.buffer.prioritize(batch['rows'][drawn], errors.numpy()[drawn])
+            self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
         self.actor.refresh(acting.numpy())
         return self.named(metrics.numpy())
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What an update needs of each transition."""
-        return (*TRANSITION, 'weights') if self.options.prioritized else TRANSITION
+    def update(
+        self, replayed: Replayed, n_updates: tf.Tensor, due: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """All updates of one call, compiled, with the first `n_updates` of K batches.
 
-    def update(self, *arguments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """All updates of one call, compiled: returns the acting weights, the metrics and the TD errors [K, B].
+        Where `due` is 1 and not 0, the target network is copied first.
 
-        Args:
-            arguments: the `columns` [K, B, …]; how many of the K updates are made, whether the target network is copied
-                first, the learning rate.
+        Returns:
+            The acting weights, the metrics as a vector, and the TD errors [K, B].
         """
-        *columns, n_updates, due, learning_rate = arguments
         self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
+        metrics, errors = repeated(
+            lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS, replayed.shape
+        )
+        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS]), errors
 
-        def update(k: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            return self.update_once({name: x[k] for name, x in zip(self.columns, columns, strict=True)})
-
-        metrics, errors = repeated(update, n_updates, self.METRICS, columns[0].shape[:2])
-        return self.actor.published(), metrics, errors
-
-    def update_once(self, batch: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def update_once(self, batch: Replayed) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return its metrics and its TD errors [B]."""
-        next_values = self.next_values(network_input(batch['next_observations']))
-        goal = batch['rewards'] + batch['discounts'] * next_values
+        goal = batch.rewards + batch.discounts * self.next_values(network_input(batch.next_observations))
         with tf.GradientTape() as tape:
-            q = self.q_values(self.outputs(network_input(batch['observations'])))
-            chosen = tf.gather(q, batch['actions'], batch_dims=1)
+            q = self.q_values(self.outputs(network_input(batch.observations)))
+            chosen = tf.gather(q, batch.actions, batch_dims=1)
             errors = goal - chosen
             losses = huber(errors) if self.options.huber else errors**2
-            loss = tf.reduce_mean(losses * batch.get('weights', 1.0))
+            loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
         norm, applied, refused = self.step(tape, loss)
         metrics = {
             'updates': applied,

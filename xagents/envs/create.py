@@ -11,14 +11,16 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from xagents.envs.face import Again, Envs, Episode, OneEnv
+from xagents.envs.face import REMEDY, Again, Envs, Episode, OneEnv
 from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
 from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of
-from xagents.envs.wrappers import with_report
+from xagents.envs.wrappers import Atari, with_report
 from xagents.options.errors import OptionError, nearest, one_line
 
 __all__ = ['VECTORS', 'Envs', 'Episode', 'OneEnv', 'as_envs', 'create_envs']
 
+# what has an effect on preprocessed Atari games only
+ATARI = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
 VECTORS = ('auto', 'sync', 'async', 'envpool')
 
 
@@ -59,9 +61,6 @@ def create_envs(
         wrapper: Gymnasium wrappers, applied in order outside all others: 'module:Class' or functions.
         render_mode: Gymnasium's.
 
-    Returns:
-        the environments.
-
     Raises:
         ValueError: (an `OptionError`) in one line that names the option, what it got and what it admits.
     """
@@ -72,50 +71,42 @@ def create_envs(
     if vector not in VECTORS:
         raise OptionError('vector', f'got {vector!r}, admits {", ".join(VECTORS)}{nearest(str(vector), VECTORS)}')
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
-    atari = {
-        'frame_stack': frame_stack,
-        'clip_rewards': clip_rewards,
-        'episodic_life': episodic_life,
-        'fire_reset': fire_reset,
-        'sticky_actions': sticky_actions,
-    }
+    atari = Atari(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
         if not isinstance(env, str) or ':' in env or wrappers:
             got = 'wrappers' if wrappers else f'{env}' if isinstance(env, str) else 'a function'
             raise OptionError('vector', f"got envpool with {got}; it admits EnvPool's own environments, unwrapped")
-        settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps, **atari}
-        return _envpool(env, n_envs, render_mode, settings)
-    maker = find_maker(
-        env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers, **atari
-    )
+        settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
+        return _envpool(env, n_envs, render_mode, atari, settings)
+    maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
     if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
         raise OptionError('preprocess', f'{maker.name} is no Atari game that shows its screen; admits Atari games only')
     recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
-    return _made(dataclasses.replace(maker, atari=recognised, render_mode=render_mode), n_envs, vector)
+    maker = dataclasses.replace(maker, atari=atari if recognised else None, render_mode=render_mode)
+    return _made(maker, n_envs, vector)
 
 
 def _made(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
     def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
-        life, clip = maker.episodic_life and training, maker.clip_rewards and training
-        other = dataclasses.replace(maker, render_mode=render_mode, episodic_life=life, clip_rewards=clip)
-        return _made(other, n_envs, vector)
+        atari = maker.atari if training or maker.atari is None else maker.atari.whole_games()
+        return _made(dataclasses.replace(maker, render_mode=render_mode, atari=atari), n_envs, vector)
 
     made, reported = make_vector(maker, int(n_envs), vector)
     # a wrapper of the user's may do anything to a stack
-    stack = maker.frame_stack if maker.atari and not maker.wrappers else 1
-    return Envs(made, id=maker.name, reported=reported, again=again, spec=maker.spec, frame_stack=stack)
+    stack = maker.atari.frame_stack if maker.atari and not maker.wrappers else 1
+    about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
+    return Envs(made, id=maker.name, reported=reported, again=again, **about)
 
 
-def _envpool(name: str, n_envs: int, render_mode: str | None, settings: dict[str, Any]) -> Envs:
+def _envpool(name: str, n_envs: int, render_mode: str | None, atari: Atari, settings: dict[str, Any]) -> Envs:
     from xagents.envs.envpool import EnvPoolVectorEnv
 
     def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
-        atari = {name: settings[name] and training for name in ('episodic_life', 'clip_rewards')}
-        return _envpool(name, n_envs, render_mode, {**settings, **atari})
+        return _envpool(name, n_envs, render_mode, atari if training else atari.whole_games(), settings)
 
-    made = EnvPoolVectorEnv(name, int(n_envs), render_mode=render_mode, **settings)
-    stack = settings['frame_stack'] if made.atari else 1
-    return Envs(made, id=name, reported=True, again=again, frame_stack=stack)
+    made = EnvPoolVectorEnv(name, int(n_envs), atari, render_mode=render_mode, **settings)
+    stack = atari.frame_stack if made.atari else 1
+    return Envs(made, id=name, reported=True, again=again, frame_stack=stack, atari=made.atari)
 
 
 def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) -> Envs:
@@ -154,15 +145,11 @@ def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) ->
 
 
 def _again_of(maker: EnvMaker) -> Again:
-    """Makes environments like those that were handed over."""
 
     def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
         try:
             return _made(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')
         except Exception as error:
-            raise ValueError(
-                f'env: {maker.name} cannot be made afresh ({one_line(error)}); '
-                'give create_envs a function that makes one, or hand over environments to evaluate on'
-            ) from error
+            raise ValueError(f'env: {maker.name} cannot be made afresh ({one_line(error)}); {REMEDY}') from error
 
     return again

@@ -13,13 +13,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from xagents.envs.vectors import report
+from xagents.envs.wrappers import SUCCESS, Atari
 from xagents.options.errors import OptionError, nearest, one_line
 
 _ATARI = re.compile(r'^(?:ALE/)?(?P<game>.+?)(?:NoFrameskip|Deterministic)?-v\d+$')
 
 
 class EnvPoolVectorEnv(VectorEnv):
-    """EnvPool with seeds at every reset and raw episode statistics.
+    """EnvPool with seeds at every reset and raw episode statistics; for the arguments see `create_envs`.
 
     - EnvPool fixes its seeds when it is made: it is made at the first reset, and anew at each reset with seeds.
     - Rewards are clipped here, not in EnvPool, and a life lost is told from the end of a game by its info, so that
@@ -29,19 +30,6 @@ class EnvPoolVectorEnv(VectorEnv):
       in what it returns tells the two apart.
     - Atari frames come as [stack, H, W] and are shown as [H, W, stack].
 
-    Args:
-        name: the environment, by Gymnasium's id or EnvPool's.
-        n_envs: how many.
-        kwargs: arguments of EnvPool's environment.
-        preprocess: False is refused for Atari, True for everything else.
-        max_episode_steps: a time limit in steps of the agent.
-        frame_stack: frames an Atari observation.
-        clip_rewards: whether Atari rewards are clipped to their sign.
-        episodic_life: whether a life lost ends an Atari episode.
-        fire_reset: whether FIRE is pressed at the start of an Atari game or life.
-        sticky_actions: whether an Atari game repeats the last action with probability 0.25.
-        render_mode: Gymnasium's.
-
     Raises:
         OptionError: if EnvPool is not installed, has no such environment or takes no such argument.
     """
@@ -50,15 +38,11 @@ class EnvPoolVectorEnv(VectorEnv):
         self,
         name: str,
         n_envs: int,
+        switches: Atari,
         *,
         kwargs: Mapping[str, Any] | None = None,
         preprocess: bool | None = None,
         max_episode_steps: int | None = None,
-        frame_stack: int = 4,
-        clip_rewards: bool = True,
-        episodic_life: bool = True,
-        fire_reset: bool = True,
-        sticky_actions: bool = False,
         render_mode: str | None = None,
     ) -> None:
         try:
@@ -76,11 +60,12 @@ class EnvPoolVectorEnv(VectorEnv):
             admitted = 'preprocessed Atari only' if atari else 'Atari games only'
             raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, admits {admitted}')
         if atari:
-            sticky = 0.25 if sticky_actions else 0.0
-            switches = {'episodic_life': episodic_life, 'use_fire_reset': fire_reset, 'stack_num': frame_stack}
-            self._kwargs = {'repeat_action_probability': sticky, **self._kwargs, **switches, 'reward_clip': False}
+            sticky = 0.25 if switches.sticky_actions else 0.0
+            fixed: dict[str, Any] = {'reward_clip': False, 'stack_num': switches.frame_stack}
+            fixed |= {'episodic_life': switches.episodic_life, 'use_fire_reset': switches.fire_reset}
+            self._kwargs = {'repeat_action_probability': sticky, **self._kwargs, **fixed}
             spec = self._described(name)
-        self._clip = clip_rewards and atari
+        self._clip = switches.clip_rewards and atari
         self.atari = atari
         self.num_envs = n_envs
         self.render_mode = render_mode
@@ -113,12 +98,7 @@ class EnvPoolVectorEnv(VectorEnv):
             raise OptionError('env_kwargs', f'{name} with envpool: {one_line(error)[:150]}') from error
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets all environments, which are made anew where seeds are given.
-
-        Args:
-            seed: a list with a seed for each environment, or None.
-            options: not used.
-        """
+        """Resets all environments, which are made anew where seeds, one for each, are given."""
         if self._pool is None or seed is not None:
             self.close_extras()
             arguments = dict(self._kwargs)
@@ -130,9 +110,8 @@ class EnvPoolVectorEnv(VectorEnv):
                 warnings.simplefilter('ignore')
                 self._pool = self._envpool.make(self._id, env_type='gymnasium', num_envs=self.num_envs, **arguments)
                 _ = self._pool.observation_space  # made, and warned about, at its first use
-        self._totals[:] = 0
-        self._lengths[:] = 0
-        self._ended[:] = False
+        for counts in (self._totals, self._lengths, self._ended):
+            counts[:] = 0
         observations, _ = self._pool.reset()
         return self._shown(observations), {}
 
@@ -142,9 +121,8 @@ class EnvPoolVectorEnv(VectorEnv):
             # As unsigned numbers negative actions are large: one comparison checks both ends.
             unsigned = np.asarray(actions, np.int64).view(np.uint64)
             if np.count_nonzero(unsigned >= self._n_actions):
-                raise ValueError(
-                    f'the actions {np.asarray(actions).tolist()} are not all in {self.single_action_space}'
-                )
+                got = np.asarray(actions).tolist()
+                raise ValueError(f'the actions {got} are not all in {self.single_action_space}')
         observations, rewards, terminated, truncated, info = self._pool.step(actions)
         raw = info['reward'] if self.atari and 'reward' in info else rewards
         self._totals += raw
@@ -164,10 +142,9 @@ class EnvPoolVectorEnv(VectorEnv):
         if self.atari:
             over = over & (truncated | info['terminated'].astype(bool))
         for i in np.flatnonzero(over).tolist():
-            success = info['is_success'][i] if 'is_success' in info else np.nan
+            success = next((info[name][i] for name in SUCCESS if name in info), np.nan)
             report(infos, i, np.array([self._totals[i], self._lengths[i], success], np.float64), self.num_envs)
-        self._totals[over] = 0
-        self._lengths[over] = 0
+        self._totals[over] = self._lengths[over] = 0
 
     def _shown(self, observations: Any) -> Any:
         return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self.atari else observations
@@ -190,10 +167,7 @@ def _known(name: str, known: list[str]) -> str:
     if name in known:
         return name
     match = _ATARI.match(name)
-    if (
-        match
-        and f'{match["game"]}-v5' in known
-        and (name.startswith('ALE/') or 'NoFrameskip' in name or 'Determ' in name)
-    ):
+    of_atari = name.startswith('ALE/') or 'NoFrameskip' in name or 'Determ' in name
+    if match and of_atari and f'{match["game"]}-v5' in known:
         return f'{match["game"]}-v5'
     raise OptionError('env', f'envpool has no environment {name!r}{nearest(name, known)}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,10 +16,11 @@ from xagents.envs.snapshots.read import AbsentError, give
 from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
 from xagents.envs.spaces import Encoder
 from xagents.envs.vectors import LoopVectorEnv
-from xagents.envs.wrappers import REPORT
+from xagents.envs.wrappers import REPORT, SUCCESS, says_success
 
 # Makes the same environments afresh: (n_envs, render_mode, training) -> Envs.
 Again = Callable[[int, str | None, bool], 'Envs']
+REMEDY = 'give create_envs a function that makes one, or hand over environments to evaluate on'
 
 
 @dataclasses.dataclass(slots=True)
@@ -29,7 +31,7 @@ class Episode:
         reward: the sum of the environment's raw rewards, whatever wrappers or clipping do to them.
         length: the number of steps the agent took.
         env: the index of the environment.
-        success: what the environment reported as `is_success`, None where it reports nothing.
+        success: what the environment reported as `is_success` or `success`, None where it reports nothing.
     """
 
     reward: float
@@ -40,13 +42,7 @@ class Episode:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OneEnv:
-    """What one of the environments shows and takes.
-
-    Attributes:
-        observation_space: encoded, of shape D.
-        action_space: as the environment has it.
-        spec: Gymnasium's, None where there is none.
-    """
+    """What one of the environments shows, encoded and of shape D, and takes; `spec` is Gymnasium's, if it has one."""
 
     observation_space: spaces.Box
     action_space: spaces.Space
@@ -67,17 +63,14 @@ class Envs:
         action_space: the action space of one environment, as the environment has it.
         spec: Gymnasium's spec of one environment, None where there is none.
         frame_stack: how many frames an image shows, newest last, where it is known to be a stack; otherwise 1.
-        valid: bool [N], whether the next step is a real one; False where it only resets. The array is
-            updated in place.
+        atari: whether they get the Atari preprocessing.
+        valid: bool [N], updated in place: False where the next step only resets.
         uncopied: what the last `snapshot` could not copy, in a few words; '' if it copied all.
 
     Args:
         vector: the environments, in NEXT_STEP mode.
-        id: their name.
         reported: whether infos hold the reports of `EpisodeReport`; otherwise rewards are added up here.
         again: makes the same environments afresh.
-        spec: Gymnasium's spec of one environment.
-        frame_stack: frames that an observation stacks.
 
     Raises:
         ValueError: if the observation space has no fixed size, or the vector resets in another mode.
@@ -92,28 +85,24 @@ class Envs:
         again: Again | None = None,
         spec: EnvSpec | None = None,
         frame_stack: int = 1,
+        atari: bool = False,
     ) -> None:
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
             got = mode.name if isinstance(mode, AutoresetMode) else mode
             raise ValueError(f'envs: the vector environment has the autoreset mode {got}, admitted is NEXT_STEP')
         self.n_envs = vector.num_envs
-        self.id = id
-        self.spec = spec
-        self.frame_stack = frame_stack
+        self.id, self.spec, self.frame_stack, self.atari = id, spec, frame_stack, atari
         self.encoder = Encoder(vector.single_observation_space)
         self.observation_space = self.encoder.space
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
         self.uncopied = ''
-        self._vector = vector
-        self._again = again
-        self._closed = False
+        self._vector, self._again, self._reported, self._closed = vector, again, reported, False
         self._seeds: np.random.SeedSequence | None = None
         self._encode = None if self.encoder.identity else self.encoder
         self._rewards = np.zeros(self.n_envs, np.float32)
         self._ended = np.zeros(self.n_envs, bool)
-        self._reported = reported
         self._totals = np.zeros(self.n_envs, np.float64)
         self._lengths = np.zeros(self.n_envs, np.int64)
         self._episodes: list[Episode] = []
@@ -156,15 +145,11 @@ class Envs:
         return observations if self._encode is None else self._encode(observations)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Takes one step in each environment.
-
-        The arrays returned may be buffers that the next step overwrites: copy what is to be kept.
-
-        Args:
-            actions: environment actions [N, …], as `ActionDecoder` makes them.
+        """Takes one step by environment actions [N, …], as `ActionDecoder` makes them.
 
         Returns:
-            observations [N, *D], rewards float32 [N], terminated bool [N], truncated bool [N].
+            observations [N, *D], rewards float32 [N], terminated bool [N], truncated bool [N], which the next step may
+            overwrite.
         """
         observations, raw, terminated, truncated, info = self._vector.step(actions)
         # Rows that only reset get a reward of 0, whatever the vector says.
@@ -175,43 +160,31 @@ class Envs:
         ended = np.logical_or(terminated, truncated, out=self._ended)
         np.logical_not(ended, out=self.valid)
         if self._reported:
-            if info:
+            if REPORT in info:
                 self._take_reports(info)
         elif np.count_nonzero(ended):  # ten times as fast as any()
-            self._finish(np.flatnonzero(ended), info)
+            for i in np.flatnonzero(ended).tolist():
+                success = _success(info, i) if info else None
+                self._episodes.append(Episode(float(self._totals[i]), int(self._lengths[i]), i, success))
+                self._totals[i] = self._lengths[i] = 0
         if self._encode is not None:
             observations = self._encode(observations)
         return observations, rewards, terminated, truncated
 
     def _take_reports(self, info: dict[str, Any]) -> None:
-        """Keeps the episodes reported by `EpisodeReport`."""
-        if REPORT not in info:
-            return
-        for i in np.flatnonzero(info[f'_{REPORT}']):
-            reward, length, success = info[REPORT][i]
-            self._episodes.append(
-                Episode(float(reward), int(length), int(i), None if np.isnan(success) else bool(success))
-            )
-
-    def _finish(self, indices: np.ndarray, info: dict[str, Any]) -> None:
-        """Keeps the episodes that ended in a vector whose rewards are added up here."""
-        for i in indices.tolist():
-            success = _success(info, i) if info else None
-            self._episodes.append(Episode(float(self._totals[i]), int(self._lengths[i]), i, success))
-            self._totals[i] = self._lengths[i] = 0
+        for i in np.flatnonzero(info[f'_{REPORT}']).tolist():
+            reward, length, success = info[REPORT][i].tolist()
+            self._episodes.append(Episode(reward, int(length), i, None if np.isnan(success) else bool(success)))
 
     def pop_episodes(self) -> list[Episode]:
         """Returns the episodes that ended since the last call, oldest first."""
-        if not self._episodes:
-            return []
         episodes, self._episodes = self._episodes, []
         return episodes
 
     def snapshot(self) -> Snapshot | None:
         """Copies the state of the environments exactly, random numbers and unfinished episodes included.
 
-        Returns:
-            the copy, or None where something can not be copied; `uncopied` then says what.
+        Returns None where something can not be copied; `uncopied` then says what.
         """
         try:
             copy = take(self._state())
@@ -226,9 +199,6 @@ class Envs:
         """Goes on from a snapshot of environments of the same kind: all that follows is what followed there.
 
         Arguments of the environments are part of their state: a time limit is again what it was.
-
-        Args:
-            snapshot: of `snapshot`, from this process or another one.
 
         Raises:
             ValueError: in one line, if it is that of other environments, or damaged. The environments may have been
@@ -257,28 +227,17 @@ class Envs:
         return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]
 
     def another(self, n_envs: int, *, render_mode: str | None = None, training: bool = False) -> Envs:
-        """Makes the same environment afresh.
-
-        Args:
-            n_envs: how many.
-            render_mode: Gymnasium's.
-            training: whether they are to learn from; otherwise a life lost ends no Atari episode and rewards stay raw.
+        """Makes the same environment afresh; unless for `training`, with rewards raw and Atari games whole.
 
         Raises:
             ValueError: if the environments were handed over and nothing tells how to make them.
         """
         if self._again is None:
-            raise ValueError(
-                f'env: {self.id} was handed over ready-made and cannot be made afresh; '
-                'give create_envs a function that makes one, or hand over environments to evaluate on'
-            )
+            raise ValueError(f'env: {self.id} was handed over ready-made and cannot be made afresh; {REMEDY}')
         envs = self._again(n_envs, render_mode, training)
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
-            raise ValueError(
-                f'env: {self.id} made afresh has other spaces than what was handed over; '
-                'give create_envs a function that makes one, or hand over environments to evaluate on'
-            )
+            raise ValueError(f'env: {self.id} made afresh has other spaces than what was handed over; {REMEDY}')
         return envs
 
     def render(self) -> list[Any]:
@@ -333,8 +292,9 @@ def _success(info: dict[str, Any], i: int) -> bool | None:
     final = info.get('final_info', {})
     if isinstance(final, np.ndarray):
         # The form before Gymnasium 1.0: an array of dicts, None where no episode ended.
-        return bool(final[i]['is_success']) if final[i] and 'is_success' in final[i] else None
-    for place in (info, final):
-        if 'is_success' in place and ('_is_success' not in place or place['_is_success'][i]):
-            return bool(place['is_success'][i])
+        own = final[i] or {}
+        return next((bool(own[name]) for name in SUCCESS if says_success(own.get(name))), None)
+    for name, place in itertools.product(SUCCESS, (info, final)):
+        if name in place and (f'_{name}' not in place or place[f'_{name}'][i]) and says_success(place[name][i]):
+            return bool(place[name][i])
     return None

@@ -19,17 +19,12 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
 from xagents.envs.named import envs as named
-from xagents.envs.wrappers import EpisodeReport, RawReward, preprocess_atari
+from xagents.envs.wrappers import Atari, EpisodeReport, RawReward, preprocess_atari
 from xagents.options.errors import OptionError, nearest, one_line
 from xagents.registry.parts import NAME
 
 # Which extra installs what an environment's code needs, by the beginning of its entry point.
-EXTRAS = {
-    'gymnasium.envs.box2d': 'box2d',
-    'gymnasium.envs.mujoco': 'mujoco',
-    'ale_py': 'atari',
-    'shimmy': 'gym',
-}
+EXTRAS = {'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'ale_py': 'atari', 'shimmy': 'gym'}
 # Ids that only the Arcade Learning Environment registers.
 ATARI_ID = re.compile(r'^(ALE/.+|.+(NoFrameskip|Deterministic)-v\d+)$')
 
@@ -42,27 +37,16 @@ class EnvMaker:
         name: as it was typed, for messages and files.
         source: Gymnasium's spec, or a function that makes an environment.
         kwargs: arguments of the environment.
-        atari: whether it gets the Atari preprocessing.
+        atari: the Atari preprocessing that it gets; None for any other environment.
         max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
-        frame_stack: frames an Atari observation.
-        clip_rewards: whether Atari rewards are clipped to their sign.
-        episodic_life: whether a life lost ends an Atari episode.
-        fire_reset: whether FIRE is pressed at the start of an Atari life.
-        sticky_actions: whether an Atari game repeats the last action with probability 0.25.
-        wrappers: functions of an environment, applied in order outside ours.
-        render_mode: Gymnasium's.
+        wrappers: applied in order outside ours.
     """
 
     name: str
     source: EnvSpec | Callable[..., gymnasium.Env]
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    atari: bool = False
+    atari: Atari | None = None
     max_episode_steps: int | None = None
-    frame_stack: int = 4
-    clip_rewards: bool = True
-    episodic_life: bool = True
-    fire_reset: bool = True
-    sticky_actions: bool = False
     wrappers: tuple[Callable[[gymnasium.Env], gymnasium.Env], ...] = ()
     render_mode: str | None = None
 
@@ -72,31 +56,18 @@ class EnvMaker:
         return self.source if isinstance(self.source, EnvSpec) else None
 
     def __call__(self) -> gymnasium.Env:
-        """Makes the environment, an `EpisodeReport` outermost.
-
-        Raises:
-            OptionError: if it cannot be made; one line, naming what is missing.
-        """
+        """Makes the environment, an `EpisodeReport` outermost, or raises an `OptionError` naming what is missing."""
         kwargs = dict(self.kwargs)
         if self.atari:
             quiet_ale()  # also in a worker process
+        frame_skip = 4
         if self.atari and self.spec is not None:
             frame_skip = kwargs.pop('frameskip', 4)
-            kwargs = {'repeat_action_probability': 0.25 if self.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
-        else:
-            frame_skip = 4
+            kwargs = {'repeat_action_probability': 0.25 if self.atari.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
         env = self._made(kwargs)
         if self.atari:
             _check_atari(env, self.name)
-            env = preprocess_atari(
-                env,
-                frame_skip=frame_skip,
-                frame_stack=self.frame_stack,
-                clip_rewards=self.clip_rewards,
-                episodic_life=self.episodic_life,
-                fire_reset=self.fire_reset,
-                max_episode_steps=self.max_episode_steps,
-            )
+            env = preprocess_atari(env, self.atari, frame_skip, self.max_episode_steps)
         else:
             env = RawReward(env)
         for wrapper in self.wrappers:
@@ -140,16 +111,13 @@ class EnvMaker:
 
 
 def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: Any) -> EnvMaker:
-    """Finds what an environment's name stands for.
+    """Finds what an environment's name stands for; nothing is made yet.
 
     Args:
         env: an id of Gymnasium's registry, 'module:Id' (the module is imported first, from the working directory too),
             'gym:Id' for the old gym through shimmy, the name of a registered function (see `xagents.envs.named`), a
             spec, or a function that makes one environment.
         **settings: further fields of `EnvMaker`.
-
-    Returns:
-        the maker; nothing is made yet.
 
     Raises:
         OptionError: for a name nobody registers, with the nearest one, or an extra that is missing.
@@ -158,28 +126,23 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         return EnvMaker(name=env.id, source=env, **settings)
     if not isinstance(env, str):
         if not callable(env):
-            raise OptionError(
-                'env', f'got a {type(env).__name__}, admits a name or a function that makes a gymnasium.Env'
-            )
+            admits = 'a name or a function that makes a gymnasium.Env'
+            raise OptionError('env', f'got a {type(env).__name__}, admits {admits}')
         return EnvMaker(name=getattr(env, '__name__', type(env).__name__), source=env, **settings)
     module, _, name = env.rpartition(':')
     if module == 'gym':
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
         import_module(module, 'env')
-    elif NAME.fullmatch(name) and name not in registry:
-        function = named.find(name)
-        if function is not None:
-            return EnvMaker(name=env, source=function, **settings)
+    elif NAME.fullmatch(name) and name not in registry and (function := named.find(name)) is not None:
+        return EnvMaker(name=env, source=function, **settings)
     return EnvMaker(name=env, source=_spec(name), **settings)
 
 
 def _spec(name: str) -> EnvSpec:
-    """Returns the spec of an id, after ale_py where the registry does not know it without."""
     if name not in registry:
-        # ale_py registers its games when it is imported; whatever is in the registry already needs no such look.
         try:
-            quiet_ale()
+            quiet_ale()  # which registers its games
         except ImportError:
             if ATARI_ID.match(name):
                 raise OptionError('env', f"{name} needs an extra: pip install 'xagents[atari]'") from None
@@ -198,22 +161,19 @@ def quiet_ale() -> None:
 
 def _nearest_id(name: str) -> str:
     """Returns a hint: the newest version of the same name, or else the most similar id."""
-    try:
+    with contextlib.suppress(gymnasium.error.Error):
         space, base, _ = parse_env_id(name)
-    except gymnasium.error.Error:
-        return nearest(name, (*registry, *named.names()))
-    same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
-    if same:
-        return f' (did you mean {max(same, key=lambda spec: spec.version or 0).id}?)'
-    # Letters in the wrong case are the most frequent mistake, and the one that difflib finds farthest away.
-    lower = {known.lower(): known for known in registry}
-    if name.lower() in lower:
-        return f' (did you mean {lower[name.lower()]}?)'
+        same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
+        if same:
+            return f' (did you mean {max(same, key=lambda spec: spec.version or 0).id}?)'
+        # Letters in the wrong case are the most frequent mistake, and the one that difflib finds farthest away.
+        lower = {known.lower(): known for known in registry}
+        if name.lower() in lower:
+            return f' (did you mean {lower[name.lower()]}?)'
     return nearest(name, (*registry, *named.names()))
 
 
 def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env]:
-    """Returns a function that makes an environment of the old gym through shimmy."""
     try:
         # Importing gym writes four lines about its age to stderr.
         with contextlib.redirect_stderr(io.StringIO()):
@@ -231,10 +191,7 @@ def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasiu
 
 
 def make_old_gym(name: str, limit: Mapping[str, Any], render_mode: str | None = None, **kwargs: Any) -> gymnasium.Env:
-    """Makes an environment of the old gym as one of Gymnasium.
-
-    Its checker is off: with NumPy 2 it breaks at the first step.
-    """
+    """Makes an environment of the old gym as one of Gymnasium, without its checker, which NumPy 2 breaks."""
     with contextlib.redirect_stderr(io.StringIO()):
         importlib.import_module('shimmy')
     arguments = {'disable_env_checker': True, 'render_mode': render_mode, **limit, **kwargs}
@@ -261,20 +218,15 @@ def _check_atari(env: gymnasium.Env, name: str) -> None:
 
 
 def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the wrapper that 'module:Class' names; a function stays as it is.
-
-    Raises:
-        OptionError: if there is no such module or class.
-    """
+    """Returns the wrapper that 'module:Class' names; a function stays as it is."""
     if not isinstance(wrapper, str):
         if not callable(wrapper):
             raise OptionError('wrapper', f'got a {type(wrapper).__name__}, admits module:Class or a function')
         return wrapper
     module, _, name = wrapper.partition(':')
     if not module or not name:
-        raise OptionError(
-            'wrapper', f'got {wrapper!r}, admits module:Class, as in gymnasium.wrappers:TimeAwareObservation'
-        )
+        example = 'gymnasium.wrappers:TimeAwareObservation'
+        raise OptionError('wrapper', f'got {wrapper!r}, admits module:Class, as in {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):
         raise OptionError('wrapper', f'got {wrapper!r}, but {module} has no class {name}{nearest(name, dir(loaded))}')
@@ -293,11 +245,7 @@ def _wrapped(env: gymnasium.Env, wrapper: Callable[..., Any]) -> gymnasium.Env:
 
 
 def import_module(name: str, option: str) -> ModuleType:
-    """Imports a module that a person named, from the working directory too, as `python -m` would.
-
-    Raises:
-        OptionError: naming the option, if there is no such module or it imports one that is missing.
-    """
+    """Imports a module that a person named, from the working directory too, as `python -m` would."""
     try:
         if os.getcwd() not in sys.path and '' not in sys.path:
             sys.path.append(os.getcwd())
@@ -317,8 +265,6 @@ def parameters_of(entry: Any) -> list[str]:
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+    with contextlib.suppress(TypeError, ValueError):
+        return any(p.name == name or p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    return False

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from xagents.registry.agents import register as register
 from xagents.registry.parts import Parts
-
-if TYPE_CHECKING:
-    pass
 
 
 def register_env(name: str, function: Any = None) -> Any:

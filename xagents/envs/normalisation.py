@@ -1,9 +1,8 @@
 """Running statistics that scale observations and rewards.
 
-Statistics change between rollouts and never within one: a rollout's observations must be scaled by the same numbers
-when they are acted on and when they are learned from, or the log-probabilities of acting would belong to other inputs
-than those of learning. So `update` is called once a rollout, and `__call__` as often as one likes. A replay buffer
-keeps raw observations, which are scaled by the present numbers whenever they are learned from.
+A rollout's observations must be scaled by the same numbers when they are acted on and when they are learned from, or
+the log-probabilities of acting would belong to other inputs. So `update` is called once a rollout, `__call__` as often
+as one likes. A replay buffer keeps raw observations: they are scaled by the present numbers when they are drawn.
 """
 
 from __future__ import annotations
@@ -17,18 +16,10 @@ LIMIT = 10.0
 
 
 class RunningStatistics:
-    """Mean and variance of everything seen so far, in float64.
+    """Mean and variance of everything seen so far, float64 of the shape of one sample.
 
     Batches are merged by the parallel formula of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm
-    for Computing Sample Variances" (1979), equations 1.5.
-
-    Attributes:
-        mean: float64, of the shape given.
-        var: float64, of the shape given; the population variance; ones before the first update.
-        count: how many samples were seen.
-
-    Args:
-        shape: the shape of one sample.
+    for Computing Sample Variances" (1979), equations 1.5. The variance is the population's, 1 before the first update.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -37,10 +28,7 @@ class RunningStatistics:
         self.count = 0
 
     def update(self, batch: np.ndarray) -> None:
-        """Takes a batch in.
-
-        Args:
-            batch: [..., *shape]; samples that are not finite are left out, because one of them would stay for ever.
+        """Takes in a batch [..., *shape]; samples that are not finite, which would stay for ever, are left out.
 
         Raises:
             ValueError: if the batch has another shape.
@@ -72,24 +60,13 @@ class RunningStatistics:
         return {'mean': self.mean.copy(), 'var': self.var.copy(), 'count': np.array(self.count, np.int64)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` returned.
-
-        Raises:
-            ValueError: if an array is missing or has another shape.
-        """
+        """Takes over what `state` returned, of the same shape."""
         mean, var, count = (_of_shape(state, name, self.mean.shape) for name in ('mean', 'var', 'count'))
         self.mean, self.var, self.count = mean, var, int(count)
 
 
 class ObservationNormalizer:
-    """Scales observations to mean 0 and variance 1, clipped to [-10, 10].
-
-    Attributes:
-        statistics: the RunningStatistics behind it.
-
-    Args:
-        shape: the shape D of one observation.
-    """
+    """Scales observations of shape D to mean 0 and variance 1, clipped to [-10, 10], by its `statistics`."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.statistics = RunningStatistics(shape)
@@ -126,16 +103,8 @@ class ObservationNormalizer:
 class RewardNormalizer:
     """Divides rewards by the standard deviation of the discounted return, clipped to [-10, 10].
 
-    The return of each environment runs forward, R = gamma R + r, and starts anew after its episode's end. Rewards are
-    not centred: that would change which policy is best.
-
-    Attributes:
-        statistics: the RunningStatistics of the returns.
-        returns: float64 [N], the return so far of each environment's episode.
-
-    Args:
-        n_envs: the number N of environments.
-        gamma: the discount.
+    The return of each environment, float64 [N], runs forward, R = gamma R + r, and starts anew after its episode's end.
+    Rewards are not centred: that would change which policy is best.
     """
 
     def __init__(self, n_envs: int, gamma: float) -> None:
@@ -144,12 +113,9 @@ class RewardNormalizer:
         self.returns = np.zeros(n_envs, np.float64)
 
     def update(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> None:
-        """Takes a rollout in.
+        """Takes in a rollout: rewards, bool `ended` (terminated or truncated) and bool `valid` [T, N].
 
-        Args:
-            rewards: [T, N].
-            ended: bool [T, N], whether the episode ended with that step (terminated or truncated).
-            valid: bool [T, N]; rows that only reset are left out of returns and statistics.
+        Rows that only reset are not valid and left out.
         """
         valid = np.asarray(valid, bool)
         alive = ~(np.asarray(ended, bool) & valid)

@@ -13,6 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from xagents.options.errors import one_line
+
 # How many channels an image may have, so that its channel axis can be told from height and width.
 CHANNELS = (1, 3, 4)
 
@@ -27,15 +29,13 @@ class Encoder:
       channel-first, that is, if its first axis is 1, 3 or 4, its last is not, and height and width are greater than 4.
       A uint8 stack [S, H, W, C] becomes [H, W, S x C], oldest frame first. Everything else is flattened to a vector.
     - Discrete becomes one-hot; MultiDiscrete one one-hot each; MultiBinary a vector of zeros and ones.
-    - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`.
+    - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; bytes in them
+      become numbers from 0 to 1, as the network would make of them.
 
     Attributes:
-        raw_space: the environment's observation space.
-        space: the encoded space of one environment, of shape D: a vector or an image [H, W, C].
+        raw_space: the observation space of one environment.
+        space: the same encoded, of shape D: a vector or an image [H, W, C].
         identity: whether encoding changes nothing.
-
-    Args:
-        space: the observation space of one environment.
 
     Raises:
         ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …), naming it.
@@ -57,10 +57,9 @@ class Encoder:
         """Returns the encoded space of a Box and remembers how its axes move."""
         dtype: Any = np.uint8 if space.dtype == np.uint8 else np.float32
         shape = space.shape
-        low: np.ndarray = space.low.astype(dtype)
-        high: np.ndarray = space.high.astype(dtype)
+        low, high = space.low.astype(dtype), space.high.astype(dtype)
         if len(shape) == 3:
-            if _channel_first(shape):
+            if shape[0] in CHANNELS and shape[-1] not in CHANNELS and min(shape[1:]) > max(CHANNELS):
                 self._order = (0, 2, 3, 1)
                 low, high = (np.moveaxis(bound, 0, -1) for bound in (low, high))
         elif len(shape) == 2 and dtype is np.uint8:
@@ -76,9 +75,8 @@ class Encoder:
         """Encodes a batch.
 
         Args:
-            observations: raw observations [N, …] of any N, as Gymnasium's vector environments batch them (a Dict
-                space: a dict of arrays [N, …]; a Tuple space: a tuple of them) or a list of N observations; or
-                observations that are encoded already: [N, *D] where D is not the raw shape.
+            observations: raw ones [N, …] of any N, as Gymnasium's vector environments batch them, or as a list of N; or
+                encoded ones [N, *D], where D is not the raw shape.
 
         Returns:
             float32 or uint8 [N, *D]; the very same array where nothing has to be done.
@@ -101,7 +99,6 @@ class Encoder:
         raise self._wrong_shape(array.shape)
 
     def _encode(self, array: np.ndarray) -> np.ndarray:
-        """Encodes an array [N, *raw shape] of a space that is not composite."""
         if isinstance(self.raw_space, spaces.Box):
             if self._order is not None:
                 array = array.transpose(self._order)
@@ -133,14 +130,11 @@ def _batch_shape(shape: tuple[int, ...] | None) -> str:
     return f'[{", ".join(["N", *map(str, shape or ())])}]'
 
 
-def _channel_first(shape: tuple[int, ...]) -> bool:
-    return shape[0] in CHANNELS and shape[-1] not in CHANNELS and min(shape[1:]) > max(CHANNELS)
-
-
 def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.ndarray]:
     """Returns the bounds float32 [d] of a space flattened, or raises ValueError naming the part that cannot be."""
     if isinstance(space, spaces.Box):
-        return space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1)
+        low, high = (bound.astype(np.float32).reshape(-1) * scale_of(space) for bound in (space.low, space.high))
+        return low, high
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in parts]
@@ -152,21 +146,24 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
         size = spaces.flatdim(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     raise ValueError(
-        f'the observation space{name} is {_one_line(space)}; '
+        f'the observation space{name} is {one_line(space)}; '
         'admitted are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them'
     )
 
 
+def scale_of(space: spaces.Space) -> np.float32:
+    """Returns what a part of a Dict or Tuple is multiplied by: 1/255 for bytes, 1 for everything else.
+
+    A product, because TensorFlow makes one of a quotient, whose last bit may differ.
+    """
+    return np.float32(1 / 255 if isinstance(space, spaces.Box) and space.dtype == np.uint8 else 1)
+
+
 def _write(space: spaces.Space, batch: Any, out: np.ndarray) -> int:
     """Writes a batch of a space into the first columns of zeros `out` [N, …]; returns how many columns it took."""
-    if isinstance(space, spaces.Dict):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
         at = 0
-        for key, part in space.spaces.items():
-            at += _write(part, batch[key], out[:, at:])
-        return at
-    if isinstance(space, spaces.Tuple):
-        at = 0
-        for part, values in zip(space.spaces, batch, strict=True):
+        for part, values in _parts(space, batch):
             at += _write(part, values, out[:, at:])
         return at
     values = np.asarray(batch).reshape(len(out), -1)
@@ -176,27 +173,27 @@ def _write(space: spaces.Space, batch: Any, out: np.ndarray) -> int:
         sizes, start = space.nvec.reshape(-1), space.start.reshape(-1)
     else:
         out[:, : values.shape[1]] = values
+        if (scale := scale_of(space)) != 1:
+            out[:, : values.shape[1]] *= scale
         return values.shape[1]
     columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned ones would become floats
     if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
-        raise ValueError(f'an observation is outside its space {_one_line(space)}')
+        raise ValueError(f'an observation is outside its space {one_line(space)}')
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)[:-1]])
     out[np.arange(len(out))[:, None], columns + offsets] = 1
     return int(sizes.sum())
 
 
-def _batch_size(space: spaces.Space, batch: Any) -> int:
-    """Returns N of a batch of a Dict or Tuple space."""
+def _parts(space: spaces.Dict | spaces.Tuple, batch: Any) -> list[tuple[spaces.Space, Any]]:
     if isinstance(space, spaces.Dict):
-        key, part = next(iter(space.spaces.items()))
-        return _batch_size(part, batch[key])
-    if isinstance(space, spaces.Tuple):
-        return _batch_size(space.spaces[0], batch[0])
+        return [(part, batch[key]) for key, part in space.spaces.items()]
+    return list(zip(space.spaces, batch, strict=True))
+
+
+def _batch_size(space: spaces.Space, batch: Any) -> int:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return _batch_size(*_parts(space, batch)[0])
     return len(batch)
-
-
-def _one_line(space: spaces.Space) -> str:
-    return ' '.join(str(space).split())
 
 
 class ActionDecoder:
@@ -208,10 +205,8 @@ class ActionDecoder:
       stay as they are and are clipped to the bound that is finite, if one is. Nothing leaves the bounds by rounding.
 
     Attributes:
-        space: the environment's action space.
-
-    Args:
         space: the action space of one environment.
+        n_actions: the number of actions of a Discrete space, the length of the flat action of any other.
 
     Raises:
         ValueError: for any other space, naming it.
@@ -220,36 +215,33 @@ class ActionDecoder:
     def __init__(self, space: spaces.Space) -> None:
         self.space = space
         if isinstance(space, spaces.Discrete):
-            self._n_actions, self._start = int(space.n), space.start
+            self.n_actions, self._start = int(space.n), space.start
             self._decode = self._index
         elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-            self._n_actions = int(np.prod(space.shape))
+            self.n_actions = int(np.prod(space.shape))
             self._start = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(space.shape, space.dtype)
             self._decode = self._indices
         elif isinstance(space, spaces.Box):
-            self._n_actions = int(np.prod(space.shape))
+            self.n_actions = int(np.prod(space.shape))
             self._decode = self._box
             self._prepare_box(space)
         else:
-            raise ValueError(
-                f'the action space is {_one_line(space)}; admitted are Discrete, MultiDiscrete, MultiBinary and Box'
-            )
+            admitted = 'Discrete, MultiDiscrete, MultiBinary and Box'
+            raise ValueError(f'the action space is {one_line(space)}; admitted are {admitted}')
         self._dtype = space.dtype
         self._shape: tuple[int, ...] = space.shape or ()
 
     @property
-    def n_actions(self) -> int:
-        """The number of actions of a Discrete space, the length of the flat action of any other."""
-        return self._n_actions
+    def column(self) -> tuple[tuple[int, ...], Any]:
+        """Shape and dtype of a policy's action for one environment."""
+        if isinstance(self.space, spaces.Discrete):
+            return (), np.int32
+        return (self.n_actions,), np.float32 if isinstance(self.space, spaces.Box) else np.int32
 
     def __call__(self, policy_actions: Any) -> np.ndarray:
-        """Decodes a batch.
+        """Decodes int [N] for Discrete, otherwise [N, k], to [N, *shape] in the space's dtype.
 
-        Args:
-            policy_actions: int [N] for Discrete, otherwise [N, k].
-
-        Returns:
-            [N, *shape] in the space's dtype, for Discrete the very array given where its dtype fits and start is 0.
+        For Discrete it is the very array given where its dtype fits and start is 0.
         """
         return self._decode(policy_actions)
 
@@ -260,11 +252,8 @@ class ActionDecoder:
             return (actions - self._start).astype(np.int32)
         if not isinstance(self.space, spaces.Box):
             return (actions - self._start).reshape(len(actions), -1).astype(np.int32)
-        return (
-            ((actions - self._middle) / np.where(self._half, self._half, 1.0))
-            .reshape(len(actions), -1)
-            .astype(np.float32)
-        )
+        scaled = (actions - self._middle) / np.where(self._half, self._half, 1.0)
+        return scaled.reshape(len(actions), -1).astype(np.float32)
 
     def _index(self, actions: Any) -> np.ndarray:
         if type(actions) is not np.ndarray or actions.dtype != self._dtype:

@@ -31,13 +31,10 @@ NATIVE_FROM = 6
 
 
 class LoopVectorEnv(VectorEnv):
-    """Environments in one process, one after the other.
+    """Environments with the same spaces in one process, one after the other.
 
     The arrays it returns are its own and change with the next step. Environments are those of `EnvMaker` or
     `with_report`: their infos hold a report where an episode ended, and nothing else.
-
-    Args:
-        envs: at least one environment, all with the same spaces.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
@@ -60,12 +57,7 @@ class LoopVectorEnv(VectorEnv):
         self._ended = [False] * self.num_envs
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets all environments.
-
-        Args:
-            seed: a list with a seed for each environment, or None.
-            options: Gymnasium's.
-        """
+        """Resets all environments, by a seed for each where a list is given."""
         seeds = [None] * self.num_envs if seed is None else seed
         parts = self._parts if self._composite else self._observations
         for i, env in enumerate(self.envs):
@@ -116,19 +108,14 @@ def report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> N
 def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, bool]:
     """Makes environments side by side.
 
-    Args:
-        maker: makes one environment.
-        n_envs: how many.
-        vector: 'auto' (Gymnasium's native vector of the environment, from `NATIVE_FROM` environments on and where
-            nothing asks for a wrapper; else the loop), 'sync' (the loop), or 'async' (worker processes).
+    'auto' is Gymnasium's native vector, from `NATIVE_FROM` environments on and where nothing asks for a wrapper; else,
+    as 'sync', the loop. 'async' is worker processes.
 
     Returns:
         the vector, and whether its infos hold the reports of `EpisodeReport`.
     """
-    if vector == 'auto' and n_envs >= NATIVE_FROM:
-        native = _native(maker, n_envs)
-        if native is not None:
-            return native, False
+    if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native(maker, n_envs)) is not None:
+        return native, False
     if vector == 'async':
         return _workers(maker, n_envs), True
     return LoopVectorEnv([maker() for _ in range(n_envs)]), True
@@ -148,9 +135,8 @@ def _native(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
             creator = load_env_creator(creator)
         except ImportError:
             return None
-    kwargs = {**maker.kwargs, **({} if maker.render_mode is None else {'render_mode': maker.render_mode})}
-    if maker.max_episode_steps is not None:
-        kwargs['max_episode_steps'] = maker.max_episode_steps
+    further = {'render_mode': maker.render_mode, 'max_episode_steps': maker.max_episode_steps}
+    kwargs = {**maker.kwargs, **{name: value for name, value in further.items() if value is not None}}
     metadata = getattr(creator, 'metadata', {})
     if metadata.get('autoreset_mode') is not AutoresetMode.NEXT_STEP or not set(kwargs) <= set(parameters_of(creator)):
         return None
@@ -161,13 +147,9 @@ def _native(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerMaker:
-    """Makes an environment in a worker process, which then leaves Ctrl-C to the process that started it.
+    """Makes an environment in a worker process, which then leaves Ctrl-C to the process `parent` that started it.
 
     A terminal sends Ctrl-C to every process; a worker that died of it would take the run's last iteration with it.
-
-    Args:
-        maker: makes the environment.
-        parent: the process id of the one that must keep hearing Ctrl-C.
     """
 
     maker: EnvMaker
@@ -198,17 +180,12 @@ def _workers(maker: EnvMaker, n_envs: int) -> VectorEnv:
     probe.close()
     # Never a plain fork: TensorFlow hangs in a process forked after it was used.
     methods = multiprocessing.get_all_start_methods()
-    worker = WorkerMaker(maker, os.getpid())
+    context = 'forkserver' if 'forkserver' in methods else 'spawn'
     try:
-        return WorkerVectorEnv(
-            [worker] * n_envs, copy=False, context='forkserver' if 'forkserver' in methods else 'spawn'
-        )
+        return WorkerVectorEnv([WorkerMaker(maker, os.getpid())] * n_envs, copy=False, context=context)
     except (EOFError, ConnectionError) as error:
-        raise OptionError(
-            'vector',
-            'async: a worker process ended as it started; '
-            "a script must create its environments under if __name__ == '__main__'",
-        ) from error
+        remedy = "a script must create its environments under if __name__ == '__main__'"
+        raise OptionError('vector', f'async: a worker process ended as it started; {remedy}') from error
 
 
 def maker_of(vector: VectorEnv) -> EnvMaker | None:

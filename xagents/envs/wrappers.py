@@ -5,6 +5,7 @@ From the inside out: `RawReward`, the Atari wrappers, the user's own wrappers, `
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 import gymnasium
@@ -13,6 +14,8 @@ from gymnasium import spaces
 
 # The key of an episode's report in an info: float64 [3], namely reward, length and success (NaN where not reported).
 REPORT = 'xagents_episode'
+# what environments call it in an info; the first that is there counts
+SUCCESS = ('is_success', 'success')
 
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
@@ -20,10 +23,7 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 class RawReward(gymnasium.Wrapper):
     """Adds up the environment's own rewards, before any wrapper changes them.
 
-    Attributes:
-        total: the sum since the environment was reset.
-        previous: the sum of the episode before.
-        resets: how often the environment was reset.
+    `total` is the sum since the environment was reset, `previous` that of the episode before, `resets` how many.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -47,12 +47,8 @@ class RawReward(gymnasium.Wrapper):
 class EpisodicLife(gymnasium.Wrapper):
     """Ends what the learner sees as an episode with each life, and resets the game only when it is over.
 
-    Mnih et al., "Human-level control through deep reinforcement learning" (2015), methods: a life lost ends the
-    episode in training. After it, `reset` goes on with the next life by one step that does nothing. A `reset` with a
-    seed always resets the game.
-
-    Attributes:
-        lost: whether the last step lost a life and left the game going on.
+    Mnih et al., "Human-level control through deep reinforcement learning" (2015), methods. After a life `lost`, `reset`
+    goes on with the next one by one step that does nothing; with a seed it always resets the game.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -115,13 +111,10 @@ class FireReset(gymnasium.Wrapper):
 
 
 class StickyActions(gymnasium.Wrapper):
-    """Repeats the action before with a probability, in each frame anew, as the Arcade Learning Environment does.
+    """Repeats the action before with the probability that the ALE was made with, in each frame (`frameskip=1`) anew.
 
     The emulator's own repetition remembers an action that no copy of its state holds, so here it is told not to repeat.
     Machado et al., "Revisiting the Arcade Learning Environment" (2018), section 5.2.
-
-    Args:
-        env: an ALE environment made with `frameskip=1`, which takes over the probability it was made with.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -181,11 +174,9 @@ class ClipReward(gymnasium.RewardWrapper):
 
 
 class EpisodeReport(gymnasium.Wrapper):
-    """The outermost wrapper: reports an episode that ended, and passes on nothing else of the info.
+    """The outermost wrapper: reports an episode that ended under `REPORT`, and passes on nothing else of the info.
 
-    The report stands under the key `REPORT` of the info: float64 [3], the sum of the environment's raw rewards, the
-    number of steps the agent took, and `is_success` (NaN where the environment says nothing about it). A life lost
-    under `EpisodicLife` is no episode's end; a wrapper that ends the episode itself is.
+    A life lost under `EpisodicLife` is no episode's end; a wrapper that ends the episode itself is.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -226,9 +217,13 @@ class EpisodeReport(gymnasium.Wrapper):
         return observation, reward, bool(terminated), bool(truncated), self._report(self._raw.total, info)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
-        success = info.get('is_success')
-        success = np.nan if success is None else float(success)
+        success = next((float(info[name]) for name in SUCCESS if says_success(info.get(name))), np.nan)
         return {REPORT: np.array([total - self._base, self._length, success], np.float64)}
+
+
+def says_success(value: Any) -> bool:
+    """Whether a value of an info is a number or a truth value: under `success`, environments may keep anything."""
+    return np.size(value) == 1 and np.asarray(value).dtype.kind in 'biuf'
 
 
 def _find(env: gymnasium.Env, kind: type[Any]) -> Any:
@@ -245,10 +240,7 @@ def _lives(env: gymnasium.Env) -> int:
 
 
 def with_report(env: gymnasium.Env) -> gymnasium.Env:
-    """Gives a ready-made environment statistics from its raw rewards, below all its wrappers.
-
-    The chain of wrappers is changed in place: what it wraps innermost gets a `RawReward` around it.
-    """
+    """Gives a ready-made environment statistics from its raw rewards, by a `RawReward` put below all its wrappers."""
     if isinstance(env, EpisodeReport):
         return env
     if _find(env, RawReward) is None:
@@ -262,43 +254,42 @@ def with_report(env: gymnasium.Env) -> gymnasium.Env:
     return EpisodeReport(env)
 
 
+@dataclasses.dataclass(frozen=True)
+class Atari:
+    """How an Atari game is preprocessed; see `create_envs`."""
+
+    frame_stack: int
+    clip_rewards: bool
+    episodic_life: bool
+    fire_reset: bool
+    sticky_actions: bool
+
+    def whole_games(self) -> Atari:
+        """Return the same for watching: only the game ends an episode, and rewards stay raw."""
+        return dataclasses.replace(self, clip_rewards=False, episodic_life=False)
+
+
 def preprocess_atari(
-    env: gymnasium.Env,
-    *,
-    frame_skip: int = 4,
-    frame_stack: int = 4,
-    clip_rewards: bool = True,
-    episodic_life: bool = True,
-    fire_reset: bool = True,
-    max_episode_steps: int | None = None,
+    env: gymnasium.Env, atari: Atari, frame_skip: int = 4, max_episode_steps: int | None = None
 ) -> gymnasium.Env:
-    """Wraps an Atari game the way the field does, raw statistics included.
+    """Wraps an Atari game, made with `frameskip=1`, the way the field does, raw statistics included.
 
     84x84 greyscale frames, up to 30 steps of doing nothing at the start, each action repeated `frame_skip` frames with
     the maximum of the last two, then the switches. Machado et al., "Revisiting the Arcade Learning Environment" (2018).
 
-    Args:
-        env: an ALE environment made with `frameskip=1`; `StickyActions` repeats actions as it was made to.
-        frame_skip: frames an action.
-        frame_stack: frames an observation.
-        clip_rewards: whether rewards are clipped to their sign (after the statistics).
-        episodic_life: whether a life lost is `terminated`.
-        fire_reset: whether FIRE is pressed at the start of a life, in games that have it.
-        max_episode_steps: truncates after so many steps (not frames).
-
     Returns:
-        an environment of observations uint8 [84, 84, frame_stack].
+        an environment of observations uint8 [84, 84, frame_stack], truncated after `max_episode_steps` (not frames).
     """
-    meanings = cast(Any, env.unwrapped).get_action_meanings()
-    if cast(Any, env.unwrapped).ale.getFloat('repeat_action_probability') > 0:
+    inner = cast(Any, env.unwrapped)
+    if inner.ale.getFloat('repeat_action_probability') > 0:
         env = StickyActions(env)
     env = gymnasium.wrappers.AtariPreprocessing(env, frame_skip=frame_skip)
     if max_episode_steps is not None:
         env = gymnasium.wrappers.TimeLimit(env, max_episode_steps)
     env = RawReward(env)
-    if episodic_life:
+    if atari.episodic_life:
         env = EpisodicLife(env)
-    if fire_reset and 'FIRE' in meanings:
+    if atari.fire_reset and 'FIRE' in inner.get_action_meanings():
         env = FireReset(env)
-    env = FrameStack(env, frame_stack)
-    return ClipReward(env) if clip_rewards else env
+    env = FrameStack(env, atari.frame_stack)
+    return ClipReward(env) if atari.clip_rewards else env

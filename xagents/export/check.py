@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from xagents.collecting.policies import Policy
+
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
     from xagents.export.formats import Run
@@ -21,11 +23,10 @@ COARSE = 2.0**-5
 
 
 class Agreement(NamedTuple):
-    """How an exported policy and its agent agree.
+    """How an exported policy and its agent agree on so many observations.
 
     Attributes:
-        observations: how many were compared.
-        ties: for how many of them the two answer differently, because two actions are worth the same to the agent.
+        ties: on how many the two answer differently, because two actions are worth the same to the agent.
         difference: the largest between continuous actions, in their own units; 0 for others.
         tolerance: what was admitted: of continuous actions relative to half their range, of logits to their size.
     """
@@ -37,19 +38,14 @@ class Agreement(NamedTuple):
 
 
 def collect(agent: BaseAgent) -> Any:
-    """Return a batch of OBSERVATIONS raw observations, of an environment of their own.
+    """Return a batch of OBSERVATIONS raw observations, of an environment of their own; ValueError if there can be none.
 
-    The first half is of greedy actions. Then every other one is random: greedy actions alone may show very little.
-
-    Raises:
-        ValueError: where the environment cannot be made again.
+    In the second half every other action is random: greedy actions alone may show very little.
     """
     if not agent.envs.can_be_made_again:
-        raise ValueError(
-            f'export: {agent.envs.id} was handed over ready-made and cannot be made afresh to compare in; '
-            'give observations=[N, …] of it'
-        )
-    seed = agent.evaluation_seed(0)
+        problem = f'{agent.envs.id} was handed over ready-made and cannot be made afresh to compare in'
+        raise ValueError(f'export: {problem}; give observations=[N, …] of it')
+    seed = agent.streams.seed_of('evaluate', 0)
     rng, seen = np.random.default_rng(seed), []
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
@@ -68,7 +64,6 @@ def collect(agent: BaseAgent) -> Any:
 
 
 def _joined(space: spaces.Space, batches: list[Any]) -> Any:
-    """Return several batches of a space as one."""
     if isinstance(space, spaces.Dict):
         return {key: _joined(part, [batch[key] for batch in batches]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -77,12 +72,7 @@ def _joined(space: spaces.Space, batches: list[Any]) -> Any:
 
 
 def batch_of(space: spaces.Space, observations: Any) -> Any:
-    """Return observations as a vector environment batches them.
-
-    Args:
-        space: of one observation.
-        observations: [N, …], a Dict space's as a dict of arrays and a Tuple's as a tuple of them; or a sequence of N.
-    """
+    """Batch a sequence of N observations; a batch stays one: [N, …], for a Dict space a dict, for a Tuple a tuple."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return np.asarray(observations, space.dtype)
     if isinstance(observations, dict if isinstance(space, spaces.Dict) else tuple):
@@ -91,49 +81,41 @@ def batch_of(space: spaces.Space, observations: Any) -> Any:
     return concatenate(space, list(observations), empty)
 
 
-def check(agent: BaseAgent, run: Run, batch: Any, arrays: dict[str, np.ndarray], tolerance: float) -> Agreement:
-    """Compare what an exported policy and its agent do.
+def check(
+    agent: BaseAgent, run: Run, batch: Any, arrays: dict[str, np.ndarray], tolerance: float, acting: Policy
+) -> Agreement:
+    """Compare what an agent and its exported policy, `run`, do on raw observations [N, …].
 
-    Args:
-        agent: with the weights and statistics that were exported.
-        run: the exported policy.
-        batch: raw observations [N, …], as vector environments batch them.
-        arrays: the same by the names of the exported policy's inputs.
-        tolerance: see `Agreement`.
-
-    Raises:
-        RuntimeError: where they differ by more than rounding does, or shape or dtype of actions are others.
+    These are in `batch` as vector environments batch them, and in `arrays` by the names of the policy's inputs.
+    `acting` is the agent's policy, or one like it that acts more precisely. RuntimeError where they differ by more than
+    rounding does, or shape or dtype of actions are others.
     """
-    n = len(next(iter(arrays.values())))
-    expected = agent.act(batch)
-    # the actor's arrays are overwritten by its next call
-    outputs = np.array(agent.actor(agent.prepare(agent.envs.encoder(batch)))[0])
+    n, space = len(next(iter(arrays.values()))), agent.envs.action_space
+    continuous = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    expected = agent.act(batch, policy=acting)
+    assert acting.network is not None
+    # the network's arrays are overwritten by its next call
+    outputs = np.array(acting.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
     ties, difference = np.zeros(n, bool), 0.0
     for size in (n, *SIZES):
         rows = np.arange(size) % n
         got = run({name: array[rows] for name, array in arrays.items()})
-        if got.shape != (size, *expected.shape[1:]) or got.dtype != expected.dtype:
-            wanted = f'{expected.dtype} {(size, *expected.shape[1:])}'
-            raise RuntimeError(f'the policy returned {got.dtype} {got.shape}, the agent {wanted}; nothing is written')
-        far = np.abs(got - expected[rows], dtype=np.float64)
-        distance = _distances(agent, outputs[rows], expected[rows], got)
+        wanted = expected[rows]
+        if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
+            both = f'{got.dtype} {got.shape}, the agent {wanted.dtype} {wanted.shape}'
+            raise RuntimeError(f'the policy returned {both}; nothing is written')
+        far = np.abs(got - wanted, dtype=np.float64)
+        distance = _distances(agent, outputs[rows], wanted, got)
         wrong = ~(distance <= tolerance)  # NaN is wrong, too
         if wrong.any():
-            by = f'by up to {far.max():.2g}' if _continuous(agent) else f'with logits {distance.max():.2g} apart'
-            raise RuntimeError(
-                f'the policy acts otherwise than the agent on {wrong.sum()} of {size} observations, {by}, '
-                f'admitted is {tolerance:.2g}; nothing is written'
-            )
-        if _continuous(agent):
+            by = f'by up to {far.max():.2g}' if continuous else f'with logits {distance.max():.2g} apart'
+            where = f'on {wrong.sum()} of {size} observations, {by}, admitted is {tolerance:.2g}'
+            raise RuntimeError(f'the policy acts otherwise than the agent {where}; nothing is written')
+        if continuous:
             difference = max(difference, float(far.max()))
         else:
             ties[rows] |= far.reshape(size, -1).any(1)
     return Agreement(n, int(ties.sum()), difference, tolerance)
-
-
-def _continuous(agent: BaseAgent) -> bool:
-    space = agent.envs.action_space
-    return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
 
 
 def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
@@ -147,12 +129,9 @@ def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got:
     elif isinstance(space, spaces.MultiBinary):
         distances = np.where(expected != got, np.abs(outputs).reshape(got.shape), 0)
     else:
-        sizes = (
-            space.nvec.ravel().astype(np.int64)
-            if isinstance(space, spaces.MultiDiscrete)
-            else np.array([agent.decode.n_actions])
-        )
-        mine, theirs = (agent.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got))
+        nvec = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [agent.n_actions]
+        sizes = np.asarray(nvec, np.int64)
+        mine, theirs = (agent.collector.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got))
         admitted = (theirs >= 0) & (theirs < sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         chosen = np.take_along_axis(outputs, mine + offsets, 1)

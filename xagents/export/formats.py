@@ -21,29 +21,17 @@ OPSET = 18
 
 
 class Format(NamedTuple):
-    """One format.
+    """One format."""
 
-    Attributes:
-        file: its file in the folder, an empty string where it is the folder itself.
-        packages: what it needs beside TensorFlow.
-        keeps_precision: whether it computes as the network does; float32 otherwise.
-        write: writes a policy to a path.
-        load: reads it and returns what calls it.
-    """
-
-    file: str
-    packages: tuple[str, ...]
-    keeps_precision: bool
+    file: str  # in the folder; an empty string where it is the folder itself
+    packages: tuple[str, ...]  # needed beside TensorFlow
+    keeps_precision: bool  # computes as the network does, otherwise in float32
     write: Callable[[ExportedPolicy, Path], None]
     load: Callable[[Path], Run]
 
 
 def find_format(name: str) -> Format:
-    """Return a format by its name.
-
-    Raises:
-        OptionError: where there is none of that name, or a package that it needs is missing.
-    """
+    """Return a format by its name; OptionError where there is none, or a package that it needs is missing."""
     if name not in FORMATS:
         raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{nearest(str(name), FORMATS)}')
     missing = [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]
@@ -80,14 +68,6 @@ def _write_litert(policy: ExportedPolicy, path: Path) -> None:
 
 
 def _load_litert(path: Path) -> Run:
-    interpreter = _interpreter(path)
-    interpreter.allocate_tensors()  # here, where what it says of its delegates is held back
-    runner = interpreter.get_signature_runner()
-    return lambda arrays: runner(**arrays)['actions'].copy()
-
-
-def _interpreter(path: Path) -> Any:
-    """Return LiteRT's interpreter: of its own package where that is installed, otherwise TensorFlow's."""
     if importlib.util.find_spec('ai_edge_litert') is not None:
         from ai_edge_litert.interpreter import Interpreter
     else:
@@ -96,7 +76,10 @@ def _interpreter(path: Path) -> Any:
         Interpreter = tf.lite.Interpreter
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # that TensorFlow's will go one day
-        return Interpreter(model_path=str(path))
+        interpreter = Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()  # here, where what it says of its delegates is held back
+    runner = interpreter.get_signature_runner()
+    return lambda arrays: runner(**arrays)['actions'].copy()
 
 
 def _write_onnx(policy: ExportedPolicy, path: Path) -> None:

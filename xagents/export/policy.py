@@ -1,12 +1,12 @@
 """A greedy policy as one TensorFlow function: from raw observations to environment actions.
 
-It says in TensorFlow what acting does in NumPy: `Encoder`, `ObservationNormalizer`, network, `Distribution.mode` (or
-DQN's best action) and `ActionDecoder`, one after the other. Every format is made of this one function, and is checked
-against acting.
+It does in TensorFlow what acting does in NumPy: `Encoder`, `ObservationNormalizer`, network, `Distribution.mode` (or
+DQN's best action) and `ActionDecoder`. Every format is made of this one function, and is checked against acting.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from xagents.envs.normalisation import EPSILON, LIMIT
+from xagents.envs.spaces import scale_of
 from xagents.networks.compiled import float_outputs, network_input
 
 if TYPE_CHECKING:
@@ -28,16 +29,10 @@ _TAKEN = {OUTPUT, 'self'}
 
 
 class Input(NamedTuple):
-    """One array of a batch of observations.
-
-    Attributes:
-        name: what the exported policy calls it.
-        path: keys and indices that lead to it through Dict and Tuple spaces; empty for any other space.
-        space: its space, neither Dict nor Tuple.
-    """
+    """One array of a batch of observations, as the exported policy names it; its space is neither Dict nor Tuple."""
 
     name: str
-    path: tuple[str | int, ...]
+    path: tuple[str | int, ...]  # keys and indices that lead to it through Dict and Tuple spaces
     space: spaces.Space
 
     @property
@@ -51,7 +46,7 @@ class Input(NamedTuple):
         return np.dtype(self.space.dtype)
 
     def of(self, batch: Any) -> np.ndarray:
-        """Return its array [N, *shape] of a batch of observations, as vector environments batch them."""
+        """Return its array [N, *shape] in a batch of observations."""
         for key in self.path:
             batch = batch[key]
         return np.ascontiguousarray(batch, self.dtype).reshape(-1, *self.shape)
@@ -69,9 +64,8 @@ def inputs_of(space: spaces.Space) -> list[Input]:
         name = re.sub(r'\W', '_', '_'.join(map(str, path)), flags=re.ASCII)
         name = name if re.match('[A-Za-z]', name) else f'observations_{name}'.rstrip('_')
         name = f'observations_{name}' if name in _TAKEN else name
-        count = 1
-        while (unique := name if count == 1 else f'{name}_{count}') in names:
-            count += 1
+        numbered = (f'{name}_{count}' for count in itertools.count(2))
+        unique = next(one for one in itertools.chain([name], numbered) if one not in names)
         names.add(unique)
         inputs.append(Input(unique, path, leaf))
     return inputs
@@ -82,13 +76,9 @@ class ExportedPolicy:
 
     Attributes:
         inputs: the arrays that it takes.
-        network: the network behind it.
+        network: from encoded, normalised observations [N, *D] to the policy's outputs.
         function: from tensors [N, …] by the names of the inputs to `actions` [N, …], for any N.
         module: holds the variables that the function reads, for what saves them with it.
-
-    Args:
-        agent: whose greedy policy it is.
-        network: from encoded, normalised observations [N, *D] to the policy's outputs.
     """
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
@@ -122,9 +112,7 @@ class ExportedPolicy:
 
 
 def in_float32(network: keras.Model) -> keras.Model:
-    """Return a network that computes in float32 with the same weights: itself, where it does already."""
-    if computes_in_float32(network):
-        return network
+    """Return a copy of a network that computes in float32."""
 
     def start(layer: keras.layers.Layer) -> keras.layers.Layer:
         return type(layer).from_config({**layer.get_config(), 'dtype': 'float32'})
@@ -170,7 +158,8 @@ def _flat(space: spaces.Space, x: tf.Tensor) -> tf.Tensor:
     elif isinstance(space, spaces.MultiDiscrete):
         sizes, start = space.nvec.ravel().tolist(), space.start.ravel().tolist()
     else:
-        return tf.reshape(tf.cast(x, tf.float32), (-1, int(np.prod(space.shape or ()))))
+        x, scale = tf.reshape(tf.cast(x, tf.float32), (-1, int(np.prod(space.shape or ())))), scale_of(space)
+        return x if scale == 1 else x * scale
     choices = tf.reshape(tf.cast(x, tf.int64), (-1, len(sizes))) - np.array(start, np.int64)
     return _joined([tf.one_hot(choices[:, i], size) for i, size in enumerate(sizes)])
 
@@ -181,7 +170,7 @@ def _joined(parts: list[tf.Tensor]) -> tf.Tensor:
 
 def _normalisation(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return what scales encoded observations by the agent's statistics as they are now."""
-    normalizer = agent.normalize_observations
+    normalizer = agent.statistics.observations
     if normalizer is None:
         return lambda x: x
     if not normalizer.statistics.count:
@@ -194,8 +183,8 @@ def _normalisation(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
 def _decoding(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return what makes environment actions of the policy's output [N, units]: the mode, then the decoder."""
     space = agent.envs.action_space
-    n = () if isinstance(space, spaces.Discrete) else (agent.decode.n_actions,)
-    dtype = tf.as_dtype(agent.decode(np.zeros((1, *n), np.int32)).dtype)
+    n = () if isinstance(space, spaces.Discrete) else (agent.n_actions,)
+    dtype = tf.as_dtype(agent.collector.decode(np.zeros((1, *n), np.int32)).dtype)
     shape = (-1, *(space.shape or ()))
     if isinstance(space, spaces.Box):
         return lambda x: tf.cast(tf.reshape(_bounded(space, x), shape), dtype)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +17,10 @@ from xagents.options.errors import OptionError
 from xagents.system.files import sync
 from xagents.system.paths import check_folder
 from xagents.system.startup import quiet_stderr
+from xagents.system.values import plain
 from xagents.version import __version__
 
 if TYPE_CHECKING:
-    import keras
-
     from xagents.base.agent import BaseAgent
     from xagents.export.policy import ExportedPolicy
 
@@ -42,8 +38,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         agent: whose present weights and statistics are written.
         format: `savedmodel` (a folder by nature), `litert` (`policy.tflite`) or `onnx` (`policy.onnx`; needs the extra
             `export`).
-        out: a folder that does not exist yet, or is empty. Beside the policy it gets `policy.json`, which says what the
-            policy takes and gives.
+        out: a folder that does not exist yet, or is empty; `policy.json` in it says what the policy takes and gives.
         observations: what to compare on: raw [N, …] as the environment gives them (a dict of arrays for a Dict space, a
             tuple for a Tuple space), or a sequence of N. Collected in an environment of its own when not given.
 
@@ -60,7 +55,9 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     network = getattr(agent.actor, 'model', None)
     if network is None:
         raise ValueError(f'export: {type(agent).__name__} acts by no Keras network, which is what can be exported')
-    batch = _batch(agent, observations)
+    batch = collect(agent) if observations is None else batch_of(agent.envs.encoder.raw_space, observations)
+    if not len(agent.envs.encoder(batch)):
+        raise ValueError('observations: got none, admits one at least')
     from xagents.export.policy import ExportedPolicy, computes_in_float32, in_float32
 
     exact = wanted.keeps_precision or computes_in_float32(network)
@@ -71,10 +68,11 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     try:
         temporary.mkdir(parents=True)
         run = _written(format, wanted, policy, temporary / wanted.file)
-        with _acting_by(agent, policy.network):
-            agreement = check(agent, run, batch, arrays, TOLERANCE)
+        # a network that computes more precisely than the agent's own acts more precisely
+        acting = agent.acting if exact else agent.acting.by(type(agent.actor)(policy.network, agent.statistics.dtype))
+        agreement = check(agent, run, batch, arrays, TOLERANCE, acting)
         if not exact:  # what the agent itself does is rounded more coarsely
-            agreement = check(agent, run, batch, arrays, COARSE)
+            agreement = check(agent, run, batch, arrays, COARSE, agent.acting)
         description = {'format': format, 'file': wanted.file or '.', **describe(agent, policy, agreement)}
         (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
@@ -89,11 +87,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
 
 
 def check_out(out: str | Path) -> Path:
-    """Return the absolute path of the folder that is to be made.
-
-    Raises:
-        OptionError: where it holds something, or cannot be made.
-    """
+    """Return the absolute path of the folder to be made; OptionError where it holds something or cannot be made."""
     admits = 'admits a folder that does not exist yet, or is empty'
     if not str(out):
         raise OptionError('out', f'got nothing, {admits}')
@@ -112,7 +106,7 @@ def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> 
         'agent': agent.id,
         'env': agent.envs.id,
         'steps': agent.context.steps,
-        'normalized': agent.normalize_observations is not None,
+        'normalized': agent.statistics.observations is not None,
         'inputs': [
             {'name': part.name, 'path': list(part.path), 'shape': [None, *part.shape], 'dtype': str(part.dtype)}
             for part in policy.inputs
@@ -124,36 +118,10 @@ def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> 
     }
 
 
-def _batch(agent: BaseAgent, observations: Any) -> Any:
-    """Return what to compare on, raw [N, …]."""
-    if observations is None:
-        return collect(agent)
-    batch = batch_of(agent.envs.encoder.raw_space, observations)
-    if not len(agent.envs.encoder(batch)):
-        raise ValueError('observations: got none, admits one at least')
-    return batch
-
-
-@contextlib.contextmanager
-def _acting_by(agent: BaseAgent, network: keras.Model) -> Iterator[None]:
-    """Let an agent act for a while by a network that may compute more precisely than its own."""
-    kept = agent.actor
-    if network is not kept.model:
-        agent.actor = type(kept)(network, agent.observation_dtype)
-    try:
-        yield
-    finally:
-        agent.actor = kept
-
-
 def _written(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> Run:
-    """Write a policy and return what calls the file that was written.
-
-    Raises:
-        OptionError: where the format cannot hold it.
-    """
+    """Write a policy and return what calls the file that was written."""
     failure: Exception | None = None
-    with quiet_stderr():  # converters say much that is of no use
+    with quiet_stderr():  # converters say much that is of no use; it is shown if the body raises
         try:
             wanted.write(policy, path)
             return wanted.load(path)
@@ -166,7 +134,6 @@ def _written(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> R
 
 
 def _agreed(agreement: Agreement) -> str:
-    """Return what the check found, for a person."""
     observations, ties, difference, tolerance = agreement
     found = f'acts as the agent does on {observations - ties} of {observations} observations'
     if ties:
@@ -181,7 +148,6 @@ def _size(path: Path) -> str:
 
 
 def _space(space: spaces.Space) -> dict[str, Any]:
-    """Return a space as JSON holds it."""
     kind: dict[str, Any] = {'type': type(space).__name__}
     if isinstance(space, spaces.Dict):
         return kind | {'spaces': {key: _space(part) for key, part in space.spaces.items()}}
@@ -199,11 +165,5 @@ def _space(space: spaces.Space) -> dict[str, Any]:
 
 def _bounds(bounds: np.ndarray) -> Any:
     """Return bounds as one number where all are equal, else as lists; null stands for an infinite one."""
-
-    def plain(values: Any) -> Any:
-        if isinstance(values, list):
-            return [plain(value) for value in values]
-        return values if math.isfinite(values) else None
-
     equal = bounds.size and (bounds == bounds.flat[0]).all()
-    return plain(bounds.flat[0].item() if equal else bounds.tolist())
+    return plain(bounds.flat[0].item() if equal else bounds.tolist(), finite=True)

@@ -1,4 +1,4 @@
-"""Runs that are kept in folders: what they are, how they stand, and agents made of them."""
+"""Agents of runs that are kept in folders: as they were at a checkpoint, or to go on with."""
 
 from __future__ import annotations
 
@@ -10,41 +10,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import yaml
+
 from xagents.config.configuration import read_config_file
+from xagents.factory.make import Plan, check_switches, networks_of
+from xagents.factory.supply import settled
 from xagents.options.declaration import beside, canonical, describe, flags_of
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, shown
-from xagents.options.runs import RunOptions
 from xagents.registry.agents import Entry, find_agent
+from xagents.replay.segments import Segments
+from xagents.runs.capture import load_whole_state
+from xagents.runs.checkpoints import State, advice, newest_whole, read_state
+from xagents.runs.folder import RunFolder
 from xagents.runs.status import check_checkpoint, is_group, is_locked, is_run, read_status
 from xagents.system.arrays import without_prefix
 from xagents.system.names import CHECKPOINTS, CONFIG
+from xagents.system.threads import set_threads
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from xagents.base import BaseAgent
-    from xagents.replay.segments import Segments
-    from xagents.runs.state import State
+    from xagents.base.agent import BaseAgent
 
 
 def check_run(name: str, folder: str | os.PathLike[str]) -> None:
-    """Check that a folder holds a run.
-
-    Raises:
-        OptionError: naming the option `name`.
-    """
+    """Check that a folder holds a run; raises OptionError naming the option `name`."""
     if not is_run(folder):
         what = 'a group of runs: name one of them' if is_group(folder) else 'no run in it'
         raise OptionError(name, f'got {folder}, which has {what}' if Path(folder).is_dir() else f'there is no {folder}')
 
 
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings of a run: `agent`, and its options by Python name.
-
-    Raises:
-        ValueError: in one line, for a file that is missing or wrong.
-    """
+    """Return the `agent` of a run and its options by Python name; raises ValueError in one line for a wrong file."""
     configuration = read_config_file(Path(folder) / CONFIG)
     return {'agent': configuration.agent, **configuration.options}
 
@@ -60,18 +57,14 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     Raises:
         ValueError: in one line, where there is no such run or checkpoint, or it is damaged.
     """
-    from xagents.factory.make import make_saved
-
     check_run('run_dir', folder)
     entry, saved = _saved(folder)
     path = _checkpoint(folder, checkpoint)
     if path is None:
         raise OptionError('run_dir', f'got {folder}, where nothing was saved yet: the run ended before its first one')
     state = _read_while_it_changes(folder, checkpoint, path)
-    _check_agent(entry, path, state)
+    record = _record(entry, path, state, saved)
     given = canonical(options, describe(entry.options))
-    record = {**state.record, 'options': {**saved, **state.record['options']}}
-
     environment = [n for n in describe(EnvironmentOptions) if n in given and given[n] != saved.get(n) and n != 'n_envs']
 
     def restore(agent: BaseAgent) -> None:
@@ -84,24 +77,20 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
             problem = f'got {shown(given[environment[0]])}, which the networks of {path} do not fit'
             raise OptionError(environment[0], problem) from error
 
-    return make_saved(entry, given, record, restore, name=str(path))
+    check_switches(entry, given, record, str(path))
+    return Plan(entry, settled(entry, given, record), networks_of(entry, given, record), restore, given).build()
 
 
-def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any) -> BaseAgent:
+def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     """Make the agent of a run as it stood when it was last saved: `fit()` goes on as if it had never stopped.
 
     Args:
         folder: of the run.
-        command: what was typed, for the folder's settings.
         options: win over those of the run.
 
     Raises:
         ValueError: in one line, where there is no such run, it is damaged, or an option does not fit what was saved.
     """
-    from xagents.factory.make import make_saved
-    from xagents.runs.checkpoints import read_state
-    from xagents.runs.folder import RunFolder
-
     check_run('resume', folder)
     if is_locked(folder):  # what is read here would change meanwhile
         raise OptionError('resume', f'got {folder}: another process is running in this folder')
@@ -112,67 +101,59 @@ def resume(folder: str | os.PathLike[str], *, command: str = '', **options: Any)
     if path is None:
         _check_never_saved(folder)
     state = None if path is None else read_state(path, whole=True)
-    if path is not None and state is not None:
-        _check_agent(entry, path, state)
-    known = {**describe(EnvironmentOptions), **describe(RunOptions), **describe(entry.options)}
+    record = {} if path is None or state is None else _record(entry, path, state, saved)
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
     # what was said on an earlier line is no reason to be quiet for ever
     fixed |= {'quiet', *entry.options.without_effect()}
+    known = entry.known('environment', 'run', 'agent')
     kept = {n: v for n, v in beside(saved, given, known).items() if n not in fixed}
     if 'threads' in kept:
-        from xagents.system.threads import set_threads
-
         set_threads(kept.pop('threads'))
-    record = {} if state is None else {**state.record, 'options': {**saved, **state.record['options']}}
-
     # what an environment is made with is part of its copy
     environments = all(given[n] == saved.get(n) for n in describe(EnvironmentOptions) if n in given)
 
+    about = yaml.safe_load((Path(folder) / CONFIG).read_text()).get('about') or {}
+
     def restore(agent: BaseAgent) -> None:
-        agent.command = command
-        agent.folder = RunFolder(folder, agent, loaded=None if path is None else path.name)
-        agent.folder.about = _about(folder)
+        kept_in = RunFolder(folder, loaded=None if path is None else path.name, about=about)
         if path is not None and state is not None:
             with _naming(path):
-                where_it_stood = agent.load_whole_state(state, environments)
-            _restore(agent, folder, state, given, where_it_stood)
-        agent.resumed_at = agent.context.steps
-        agent.resume_lines.insert(0, _resumed_line(folder, agent, given, saved))
+                stand = load_whole_state(agent, state, environments)
+            _restore(agent, kept_in, state, given, stand)
+        progress = agent.progress
+        progress.folder, progress.resumed_at = kept_in, progress.context.steps
+        progress.lines.insert(0, _resumed_line(folder, agent, given, saved))
 
-    return make_saved(entry, {**kept, **given, 'run_dir': str(folder)}, record, restore, name=str(path or ''))
+    settings = settled(entry, {**kept, **given, 'run_dir': str(folder)}, record)
+    return Plan(entry, settings, networks_of(entry, given, record), restore, given).build()
 
 
-def _restore(
-    agent: BaseAgent, folder: str | os.PathLike[str], state: State, given: Mapping[str, Any], where_it_stood: bool
-) -> None:
-    """Take over what a whole state has beside it: the replay buffer and the best weights."""
-    from xagents.runs.checkpoints import read_state
-
-    assert agent.folder is not None
-    arrays, record = state.arrays, state.record
+def _restore(agent: BaseAgent, kept_in: RunFolder, state: State, given: Mapping[str, Any], stand: bool) -> None:
+    """Restore the replay buffer and the best weights; `stand`: the environments are as they were saved."""
+    record, progress = state.record, agent.progress
     if 'lr' in given:
-        agent.context.plateau_factor = 1.0
+        progress.context.plateau_factor = 1.0
     if record.get('replay'):
-        _restore_buffer(agent, agent.folder.segments, without_prefix('replay', arrays), record['replay'])
-    if not where_it_stood and record['environments'] is not None:
-        agent.resume_lines.append('New episodes begin: the environments are others than those that were saved')
+        _restore_buffer(agent, kept_in.segments, without_prefix('replay', state.arrays), record['replay'])
+    if not stand and record['environments'] is not None:
+        progress.lines.append('New episodes begin: the environments are others than those that were saved')
     elif record['uncopied']:
-        agent.resume_lines.append(f'New episodes begin: the environments cannot be copied ({record["uncopied"]})')
+        progress.lines.append(f'New episodes begin: the environments cannot be copied ({record["uncopied"]})')
     best = record.get('best') or ''
     try:
-        agent.best = read_state(Path(folder) / 'checkpoints' / best) if best else None
+        progress.best = read_state(kept_in.path / CHECKPOINTS / best) if best else None
     except ValueError as error:
-        agent.resume_lines.append(f'The best weights are lost, so that the next mean is the best one: {error}')
-        agent.context.best_reward, best = math.nan, ''
-    agent.folder.resume(best, agent.best)
+        progress.lines.append(f'The best weights are lost, so that the next mean is the best one: {error}')
+        progress.context.best_reward, best = math.nan, ''
+    kept_in.resume(progress.context.steps, best, progress.best)
 
 
 def _restore_buffer(
     agent: BaseAgent, segments: Segments, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
 ) -> None:
     if record['segments'] and not segments.folder.exists():
-        agent.resume_lines.append(f'The replay buffer is filled anew: there is no {segments.folder}')
+        agent.progress.lines.append(f'The replay buffer is filled anew: there is no {segments.folder}')
         return
     try:
         segments.load(agent.buffer, arrays, record)
@@ -182,8 +163,6 @@ def _restore_buffer(
 
 def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> State:
     """Read a checkpoint of a run that may be going on, and replace it meanwhile."""
-    from xagents.runs.checkpoints import read_state
-
     for _ in range(5):
         try:
             return read_state(path)
@@ -195,9 +174,11 @@ def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path
     return read_state(path)
 
 
-def _check_agent(entry: Entry, path: Path, state: State) -> None:
+def _record(entry: Entry, path: Path, state: State, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a checkpoint, which must be of the agent, with all options of its run."""
     if state.record['agent'] != entry.id:
-        raise ValueError(f'{path} is of {state.record["agent"]}, not of {entry.id}: {_advice(path)}')
+        raise ValueError(f'{path} is of {state.record["agent"]}, not of {entry.id}: {advice(path)}')
+    return {**state.record, 'options': {**saved, **state.record['options']}}
 
 
 @contextlib.contextmanager
@@ -206,13 +187,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError) as error:
-        raise ValueError(f'{path} is damaged or of another network: {_advice(path)}') from error
-
-
-def _advice(checkpoint: Path) -> str:
-    from xagents.runs.checkpoints import advice
-
-    return advice(checkpoint)
+        raise ValueError(f'{path} is damaged or of another network: {advice(path)}') from error
 
 
 def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
@@ -223,20 +198,8 @@ def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
     return find_agent(saved.pop('agent')), saved
 
 
-def _about(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    import yaml
-
-    return yaml.safe_load((Path(folder) / CONFIG).read_text()).get('about') or {}
-
-
 def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
-    """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all.
-
-    Raises:
-        OptionError: where there are others, but none of that name.
-    """
-    from xagents.runs.checkpoints import newest_whole
-
+    """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all."""
     check_checkpoint(folder, name)
     checkpoints = Path(folder) / CHECKPOINTS
     for candidate in (name, 'last') if name == 'best' else (name,):
@@ -261,8 +224,8 @@ def _check_never_saved(folder: str | os.PathLike[str]) -> None:
 
 def _check_given(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Refuse what cannot change while a run goes on."""
-    fixed = {*entry.models, *describe(NetworkOptions), *(('env',) if 'env' in saved else ())}
-    fixed |= {name for name in ('seed', 'optimizer', 'buffer_max_size', 'frame_stack') if name in saved}
+    fixed = {*entry.models, *describe(NetworkOptions)}
+    fixed |= saved.keys() & {'env', 'seed', 'optimizer', 'buffer_max_size', 'frame_stack'}
     fixed |= {'n_envs'} if 'buffer_max_size' in saved else set()  # a replay buffer has a column for each
     for name in fixed & given.keys():
         if given[name] != saved.get(name) and given[name] is not None:
@@ -275,15 +238,13 @@ def _check_given(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any
 def _resumed_line(
     folder: str | os.PathLike[str], agent: BaseAgent, given: Mapping[str, Any], saved: Mapping[str, Any]
 ) -> str:
-    changed = {name: value for name, value in given.items() if value is not None and value != saved.get(name)}
     parts = []
-    for name, value in changed.items():
-        was = f' (was {shlex.join(map(str, _words(saved[name])))})' if saved.get(name) is not None else ''
-        parts.append(f'{shlex.join(flags_of({name: value}))}{was}')
-    line = f'Resumed {folder} at step {agent.context.steps}'
-    line += '' if agent.context.iteration else ': nothing was saved before'
+    for name, value in given.items():
+        before = saved.get(name)
+        if value is not None and value != before:
+            words = map(str, before if isinstance(before, list) else [before])
+            was = '' if before is None else f' (was {shlex.join(words)})'
+            parts.append(shlex.join(flags_of({name: value})) + was)
+    context = agent.progress.context
+    line = f'Resumed {folder} at step {context.steps}' + ('' if context.iteration else ': nothing was saved before')
     return f'{line}; changed: {", ".join(parts)}' if parts else line
-
-
-def _words(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

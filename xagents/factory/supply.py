@@ -1,55 +1,80 @@
-"""What stands in for options that were not given: a file, tuned settings that ship, a study. Loads no TensorFlow.
+"""Where options come from that were not given, and which source wins. Loads no TensorFlow.
 
-What was given always wins, also over an option that stands instead of it: the line over the file, the file over tuned
-settings and studies.
+The line wins over a file, a file over tuned settings and studies, those over what was saved with weights, and all of
+them over defaults. What was given always wins, also over an option that stands instead of it.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xagents.options.declaration import beside, describe, flags_of
-from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.factory.presets import find_preset
+from xagents.options.declaration import beside, canonical, describe, flags_of
+from xagents.options.environment import NetworkOptions
 from xagents.options.errors import OptionError
+from xagents.options.settings import Settings, settle
 from xagents.registry.agents import Entry, find_agent
+from xagents.runs import weight_files
 
 
-def settle_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of one run of a grid, with the tuned settings that waited for its environment."""
-    options = dict(options)
-    return tuned(agent_id, options)[0] if options.pop('tuned', False) else options
+def settled(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings that given options make, those of a saved `record` before defaults; raises OptionError."""
+    given = canonical(given, entry.known('environment', 'network', 'agent', 'run'))
+    entry.options.resolve({k: v for k, v in given.items() if k in describe(entry.options)})  # exclude each other?
+    return settle(entry.options, entry.models, {**_saved(entry, record or {}, given), **given}, entry.id)
+
+
+def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the saved options that stand in for defaults: those that still exist, and that no given one overrules."""
+    known = entry.known('environment', 'network', 'agent')
+    # networks are saved as what they are, not as where they came from
+    left_out = {'seed', *describe(NetworkOptions), *entry.models, *entry.options.without_effect()}
+    options = beside(record.get('options', {}), given, known).items()
+    saved = {k: v for k, v in options if k in known and v is not None and k not in left_out}
+    # what an option stands instead of is saved with its default, too
+    replaced = {known[name].instead_of for name in saved}
+    return {k: v for k, v in saved.items() if k not in replaced}
+
+
+def saved_record(entry: Entry, weights: Sequence[str] | None) -> dict[str, Any]:
+    """Return what was saved beside the weights that an agent starts from; empty without them.
+
+    Raises:
+        ValueError: in one line, for weights that are not there, or of another agent.
+    """
+    if not weights:
+        return {}
+    weight_files.check_paths('weights', weights, entry.labels)
+    weight_files.check_exist(weights)
+    record = weight_files.read_state(weights[0])[1]
+    if record.get('agent', entry.id) != entry.id:
+        raise ValueError(f'--weights: {weights[0]} is of {record["agent"]}, not of {entry.id}')
+    return record
 
 
 def complete(
     entry: Entry, given: Mapping[str, Any], offered: Mapping[str, Any], networks: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """Return the given options with those that are offered and count beside them, and the latter as flags.
+    """Return the given options with those of the offered ones that count beside them, and the latter as flags.
 
-    Args:
-        entry: the agent's.
-        given: options by name.
-        offered: likewise.
-        networks: whether the weights that a run starts from say what their networks are; nothing else does then.
+    `networks` says whether the weights that a run starts from hold their networks; nothing else chooses them then.
     """
-    known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
-    wanted = beside(offered, given, known)
+    wanted = beside(offered, given, entry.known('environment', 'network', 'agent'))
     # a file is the whole network, and an activation belongs to the widths it was chosen for
     if networks or any(given.get(name) is not None for name in entry.models):
         left_out = {'net', 'activation'}
     else:
         left_out = {'activation', *entry.models} if 'net' in given else set()
     wanted = {name: value for name, value in wanted.items() if name not in left_out}
-    return {**given, **wanted}, shlex.join(flags_of(wanted))
+    return {**given, **wanted}, shlex.join(flags_of(wanted)) or 'nothing, all was given'
 
 
 def tuned(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Complete options by the tuned settings that ship for the agent and the environment, and by their steps.
 
-    Args:
-        agent_id: as `xagents.agents` names it.
-        given: options by name; without `env`, `weights` whose saved state names it.
+    Without `env` the environment is that of the saved `weights`.
 
     Returns:
         All options, and one line that says what was taken.
@@ -58,24 +83,18 @@ def tuned(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]
         OptionError: where there is no environment, or the agent has no settings for it.
         ValueError: for weights that cannot be read.
     """
-    from xagents.factory.presets import find_preset
-
-    record = _record(find_agent(agent_id), given)
+    entry = find_agent(agent_id)
+    record = saved_record(entry, given.get('weights'))
     env = given.get('env') or record.get('options', {}).get('env')
     if env is None:
         raise OptionError('env', "got nothing, admits an id of Gymnasium's that there are tuned settings for")
     preset = find_preset(agent_id, env)
     offered = {**preset.options, 'max_steps': preset.max_steps}
-    options, flags = complete(find_agent(agent_id), given, offered, networks=bool(record.get('networks')))
-    return options, f'Tuned settings ({preset.origin}): {flags or "nothing, all was given"}'
+    options, flags = complete(entry, given, offered, networks=bool(record.get('networks')))
+    return options, f'Tuned settings ({preset.origin}): {flags}'
 
 
-def _record(entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was saved beside the weights that a run starts from; empty without them."""
-    if not given.get('weights'):
-        return {}
-    from xagents.runs import weight_files as checkpoints
-
-    checkpoints.check_paths('weights', given['weights'], entry.labels)
-    checkpoints.check_exist(given['weights'])
-    return checkpoints.read_state(given['weights'][0])[1]
+def settle_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of one run of a grid, with the tuned settings that waited for its environment."""
+    options = dict(options)
+    return tuned(agent_id, options)[0] if options.pop('tuned', False) else options

@@ -8,12 +8,7 @@ import numpy as np
 
 
 class Window:
-    """Shows frames uint8 [H, W, 3] at the environment's own speed.
-
-    Args:
-        title: of the window.
-        fps: frames per second at most.
-    """
+    """Shows frames uint8 [H, W, 3], at most `fps` a second."""
 
     def __init__(self, title: str, fps: float):
         import pygame
@@ -31,11 +26,7 @@ class Window:
         self._pygame.display.quit()
 
     def show(self, frame: np.ndarray) -> None:
-        """Draw a frame.
-
-        Raises:
-            KeyboardInterrupt: when the window was closed.
-        """
+        """Draw a frame; KeyboardInterrupt when the window was closed."""
         pygame = self._pygame
         if self._screen is None:
             self._screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))

@@ -32,21 +32,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xagents.networks.description import (
-    ACTIVATIONS,
-    INITIALIZERS,
-    INPUT,
-    LARGEST,
-    Layer,
-    Network,
-    whole_numbers,
-    wrong,
-)
+from xagents.networks.description import ACTIVATIONS, INITIALIZERS, INPUT, LARGEST, Layer, Network, whole_numbers, wrong
 from xagents.options.errors import nearest
 
 
 class _Key(NamedTuple):
-    """What a key admits: in words, as a reader that raises ValueError, and as names if it is one of several."""
+    """What a key admits: in words, as a reader that raises ValueError or KeyError, and as names if there are."""
 
     admits: str
     read: Callable[[str], Any]
@@ -59,43 +50,24 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _switch(text: str) -> bool:
-    try:
-        return configparser.ConfigParser.BOOLEAN_STATES[text.lower()]
-    except KeyError:
-        raise ValueError from None
-
-
-def _number(text: str) -> float:
+def _number(text: str, above: float = -math.inf) -> float:
     number = float(text)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _positive(text: str) -> float:
-    number = _number(text)
-    if number <= 0:
+    if not above < number < math.inf:
         raise ValueError
     return number
 
 
 def _choice(names: Sequence[str]) -> _Key:
-    def read(text: str) -> str:
-        if text not in names:
-            raise ValueError
-        return text
-
-    return _Key(', '.join(names), read, names)
+    return _Key(', '.join(names), {name: name for name in names}.__getitem__, names)
 
 
 _WHOLE = _Key(f'a whole number from 1 to {LARGEST}', _whole)
-_SWITCH = _Key('1 or 0', _switch)
+_SWITCH = _Key('1 or 0', lambda text: configparser.ConfigParser.BOOLEAN_STATES[text.lower()])
 _ORIGIN = {'common': _SWITCH, 'from': _Key('input or an earlier section', str)}
 _WEIGHTS = {
     'activation': _choice(ACTIVATIONS),
     'initializer': _choice(INITIALIZERS),
-    'gain': _Key('a number above 0', _positive),
+    'gain': _Key('a number above 0', lambda text: _number(text, above=0)),
 }
 _KEYS: dict[str, dict[str, _Key]] = {
     'convolutional': {'filters': _WHOLE, 'size': _WHOLE, 'stride': _WHOLE} | _WEIGHTS | _ORIGIN,
@@ -110,17 +82,7 @@ _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
 
 def parse_network(path: str | Path) -> Network:
-    """Read and validate a `.cfg` file.
-
-    Args:
-        path: The file, in UTF-8.
-
-    Returns:
-        The network, with every layer's source resolved.
-
-    Raises:
-        ValueError: If the file cannot be read or is not a network.
-    """
+    """Read and validate a `.cfg` file in UTF-8, or raise a ValueError."""
     where = _one_line(path)
     try:
         text = Path(path).read_text(encoding='utf-8-sig')
@@ -134,18 +96,7 @@ def parse_network(path: str | Path) -> Network:
 
 
 def parse_text(text: str, where: str = 'network') -> Network:
-    """Validate the text of a `.cfg` file.
-
-    Args:
-        text: The text.
-        where: What error messages call it.
-
-    Returns:
-        The network.
-
-    Raises:
-        ValueError: If the text is not a network.
-    """
+    """Validate the text of a `.cfg` file, which error messages call `where`."""
     # No section is called like the default one, so that [DEFAULT] is refused like any unknown section.
     parser = configparser.ConfigParser(
         interpolation=None, default_section='\n', inline_comment_prefixes=('#', ';'), empty_lines_in_values=False
@@ -163,18 +114,7 @@ def parse_text(text: str, where: str = 'network') -> Network:
 
 
 def network_of(sections: Mapping[str, Mapping[str, str]], where: str = 'network') -> Network:
-    """Validate sections and resolve what each layer is called on: the one place that knows these rules.
-
-    Args:
-        sections: From each section's name to its keys and their text, in order.
-        where: What error messages call the network.
-
-    Returns:
-        The network.
-
-    Raises:
-        ValueError: If the sections are not a network.
-    """
+    """Validate sections, each with its keys and their text, and resolve what each layer is called on."""
     layers: dict[str, Layer] = {}
     previous, common = INPUT, None
     for name, text in sections.items():
@@ -194,30 +134,27 @@ def network_of(sections: Mapping[str, Mapping[str, str]], where: str = 'network'
         previous = name
         common = name if is_common else common
     network = Network(tuple(layers.values()), where)
-    _check_outputs(network)
+    if not network.outputs:
+        raise ValueError(f'{where}: has no output, admits one or more dense-* sections with output=1')
+    used = {layer.source for layer in network.layers}
+    for layer in network.layers:
+        if not layer.output and layer.kind != 'log-std' and layer.name not in used:
+            remedy = f'mark it output=1 or write from={layer.name} in a later section'
+            raise ValueError(f'{where}: [{layer.name}]: leads to no output; {remedy}')
     return network
 
 
 def to_text(network: Network) -> str:
-    """Write a network as the text of a `.cfg` file that reads back as an equal network.
-
-    Args:
-        network: The network.
-
-    Returns:
-        The text, with every source written as `from=`.
-    """
-    return '\n'.join(map(_section_text, network.layers))
-
-
-def _section_text(layer: Layer) -> str:
-    lines = [f'[{layer.name}]', f'from={layer.source}']
-    plain = Layer(layer.name, layer.kind, layer.source)
-    for key in _KEYS[layer.kind]:
-        if key not in ('from', 'common') and getattr(layer, key) != getattr(plain, key):
+    """Write a network, with every source as `from=`, as the text of a `.cfg` file that reads back as an equal one."""
+    lines = []
+    for layer in network.layers:
+        lines += ['', f'[{layer.name}]', f'from={layer.source}']
+        plain = Layer(layer.name, layer.kind, layer.source)
+        for key in [key for key in _KEYS[layer.kind] if key not in ('from', 'common')]:
             value = getattr(layer, key)
-            lines.append(f'{key}={int(value) if isinstance(value, bool) else value}')
-    return '\n'.join(lines) + '\n'
+            if value != getattr(plain, key):
+                lines.append(f'{key}={int(value) if isinstance(value, bool) else value}')
+    return '\n'.join(lines[1:]) + '\n'
 
 
 # What --net's heads start with: a policy near the uniform one, values of ordinary size.
@@ -230,7 +167,6 @@ def dense_network(
     activation: str = 'tanh',
     shared: bool = False,
     outputs: Sequence[str] = ('actor', 'critic'),
-    flatten: bool = False,
     output_activation: str = 'linear',
     initializer: str = 'orthogonal',
 ) -> Network:
@@ -244,31 +180,28 @@ def dense_network(
         activation: Of the trunk's layers, one of ACTIVATIONS.
         shared: One trunk for all outputs; else each has one of its own.
         outputs: Names of the outputs, in order; their sizes come from the environment.
-        flatten: Flatten the observations first, which an image needs.
         output_activation: Of the outputs, one of ACTIVATIONS; `tanh` for an actor of actions from -1 to 1.
         initializer: Of all layers, one of INITIALIZERS.
 
-    Returns:
-        The network.
-
     Raises:
-        ValueError: If `net`, `activation`, `output_activation`, `outputs` or `initializer` admits no network.
+        ValueError: If one of these admits no network.
     """
     admits = f'one or more whole numbers from 1 to {LARGEST}'
     widths = [str(width) for width in whole_numbers('net', net, admits)]
-    for name, value in (('activation', activation), ('output_activation', output_activation)):
-        if value not in ACTIVATIONS:
-            raise wrong(name, value, ', '.join(ACTIVATIONS), ACTIVATIONS)
-    if initializer not in INITIALIZERS:
-        raise wrong('initializer', initializer, ', '.join(INITIALIZERS), INITIALIZERS)
+    for name, value, admitted in (
+        ('activation', activation, ACTIVATIONS),
+        ('output_activation', output_activation, ACTIVATIONS),
+        ('initializer', initializer, INITIALIZERS),
+    ):
+        if value not in admitted:
+            raise wrong(name, value, ', '.join(admitted), admitted)
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
         raise wrong('outputs', outputs, 'one or more different names')
-    start = 'flatten' if flatten else INPUT
-    sections: dict[str, dict[str, str]] = {'flatten': {}} if flatten else {}
-    trunk = start
+    sections: dict[str, dict[str, str]] = {}
+    trunk = INPUT
     for output in outputs:
-        if not shared or trunk == start:
-            prefix, trunk = 'dense' if shared else f'dense-{output}', start
+        if not shared or trunk == INPUT:
+            prefix, trunk = 'dense' if shared else f'dense-{output}', INPUT
             for i, width in enumerate(widths):
                 begin = _start(initializer, _ROOT_2, trunk)
                 sections[f'{prefix}-{i}'] = begin | {'units': width, 'activation': activation}
@@ -303,7 +236,7 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
             raise wrong(f'{where} key', key, ', '.join(keys), keys)
         try:
             values[key] = keys[key].read(value)
-        except ValueError:
+        except (ValueError, KeyError):
             raise wrong(f'{where} {key}', value, keys[key].admits, keys[key].names) from None
     required: tuple[str, ...] = _REQUIRED.get(kind, ())
     if kind == 'dense' and not values.get('output'):
@@ -341,15 +274,3 @@ def _log_std_source(name: str, source: str | None, layers: Mapping[str, Layer], 
     if source not in outputs:
         raise wrong(f'{where}: [{name}] from', source, ', '.join(outputs), outputs)
     return source
-
-
-def _check_outputs(network: Network) -> None:
-    if not network.outputs:
-        raise ValueError(f'{network.where}: has no output, admits one or more dense-* sections with output=1')
-    used = {layer.source for layer in network.layers}
-    for layer in network.layers:
-        if not layer.output and layer.kind != 'log-std' and layer.name not in used:
-            raise ValueError(
-                f'{network.where}: [{layer.name}]: leads to no output; '
-                f'mark it output=1 or write from={layer.name} in a later section'
-            )

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from xagents.networks.acting import Published
 from xagents.networks.mirror import DenseMirror, flat_parameters
 
 SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy
@@ -44,10 +45,8 @@ class Program:
             return compiled(*_packed(arrays, groups))
         groups = _groups(arrays)
         packed = _packed(arrays, groups)
-        traced = self._trace(arrays, groups, arguments).get_concrete_function(
-            *(tf.TensorSpec(t.shape, t.dtype) for t in packed)
-        )
-        compiled = _directly(traced)
+        specifications = [tf.TensorSpec(t.shape, t.dtype) for t in packed]
+        compiled = _directly(self._trace(arrays, groups, arguments).get_concrete_function(*specifications))
         result = compiled(*packed)  # XLA compiles in the first call
         self._compiled[key] = groups, compiled
         _return_memory()
@@ -70,14 +69,10 @@ class Program:
 
 
 def _directly(traced: Any) -> Callable:
-    """Return a call of a concrete function that does not look at its arguments, a third of a small call's time.
-
-    Other releases of TensorFlow may lack it, or know it by another name: then the public call does the same.
-    """
-    call = getattr(traced, '_call_flat', None)
-    if call is None:
+    """Return a call of a concrete function that does not look at its arguments, a third of a small call's time."""
+    call, captured = getattr(traced, '_call_flat', None), traced.captured_inputs
+    if call is None:  # a release of TensorFlow that lacks it
         return traced
-    captured = traced.captured_inputs
     return lambda *tensors: call(list(tensors), captured)
 
 
@@ -123,30 +118,24 @@ def float_outputs(outputs: Any) -> list[tf.Tensor]:
 
 
 class Actor:
-    """A network's outputs as NumPy arrays: a mirror in NumPy for dense networks, else a compiled graph.
+    """A network's outputs as NumPy arrays: by a mirror in NumPy for dense networks, else by a compiled graph.
 
-    Nobody else decides which.
-
-    Args:
-        model: from observations [N, *D] to the policy's outputs.
-        dtype: of the observations; bytes become numbers from 0 to 1.
+    The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1.
     """
 
     def __init__(self, model: keras.Model, dtype: Any = np.float32):
         self.model = model
         self._dtype = np.dtype(dtype)
         self._mirror = DenseMirror(model) if DenseMirror.supports(model) else None
-        self._flat = Program(self.published, jit=False)
+        self._flat = Program(self.flat_weights, jit=False)
+        self._version = 0
         specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)
         self._graph = tf.function(self._outputs, input_signature=[specification], autograph=False)
         self.refresh()
 
     def refresh(self, vector: np.ndarray | None = None) -> None:
-        """Take over new weights.
-
-        Args:
-            vector: the flat weights that an update returned; the model's present ones when not given.
-        """
+        """Take over the flat weights that an update returned; the model's present ones when not given."""
+        self._version += 1
         if self._mirror is not None:
             self._mirror.refresh(self._flat().numpy() if vector is None else vector)
 
@@ -158,24 +147,33 @@ class Actor:
             return self._mirror(observations)
         return [output.numpy() for output in self._graph(observations)]
 
-    def apart(self) -> Actor:
-        """Return an actor with weights of its own, which only `follow` renews."""
+    def copy(self) -> Actor:
+        """Return an actor with weights of its own, which only `sync` renews."""
         # a mirror's weights are its own anyway
         model = self.model if self._mirror is not None else keras.models.clone_model(self.model)
         other = Actor(model, self._dtype)
-        other.follow(self)
+        other.sync(self.published)
         return other
 
-    def follow(self, other: Actor) -> None:
-        """Take over the weights of an actor of the same kind."""
-        if self._mirror is not None and other._mirror is not None:
-            self._mirror.refresh(other._mirror.weights)
-            return
-        for own, its in zip(self.model.variables, other.model.variables, strict=True):
-            own.assign(its)
+    @property
+    def published(self) -> Published:
+        """The present weights, for actors that are copies; a mirror's array is overwritten by the next refresh."""
+        if self._mirror is not None:
+            return Published(self._version, self._mirror.weights)
+        weights = [np.ravel(v.numpy()) for v in self.model.weights]
+        return Published(self._version, np.concatenate(weights, dtype=np.float32))
 
-    def published(self) -> tf.Tensor:
-        """Return what an update gives to `refresh`: flat weights, or nothing where a graph reads the model."""
+    def sync(self, published: Published) -> None:
+        """Take over the weights of an actor of the same kind."""
+        if self._mirror is not None:
+            self._mirror.refresh(published.weights)
+            return
+        ends = np.cumsum([math.prod(v.shape) for v in self.model.weights])
+        for variable, part in zip(self.model.weights, np.split(published.weights, ends[:-1]), strict=True):
+            variable.assign(part.reshape(variable.shape))
+
+    def flat_weights(self) -> tf.Tensor:
+        """Return what a compiled update gives to `refresh`: flat weights; nothing where a graph reads the model."""
         return flat_parameters(self.model) if self._mirror is not None else tf.zeros(0)
 
     @property

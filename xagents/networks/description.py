@@ -13,20 +13,8 @@ from xagents.options.errors import nearest
 
 INPUT = 'input'
 ACTIVATIONS = (
-    'linear',
-    'relu',
-    'tanh',
-    'sigmoid',
-    'softmax',
-    'elu',
-    'selu',
-    'gelu',
-    'silu',
-    'swish',
-    'leaky_relu',
-    'softplus',
-    'softsign',
-    'exponential',
+    *('linear', 'relu', 'tanh', 'sigmoid', 'softmax', 'elu', 'selu', 'gelu', 'silu', 'swish'),
+    *('leaky_relu', 'softplus', 'softsign', 'exponential'),
 )
 INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
 LARGEST = 1_000_000  # of units, filters, sizes and strides: a slip of the finger must not ask for all the memory
@@ -70,12 +58,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A validated network description.
-
-    Attributes:
-        layers: In the order of the file; every source stands before what uses it.
-        where: What error messages call it: the file's path.
-    """
+    """A validated network description; error messages call it `where`. Each layer's source stands before it."""
 
     layers: tuple[Layer, ...]
     where: str = field(default='network', compare=False)
@@ -98,7 +81,7 @@ class Network:
     def shapes(
         self, input_shape: Sequence[int], output_units: Sequence[int], action_units: int | None = None
     ) -> dict[str, Shape]:
-        """Work out the shape of every layer's output, and check the network against input and outputs.
+        """Return the shape of every layer's output, without the batch, checking the network against input and outputs.
 
         Args:
             input_shape: Shape of one observation, D or (height, width, channels).
@@ -106,58 +89,38 @@ class Network:
                 `units` must have the size that is given for it.
             action_units: A, the length of one action, for a network with an `action` section; else None.
 
-        Returns:
-            From `input` and each section to its shape, without the batch.
-
         Raises:
             ValueError: If outputs and sizes do not match, a layer does not fit its input, or there are actions without
                 a section for them or a section without actions.
         """
-        units = _output_sizes(self, output_units)
-        if self.action is not None:
-            units[self.action.name] = _action_size(self, action_units)
+        units, action = _output_sizes(self, output_units), self.action
+        if action is not None:
+            if action_units is None:
+                problem = "admits a place in a critic's network only: this model has no actions to join"
+                raise ValueError(f'{self.where}: [{action.name}]: {problem}')
+            admits = f'a whole number from 1 to {LARGEST}'
+            units[action.name] = whole_numbers('action_units', [action_units], admits)[0]
         elif action_units is not None:
             raise ValueError(
                 f'{self.where}: has no action-* section, admits no action_units (got {action_units}): '
                 'without the section a critic reads one vector, observation and action joined'
             )
-        shapes: dict[str, Shape] = {INPUT: _input_shape(input_shape)}
+        admits = 'the shape of a vector or of an image (height, width, channels)'
+        shapes: dict[str, Shape] = {INPUT: whole_numbers('input_shape', input_shape, admits)}
         for layer in self.layers:
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
         return shapes
 
 
 def wrong(where: str, got: Any, admits: str, names: Iterable[str] = ()) -> ValueError:
-    """Make the error for a wrong value.
-
-    Args:
-        where: The argument, or file, section and key.
-        got: What it got.
-        admits: What it admits, in words.
-        names: The valid names, to suggest the nearest.
-
-    Returns:
-        A ValueError of one line.
-    """
+    """Make the one-line error for a wrong value: where, what it got, what it admits, and the nearest of `names`."""
     shown = repr(got)
     shown = shown if len(shown) <= 80 else f'{shown[:76]} …'
     return ValueError(f'{where}: got {shown}, admits {admits}{nearest(str(got)[:80].lower(), names)}')
 
 
 def whole_numbers(where: str, values: Sequence[int], admits: str) -> tuple[int, ...]:
-    """Return `values` as Python's integers, which Keras wants, after checking that they are from 1 to LARGEST.
-
-    Args:
-        where: What an error calls them.
-        values: The numbers, of any integer type.
-        admits: What an error says is admitted.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        ValueError: If there is none, or one is no whole number in the range.
-    """
+    """Return `values` as Python's integers, which Keras wants; they must be one or more from 1 to LARGEST."""
     try:
         numbers = tuple(operator.index(value) for value in values)
     except TypeError:
@@ -187,20 +150,6 @@ def _output_sizes(network: Network, output_units: Sequence[int]) -> dict[str, in
                 f'admits {units} for this agent and environment, or no units'
             )
     return {layer.name: units for layer, units in zip(outputs, sizes, strict=True)}
-
-
-def _action_size(network: Network, action_units: int | None) -> int:
-    """Check that the model has actions to join, and return how many numbers one is."""
-    if action_units is None:
-        name = network.action.name if network.action else ''
-        raise ValueError(
-            f"{network.where}: [{name}]: admits a place in a critic's network only: this model has no actions to join"
-        )
-    return whole_numbers('action_units', [action_units], f'a whole number from 1 to {LARGEST}')[0]
-
-
-def _input_shape(shape: Sequence[int]) -> Shape:
-    return whole_numbers('input_shape', shape, 'the shape of a vector or of an image (height, width, channels)')
 
 
 def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: str) -> Shape:

@@ -1,10 +1,8 @@
-"""The policy distributions: in NumPy to act, in TensorFlow to learn.
+"""The policy distributions: drawn from in NumPy, learned from in TensorFlow.
 
-The two halves are the same mathematics and are tested to agree. Outputs are what the policy's heads return: `[logits]`
-or, for a Gaussian, `[mean, log_std]`, each [N, units]. TensorFlow is imported where it is first used, in `log_prob`,
-`entropy` and `kl`; all three compile under XLA.
-
-A draw is a deterministic function of outputs and noise, so that the noise of a whole rollout is drawn in one call.
+Outputs are what the policy's heads return: `[logits]` or, for a Gaussian, `[mean, log_std]`, each [N, units].
+`log_prob`, `entropy` and `kl` compile under XLA. A draw is a deterministic function of outputs and noise, so that the
+noise of a whole rollout is drawn in one call.
 """
 
 from __future__ import annotations
@@ -12,38 +10,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
 
 from xagents.networks.description import wrong
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-    from gymnasium.spaces import Space
+from xagents.options.errors import one_line
 
 Array = np.ndarray
 _TINY = np.finfo(np.float32).tiny
 _LOWEST = np.finfo(np.float32).min
-_ZERO = np.float32(0)
-_FEW = 256
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 
 
-def distribution_for(action_space: Space) -> Distribution:
-    """Return the distribution of a policy over `action_space`.
-
-    Args:
-        action_space: Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers.
-
-    Returns:
-        The distribution.
-
-    Raises:
-        ValueError: If the space is none of these.
-    """
-    from gymnasium import spaces
-
+def distribution_for(action_space: spaces.Space) -> Distribution:
+    """Return a policy's distribution over Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers."""
     if isinstance(action_space, spaces.Discrete):
         return Categorical(int(action_space.n))
     if isinstance(action_space, spaces.MultiDiscrete):
@@ -54,7 +37,7 @@ def distribution_for(action_space: Space) -> Distribution:
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating) and size:
         return Gaussian(size)
     admits = 'Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers'
-    raise wrong('action space', ' '.join(str(action_space).split()), admits)
+    raise wrong('action space', one_line(action_space), admits)
 
 
 class Distribution(ABC):
@@ -74,40 +57,21 @@ class Distribution(ABC):
 
     @abstractmethod
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
-        """Draw what `sample` turns into actions.
+        """Draw what `sample` turns into actions: float32 [*shape_prefix, n_units].
 
-        Args:
-            rng: Source of the noise.
-            shape_prefix: What stands before the units: (N,) for one step, (T, N) for a rollout.
-
-        Returns:
-            Float32 [*shape_prefix, n_units].
+        The prefix is (N,) for one step, (T, N) for a rollout.
         """
-
-    def sample_with_log_prob(self, outputs: Sequence[Array], noise: Array) -> tuple[Array, Array]:
-        """Draw actions and return their log-probabilities, which costs less than one after the other.
-
-        Args:
-            outputs: The policy's outputs, float32 [N, n_units] each.
-            noise: Of `draw_noise`, [N, n_units].
-
-        Returns:
-            Actions [N, *action_shape] and float32 log-probabilities [N], both new arrays.
-        """
-        actions = self.sample(outputs, noise)
-        return actions, self.log_prob_np(outputs, actions)
 
     @abstractmethod
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
-        """Draw actions [N, *action_shape]; arguments as in `sample_with_log_prob`."""
+        """Return actions, a new array [N, *action_shape].
+
+        Outputs and the noise, of `draw_noise`, are float32 [N, n_units] each.
+        """
 
     @abstractmethod
     def mode(self, outputs: Sequence[Array]) -> Array:
         """Return the most probable actions [N, *action_shape]."""
-
-    @abstractmethod
-    def log_prob_np(self, outputs: Sequence[Array], actions: Array) -> Array:
-        """Return the log-probabilities (densities, of a Gaussian) [N] of actions [N, *action_shape], float32."""
 
     @abstractmethod
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
@@ -123,12 +87,9 @@ class Distribution(ABC):
 
 
 class MultiCategorical(Distribution):
-    """Several independent choices; their logits stand side by side in one head.
+    """Several independent choices, of so many values each; their logits stand side by side in one head.
 
     A draw is the largest of logits plus Gumbel noise (Maddison et al. 2014, A* Sampling, section 2).
-
-    Args:
-        sizes: Number of values of each of the k choices.
     """
 
     def __init__(self, sizes: Sequence[int]):
@@ -147,12 +108,6 @@ class MultiCategorical(Distribution):
         """Draw standard Gumbel noise: minus the logarithm of an exponential."""
         return _gumbel(rng, (*shape_prefix, self.n_units))
 
-    def sample_with_log_prob(self, outputs: Sequence[Array], noise: Array) -> tuple[Array, Array]:
-        """See `Distribution`."""
-        logits = self._pad(outputs[0], -np.inf)
-        choices = (logits + self._pad(noise, 0)).argmax(1)
-        return self._actions(choices), self._log_prob_np(logits, choices)
-
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """See `Distribution`."""
         return self._actions((self._pad(outputs[0], -np.inf) + self._pad(noise, 0)).argmax(1))
@@ -161,26 +116,20 @@ class MultiCategorical(Distribution):
         """See `Distribution`."""
         return self._actions(self._pad(outputs[0], -np.inf).argmax(1))
 
-    def log_prob_np(self, outputs: Sequence[Array], actions: Array) -> Array:
-        """See `Distribution`."""
-        return self._log_prob_np(self._pad(outputs[0], -np.inf), np.asarray(actions).reshape(-1))
-
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         choices = tf.unstack(tf.reshape(actions, [-1, len(self.sizes)]), axis=1)
-        parts = zip(self._tf_log_softmax(outputs[0]), choices, strict=True)
-        return _total([_tf_chosen(log_p, choice) for log_p, choice in parts])
+        parts = zip(self._log_softmax(outputs[0]), choices, strict=True)
+        return tf.add_n([_chosen(log_p, choice) for log_p, choice in parts])
 
     def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        return _total([_tf_entropy(log_p) for log_p in self._tf_log_softmax(outputs[0])])
+        return tf.add_n([-tf.reduce_sum(tf.exp(log_p) * log_p, -1) for log_p in self._log_softmax(outputs[0])])
 
     def kl(self, old: Sequence[tf.Tensor], new: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        pairs = zip(self._tf_log_softmax(old[0]), self._tf_log_softmax(new[0]), strict=True)
-        return _total([_tf_kl(log_p, log_q) for log_p, log_q in pairs])
+        pairs = zip(self._log_softmax(old[0]), self._log_softmax(new[0]), strict=True)
+        return tf.add_n([tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), -1) for log_p, log_q in pairs])
 
     def _pad(self, units: Array, empty: float) -> Array:
         """Return [N, n_units] as [N * k, largest], one row a choice."""
@@ -191,49 +140,34 @@ class MultiCategorical(Distribution):
         return padded.reshape(-1, self._largest)
 
     def _actions(self, choices: Array) -> Array:
-        return choices.reshape(-1, len(self.sizes)).astype(np.int32)
+        return choices.reshape(-1, *self.action_shape).astype(np.int32)
 
-    def _log_prob_np(self, logits: Array, choices: Array) -> Array:
-        return np.add.reduce(_chosen(logits, choices).reshape(-1, len(self.sizes)), 1)
-
-    def _tf_log_softmax(self, logits: tf.Tensor) -> list[tf.Tensor]:
-        import tensorflow as tf
-
-        return [_tf_log_softmax(part) for part in tf.split(logits, list(self.sizes), axis=-1)]
+    def _log_softmax(self, logits: tf.Tensor) -> list[tf.Tensor]:
+        return [_log_softmax(part) for part in tf.split(logits, list(self.sizes), axis=-1)]
 
 
 class Categorical(MultiCategorical):
-    """One of n actions; a draw is the largest of logits plus Gumbel noise.
-
-    Args:
-        n: Number of actions.
-    """
+    """One of n actions; a draw is the largest of logits plus Gumbel noise."""
 
     def __init__(self, n: int):
         super().__init__([n])
         self.action_shape = ()
 
-    def _actions(self, choices: Array) -> Array:
-        return choices.astype(np.int32)
 
-    def _log_prob_np(self, logits: Array, choices: Array) -> Array:
-        return _chosen(logits, choices)
-
-
-class Bernoulli(Distribution):
-    """Independent switches; a logit is the log-odds of 1.
-
-    A draw is 1 where logit plus logistic noise is positive.
-
-    Args:
-        n: Number of switches.
-    """
+class _PerUnit(Distribution):
+    """Distributions of n numbers, one a unit."""
 
     def __init__(self, n: int):
         if n < 1:
             raise wrong('n', n, 'a whole number from 1')
-        self.n_units = n
-        self.action_shape = (n,)
+        self.n_units, self.action_shape = n, (n,)
+
+
+class Bernoulli(_PerUnit):
+    """n independent switches; a logit is the log-odds of 1.
+
+    A draw is 1 where logit plus logistic noise is positive.
+    """
 
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
         """Draw standard logistic noise: the difference of two Gumbel draws, exact in both tails."""
@@ -248,53 +182,32 @@ class Bernoulli(Distribution):
         """See `Distribution`."""
         return (outputs[0] > 0).astype(np.int32)
 
-    def log_prob_np(self, outputs: Sequence[Array], actions: Array) -> Array:
-        """See `Distribution`."""
-        logits = outputs[0]
-        return -np.add.reduce(np.logaddexp(_ZERO, np.where(actions, -logits, logits)), 1)
-
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         logits = outputs[0]
         return -tf.reduce_sum(tf.nn.softplus(tf.where(tf.cast(actions, tf.bool), -logits, logits)), -1)
 
     def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         # Symmetric in the logit's sign: written for the positive one, nothing cancels.
         size = tf.abs(outputs[0])
         return tf.reduce_sum(tf.nn.softplus(-size) + size * tf.sigmoid(-size), -1)
 
     def kl(self, old: Sequence[tf.Tensor], new: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         on = tf.sigmoid(old[0]) * (tf.nn.softplus(-new[0]) - tf.nn.softplus(-old[0]))
         off = tf.sigmoid(-old[0]) * (tf.nn.softplus(new[0]) - tf.nn.softplus(old[0]))
         return tf.reduce_sum(on + off, -1)
 
 
-class Gaussian(Distribution):
-    """Independent normal variables: [mean, log standard deviation], of actions without bounds.
+class Gaussian(_PerUnit):
+    """n independent normal variables: [mean, log standard deviation], of actions without bounds.
 
-    Clipping and scaling to the environment's bounds happen in its decoder; log-probabilities are those of the actions
-    before that.
-
-    Args:
-        n: Number of dimensions.
+    The environment's decoder clips and scales to its bounds; log-probabilities are of the actions before that.
     """
 
     has_log_std = True
     action_dtype = np.dtype(np.float32)
-
-    def __init__(self, n: int):
-        if n < 1:
-            raise wrong('n', n, 'a whole number from 1')
-        self.n_units = n
-        self.action_shape = (n,)
 
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
         """Draw standard normal noise."""
@@ -309,30 +222,18 @@ class Gaussian(Distribution):
         """Return the means [N, A], copied."""
         return np.array(outputs[0], np.float32)
 
-    def log_prob_np(self, outputs: Sequence[Array], actions: Array) -> Array:
-        """See `Distribution`."""
-        mean, log_std = outputs
-        z = (actions - mean) * np.exp(-log_std)
-        return -np.add.reduce(np.float32(0.5) * z * z + (log_std + _HALF_LOG_2PI), 1)
-
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         mean, log_std = outputs
         z = (actions - mean) * tf.exp(-log_std)
         return -tf.reduce_sum(0.5 * z * z + (log_std + _HALF_LOG_2PI), -1)
 
     def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         return tf.reduce_sum(outputs[1] + (0.5 + _HALF_LOG_2PI), -1)
 
     def kl(self, old: Sequence[tf.Tensor], new: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        import tensorflow as tf
-
         (old_mean, old_log_std), (new_mean, new_log_std) = old, new
         z = (old_mean - new_mean) * tf.exp(-new_log_std)
         ratio = old_log_std - new_log_std
@@ -346,51 +247,12 @@ def _gumbel(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     return np.negative(exponential, exponential)
 
 
-def _chosen(logits: Array, choices: Array) -> Array:
-    """Return the log-probabilities [N] that logits [N, n] give to choices [N]."""
-    # Choices first, as the mirror's buffers are: sums over them are then sums of contiguous rows.
-    columns = logits.T if logits.size <= _FEW else np.ascontiguousarray(logits.T)
-    # Relative to the chosen logit nothing cancels, be it the largest or 1000 below.
-    relative = columns - columns[choices, np.arange(len(choices))]
-    if logits.size <= _FEW:  # one slow call costs less than six fast ones
-        log_sum = np.logaddexp.reduce(relative, 0)
-    else:
-        largest = np.maximum.reduce(relative, 0)
-        np.subtract(relative, largest, relative)
-        np.exp(relative, relative)
-        log_sum = np.log(np.add.reduce(relative, 0))
-        np.add(log_sum, largest, log_sum)
-    return np.negative(log_sum, log_sum)
-
-
-def _tf_log_softmax(logits: Any) -> Any:
-    import tensorflow as tf
-
+def _log_softmax(logits: Any) -> Any:
     # Finite also where a probability is zero, so that zero times its logarithm is zero.
     return tf.maximum(tf.nn.log_softmax(logits), _LOWEST)
 
 
-def _tf_chosen(log_p: Any, choices: Any) -> Any:
-    import tensorflow as tf
-
+def _chosen(log_p: Any, choices: Any) -> Any:
     # A mask rather than a gather, whose gradient is a slow scatter under XLA.
     mask = tf.one_hot(choices, log_p.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     return tf.reduce_sum(tf.where(mask, log_p, 0.0), -1)
-
-
-def _tf_entropy(log_p: Any) -> Any:
-    import tensorflow as tf
-
-    return -tf.reduce_sum(tf.exp(log_p) * log_p, -1)
-
-
-def _tf_kl(log_p: Any, log_q: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), -1)
-
-
-def _total(parts: Sequence[Any]) -> Any:
-    import tensorflow as tf
-
-    return tf.add_n(list(parts))

@@ -10,10 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from xagents.networks.cfg import dense_network as dense_network
-from xagents.networks.cfg import parse_network as parse_network
-from xagents.networks.description import INPUT, Layer, wrong
-from xagents.networks.description import Network as Network
+from xagents.networks.cfg import parse_network
+from xagents.networks.description import INPUT, Layer, Network, wrong
+from xagents.networks.named import is_functional
 
 OPTIMIZERS = ('adam', 'rmsprop')
 TINY = float(np.finfo(np.float32).tiny)
@@ -21,12 +20,9 @@ TINY = float(np.finfo(np.float32).tiny)
 
 @keras.saving.register_keras_serializable('xagents')
 class LogStd(keras.layers.Layer):
-    """The log standard deviation of a diagonal Gaussian, learned and the same in every state.
+    """The log standard deviation of a diagonal Gaussian, learned and the same in every state; it begins as `init`.
 
     Called on the mean [B, A] it returns its one variable [A] for each row, [B, A]; no gradient reaches the mean.
-
-    Args:
-        init: First value of each of the A log standard deviations.
     """
 
     def __init__(self, init: float = 0.0, **kwargs: Any):
@@ -64,16 +60,13 @@ class ModelReader:
         output_units: Sizes of the outputs without `units`, in the order of the file; or of all outputs.
         input_shape: Shape of one observation, D or (height, width, channels). Images are scaled before the model.
         optimizer: `adam` or `rmsprop` (with Keras' defaults; see `make_optimizer`), a Keras optimizer, or None.
-        seed: Makes the initial weights a function of it and of each layer's place; None draws them at random.
-        log_std: First value of a LogStd layer on the first output, which is added as the last output when the network
-            has none; None adds none.
-        action_units: A, the length of one action, for a critic with an `action` section, whose model has two inputs;
-            None for every other network. A critic of vectors without the section needs none: its `input_shape` is
-            (D + A,), the observation and the action behind it.
+        seed: With each layer's place it decides the initial weights; None draws them at random.
+        log_std: First value of a LogStd layer on the first output, added as the last output where there is none.
+        action_units: A, the length of one action, for a critic with an `action` section. One of vectors without it has
+            the `input_shape` (D + A,), the observation and the action behind it.
 
     Raises:
-        ValueError: If the network is wrong, or does not fit `input_shape`, `output_units` or `action_units`; nothing is
-            built then.
+        ValueError: If the network is wrong, or does not fit these sizes; nothing is built then.
     """
 
     def __init__(
@@ -89,10 +82,7 @@ class ModelReader:
         self.network = cfg if isinstance(cfg, Network) else parse_network(cfg)
         self.output_units = list(output_units)
         self.input_shape = tuple(input_shape)
-        self.optimizer = optimizer
-        self.seed = seed
-        self.log_std = log_std
-        self.action_units = action_units
+        self.optimizer, self.seed, self.log_std, self.action_units = optimizer, seed, log_std, action_units
         self.network.shapes(self.input_shape, self.output_units, self.action_units)
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
             raise wrong('optimizer', optimizer, ', '.join(OPTIMIZERS), OPTIMIZERS)
@@ -104,11 +94,9 @@ class ModelReader:
     def build_model(self) -> keras.Model:
         """Build the model; each call makes a new one.
 
-        Returns:
-            A functional model of float32 observations [B, *input_shape], with an `action` section of [observations,
-            actions [B, A]], its outputs in the order of the file and the log standard deviations, if any, last, each
-            [B, units] in float32 under any precision policy. With an optimizer, it is compiled and the optimizer's
-            slots exist.
+        It takes float32 observations [B, *input_shape], with an `action` section [observations, actions [B, A]]. Its
+        outputs, float32 [B, units] under any precision policy, are in the order of the file, log standard deviations
+        last. With an optimizer, it is compiled and the optimizer's slots exist.
         """
         shapes = self.network.shapes(self.input_shape, self.output_units, self.action_units)
         inputs = observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
@@ -138,12 +126,8 @@ class ModelReader:
             return keras.layers.Concatenate(name=layer.name)
         if layer.kind == 'log-std':
             return LogStd(layer.init, name=layer.name, dtype='float32')
-        options = {
-            'name': layer.name,
-            'activation': layer.activation,
-            **self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2),
-            'dtype': 'float32' if layer.output else None,
-        }
+        options: dict[str, Any] = self._initializers(layer, index, source[-1] * max(layer.size, 1) ** 2)
+        options |= {'name': layer.name, 'activation': layer.activation, 'dtype': 'float32' if layer.output else None}
         if layer.kind == 'dense':
             return keras.layers.Dense(shape[-1], **options)
         return keras.layers.Conv2D(layer.filters, layer.size, layer.stride, data_format='channels_last', **options)
@@ -199,21 +183,14 @@ def reinitialised(model: keras.Model, seed: int) -> keras.Model:
 
     Every random initializer of the layers draws again, with a seed of its own that follows from `seed`, so that the new
     weights differ from the model's whatever its seed was; constant ones (biases) give the same constants. An
-    initializer that a layer of one's own does not name in its config draws by Keras' global seed instead.
-
-    Args:
-        model: A functional or a built sequential model; it is left as it is.
-        seed: A whole number from 0; equal seeds give equal weights.
-
-    Returns:
-        A model of the same kind that shares nothing with `model`. If that is compiled, this one is, too, with an
-        optimizer of its own whose slots are empty.
+    initializer that a layer of one's own does not name in its config draws by Keras' global seed instead. The model
+    shares nothing with the other one; it is compiled if that is, with an optimizer whose slots are empty.
 
     Raises:
-        ValueError: If the model is of another kind, or the seed wrong.
+        ValueError: If the model is neither functional nor a built sequential one, or the seed no whole number from 0.
     """
     _check_seed(seed)
-    if not _is_functional(model):
+    if not is_functional(model):
         raise ValueError(f'model: got a {type(model).__name__}, admits a functional or a built sequential Keras model')
     seeds = np.random.default_rng(int(seed))
 
@@ -221,13 +198,6 @@ def reinitialised(model: keras.Model, seed: int) -> keras.Model:
         return type(layer).from_config(_reseeded(layer.get_config(), seeds))
 
     return keras.models.clone_model(model, clone_function=start_anew)
-
-
-def _is_functional(model: keras.Model) -> bool:
-    try:
-        return bool(model.inputs and model.outputs)
-    except (AttributeError, ValueError):  # subclassed; a sequential model without an input
-        return False
 
 
 def _reseeded(config: Any, seeds: np.random.Generator) -> Any:
@@ -251,18 +221,10 @@ def _check_seed(seed: Any) -> None:
 def make_optimizer(
     name: str = 'adam', lr: float = 7e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7
 ) -> keras.optimizers.Optimizer:
-    """Make an optimizer of the options.
+    """Make an optimizer, not built yet.
 
-    Args:
-        name: `adam` or `rmsprop`.
-        lr: Learning rate.
-        beta1: Decay of Adam's mean of gradients; rmsprop has none.
-        beta2: Decay of Adam's mean of squared gradients; rmsprop's is 0.99 (Mnih et al. 2016, section 8 of the
-            supplement).
-        epsilon: What is added to the denominator.
-
-    Returns:
-        An optimizer that is not built yet.
+    `beta1` and `beta2` are Adam's; rmsprop decays its mean of squared gradients by 0.99 (Mnih et al. 2016, section 8 of
+    the supplement). `epsilon` is added to the denominator.
 
     Raises:
         ValueError: If there is no such optimizer.

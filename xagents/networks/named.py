@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xagents.networks.cfg import parse_network, parse_text, to_text
 from xagents.options.errors import OptionError, told
-from xagents.registry.agents import register as register
 from xagents.registry.parts import NAME, Parts
-
-if TYPE_CHECKING:
-    pass
 
 if TYPE_CHECKING:
     import keras
@@ -25,13 +22,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkFunction:
-    """A network that a function makes.
+    """A network that a function makes, and the package, `origin`, that it is of.
 
-    Args:
-        name: that it is registered under; a saved state names it so.
-        function: takes `input_shape` and `output_units`, and `action_units` and `seed` where it names them; returns a
-            functional Keras model.
-        origin: the package that it is of.
+    The function takes `input_shape` and `output_units`, and `action_units` and `seed` where it names them; it returns a
+    functional Keras model. A saved state keeps the name that it is registered under.
     """
 
     name: str
@@ -73,12 +67,13 @@ class NetworkFunction:
             raise ValueError(f'{where} cannot be built: {told(error)}') from error
         finally:
             random.setstate(kept)
-        if not isinstance(model, keras.Model) or not _is_functional(model):
+        if not isinstance(model, keras.Model) or not is_functional(model):
             raise ValueError(f'{where} returned a {type(model).__name__}, admits a functional keras.Model')
         return model
 
 
-def _is_functional(model: keras.Model) -> bool:
+def is_functional(model: keras.Model) -> bool:
+    """Whether a model is functional, or sequential and built."""
     try:
         return bool(model.inputs and model.outputs)
     except (AttributeError, ValueError):  # subclassed; a sequential model without an input
@@ -97,17 +92,7 @@ def _adopt_network(name: str, thing: Any, package: str) -> NetworkFunction | Pat
 
 
 def read_network(value: str, option: str) -> Description | NetworkFunction:
-    """Return the network that was asked for: a registered one by its name, or a .cfg file.
-
-    Args:
-        value: the name, or the path.
-        option: where it was typed, for messages.
-
-    Raises:
-        OptionError: where there is no such network, or its file is wrong.
-    """
-    from xagents.networks.cfg import parse_network
-
+    """Return the network that was asked for, a registered one by its name, or a .cfg file; errors name the option."""
     path = Path(value)
     # a file wins: what stands in the folder one works in is seen, what is installed is not
     if isinstance(value, str) and NAME.fullmatch(value) and not path.exists():
@@ -126,19 +111,11 @@ def read_network(value: str, option: str) -> Description | NetworkFunction:
 
 def network_text(network: Description | NetworkFunction) -> str:
     """Return what a saved state keeps of a network: the name of a function's, the text of a file otherwise."""
-    from xagents.networks.cfg import to_text
-
     return network.name if isinstance(network, NetworkFunction) else to_text(network)
 
 
 def network_of_text(text: str, option: str) -> Description | NetworkFunction:
-    """Return the network that a saved state names or describes.
-
-    Raises:
-        ValueError: where its function is no longer registered, or the text is no network.
-    """
-    from xagents.networks.cfg import parse_text
-
+    """Return the network that a saved state names or describes; its function must still be registered."""
     if not NAME.fullmatch(text):
         return parse_text(text, 'the saved network')
     found = networks.find(text, option)

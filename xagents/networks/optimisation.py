@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -14,25 +13,25 @@ from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
 
-def take_compiled(model: keras.Model, options: AgentOptions, given: Mapping[str, Any]) -> float | None:
+def take_compiled(model: keras.Model, options: AgentOptions) -> float | None:
     """Let the optimizer and the precision that a model was made with stand in the options.
 
-    Returns:
-        The learning rate that the model was compiled with, where it counts: where none was given.
+    Returns the learning rate that it was compiled with, where no other was given.
 
     Raises:
         OptionError: where an option was given that says otherwise.
     """
     bfloat16 = any(layer.compute_dtype == 'bfloat16' for layer in model.layers)
-    if (options.precision == 'bfloat16') != bfloat16 and 'precision' in given:
+    if (options.precision == 'bfloat16') != bfloat16 and 'precision' in options.given:
         raise OptionError('precision', f'got {options.precision}, which the model was not built with')
     options.precision = 'bfloat16' if bfloat16 else 'float32'
     if getattr(model, 'optimizer', None) is None:
         return None
     for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
-        if name in given:
-            raise OptionError(name, f'got {given[name]} beside a model that is compiled with an optimizer of its own')
-    if 'lr' in given:
+        if name in options.given:
+            got = getattr(options, name)
+            raise OptionError(name, f'got {got} beside a model that is compiled with an optimizer of its own')
+    if 'lr' in options.given:
         return None
     options.lr = float(model.optimizer.learning_rate)
     return options.lr
@@ -45,14 +44,22 @@ class GradientStep:
     layer is compiled and called in half the time.
 
     Args:
-        model: compiled with an optimizer, or not: then one is made of the options.
+        model: compiled with an optimizer, or not: then one is made of the agent's options.
         options: of the agent.
-        max_norm: largest global norm of the gradients; larger ones are scaled down to it, where it is given.
+        max_norm: where given, larger gradients are scaled down to this global norm.
         rate: the model's own learning rate; that of the options when not given.
+        name: what the model is called in messages.
+        idle: whether a loss may leave the model alone.
     """
 
     def __init__(
-        self, model: keras.Model, options: AgentOptions, max_norm: float | None = None, rate: float | None = None
+        self,
+        model: keras.Model,
+        options: AgentOptions,
+        max_norm: float | None = None,
+        rate: float | None = None,
+        name: str = 'model',
+        idle: bool = False,
     ):
         given = getattr(model, 'optimizer', None)
         model.compile(
@@ -62,7 +69,7 @@ class GradientStep:
         )
         self.optimizer = model.optimizer
         self.variables = model.trainable_variables
-        self.max_norm = max_norm
+        self.max_norm, self.name, self.idle = max_norm, name, idle
         # networks of one agent may learn at different rates, which follow one schedule
         self._share = 1.0 if rate is None else rate / options.lr
         size = sum(math.prod(v.shape) for v in self.variables)
@@ -72,13 +79,10 @@ class GradientStep:
     def __call__(
         self, tape: tf.GradientTape, loss: tf.Tensor, wanted: tf.Tensor | bool = True
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Make one step, unless the loss or a gradient is not finite.
+        """Make one step by a scalar loss that the tape recorded, unless the loss or a gradient is not finite.
 
-        Args:
-            tape: that recorded `loss`.
-            loss: scalar.
-            wanted: whether there is anything to learn from; a minibatch without a valid row is left out, because the
-                optimizer's momentum would move the weights all the same.
+        `wanted` is false where there is nothing to learn from, as in a minibatch without a valid row: the optimizer's
+        momentum would move the weights all the same.
 
         Returns:
             The gradients' norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
@@ -92,8 +96,8 @@ class GradientStep:
         self.optimizer.learning_rate.assign(learning_rate * self._share)
 
     def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the loss's gradient as one vector, its norm, and whether both are finite."""
-        gradient = flat_gradient(tape, loss, self.variables)
+        """Return the loss's gradient as one vector, its norm, and whether both are finite; see `flat_gradient`."""
+        gradient = flat_gradient(tape, loss, self.variables, '' if self.idle else self.name)
         norm = tf.norm(gradient)
         return gradient, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
 
@@ -115,10 +119,24 @@ def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
 
 
-def flat_gradient(tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable]) -> tf.Tensor:
-    """Return a scalar's gradient by variables as one vector; 0 by those that it does not depend on."""
-    zero = tf.UnconnectedGradients.ZERO
-    return flat(tape.gradient(target, [v.value for v in variables], unconnected_gradients=zero))
+def flat_gradient(
+    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
+) -> tf.Tensor:
+    """Return a scalar's gradient by variables as one vector; 0 by those that it does not depend on.
+
+    Raises:
+        ValueError: when the update is traced, for a loss of the model `name` that does not depend on all of its
+            variables: as a rule a part of it was computed outside of the tape.
+    """
+    gradients = tape.gradient(target, [v.value for v in variables])
+    without = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
+    if name and without:
+        which = 'its parameters' if len(without) == len(variables) else ', '.join(without)
+        raise ValueError(
+            f'{name}: the loss has no gradient by {which}, so that nothing would be learned there: '
+            'compute all of the loss within the GradientTape'
+        )
+    return flat([tf.zeros(v.shape) if g is None else g for g, v in zip(gradients, variables, strict=True)])
 
 
 def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:
@@ -128,22 +146,42 @@ def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:
         variable.assign(tf.reshape(part, variable.shape))
 
 
+def averaged(
+    step: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    n: int | tf.Tensor,
+    names: Sequence[str],
+    unless: Callable[[dict[str, tf.Tensor]], tf.Tensor] | None = None,
+) -> dict[str, tf.Tensor]:
+    """Make the steps 0 to n − 1 within one compiled program.
+
+    Args:
+        step: makes the step k; returns its metrics by name, 'updates' and 'stats/refused' among them.
+        n: how many; a tensor, where no number of them is to be compiled anew.
+        names: the metrics.
+        unless: of the last step's metrics, whether to stop there; NaN is above nothing.
+
+    Returns:
+        The metrics by name, means over the steps that were made; counts are sums.
+    """
+
+    def body(k: tf.Tensor, more: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        metrics = step(k)
+        go_on = tf.constant(True) if unless is None else ~unless(metrics)
+        return k + 1, go_on, totals + counted(metrics, names)
+
+    _, _, totals = tf.while_loop(lambda k, more, _: (k < n) & more, body, (0, True, tf.zeros(len(names))))
+    return means(totals, names)
+
+
 def repeated(
     step: Callable[[tf.Tensor], tuple[dict[str, tf.Tensor], tf.Tensor]],
     n_updates: tf.Tensor,
     names: Sequence[str],
     shape: Sequence[int],
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Make the updates 0 to `n_updates` − 1 of at most K within one compiled program.
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Make the updates 0 to `n_updates` − 1, of at most K, within one compiled program; see `averaged`.
 
-    Args:
-        step: makes the update k; returns its metrics by name and its TD errors [B].
-        n_updates: how many; a tensor, so that no number of them is compiled anew.
-        names: the metrics, 'updates' and 'stats/refused' among them.
-        shape: K, B.
-
-    Returns:
-        The metrics in the order of `names`, means over the updates that were made; and the TD errors [K, B].
+    The step returns its metrics by name and its TD errors [B]; `shape` is K, B. The TD errors come back as [K, B].
     """
     if shape[0] == 1:  # a loop costs more than a small update
         metrics, errors = step(tf.constant(0))
@@ -159,33 +197,6 @@ def repeated(
     return means(totals, names), errors
 
 
-def averaged(
-    step: Callable[[tf.Tensor], dict[str, tf.Tensor]],
-    n: int,
-    names: Sequence[str],
-    unless: Callable[[dict[str, tf.Tensor]], tf.Tensor] | None = None,
-) -> dict[str, tf.Tensor]:
-    """Make the steps 0 to n − 1 within one compiled program.
-
-    Args:
-        step: makes the step k; returns its metrics by name, 'updates' and 'stats/refused' among them.
-        n: how many.
-        names: the metrics.
-        unless: of the last step's metrics, whether to stop there; NaN is above nothing.
-
-    Returns:
-        The metrics by name, means over the steps that were made.
-    """
-
-    def body(k: tf.Tensor, more: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        metrics = step(k)
-        go_on = tf.constant(True) if unless is None else ~unless(metrics)
-        return k + 1, go_on, totals + counted(metrics, names)
-
-    _, _, totals = tf.while_loop(lambda k, more, _: (k < n) & more, body, (0, True, tf.zeros(len(names))))
-    return dict(zip(names, tf.unstack(means(totals, names)), strict=True))
-
-
 _COUNTS = ('updates', 'stats/refused')
 
 
@@ -194,11 +205,11 @@ def counted(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
     return tf.stack([metrics[n] if n in _COUNTS else metrics['updates'] * finite(metrics[n]) for n in names])
 
 
-def means(totals: tf.Tensor, names: Sequence[str]) -> tf.Tensor:
-    """Return sums over updates as means over those that were made; counts stay sums."""
+def means(totals: tf.Tensor, names: Sequence[str]) -> dict[str, tf.Tensor]:
+    """Return sums over updates as means over those that were made, by name; counts stay sums."""
     sums = dict(zip(names, tf.unstack(totals), strict=True))
     made = tf.maximum(sums['updates'], 1.0)
-    return tf.stack([x if name in _COUNTS else x / made for name, x in sums.items()])
+    return {name: x if name in _COUNTS else x / made for name, x in sums.items()}
 
 
 def finite(x: tf.Tensor) -> tf.Tensor:

@@ -17,12 +17,7 @@ from xagents.networks.mirror import flat_parameters
 class TargetNetwork:
     """A copy of a network whose parameters are one vector, which makes following it one operation.
 
-    Args:
-        model: the network that is followed; its architecture is shared, its parameters are copied.
-
-    Attributes:
-        n_inputs: of the network.
-        steps: environment steps at the last update, by which an agent knows when the next copy is due.
+    `steps` are the environment steps at the last update, by which an agent knows when the next copy is due.
     """
 
     def __init__(self, model: keras.Model):
@@ -58,11 +53,7 @@ class TargetNetwork:
         return {'parameters': self._vector.numpy(), 'steps': np.array(self.steps)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` returned.
-
-        Raises:
-            ValueError: if it is of another network.
-        """
+        """Take over what `state` returned, of an equal network."""
         parameters = np.asarray(state['parameters'], np.float32)
         if parameters.shape != tuple(self._vector.shape):
             raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 
 from xagents.options.declaration import Options, option
 from xagents.options.errors import OptionError
@@ -58,6 +59,12 @@ class AgentOptions(Options):
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
     )
+
+    def draw_seed(self) -> int:
+        """Return the seed; drawn, where none was given."""
+        if self.seed is None:
+            self.seed = secrets.randbits(32)
+        return self.seed
 
 
 @dataclasses.dataclass

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
-"""The options that are not one agent's own, each declared once; loads nothing heavy."""
+"""The options of commands other than `train`."""
 
 from __future__ import annotations
 
@@ -57,14 +57,20 @@ class TuneOptions(Options):
 
 
 @dataclasses.dataclass
-class ActOptions(Options):
-    """What `play` and `evaluate` share."""
+class TrainedOptions(Options):
+    """Where the trained agent is, which `play`, `evaluate` and `export` take."""
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
     run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
     checkpoint: str = option(
         'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
     )
+
+
+@dataclasses.dataclass
+class ActOptions(TrainedOptions):
+    """What `play` and `evaluate` share."""
+
     stochastic: bool = option(False, 'sample actions instead of taking the best')
 
 
@@ -90,14 +96,9 @@ class EvaluateOptions(ActOptions):
 
 
 @dataclasses.dataclass
-class ExportOptions(Options):
+class ExportOptions(TrainedOptions):
     """`xagents export`."""
 
-    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
-    run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
-    checkpoint: str = option(
-        'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
-    )
     format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx'))
     out: str | None = option(None, 'folder for the policy', metavar='DIR')
 

@@ -1,8 +1,7 @@
-"""One declaration for an option.
+"""One declaration for an option: a dataclass field made by `option`.
 
-A dataclass field made by `option` is the only place where an option is described. From it derive the constructor's
-keyword, the command-line flag, the help table, the search type of `tune`, the saved configuration and the docs.
-Loads nothing heavy: the command line is built from this module alone.
+From it derive the constructor's keyword, the command-line flag, the help table, the search type of `tune`, the saved
+configuration and the docs. Loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import functools
 import inspect
 import json
 import math
+import operator
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -20,6 +20,8 @@ from typing import Any, Literal
 from xagents.options.errors import OptionError, nearest, shown
 
 Tune = Literal['int', 'log_uniform', 'categorical']
+# the bounds that a number may have, and what breaks each
+BOUNDS = {'at_least': operator.lt, 'above': operator.le, 'at_most': operator.gt, 'below': operator.ge}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,18 +69,14 @@ class Option:
         if self.type is dict:
             return 'key=value pairs'
         kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'text'}[self.type]
-        low = f'at least {self.at_least:.12g}' if self.at_least is not None else ''
-        low = low or (f'above {self.above:.12g}' if self.above is not None else '')
-        high = f'at most {self.at_most:.12g}' if self.at_most is not None else ''
-        high = high or (f'below {self.below:.12g}' if self.below is not None else '')
-        return ' '.join(filter(None, [kind, ' and '.join(filter(None, [low, high]))]))
+        bounds = ' and '.join(f'{name.replace("_", " ")} {bound:.12g}' for name, bound in self._bounds())
+        return f'{kind} {bounds}'.rstrip()
+
+    def _bounds(self) -> list[tuple[str, float]]:
+        return [(name, bound) for name in BOUNDS if (bound := getattr(self, name)) is not None]
 
     def check(self, value: Any) -> Any:
-        """Return `value` in the option's own type.
-
-        Raises:
-            OptionError: naming the option, what it got and what it admits.
-        """
+        """Return `value` in the option's own type; raises OptionError with what it got and what it admits."""
         if value is None:
             if self.optional:
                 return None
@@ -95,16 +93,10 @@ class Option:
         return [self._check_one(v) for v in value]
 
     def parse(self, text: str | list[str]) -> Any:
-        """Return the value of what was typed on a command line, checked; a list where several values are taken.
-
-        Raises:
-            OptionError: naming the option, what was typed and what is admitted.
-        """
+        """Return the checked value of what was typed, a list where several are taken; raises OptionError."""
         if self.type is dict:
-            return dict(self._parse_pair(pair) for pair in text)
-        if self.many:
-            return [self._parse_one(t) for t in text]
-        return self._parse_one(typing.cast(str, text))
+            return dict(map(self._parse_pair, text))
+        return list(map(self._parse_one, text)) if self.many else self._parse_one(typing.cast(str, text))
 
     def _parse_pair(self, text: str) -> tuple[str, Any]:
         key, equals, value = text.partition('=')
@@ -117,19 +109,16 @@ class Option:
             return key, {'True': True, 'False': False, 'None': None}.get(value, value)
 
     def _parse_one(self, text: str) -> Any:
+        value: Any = text
         try:
-            # what was typed, not what became of it, stands in the message
-            return self._check_one(self._convert(text))
-        except ValueError:
+            if self.type is bool:
+                value = {'true': True, 'false': False}.get(text.lower(), text)
+            elif self.type is not str:
+                # a seed keeps all its digits; 1e6 may be typed for a whole number
+                value = int(text) if self.type is int and text.strip().lstrip('+-').isdecimal() else float(text)
+            return self._check_one(value)
+        except ValueError:  # the message shows what was typed, not what became of it
             raise self._refused(text, typed=True) from None
-
-    def _convert(self, text: str) -> Any:
-        if self.type is bool:
-            return {'true': True, 'false': False}.get(text.lower(), text)
-        if self.type is str:
-            return text
-        # a seed keeps all its digits; 1e6 is a whole number to whoever types it
-        return int(text) if self.type is int and text.strip().lstrip('+-').isdecimal() else float(text)
 
     def _check_one(self, value: Any) -> Any:
         # NumPy's scalars are welcome wherever Python's are
@@ -142,7 +131,9 @@ class Option:
             raise self._refused(value)
         elif self.type in (int, float):
             value = self._check_number(value)
-        self._check_range(value)
+        outside = any(BOUNDS[name](value, bound) for name, bound in self._bounds())
+        if outside or (self.choices is not None and value not in self.choices):
+            raise self._refused(value)
         return value
 
     def _check_number(self, value: Any) -> int | float:
@@ -152,21 +143,9 @@ class Option:
             number = self.type(value)
         except (ValueError, OverflowError):  # NaN and infinities as whole numbers, whole numbers beyond the floats
             raise self._refused(value) from None
-        if self.type is int and (number != value or _is_wide(number)):
-            raise self._refused(value)
-        if self.type is float and not math.isfinite(number):
+        if (number != value or _is_wide(number)) if self.type is int else not math.isfinite(number):
             raise self._refused(value)
         return number
-
-    def _check_range(self, value: Any) -> None:
-        if (
-            (self.choices is not None and value not in self.choices)
-            or (self.at_least is not None and value < self.at_least)
-            or (self.above is not None and value <= self.above)
-            or (self.at_most is not None and value > self.at_most)
-            or (self.below is not None and value >= self.below)
-        ):
-            raise self._refused(value)
 
     def _refused(self, value: Any, typed: bool = False) -> OptionError:
         # a text where a number belongs is told from the number by its quotes, but not on a command line
@@ -210,18 +189,20 @@ def describe(declaration: type) -> dict[str, Option]:
     return dict(_describe_all(declaration))
 
 
-def canonical(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
-    """Return `given` with every option under its own name, where it has others.
+def canonical(given: Mapping[str, Any], known: Mapping[str, Option], place: str = '') -> dict[str, Any]:
+    """Return `given` with every option under its own name instead of an alias.
 
     Raises:
-        OptionError: where one was given under two names.
+        OptionError: for an option given under two names, and where `place` says what `known` is of, for an unknown one.
     """
-    other_names = {alias: option.name for option in known.values() for alias in option.aliases}
+    aliases = {alias: option.name for option in known.values() for alias in option.aliases}
     names: dict[str, Any] = {}
     for given_name, value in given.items():
-        name = other_names.get(given_name, given_name)
+        name = aliases.get(given_name, given_name)
         if name in names:
             raise OptionError(given_name, f'is another name of {name}, admits one of the two')
+        if place and name not in known:
+            raise OptionError(name, f'is no option {place}{nearest(name, known)}')
         names[name] = value
     return names
 
@@ -233,13 +214,11 @@ def _describe_all(declaration: type) -> dict[str, Option]:
 
 
 def _describe(field: dataclasses.Field, hint: Any) -> Option:
-    arguments = [hint]
-    optional = False
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        arguments = [a for a in typing.get_args(hint) if a is not type(None)]
-        optional = type(None) in typing.get_args(hint)
-    many = typing.get_origin(arguments[0]) is list
-    single = typing.get_args(arguments[0])[0] if many else typing.get_origin(arguments[0]) or arguments[0]
+    alternatives = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    optional = type(None) in alternatives
+    kind = next(a for a in alternatives if a is not type(None))
+    many = typing.get_origin(kind) is list
+    single = typing.get_args(kind)[0] if many else typing.get_origin(kind) or kind
     missing = field.default is dataclasses.MISSING
     default = field.default_factory() if missing else field.default  # type: ignore[operator,misc]
     return Option(field.name, single, default, many=many, optional=optional, **field.metadata)
@@ -248,28 +227,23 @@ def _describe(field: dataclasses.Field, hint: Any) -> Option:
 class Options:
     """What the option dataclasses share: making one from keywords, and back.
 
-    `ranges` has what `xagents tune --search` tries: two bounds or some choices by the option's name.
+    `ranges` has what `xagents tune --search` tries: two bounds or some choices by the option's name; `given` the names
+    of those that were resolved from a value, and not from their default.
     """
 
+    given: frozenset[str] = frozenset()
     ranges: typing.ClassVar[Mapping[str, tuple]] = {}
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
-        """Return the options with defaults filled in and every value checked.
-
-        Raises:
-            OptionError: for an unknown name or a value that is not admitted.
-        """
+        """Return the options, checked and with defaults; raises OptionError for an unknown name or a wrong value."""
         known = describe(cls)
-        checked: dict[str, Any] = {}
-        for name, value in canonical(given or {}, known).items():
-            if name not in known:
-                raise OptionError(name, f'is no option here{nearest(name, known)}')
-            checked[name] = known[name].check(value)
+        checked = {name: known[name].check(value) for name, value in canonical(given or {}, known, 'here').items()}
         for name in checked:
             if known[name].instead_of in checked and checked[name] is not None:
                 raise OptionError(name, f'stands instead of {known[name].instead_of}, admits one of the two')
         options = cls(**checked)
+        options.given = frozenset(checked)
         options.check()
         return options
 
@@ -289,14 +263,14 @@ class Options:
 def signature(positional: Iterable[str], *declarations: type) -> inspect.Signature:
     """Return the signature of a callable that takes `positional` and the options of `declarations` as keywords."""
     names = list(positional)
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    options = {name: o for declaration in declarations for name, o in describe(declaration).items()}
-    parameters += [
-        inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default)
-        for o in options.values()
-        if o.name not in names
+    known = {name: o for declaration in declarations for name, o in describe(declaration).items()}
+    positionals = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    keywords = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=o.default)
+        for n, o in known.items()
+        if n not in names
     ]
-    return inspect.Signature(parameters)
+    return inspect.Signature(positionals + keywords)
 
 
 def flags_of(options: Mapping[str, Any]) -> list[str]:
@@ -308,6 +282,8 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
             words.append(flag if value else f'--no-{flag[2:]}')
         elif isinstance(value, Mapping):
             words += [flag, *(f'{key}={json.dumps(one)}' for key, one in value.items())]
+        elif isinstance(value, str) and value.startswith('-'):  # alone it would be taken for a flag
+            words.append(f'{flag}={value}')
         elif value is not None:
             words += [flag, *map(str, value if isinstance(value, (list, tuple)) else [value])]
     return words

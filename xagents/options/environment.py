@@ -8,6 +8,8 @@ from typing import Any
 
 from xagents.options.declaration import Options, option
 
+NO_ENVIRONMENT = "got nothing, admits an id of Gymnasium's, such as CartPole-v1"
+
 
 @dataclasses.dataclass
 class EnvironmentOptions(Options):

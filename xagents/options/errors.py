@@ -43,9 +43,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f' (did you mean {matches[0]}?)' if matches else ''
 
 
-def one_line(error: BaseException) -> str:
-    """Returns what an exception says on one line."""
-    return ' '.join(str(error).split()) or type(error).__name__
+def one_line(thing: object) -> str:
+    """Return what an exception, or anything else, says of itself, on one line."""
+    return ' '.join(str(thing).split()) or type(thing).__name__
 
 
 Given = dict[str, Any]

@@ -103,9 +103,10 @@ class RunOptions(RecordOptions, EndOptions):
 
     def check(self) -> None:
         """Check the options against each other."""
-        for name in ('checkpoint_frequency', 'keep'):
+        whose = dict.fromkeys(('checkpoint_frequency', 'keep'), 'whose checkpoints it is about')
+        for name, why in {**whose, 'video_frequency': 'whose videos/ keeps them'}.items():
             if getattr(self, name) is not None and self.run_dir is None:
-                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, whose checkpoints it is about')
+                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, {why}')
         if self.keep is not None and self.checkpoint_frequency is None:
             raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
 
@@ -130,8 +131,8 @@ class RunOptions(RecordOptions, EndOptions):
 
     @property
     def video_folder(self) -> str:
-        """The folder of the videos of `video_frequency`."""
-        return self.place('videos') or 'videos'
+        """The folder of the videos of `video_frequency`; empty without a run folder, where there are none."""
+        return self.place('videos') or ''
 
 
 @dataclasses.dataclass

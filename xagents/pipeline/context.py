@@ -59,6 +59,7 @@ class Context:
         evaluated_steps: `steps` at the last evaluation.
         evaluated: whether means are those of evaluations.
         batch: the data that was collected, arrays by name.
+        statistics: of observations and rewards, as they were once that was collected.
         episodes: the episodes that ended in this iteration.
         checked: whether the mean is looked at in this iteration.
         new_best: the best before this one, where this iteration set a new one.
@@ -84,6 +85,7 @@ class Context:
     evaluated_steps: int = kept(0)
     evaluated: bool = kept(False)
     batch: dict[str, Any] = dataclasses.field(default_factory=dict)
+    statistics: Any = None
     episodes: list[EndedEpisode] = dataclasses.field(default_factory=list)
     checked: bool = False
     new_best: float | None = None

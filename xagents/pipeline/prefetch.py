@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from xagents.pipeline.context import Context
 
-if TYPE_CHECKING:
-    pass
 
-
-class Ahead:
-    """A stream that runs in a thread, one item ahead of who takes them.
-
-    Args:
-        stream: begins to run at once.
-    """
+class Prefetcher:
+    """A stream that runs in a thread, from now on, one item ahead of who takes them."""
 
     def __init__(self, stream: Iterator[Context]):
         self._stream = stream

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
@@ -26,30 +27,38 @@ def stage(function: S) -> S:
     return function
 
 
+def for_run(function: S) -> S:
+    """Mark a stage that needs its run: `f(run, ctx)`, with at most one `yield`, or `f(run, stream)`."""
+    function.for_run = list(inspect.signature(function).parameters)[1]  # type: ignore[attr-defined]
+    return function
+
+
+def _made(function: Stage, run: Any) -> Stage:
+    """Return a stage for a run."""
+    takes = getattr(function, 'for_run', None)
+    if takes is None:
+        return function
+    bound = functools.partial(function, run)
+    return stage(bound) if takes == 'stream' else bound
+
+
 def lift(middleware: Callable[[Context], Any]) -> Stage:
     """Make a stage of `f(ctx)`, or of `f(ctx)` with one `yield`: what follows it runs after every later stage.
 
     A `finally` around the yield runs on any exit. A generator that returns before its yield passes the context on.
     """
-    if not inspect.isgeneratorfunction(getattr(middleware, '__func__', middleware)):
 
-        @functools.wraps(middleware, updated=())
-        def simple(stream: Stream) -> Iterator[Context]:
-            for ctx in stream:
-                result = middleware(ctx)
-                if isinstance(result, types.GeneratorType):  # a callable object or a partial that hid its generator
-                    yield from _around(ctx, result)
-                else:
-                    yield ctx
-
-        return stage(simple)
-
+    @stage
     @functools.wraps(middleware, updated=())
     def lifted(stream: Stream) -> Iterator[Context]:
         for ctx in stream:
-            yield from _around(ctx, middleware(ctx))
+            result = middleware(ctx)
+            if isinstance(result, types.GeneratorType):
+                yield from _around(ctx, result)
+            else:
+                yield ctx
 
-    return stage(lifted)
+    return lifted
 
 
 def _around(ctx: Context, generator: Generator) -> Iterator[Context]:
@@ -84,10 +93,7 @@ def _close(stream: Any) -> None:
 def left_by_choice(exit: GeneratorExit, handled: BaseException | None = None) -> bool:
     """Return whether a stream was closed by its consumer, and not on the way out of an error.
 
-    Args:
-        exit: what the stream was closed with.
-        handled: what was being handled when the stream began, which is no error of the loop's: it may stand in an
-            `except` block.
+    `handled` was being handled when the stream began, and is no error of the loop's, which may stand in an `except`.
     """
     cause = exit.__context__
     while isinstance(cause, GeneratorExit) and cause is not handled:
@@ -150,23 +156,29 @@ class Recipe:
             self._index(name)
         return self._with(pair for pair in self._stages if pair[0] not in names)
 
+    def of(self, agent: object) -> Recipe:
+        """Let the stages be those of an agent."""
+        return Recipe(self._stages, self.context, agent)
+
     def with_context(self, context: type[Context]) -> Recipe:
         """Use another class of contexts."""
         return Recipe(self._stages, context, self.agent)
 
-    def stream(self, first: Context, collected: bool = False) -> Generator[Context, None, None]:
-        """Return the stream through all stages.
+    def made(self, run: Any) -> Recipe:
+        """Return the recipe with those stages ready that need their run."""
+        return self._with((name, _made(s, run)) for name, s in self._stages)
 
-        Args:
-            first: the context that the last iteration left, or a new one.
-            collected: whether `first` is an iteration that was collected before, and is still to be learned from.
+    def stream(self, first: Context, collected: bool = False) -> Generator[Context, None, None]:
+        """Return the stream through all stages, after the context that the last iteration left, or a new one.
+
+        If it is `collected`, it is an iteration that was collected before, and is still to be learned from.
         """
         if not collected:
             return compose(source(first), self.stages)
         joins = next((name for name in ('overlap', 'checkpoint') if name in self.names), None)
         index = self._index(joins or 'collect') + (joins is None)
         stages = list(self.stages)
-        stages.insert(index, preceded_by(first))
+        stages.insert(index, stage(functools.partial(itertools.chain, [first])))
         return compose(source(first), stages)
 
     def _insert(self, index: int, stage: Stage, name: str | None) -> Recipe:
@@ -203,23 +215,8 @@ class Recipe:
 
 
 def source(first: Context) -> Iterator[Context]:
-    """Give contexts until one's `stop` is set.
-
-    Args:
-        first: the context that the last iteration left, or a new one.
-    """
+    """Give contexts until one's `stop` is set, after the one that the last iteration left, or a new one."""
     ctx = first
     while not ctx.stop:
         ctx = ctx.renew()
         yield ctx
-
-
-def preceded_by(first: Context) -> Stage:
-    """Let a context go before those of the stream."""
-
-    @stage
-    def preceded(stream: Stream) -> Iterator[Context]:
-        yield first
-        yield from stream
-
-    return preceded

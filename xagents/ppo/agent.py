@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from xagents.a2c.agent import A2C
 from xagents.base.minibatches import Minibatches
-from xagents.base.on_policy import Steps, Transitions
+from xagents.base.records import Steps, Transitions
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.base.schedules import Schedule
 from xagents.networks.optimisation import averaged
+from xagents.pipeline.schedules import Schedule
 from xagents.ppo.cli import PPOOptions
 
 

@@ -16,6 +16,7 @@ from xagents.options.declaration import Option, describe
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, nearest, told
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
+from xagents.options.settings import known
 from xagents.registry.parts import Parts
 
 T = TypeVar('T')
@@ -25,12 +26,8 @@ T = TypeVar('T')
 class Network:
     """One network of an agent.
 
-    Args:
-        label: what messages call it.
-        option: the option that names its .cfg.
-        outputs: names of its outputs, whose sizes the agent knows.
-        output_activation: of `--net`'s outputs.
-        takes_actions: whether it sees actions beside observations.
+    `label` is what messages call it, `option` names its .cfg. The agent knows the sizes of its `outputs`;
+    `output_activation` is that of `--net`'s. `takes_actions` says whether it sees actions beside observations.
     """
 
     label: str
@@ -42,11 +39,9 @@ class Network:
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Another form of an agent's networks, which a switch chooses: files with its name in theirs.
+    """Another form of an agent's networks, which the switch `option` chooses: files with its name in theirs.
 
-    Args:
-        option: the switch.
-        outputs: names of the outputs; the network's own when not given.
+    Its outputs are the network's own when not given.
     """
 
     option: str
@@ -91,15 +86,7 @@ class Entry(Mapping):
 
     @classmethod
     def like(cls, model: str | Entry, id: str, home: str | type, help: str, **others: Any) -> Entry:
-        """Return an agent's entry that has what another one has.
-
-        Args:
-            model: the other one, or its id: networks, their files and options are its own where nothing else is said.
-            id: what is typed.
-            home: the agent's class, or `module:Class`.
-            help: one line for the usage page.
-            others: further fields.
-        """
+        """Return an entry that has what another agent's, given as such or by id, has where nothing else is said."""
         known = find_agent(model) if isinstance(model, str) else model
         return dataclasses.replace(known, **{'origin': '', **others, 'id': id, 'home': home, 'help': help})
 
@@ -116,15 +103,18 @@ class Entry(Mapping):
         """The dataclass of its options."""
         return self._at(self.declaration) if self.declaration else self.agent.Options
 
+    def known(self, *groups: str) -> dict[str, Option]:
+        """Return the options of some groups by name; see `xagents.options.settings.GROUPS`."""
+        return known(self.options, *groups)
+
     @property
     def agent(self) -> Any:
         """The agent's class; importing it loads TensorFlow."""
         agent = self._at(self.home)
         if self.declaration and agent.Options is not self.options:
             declared = f'{self.options.__name__}, its class {agent.Options.__name__}'
-            raise OptionError(
-                'agent', f'{self.id} of {self.origin} has the options {declared}; admits the same in both'
-            )
+            problem = f'{self.id} of {self.origin} has the options {declared}; admits the same in both'
+            raise OptionError('agent', problem)
         return agent
 
     @property
@@ -142,7 +132,7 @@ class Entry(Mapping):
         )
 
     def _at(self, place: str | type) -> Any:
-        """What `module:Class` names; what is another package's and cannot be loaded is told in one line."""
+        """What `module:Class` names."""
         if not isinstance(place, str):
             return place
         module, _, name = place.partition(':')
@@ -165,21 +155,16 @@ class Entry(Mapping):
 
     def files(self, model: str) -> dict[str, list[str]]:
         """Return the shipped .cfg files of one model, the default of each kind first and the variant's last."""
-        role = model.removesuffix('model').rstrip('_')
-        found = {
-            kind: [p for p in self._shipped(f'{kind}*.cfg') if role in p.stem.split('-')[1:] or not role]
-            for kind in KINDS
-        }
-        other = self.variant.name if self.variant else None
-        return {
-            k: sorted(map(str, paths), key=lambda p: (other in Path(p).stem.split('-'), p))
-            for k, paths in found.items()
-        }
-
-    def _shipped(self, pattern: str) -> list[Path]:
-        found = importlib.util.find_spec(self.folder) if self.folder else None
-        places = (found.submodule_search_locations or []) if found else []
-        return [path for place in places for path in (Path(place) / 'models').glob(pattern)]
+        spec = importlib.util.find_spec(self.folder) if self.folder else None
+        places = (spec.submodule_search_locations or []) if spec else []
+        shipped = [path for place in places for path in (Path(place) / 'models').glob('*.cfg')]
+        role, other = model.removesuffix('model').rstrip('_'), self.variant.name if self.variant else None
+        ours = sorted(
+            (other in words, str(path), path.stem)
+            for path in shipped
+            if role in (words := path.stem.split('-'))[1:] or not role
+        )
+        return {kind: [path for _, path, stem in ours if stem.startswith(kind)] for kind in KINDS}
 
     def __getitem__(self, key: str) -> Any:
         if key in ('agent', 'module'):
@@ -197,72 +182,41 @@ class Entry(Mapping):
 
 KINDS = ('ann', 'cnn')
 _ACTOR_CRITIC = (Network('model', 'model', ('actor', 'critic')),)
-_SHARED = Variant('shared_network')
+_ACTOR_Q = (Network('model', 'model', ('actor', 'q')),)
+_ACTOR_AND_CRITIC = (Network('actor', 'actor_model', ('actor',)), Network('critic', 'critic_model', ('critic',)))
+_Q = (Network('model', 'model', ('q',)),)
 _ACTOR = Network('actor', 'actor_model', ('actor',), output_activation='tanh')
-
-
-def _critic(label: str) -> Network:
-    return Network(label, 'critic_model', ('critic',), takes_actions=True)
+_CRITIC = Network('critic', 'critic_model', ('critic',), takes_actions=True)
+_DDPG = (_ACTOR, _CRITIC)
+_TD3 = (_ACTOR, *(dataclasses.replace(_CRITIC, label=f'critic {i}') for i in (1, 2)))
+_SHARED, _DUELING = Variant('shared_network'), Variant('dueling', ('advantage', 'value'))
 
 
 def _ours(id: str, class_name: str, networks: tuple[Network, ...], help: str, *more: Any, **others: Any) -> Entry:
-    """An agent of this package: each stands in a folder of its own, in the same way."""
     fields = {'declaration': f'xagents.{id}.cli:{class_name}Options', 'folder': f'xagents.{id}', **others}
     return Entry(id, f'xagents.{id}.agent:{class_name}', networks, help, *more, **fields)
 
 
-OURS: dict[str, Entry] = {
-    entry.id: entry
-    for entry in (
-        _ours('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
-        _ours(
-            'acer',
-            'ACER',
-            (Network('model', 'model', ('actor', 'q')),),
-            'actor-critic with experience replay: discrete actions, fewer steps than A2C',
-            _SHARED,
-        ),
-        _ours(
-            'ddpg',
-            'DDPG',
-            (_ACTOR, _critic('critic')),
-            'deep deterministic policy gradient: continuous actions, few steps',
-            activation='relu',
-            initializer='fan_in_uniform',
-        ),
-        _ours(
-            'dqn',
-            'DQN',
-            (Network('model', 'model', ('q',)),),
-            'deep Q-network: discrete actions, few steps',
-            Variant('dueling', ('advantage', 'value')),
-            activation='relu',
-            initializer='fan_in_uniform',
-        ),
-        _ours('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
-        _ours(
-            'td3',
-            'TD3',
-            (_ACTOR, _critic('critic 1'), _critic('critic 2')),
-            'twin delayed DDPG: continuous actions, few steps, steadier than DDPG',
-            activation='relu',
-            initializer='fan_in_uniform',
-        ),
-        _ours(
-            'trpo',
-            'TRPO',
-            (Network('actor', 'actor_model', ('actor',)), Network('critic', 'critic_model', ('critic',))),
-            'trust region policy optimisation: steady steps, on-policy',
-        ),
-    )
-}
+_OFF_POLICY = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
+_OURS = (
+    _ours('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
+    _ours(
+        'acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions, fewer steps than A2C', _SHARED
+    ),
+    _ours('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions, few steps', **_OFF_POLICY),
+    _ours('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few steps', _DUELING, **_OFF_POLICY),
+    _ours('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
+    _ours('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY),
+    _ours('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
+)
+OURS: dict[str, Entry] = {entry.id: entry for entry in _OURS}
 
 
 class Agents(Mapping[str, Entry]):
     """Every agent by its id.
 
-    A look-up also finds those that installed packages name. A loop goes over those that are known without loading
-    anybody's package: ours, and those that were registered in this process or have been looked up.
+    A look-up also finds those of installed packages; a loop goes over ours, and those that were registered in this
+    process or have been looked up.
     """
 
     def __getitem__(self, id: str) -> Entry:
@@ -289,23 +243,16 @@ agents = Agents()
 
 
 def _found(id: str) -> Entry | None:
-    if id in OURS:
-        return OURS[id]
-    return parts.find(id)
+    return OURS.get(id) or parts.find(id)
 
 
 def find_agent(agent_id: str) -> Entry:
-    """Return an agent's entry.
-
-    Raises:
-        OptionError: where there is no such agent, naming the nearest one, or the package that has it is broken.
-    """
+    """Return an agent's entry, or raise an `OptionError` that names the nearest one, or the package that is broken."""
     entry = _found(agent_id)
     if entry is None:
         known = names()
-        raise OptionError(
-            'agent', f'got {agent_id}, admits one of {", ".join(known)}{nearest(agent_id.lower(), known)}'
-        )
+        hint = nearest(agent_id.lower(), known)
+        raise OptionError('agent', f'got {agent_id}, admits one of {", ".join(known)}{hint}')
     return entry
 
 
@@ -320,7 +267,16 @@ def listed() -> dict[str, str]:
     An agent whose entry point names its class is told by its package's summary, because loading a class loads
     TensorFlow; one that cannot be loaded by why it cannot.
     """
-    return {**{id: entry.help for id, entry in OURS.items()}, **listed_agents()}
+    lines = {name: entry.help for name, entry in parts.known.items()}
+    for name, packages in parts.packages().items():
+        package, summary, place = packages[0]
+        if refusal := parts.refused(name):
+            lines[name if name not in OURS else f'{name} ({package})'] = f'refused: {refusal}'
+        elif name not in lines:
+            # a class is written in capitals, and loading it would load TensorFlow
+            is_class = place.rpartition(':')[2].rpartition('.')[2][:1].isupper()
+            lines[name] = (f'{package}: {summary}' if summary else f'of {package}') if is_class else _help_of(name)
+    return {**{id: entry.help for id, entry in OURS.items()}, **dict(sorted(lines.items()))}
 
 
 def entry_of(agent: type) -> Entry | None:
@@ -336,7 +292,6 @@ def id_of(agent: type) -> str:
     return entry.id if entry else agent.__name__.lower()
 
 
-# agents of other packages
 # what the commands themselves take: an agent's own options have other names
 _COMMANDS = (
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions),
@@ -358,24 +313,22 @@ def register(
     Args:
         name: lowercase letters, digits and dashes.
         help: one line for the usage page; the first line of the class's docstring when not given.
-        networks: what the constructor takes behind the environments; those of the agent that the class inherits when
-            not given, with their files.
+        networks: what the constructor takes behind the environments, `()` for nothing; those of the agent that the
+            class inherits, with their files, when not given.
         variant: another form of the networks; inherited when not given.
         activation: of `--net`'s layers; likewise.
         initializer: likewise.
 
-    Returns:
-        A decorator, which returns the class.
-
     Raises:
         OptionError: for a name that is none or is taken, or a class that is no agent.
     """
-    given: dict[str, Any] = {'networks': networks and tuple(networks), 'variant': variant, 'help': help}
-    given |= {'activation': activation, 'initializer': initializer}
+    given = {'variant': variant, 'help': help, 'activation': activation, 'initializer': initializer}
+    fields: dict[str, Any] = {field: value for field, value in given.items() if value}
+    if networks is not None:
+        fields['networks'] = tuple(networks)
     parts._check_name(name)
 
     def decorate(agent: type[T]) -> type[T]:
-        fields = {field: value for field, value in given.items() if value}
         parts.register(name, agent, _of_class(name, agent, str(agent.__module__).split('.')[0], fields))
         return agent
 
@@ -395,11 +348,11 @@ def _adopt_agent(name: str, thing: Any, package: str) -> Entry:
 
 
 def _of_class(name: str, agent: type, package: str, given: dict[str, Any]) -> Entry:
-    """An entry that has what a class says itself, or inherits from an agent that has an entry."""
+    """Return an entry of what a class says itself, or inherits from an agent that has an entry."""
     if not hasattr(agent, 'Options'):
         raise OptionError('agent', f'got {agent.__name__}, admits a subclass of BaseAgent')
     model = next((entry for base in agent.__mro__[1:] if (entry := entry_of(base))), None)
-    if model is None and not given.get('networks'):
+    if model is None and 'networks' not in given:
         raise OptionError('agent', f'{agent.__name__} inherits no agent that has networks: register it with networks=')
     _check_options(agent.Options)
     said = (agent.__doc__ or '').strip().split('\n')[0].rstrip('.')
@@ -411,11 +364,7 @@ def _of_class(name: str, agent: type, package: str, given: dict[str, Any]) -> En
 
 
 def _check_options(declaration: Any) -> None:
-    """Check that an agent's options can stand beside those of the commands.
-
-    Raises:
-        OptionError: naming the option.
-    """
+    """Check that an agent's options can stand beside those of the commands."""
     if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
         raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
     known = describe(declaration)
@@ -429,21 +378,6 @@ def _check_options(declaration: Any) -> None:
     for name in declaration.ranges:
         if name not in tuned or tuned[name].tune is None:
             raise OptionError('Options', f'ranges: {name} is no option that has a search type')
-
-
-def listed_agents() -> dict[str, str]:
-    """Return a line of help for every agent that is not ours, by id; see `registry.listed`."""
-    lines = {name: entry.help for name, entry in parts.known.items()}
-    for name, packages in parts.packages().items():
-        package, summary, place = packages[0]
-        refusal = parts.refused(name)
-        if refusal:
-            lines[name if name not in OURS else f'{name} ({package})'] = f'refused: {refusal}'
-        elif name not in lines:
-            # a class is written in capitals, and loading it would load TensorFlow
-            is_class = place.rpartition(':')[2].rpartition('.')[2][:1].isupper()
-            lines[name] = (f'{package}: {summary}' if summary else f'of {package}') if is_class else _help_of(name)
-    return dict(sorted(lines.items()))
 
 
 def _help_of(name: str) -> str:

@@ -58,28 +58,33 @@ class Buffer(ABC):
 
     @abstractmethod
     def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
-        """Return an empty ring for batches like this one, by the buffer's options.
+        """Return an empty ring for batches like this one, by the buffer's options."""
+
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
+        """Copy what was collected; of more than the buffer holds, the newest.
+
+        Args:
+            batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], and bool [T, N] `terminated`,
+                `truncated` and `valid`, which is False where a row only reset. It goes on where the last one ended. An
+                environment that was reset in between loses its newest transition: one whose `restarted` [N] is true or,
+                without that column, whose first observation is not the last one that was added.
 
         Raises:
-            OptionError: where it has no room for the least.
+            ValueError: for observations of another shape than before, or no stacks where stacks were announced.
+            OptionError: where the buffer has no room for the least.
         """
+        if self._ring is None:
+            self._ring = self.make_ring(batch)
+        self._ring.add(batch)
 
     def fill(self, ring: Ring) -> None:
-        """Take over the ring of another buffer with the same options.
-
-        Raises:
-            ValueError: where this one is not empty.
-        """
+        """Take over the ring of another buffer with the same options; this one must be empty."""
         if self._ring is not None and self._ring.position:
             raise ValueError(f'the replay buffer already holds {len(self)} transitions, admits an empty one')
         self._ring = ring
 
     def _check_sizes(self, further: Mapping[str, int], at_most_max: Iterable[str] = ()) -> None:
-        """Check sizes by name, those named `at_most_max` and the initial size against the largest, too.
-
-        Raises:
-            OptionError: for the first wrong one.
-        """
+        """Check sizes by name; those named `at_most_max`, and the initial size, against the largest, too."""
         sizes = {'buffer_max_size': self.max_size, 'buffer_initial_size': self.initial_size, **further}
         for name, value in {**sizes, 'frame_stack': self.stack}.items():
             least = 0 if name == 'buffer_initial_size' else 1

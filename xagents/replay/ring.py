@@ -5,9 +5,8 @@ its flags. The next observation of row t is the observation of row t + 1: an epi
 own, which only reset the environment. The newest observation stands in the row where the next addition begins, the
 head. A flat row is row * N + environment; one that cannot be sampled has no flag at all.
 
-Rows are also counted since the start: the k-th stands in row k % rows until the (k + rows)-th takes its place. Once it
-is added, a row stays as it is, but for its flags, and for the newest observation, which another one takes the place of
-when an environment begins anew.
+Rows are also counted since the start: the k-th stands in row k % rows until the (k + rows)-th takes its place. An added
+row stays as it is, but for its flags; and the newest observation is replaced when its environment begins anew.
 """
 
 from __future__ import annotations
@@ -39,19 +38,17 @@ class Ring:
         rows: how many there are, one more than it holds transitions of an environment.
         n_envs: N.
         shape: [N, *D] of the observations added.
-        columns: names of the further columns.
+        columns: names of what else of a batch is stored, [T, N, …] each, as it is.
         stored: valid transitions added since the start.
         count: transitions that can be sampled.
         position: rows added since the start, so that the newest observation is in the position-th.
-        priorities: the tree in which each transition gets `new_priority` when it comes, and 0 when it is forgotten.
-        new_priority: the largest priority so far.
+        priorities: if wanted, the tree in which each transition gets `new_priority`, the largest so far, when it comes,
+            and 0 when it is forgotten.
 
     Args:
         max_size: transitions over all environments, rounded down to a multiple of N.
         batch: the first one that will be added, for its shapes.
         stack: frames an observation; above 1 only the newest is stored.
-        prioritized: whether to keep priorities.
-        columns: names of what else of a batch is stored, [T, N, …] each, as it is.
 
     Raises:
         ValueError: where observations are no stacks of as many frames.
@@ -59,12 +56,7 @@ class Ring:
     """
 
     def __init__(
-        self,
-        max_size: int,
-        batch: Mapping[str, np.ndarray],
-        stack: int,
-        prioritized: bool,
-        columns: Iterable[str] = (),
+        self, max_size: int, batch: Mapping[str, np.ndarray], stack: int, prioritized: bool, columns: Iterable[str] = ()
     ):
         observations, actions = batch['observations'], batch['actions']
         self.shape, self.stack = observations.shape[1:], stack
@@ -100,7 +92,7 @@ class Ring:
         return self.position + 1 - self.used
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy a batch into the ring; of more than it holds, the newest. See `ReplayBuffer.add`."""
+        """Copy a batch into the ring; of more than it holds, the newest. See `Buffer.add`."""
         observations = batch['observations']
         if observations.shape[1:] != self.shape:
             raise ValueError(f'observations: got the shape {observations.shape[1:]}, the buffer holds {self.shape}')
@@ -118,9 +110,7 @@ class Ring:
         steps = len(flags) - 1 - skipped
         here, after = self._span(start, steps), self._span((start + 1) % self.rows, steps)
         self._write_flags(start, flags[skipped:])
-        self.arrays['actions'][here] = batch['actions'][skipped:]
-        self.arrays['rewards'][here] = batch['rewards'][skipped:]
-        for name in self.columns:
+        for name in ('actions', 'rewards', *self.columns):
             self.arrays[name][here] = batch[name][skipped:]
         frames = observations if self.stack == 1 else observations[..., -1]
         self.arrays['observations'][after] = frames[skipped + 1 :]
@@ -152,10 +142,7 @@ class Ring:
                 self.priorities.set_span(0, new[room:])
 
     def _restarted(self, first: np.ndarray, said: np.ndarray | None) -> np.ndarray:
-        """Return the environments that begin anew.
-
-        At first all; then those of which it is said or, where nothing is, whose observation is not the newest one.
-        """
+        """Return who begins anew: at first all, then those in `said` or, without it, who shows something new."""
         if not self._newest:
             return np.arange(self.n_envs)
         if said is not None:
@@ -168,14 +155,13 @@ class Ring:
         return np.array([n for n, part in enumerate(parts) if observed[part] != self._newest[part]])
 
     def _restart(self, first: np.ndarray, envs: np.ndarray) -> None:
-        """Begin anew in some environments: what stands before has no next observation."""
+        # what stands before has no next observation
         self._forget((self.head - 1) % self.rows * self.n_envs + envs)
         if self.stack > 1:
             self.arrays['ages'][self.head, envs] = 0
             self._unknown[envs] = [not _repeats_one_frame(stack) for stack in first[envs]]
 
     def _forget(self, flat_rows: np.ndarray) -> None:
-        """Never sample these again."""
         flags = self.flat['flags']
         self.count -= int(np.count_nonzero(flags[flat_rows]))
         flags[flat_rows] = 0
@@ -277,11 +263,7 @@ def layout(
     stack: int,
     columns: Columns = NO_COLUMNS,
 ) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Return shape and dtype of each array of a ring.
-
-    Raises:
-        OptionError: where there is no room for a transition of each environment.
-    """
+    """Return shape and dtype of each array of a ring, with room for at least a transition of each environment."""
     if max_size < n_envs:
         raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
@@ -305,20 +287,9 @@ def memory_needed(
     prioritized: bool = False,
     columns: Columns = NO_COLUMNS,
 ) -> int:
-    """Return the bytes that a replay buffer's arrays will take: all of them, ages and priorities included.
+    """Return the bytes of all of a replay buffer's arrays, ages and priorities included; see `layout`.
 
-    Args:
-        max_size: transitions over all environments.
-        n_envs: N.
-        observation_space: of the encoded observations; has a shape and a dtype.
-        action_shape: of one action.
-        action_dtype: of the actions.
-        stack: frames an observation; above 1 only the newest is stored.
-        prioritized: whether there are priorities.
-        columns: shape and dtype, for one environment, of what else is stored of a row.
-
-    Raises:
-        OptionError: where there is no room for a transition of each environment.
+    `max_size` counts transitions over all environments; observations are the encoded ones.
     """
     space = (observation_space.shape, observation_space.dtype)
     arrays = layout(max_size, n_envs, *space, action_shape, action_dtype, stack, columns)

@@ -20,20 +20,10 @@ FLAGS = {'terminated': TERMINATED, 'truncated': TRUNCATED, 'valid': VALID}
 class RolloutBuffer(Buffer):
     """Keeps the newest rollouts of T steps x N environments and draws whole ones, uniformly.
 
-    Each observation is stored once, also the one that ends a rollout and begins the next, and each frame of a stack
-    once. The arrays are made at the first `add`, by the shapes that come.
-
     A step is no longer valid when it is drawn if what it needs is not there: the last one before an environment began
     anew between two rollouts (its next observation was not seen), and those whose stack has a frame that was not seen
     or is overwritten. What is computed backwards through a rollout must stop at steps that are not valid, as there is
     not always an episode's end before them.
-
-    Attributes:
-        max_size: as given.
-        initial_size: as given.
-        n_steps: T.
-        stack: frames of an observation.
-        columns: names of the policy's columns that are kept.
 
     Args:
         max_size: transitions over all environments; rounded down to whole rollouts.
@@ -59,10 +49,7 @@ class RolloutBuffer(Buffer):
     ):
         super().__init__(max_size, initial_size)
         self.n_steps, self.stack, self.columns = n_steps, stack, tuple(columns)
-        self._check()
         self._output: dict[str, np.ndarray] = {}
-
-    def _check(self) -> None:
         self._check_sizes({'n_steps': self.n_steps})
         for name in self.columns:
             if name in _TAKEN or self.columns.count(name) > 1:
@@ -83,14 +70,7 @@ class RolloutBuffer(Buffer):
         return min(-(-self.initial_size // size), self.max_size // size) * size
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy a rollout; where the buffer is full, in the place of the oldest.
-
-        Args:
-            batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], bool [T, N] `terminated`,
-                `truncated` and `valid`, in which a row that only reset is False, and the columns [T, N, …]. It goes on
-                where the last one ended. The newest transition of an environment that was reset in between is
-                forgotten: of those whose `restarted` [N] is true or, where there is no such column, whose first
-                observation is not the last one that was added.
+        """Copy a rollout of `n_steps` steps, with the columns [T, N, …]; see `Buffer.add`.
 
         Raises:
             ValueError: for another number of steps, other shapes than before, a column that is not there, or no stacks
@@ -98,20 +78,14 @@ class RolloutBuffer(Buffer):
             OptionError: where the buffer has no room for one rollout.
         """
         self._check_batch(batch)
-        if self._ring is None:
-            self._ring = self.make_ring(batch)
-        self._ring.add(batch)
+        super().add(batch)
 
     def kind(self) -> dict[str, Any]:
         """Return the options that decide what is kept of a rollout."""
         return {'frame_stack': self.stack, 'n_steps': self.n_steps, 'columns': list(self.columns)}
 
     def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
-        """Return an empty ring for rollouts like this one.
-
-        Raises:
-            OptionError: where there is no room for one.
-        """
+        """Return an empty ring for rollouts like this one."""
         size = room(self.max_size, self.n_steps, like['observations'].shape[1])
         return Ring(size, like, self.stack, prioritized=False, columns=self.columns)
 
@@ -131,9 +105,6 @@ class RolloutBuffer(Buffer):
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw one of the stored rollouts.
-
-        Args:
-            rng: NumPy's.
 
         Returns:
             `observations` [T + 1, N, *D], `actions`, `rewards`, bool `terminated`, `truncated` and `valid`, and the
@@ -164,12 +135,10 @@ class RolloutBuffer(Buffer):
 
     def _make_output(self, ring: Ring) -> dict[str, np.ndarray]:
         steps = (self.n_steps, ring.n_envs)
-        arrays = {name: ring.arrays[name] for name in ('actions', 'rewards', *self.columns)}
-        self._output = {
-            'observations': np.zeros((self.n_steps + 1, *ring.shape), ring.arrays['observations'].dtype),
-            **{name: np.zeros((*steps, *array.shape[2:]), array.dtype) for name, array in arrays.items()},
-            **{name: np.zeros(steps, bool) for name in FLAGS},
-        }
+        out = {'observations': np.zeros((self.n_steps + 1, *ring.shape), ring.arrays['observations'].dtype)}
+        for name in ('actions', 'rewards', *self.columns):
+            out[name] = np.zeros((*steps, *ring.arrays[name].shape[2:]), ring.arrays[name].dtype)
+        self._output = out | {name: np.zeros(steps, bool) for name in FLAGS}
         return self._output
 
 
@@ -178,11 +147,7 @@ _TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages'}
 
 
 def room(max_size: int, n_steps: int, n_envs: int) -> int:
-    """Return how many transitions the whole rollouts have for which there is room.
-
-    Raises:
-        OptionError: where there is room for none.
-    """
+    """Return how many transitions whole rollouts have room for, or raise an `OptionError` where there is none."""
     size = n_steps * n_envs
     if max_size < size:
         problem = f'got {max_size}, admits at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
@@ -200,17 +165,7 @@ def memory_needed(
     columns: Columns,
     stack: int = 1,
 ) -> int:
-    """Return the bytes that a rollout buffer's arrays will take.
-
-    Args:
-        max_size: transitions over all environments.
-        n_steps: T.
-        n_envs: N.
-        observation_space: of the encoded observations; has a shape and a dtype.
-        action_shape: of one action.
-        action_dtype: of the actions.
-        columns: shape and dtype, for one environment, of each of the policy's columns that are kept.
-        stack: frames an observation; above 1 only the newest is stored.
+    """Return the bytes that a rollout buffer's arrays will take; `columns` are those of the policy that are kept.
 
     Raises:
         OptionError: where there is no room for one rollout.

@@ -1,10 +1,9 @@
 """A replay buffer on disk: files that are written once each, one for what was added since the last time.
 
-Rows of a ring are counted since the start, and stay as they are once they are added, the newest excepted (see
-`xagents.replay.ring`). So a segment, `<number>.npz`, holds the rows from the newest one at the last save to the newest one
-now; which segments make up a buffer, and whatever may change in any row, stands in the checkpoint that `save` is
-called for. A segment that no checkpoint names, as a process was killed before, is nobody's: the next save takes a
-higher number. A checkpoint also knows a checksum of each of its segments, so that no other file is taken for one.
+A ring's rows stay as they are once they are added, the newest excepted (see `xagents.replay.ring`). So a segment,
+`<number>.npz`, holds the rows from the newest one at the last save to the newest one now. Which segments make up a
+buffer, their checksums, and what may change in any row stand in the checkpoint that `save` is called for. A segment
+that no checkpoint names, as a process was killed before, is nobody's: the next save takes a higher number.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xagents.options.errors import one_line
 from xagents.replay.buffer import Buffer
 from xagents.replay.ring import Ring
 from xagents.system.files import replacing
@@ -24,8 +24,8 @@ from xagents.system.files import replacing
 # Up to this size, a segment takes in those before it that are no larger, so that a slow run has no thousands of them:
 # their number grows with the logarithm of the saves, as does how often a row is written.
 MERGED_BYTES = 4_000_000
-# Zstandard's fastest. 3000 frames of Atari shrink to a 60th or less in 10 to 16 ms, which writing them as they are
-# takes two to four times; zip's own compression takes 60 to 100 ms. What does not shrink costs little.
+# Zstandard's fastest. 3000 frames of Atari shrink to a 60th in 10 to 16 ms, less than it takes to write them as they
+# are; zip's own compression takes 60 to 100 ms.
 LEVEL = 1
 
 
@@ -39,11 +39,7 @@ class Segment(NamedTuple):
 
 
 class Segments:
-    """Keeps one replay buffer in a folder.
-
-    Args:
-        folder: of the segments; made when the first is written.
-    """
+    """Keeps one replay buffer in a folder, which is made when the first segment is written."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -52,9 +48,6 @@ class Segments:
 
     def save(self, buffer: Buffer) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Write what was added since the last save or load, if anything, as one new segment, flushed to the disk.
-
-        Args:
-            buffer: the same each time.
 
         Returns:
             What a checkpoint must hold: arrays, which are copies (one byte a transition, eight more with priorities),
@@ -79,12 +72,7 @@ class Segments:
         return arrays, {**record, 'segments': [list(segment) for segment in segments]}
 
     def load(self, buffer: Buffer, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
-        """Fill an empty buffer with what was saved; the next save goes on from there.
-
-        Args:
-            buffer: with the options of the saved one.
-            arrays: that `save` returned.
-            record: that `save` returned.
+        """Fill an empty buffer with what `save` returned; the next save goes on from there.
 
         Raises:
             ValueError: in one line, for a file that is missing, torn or another one, a buffer of another size or kind,
@@ -104,11 +92,7 @@ class Segments:
         self._segments = segments
 
     def prune(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Delete the segments that nobody needs, and temporary files that killed processes left.
-
-        Args:
-            records: of all checkpoints that are kept; what the last save or load named is kept, too.
-        """
+        """Delete all segments but those of these records and the last save or load, and files of killed processes."""
         needed = {segment.number for segment in self._segments}
         needed |= {Segment(*segment).number for record in records for segment in record['segments']}
         numbers = self._numbers()
@@ -122,7 +106,6 @@ class Segments:
         return self.folder / f'{number}.npz'
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of all segments that exist."""
         return [int(path.stem) for path in self.folder.glob('*.npz') if path.stem.isdecimal()]
 
     def _write(self, ring: Ring, first: int) -> Segment:
@@ -149,8 +132,8 @@ class Segments:
         except FileNotFoundError as error:
             raise ValueError(f'{path}: the saved replay buffer needs it, and there is no such file') from error
         except Exception as error:  # of zipfile, NumPy or Arrow, by where a file is torn
-            reason = ' '.join(str(error).split()) or type(error).__name__
-            raise ValueError(f'{path}: the saved replay buffer needs it, and it is not readable ({reason})') from error
+            problem = f'the saved replay buffer needs it, and it is not readable ({one_line(error)})'
+            raise ValueError(f'{path}: {problem}') from error
         raise ValueError(f'{path}: not the file that the replay buffer was saved to')
 
     def _make_ring(self, buffer: Buffer, record: Mapping[str, Any]) -> Ring:
@@ -183,7 +166,6 @@ def _checksum(file: zipfile.ZipFile) -> int:
 
 
 def _compress(array: np.ndarray) -> np.ndarray:
-    """Return the bytes of an array, compressed, as uint8."""
     import pyarrow as pa
 
     data = pa.py_buffer(array.reshape(-1).view(np.uint8))

@@ -13,13 +13,8 @@ class SumTree:
     """A tree whose leaves are priorities and whose inner nodes are the sums of their 32 children.
 
     Three levels are kept: leaves, sums of 32, sums of 1024; the sums of 1024 are added up at each draw. Setting leaves
-    sums the blocks around them anew instead of adding differences, so that no rounding error ever piles up.
-
-    Attributes:
-        leaves: float64, the priorities, 0 or more; there are a few more than `size`, which stay 0.
-
-    Args:
-        size: how many leaves are needed.
+    sums the blocks around them anew instead of adding differences, so that no rounding error ever piles up. Of the
+    `leaves`, float64 and 0 or more, there are a few more than `size`, which stay 0.
     """
 
     def __init__(self, size: int):
@@ -50,13 +45,10 @@ class SumTree:
         np.add.reduce(self._sum_blocks[span], axis=1, out=self._tops[span])
 
     def find(self, fractions: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return which leaves lie at some fractions of the way, were they laid side by side; never one of size 0.
-
-        Args:
-            fractions: float64 [B] in [0, 1).
+        """Return which leaves lie at fractions, float64 [B] in [0, 1), of the way, were they laid side by side.
 
         Returns:
-            Their indices, int64 [B], and the sum of all, which must be above 0.
+            Their indices, int64 [B], never of a leaf of size 0; and the sum of all, which must be above 0.
         """
         sums = np.add.accumulate(self._tops)
         total = float(sums[-1])
@@ -76,8 +68,8 @@ def _level_sizes(size: int) -> tuple[int, int, int]:
 def _descend(blocks: np.ndarray, chosen: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the child of each chosen block [B] in which `rest` falls, and what is left of it there.
 
-    Numbers added in another order may differ in their last digit: `rest` is kept below the sum found here, so that
-    the child is never one of size 0.
+    Sums in another order may differ in their last digit: `rest` is kept below the one found here, so that no child of
+    size 0 is chosen.
     """
     children = blocks.take(chosen, axis=0).T.copy()  # [32, B]: NumPy is twice as fast along the batch
     sums = np.add.accumulate(children, axis=0)

@@ -22,17 +22,12 @@ Scale = Callable[[np.ndarray], np.ndarray]
 class ReplayBuffer(Buffer):
     """Keeps the newest transitions of N environments and draws batches of them.
 
-    The arrays are made at the first `add`, by the shapes that come. Sampling is uniform over all transitions that can
-    be sampled or, with `alpha`, in proportion to their priorities (Schaul et al. 2016, arXiv:1511.05952): the sum of
-    all priorities is cut into B equal parts, and each batch has a draw from each of them (its appendix B.2.1).
+    Sampling is uniform over all transitions that can be sampled or, with `alpha`, in proportion to their priorities
+    (Schaul et al. 2016, arXiv:1511.05952): the sum of all priorities is cut into B equal parts, and each batch has a
+    draw from each of them (its appendix B.2.1).
 
     Never sampled are rows that only reset their environment, transitions whose next observation was not seen, and
     stacks of which a frame was not seen or is overwritten.
-
-    Attributes:
-        max_size: as given.
-        initial_size: as given.
-        batch_size: B.
 
     Args:
         max_size: transitions over all environments; rounded down to a multiple of N.
@@ -64,17 +59,19 @@ class ReplayBuffer(Buffer):
         self.configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
 
     def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
-        """Change how it is sampled; see the class for the arguments.
+        """Change how it is sampled; see the class for arguments and errors.
 
         Raises:
-            OptionError: for values out of range.
             ValueError: where transitions are already stored in another form.
         """
         ring = self._ring
         if ring is not None and (ring.stack, ring.priorities is not None) != (stack, alpha is not None):
             raise ValueError('buffers: got one that is filled with other frame stacks, or with or without priorities')
         self.n_step, self.gamma, self.stack, self.alpha = n_step, gamma, stack, alpha
-        self._check()
+        self._check_sizes({'buffer_batch_size': self.batch_size, 'n_step': n_step}, ['buffer_batch_size'])
+        for name, share in (('gamma', gamma), ('priority_alpha', alpha or 0.0)):
+            if not 0 <= share <= 1:
+                raise OptionError(name, f'got {share}, admits a number at least 0 and at most 1')
         self._outputs: dict[int, dict[str, np.ndarray]] = {}
         self._flat_outputs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         self._powers = (gamma ** np.arange(n_step)).astype(np.float32)
@@ -83,12 +80,6 @@ class ReplayBuffer(Buffer):
         self._goes_on = flags & (TERMINATED | TRUNCATED) == 0
         self._discounts = np.where(flags & TERMINATED, 0.0, gamma).astype(np.float32)
 
-    def _check(self) -> None:
-        self._check_sizes({'buffer_batch_size': self.batch_size, 'n_step': self.n_step}, ['buffer_batch_size'])
-        for name, share in (('gamma', self.gamma), ('priority_alpha', self.alpha or 0.0)):
-            if not 0 <= share <= 1:
-                raise OptionError(name, f'got {share}, admits a number at least 0 and at most 1')
-
     @property
     def needed(self) -> int:
         """How many transitions must have been stored before it is ready; known exactly once N is."""
@@ -96,24 +87,6 @@ class ReplayBuffer(Buffer):
         if ring:
             initial = min(-(-initial // ring.n_envs), ring.rows - 1) * ring.n_envs
         return max(initial, self.batch_size)
-
-    def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy what was collected; of more than the buffer holds, the newest.
-
-        Args:
-            batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], and bool [T, N] `terminated`,
-                `truncated` and `valid`, in which a row that only reset is False. It goes on where the last one ended.
-                The newest transition of an environment that was reset in between is forgotten: of those whose
-                `restarted` [N] is true or, where there is no such column, whose first observation is not the last one
-                that was added.
-
-        Raises:
-            ValueError: for observations of another shape than before, or no stacks where stacks were announced.
-            OptionError: where the buffer has no room for a transition of each environment.
-        """
-        if self._ring is None:
-            self._ring = self.make_ring(batch)
-        self._ring.add(batch)
 
     def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for batches like this one."""
@@ -139,7 +112,7 @@ class ReplayBuffer(Buffer):
             rng: NumPy's.
             room: for how many batches the arrays returned have room, K when not given; beyond K they hold anything.
             beta: exponent of the importance weights.
-            scale: a function from an array of rewards to one of the same shape, applied before they are summed.
+            scale: of rewards, to as many, before they are summed.
 
         Returns:
             Arrays [room, B, …] that the next call with the same room overwrites: `observations`, `actions`, `rewards`
@@ -172,15 +145,12 @@ class ReplayBuffer(Buffer):
     def _make_room(self, ring: Ring, room: int, n_batches: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the arrays [room, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""
         if room not in self._outputs:
-            shapes = {
-                'observations': (ring.shape[1:], ring.arrays['observations'].dtype),
-                'actions': (ring.arrays['actions'].shape[2:], ring.arrays['actions'].dtype),
-                'rewards': ((), np.float32),
-                'next_observations': (ring.shape[1:], ring.arrays['observations'].dtype),
-                'discounts': ((), np.float32),
-            }
+            actions, number = ring.arrays['actions'], ((), np.float32)
+            observation = (ring.shape[1:], ring.arrays['observations'].dtype)
+            shapes = {'observations': observation, 'next_observations': observation}
+            shapes |= {'actions': (actions.shape[2:], actions.dtype), 'rewards': number, 'discounts': number}
             if ring.priorities is not None:
-                shapes |= {'weights': ((), np.float32), 'rows': ((), np.int64)}
+                shapes |= {'weights': number, 'rows': ((), np.int64)}
             self._outputs[room] = {
                 name: np.zeros((room, self.batch_size, *shape), dtype) for name, (shape, dtype) in shapes.items()
             }
@@ -233,16 +203,9 @@ class ReplayBuffer(Buffer):
         return rows + m * ring.n_envs
 
     def prioritize(self, rows: np.ndarray, td_errors: np.ndarray) -> None:
-        """Set priorities to (|TD error| + 1e-6)^alpha.
+        """Set the priorities of rows from `sample` to (|TD error| + 1e-6)^alpha, by errors of the same shape.
 
         Errors that are not finite, and rows that can no longer be sampled, change nothing.
-
-        Args:
-            rows: int64 of any shape, from `sample`.
-            td_errors: of the same shape.
-
-        Raises:
-            ValueError: where the buffer has no priorities.
         """
         ring = self._ring
         if ring is None or ring.priorities is None or self.alpha is None:

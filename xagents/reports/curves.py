@@ -1,4 +1,4 @@
-"""What `xagents plot --run-dir` draws: the curves of run folders and groups of them, and how they are labelled."""
+"""What `xagents plot --run-dir` draws: the curves of run folders and of groups of them, and their labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from xagents.logs.history import COLUMNS, read_history
 from xagents.logs.metrics import STEPS, read_metrics
 from xagents.options.errors import OptionError, nearest, shown
-from xagents.reports.found import Found, find_runs
+from xagents.reports.found import Found, find_runs, read_config
 from xagents.reports.statistics import setting, varying
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
 
 
 class RunCurves(NamedTuple):
-    """Frames with step, time and the drawn column, the label of each, the one environment, whether groups are there.
+    """Frames with step, time and the drawn column, one a run; those under one label are averaged.
 
-    What is under one label is to be drawn as one.
+    `env` is the environment of all runs, None where they differ; `grouped` says whether a group is among the folders.
     """
 
     frames: list[pd.DataFrame]
@@ -34,60 +34,49 @@ class RunCurves(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A run's options, its frame (None without the column) and the names of all its columns."""
+    """A run's options, its frame (None without the column), how many rows can be drawn, and all its columns."""
 
     config: Mapping[str, Any]
     frame: pd.DataFrame | None
+    rows: int
     columns: list[str]
-
-    def rows(self, column: str) -> int:
-        """Number of rows that can be drawn."""
-        return 0 if self.frame is None else int(np.isfinite(self.frame[column]).sum())
 
 
 def run_curves(
     run_dirs: Sequence[str | os.PathLike[str]], column: str, labels: Sequence[str] | None = None
 ) -> RunCurves:
-    """Read one column of runs.
+    """Read one column, of the history or of the metrics, of the runs and groups of runs at or below folders.
 
-    A run's label is its agent, and its environment where environments differ; what would have the same one is told
-    apart by its folder. A group has a curve for each setting that it varies besides the seed, and its runs with less
-    than two rows are left out: they have only just begun.
-
-    Args:
-        run_dirs: Run folders, groups of them, or folders above some.
-        column: A column of the history or of the metrics.
-        labels: One for each of `run_dirs`, instead of agent and environment; the same one twice means one curve.
+    A run's label is its agent, and its environment where environments differ; or that of its folder in `labels`, where
+    the same one twice means one curve. The folder is added where two would have the same label. A group has a label for
+    each setting that it varies besides the seed; its runs with fewer than two rows, just begun, are left out.
 
     Raises:
         ValueError: If there is no run, or one has no such column, or nothing in it.
     """
-    found: list[tuple[Found, str | None]] = []
-    for index, folder in enumerate(run_dirs):
-        found += [(one, None if labels is None else labels[index]) for one in find_runs([folder])]
-    entries = [(one, label, _drawable(one, column)) for one, label in found]
-    envs = {run.config.get('env') for _, _, runs in entries for run in runs}
-    wanted = ['agent', 'env'] if len(envs) > 1 else ['agent']
+    found = [(one, index) for index, folder in enumerate(run_dirs) for one in find_runs([folder])]
+    drawable = [(one, index, _drawable(one, column)) for one, index in found]
+    envs = {run.config.get('env') for _, _, runs in drawable for run in runs}
+    names = ['agent', 'env'] if len(envs) > 1 else ['agent']
 
-    frames, bases, varied, folders = [], [], [], []
-    for one, label, runs in entries:
-        names = [name for name in varying([run.config for run in runs]) if name not in wanted]
+    frames, bases, settings, folders = [], [], [], []
+    for one, index, runs in drawable:
+        varied = [name for name in varying([run.config for run in runs]) if name not in names]
         for run in runs:
             frames.append(run.frame)
-            bases.append(setting(run.config, wanted) if label is None else label)
-            varied.append(setting(run.config, names))
+            bases.append(setting(run.config, names) if labels is None else labels[index])
+            settings.append(setting(run.config, varied))
             folders.append(one.folder)
-    if labels is None:
-        bases = _told_apart(bases, folders)
-    drawn = [', '.join(filter(None, [base, values])) for base, values in zip(bases, varied, strict=True)]
+    bases = _told_apart(bases, folders) if labels is None else bases
+    drawn = [', '.join(filter(None, parts)) for parts in zip(bases, settings, strict=True)]
     env = str(envs.pop()) if len(envs) == 1 else None
     return RunCurves([f for f in frames if f is not None], drawn, env, any(one.is_group for one, _ in found))
 
 
 def _drawable(found: Found, column: str) -> list[_Run]:
-    """The runs that have enough to be drawn."""
+    """Return the runs that have enough to be drawn."""
     runs = [_read(run, column) for run in found.runs]
-    drawable = [run for run in runs if run.rows(column) > found.is_group] or [run for run in runs if run.rows(column)]
+    drawable = [run for run in runs if run.rows > found.is_group] or [run for run in runs if run.rows]
     if drawable:
         return drawable
     known = list(dict.fromkeys(name for run in runs for name in run.columns))
@@ -98,34 +87,30 @@ def _drawable(found: Found, column: str) -> list[_Run]:
 
 
 def _read(run: Path, column: str) -> _Run:
-    from xagents.factory.load import read_config
-
-    config = read_config(run)
-    columns = list(COLUMNS)
+    config, frame, columns = read_config(run), None, list(COLUMNS)
     history = read_history(run / HISTORY) if (run / HISTORY).exists() else None
     if column in COLUMNS:
-        return _Run(config, history, columns)
-    if not (run / METRICS).exists():
-        return _Run(config, None, columns)
-    metrics = read_metrics(run / METRICS)
-    columns += [str(name) for name in metrics.columns if name not in columns]
-    if column not in metrics.columns:
-        return _Run(config, None, columns)
-    frame = metrics[list(dict.fromkeys([STEPS, column]))].assign(step=metrics[STEPS], time=np.nan)
-    if history is not None and len(history):
-        # the history has the clock: a step's time is that of the episodes around it
-        frame['time'] = np.interp(metrics[STEPS], history['step'], history['time'])
-    return _Run(config, frame, columns)
+        frame = history
+    elif (run / METRICS).exists():
+        metrics = read_metrics(run / METRICS)
+        columns = list(dict.fromkeys([*COLUMNS, *map(str, metrics.columns)]))
+        if column in metrics.columns:
+            frame = metrics[list(dict.fromkeys([STEPS, column]))].assign(step=metrics[STEPS], time=np.nan)
+            if history is not None and len(history):
+                # only the history has times: that of a step is interpolated between the episodes around it
+                frame['time'] = np.interp(metrics[STEPS], history['step'], history['time'])
+    rows = 0 if frame is None else int(np.isfinite(frame[column]).sum())
+    return _Run(config, frame, rows, columns)
 
 
 def _told_apart(labels: list[str], folders: list[Path]) -> list[str]:
-    """Add the folder's name, or all of its path, to labels that several runs or groups have."""
-    owners: dict[str, set[Path]] = {}
-    for label, folder in zip(labels, folders, strict=True):
-        owners.setdefault(label, set()).add(folder)
+    """Add the folder's name, or its whole path, to labels that several runs or groups have."""
+    pairs = list(zip(labels, folders, strict=True))
     names = {folder: folder.absolute().name for folder in folders}
     unique = len(set(names.values())) == len(names)
     return [
-        f'{label} ({names[folder] if unique else folder})' if len(owners[label]) > 1 else label
-        for label, folder in zip(labels, folders, strict=True)
+        f'{label} ({names[folder] if unique else folder})'
+        if any(other == label and place != folder for other, place in pairs)
+        else label
+        for label, folder in pairs
     ]

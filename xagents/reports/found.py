@@ -1,22 +1,24 @@
-"""Finds the runs in folders: runs by themselves, and groups of runs that a grid or several seeds made."""
+"""The runs in folders: single ones, and groups that a grid or several seeds made."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from xagents.options.errors import shown
+from xagents.config.configuration import read_config_file
+from xagents.options.errors import nearest, shown
+from xagents.runs.status import is_group, is_run
+from xagents.system.names import CONFIG
 
+# levels below a folder at which runs are looked for
 DEPTH = 4
-"""Levels below a folder at which runs are looked for."""
 
 
 class Found(NamedTuple):
-    """A run, whose `runs` is itself alone, or a group of runs."""
+    """A group of runs, or a single one, whose `runs` is itself alone."""
 
     folder: Path
     runs: tuple[Path, ...]
@@ -24,33 +26,38 @@ class Found(NamedTuple):
 
 
 def find_runs(folders: Sequence[str | os.PathLike[str]]) -> list[Found]:
-    """Return the runs and groups at or below folders, each once, in the order of their names.
-
-    Raises:
-        ValueError: If a folder is missing, or there is no run in it.
-    """
+    """Return the runs and groups at or below folders, each once, by name; ValueError where a folder has none."""
     found: dict[Path, Found] = {}
     for folder in map(Path, folders):
-        if not folder.is_dir():
-            problem = 'is a file, admits a folder' if folder.exists() else f'does not exist{_similar(folder)}'
-            raise ValueError(f"the folder '{shown(str(folder))}' {problem}")
         here = list(_search(folder, DEPTH))
         if not here:
-            raise ValueError(f"the folder '{shown(str(folder))}' holds no run, admits what --run-dir of a training was")
+            raise ValueError(f"the folder '{shown(str(folder))}' {_why_none(folder)}")
         for one in here:
             found.setdefault(one.folder.absolute(), one)
     return list(found.values())
 
 
-def natural(name: str) -> list[tuple[int, float, str]]:
+def read_config(run: Path) -> dict[str, Any]:
+    """Return the settings of a run: `agent`, and its options by Python name; ValueError where they cannot be read."""
+    configuration = read_config_file(run / CONFIG)
+    return {'agent': configuration.agent, **configuration.options}
+
+
+def _natural(name: str) -> list[tuple[int, float, str]]:
     """Return a key that sorts names as people do: `seed=2` before `seed=10`."""
     pieces = re.split(r'(\d+(?:\.\d+)?(?:e[+-]?\d+)?)', name)
     return [(1, float(piece), '') if index % 2 else (0, 0.0, piece) for index, piece in enumerate(pieces)]
 
 
-def _search(folder: Path, depth: int) -> Iterator[Found]:
-    from xagents.runs.status import is_group, is_run
+def _why_none(folder: Path) -> str:
+    if folder.is_dir():
+        return 'holds no run, admits what --run-dir of a training was'
+    if folder.exists():
+        return 'is a file, admits a folder'
+    return f'does not exist{nearest(folder.name, [one.name for one in _folders(folder.parent)])}'
 
+
+def _search(folder: Path, depth: int) -> Iterator[Found]:
     if is_run(folder):
         yield Found(folder, (folder,), False)
         return
@@ -63,16 +70,10 @@ def _search(folder: Path, depth: int) -> Iterator[Found]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    # a folder that may not be read is as good as empty; links are left out, they could lead in a circle
+    # links are left out, which could lead in a circle
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith('.')]
-    except OSError:
+    except OSError:  # it may not be read
         return []
-    return [folder / name for name in sorted(names, key=natural)]
-
-
-def _similar(folder: Path) -> str:
-    parent = folder.parent
-    matches = difflib.get_close_matches(folder.name, [one.name for one in _folders(parent)], n=1)
-    return f" (did you mean '{parent / matches[0]}'?)" if matches else ''
+    return [folder / name for name in sorted(names, key=_natural)]

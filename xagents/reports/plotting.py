@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import itertools
 import os
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from xagents.logs.history import read_history
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, nearest
 from xagents.reports.statistics import average as average_of
 from xagents.reports.statistics import bootstrap_interval
 from xagents.system.files import replacing
@@ -22,20 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-
-__all__ = ['plot_history', 'save_plot']
-
 History: TypeAlias = 'str | os.PathLike[str] | pd.DataFrame'
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 BENCHMARKS = ('step', 'time')
 TIME_UNITS = {'second': 1.0, 'minute': 60.0, 'hour': 3600.0, 'day': 86400.0}
 SHADES = {
-    'se': ' ± standard error',
-    'std': ' ± standard deviation',
-    'ci': ', 95 % confidence interval',
-    'range': ', range',
-    'none': '',
+    **{'se': ' ± standard error', 'std': ' ± standard deviation', 'ci': ', 95 % confidence interval'},
+    **{'range': ', range', 'none': ''},
 }
 MEAN_SHADES = ('se', 'std')  # what describes a mean alone
 AVERAGES = {'mean': 'mean of {}', 'iqm': 'interquartile mean of {}', 'both': '{} runs'}
@@ -43,8 +36,7 @@ FORMATS = ('png', 'svg', 'pdf')
 # Okabe and Ito's colours, which most colour-blind people tell apart; the yellow is left out, it is too light for lines.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 GRID_POINTS = 500
-MAX_POINTS = 4000
-"""A curve with more points than this is drawn by the extremes of its stretches."""
+MAX_POINTS = 4000  # a curve with more is drawn by the extremes of its stretches
 
 
 def plot_history(
@@ -90,7 +82,11 @@ def plot_history(
         ValueError: If a file is missing or has no rows to draw, a column or another value is not admitted, or the
             labels are not as many as the histories.
     """
-    histories = _as_list(paths)
+    # A DataFrame has `columns`; asking for that spares the import of pandas for the type.
+    single = isinstance(paths, (str, os.PathLike)) or hasattr(paths, 'columns')
+    histories = [cast('History', paths)] if single else list(cast('Iterable[History]', paths))
+    if not histories:
+        raise ValueError('paths must name at least one history, got none')
     _check_choice('benchmark', benchmark, BENCHMARKS)
     _check_choice('time_unit', time_unit, (*TIME_UNITS, 'auto'))
     shade = _check_shade(shade, average)
@@ -101,17 +97,17 @@ def plot_history(
     curves = [_curve(history, plot, benchmark, smooth, history_interval) for history in histories]
     x_label = benchmark
     if benchmark == 'time':
-        unit = _suitable_unit(max(x[-1] for x, _ in curves)) if time_unit == 'auto' else time_unit
-        curves = [(x / TIME_UNITS[unit], y) for x, y in curves]
-        x_label = f'time in {unit}s'
+        if time_unit == 'auto':
+            longest = max(x[-1] for x, _ in curves)
+            time_unit = next((unit for unit in ('day', 'hour', 'minute') if longest >= 2 * TIME_UNITS[unit]), 'second')
+        curves = [(x / TIME_UNITS[time_unit], y) for x, y in curves]
+        x_label = f'time in {time_unit}s'
     groups: dict[str, list[Curve]] = {}
     for label, curve in zip(labels, curves, strict=True):
         groups.setdefault(label, []).append(curve)
-
     drawings = [(label, *_on_common_grid(label, members)) for label, members in groups.items()]
 
-    if ax is None:
-        ax = _new_axes()
+    ax = ax or _new_axes()
     for index, (label, x, values) in enumerate(drawings):
         _draw(ax, label, x, values, shade, average, COLOURS[index % len(COLOURS)])
     if average == 'both' and any(len(values) > 1 for _, _, values in drawings):
@@ -142,18 +138,15 @@ def save_plot(
         labels: One for each of them and of `run_dirs`, in this order; the names of the files and the agents of the
             runs when not given.
         by: 'step' or 'time'.
-        out: The picture; its ending (.png, .svg or .pdf) says the format.
+        out: The picture; its ending (.png, .svg or .pdf) says the format. Its path is returned.
         plot: The column that is drawn; of runs also one of their metrics.
         env: The title; the environment of the runs when not given, where it is one.
-        smooth: Episodes that a moving mean is taken over.
+        smooth: As `plot_history` says, and so the next three.
         history_interval: Draw every so many rows.
         time_unit: 'second', 'minute', 'hour', 'day' or 'auto'.
-        shade: The interval around an average of several, as `plot_history` says.
+        shade: The interval around an average of several.
         average: 'mean', 'iqm' or 'both'; when not given, both where a group of runs is drawn and the mean otherwise.
         run_dirs: Run folders, and groups of them, which are a curve for each setting (see `run_curves`).
-
-    Returns:
-        The path of the picture.
 
     Raises:
         ValueError: As `plot_history`, and if the format is not known or the folder does not exist.
@@ -161,8 +154,7 @@ def save_plot(
     target = Path(out)
     file_format = target.suffix[1:].lower()
     if file_format not in FORMATS:
-        nearest = _did_you_mean(file_format, FORMATS)
-        raise ValueError(f"--out '{out}' must end in .{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}{nearest}")
+        raise ValueError(f"--out '{out}' must end in .png, .svg or .pdf{nearest(file_format, FORMATS)}")
     if not target.parent.is_dir():
         raise ValueError(f"--out '{out}': the folder '{target.parent}' does not exist")
     _check_choice('--by', by, BENCHMARKS)
@@ -175,19 +167,19 @@ def save_plot(
         from xagents.reports.curves import run_curves
 
         runs = run_curves(run_dirs, plot, None if labels is None else labels[len(paths) :])
-        labels = _labels_beside(histories, runs.labels) if labels is None else list(labels[: len(paths)])
-        labels += runs.labels
+        if labels is None:  # files are told apart from runs, with which they are not to be averaged
+            names = zip(_labels(histories, None), paths, strict=True)
+            labels = [f'{name} ({path})' if name in runs.labels else name for name, path in names]
+        labels = [*labels[: len(paths)], *runs.labels]
         histories += runs.frames
         env = env if env is not None or paths else runs.env
         if runs.grouped and shade not in MEAN_SHADES:
             average = average or 'both'
 
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     # Without pyplot: no window system is asked for and no figure of the user's session is touched.
     figure = Figure(figsize=(8, 4.5), layout='constrained')
-    FigureCanvasAgg(figure)
     drawn: dict[str, Any] = {'smooth': smooth, 'shade': shade, 'average': average or 'mean', 'ax': figure.subplots()}
     try:
         plot_history(histories, labels, env, plot, by, history_interval, time_unit, **drawn)
@@ -198,16 +190,6 @@ def save_plot(
     with replacing(target) as temporary:
         temporary.write_bytes(picture.getvalue())
     return target
-
-
-def _as_list(paths: History | Iterable[History]) -> list[History]:
-    # A DataFrame has `columns`; asking for that spares the import of pandas for the type.
-    if isinstance(paths, (str, os.PathLike)) or hasattr(paths, 'columns'):
-        return [cast('History', paths)]
-    histories = list(cast('Iterable[History]', paths))
-    if not histories:
-        raise ValueError('paths must name at least one history, got none')
-    return histories
 
 
 def _labels(histories: list[History], agents: str | Sequence[str] | None) -> list[str]:
@@ -229,14 +211,8 @@ def _labels(histories: list[History], agents: str | Sequence[str] | None) -> lis
     ]
 
 
-def _labels_beside(histories: list[History], others: Sequence[str]) -> list[str]:
-    """Labels of files, told apart from those of runs, with which they are not to be averaged."""
-    labels = _labels(histories, None)
-    return [f'{label} ({path})' if label in others else label for label, path in zip(labels, histories, strict=True)]
-
-
 def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: int) -> Curve:
-    """Column `plot` of a history over `benchmark`, ascending, without what is not finite."""
+    """Return column `plot` of a history over `benchmark`, ascending, without what is not finite."""
     frame: pd.DataFrame
     if hasattr(history, 'columns'):
         frame, name = cast('pd.DataFrame', history), 'the DataFrame'
@@ -245,10 +221,8 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
     for argument, column in (('plot', plot), ('benchmark', benchmark)):
         if column not in frame.columns:
             names = [str(known) for known in frame.columns]
-            nearest = _did_you_mean(column, names)
-            raise OptionError(
-                argument, f"got '{column}', but {name} has no such column, but {', '.join(names)}{nearest}"
-            )
+            has = f'{name} has no such column, but {", ".join(names)}{nearest(column, names)}'
+            raise OptionError(argument, f"got '{column}', but {has}")
     if len(frame) == 0:
         raise ValueError(f'{name} has no rows yet')
     try:
@@ -272,8 +246,7 @@ def _on_common_grid(label: str, members: list[Curve]) -> tuple[np.ndarray, np.nd
     if len(members) == 1:
         x, y = _thin(*members[0])
         return x, y[np.newaxis]
-    start = max(x[0] for x, _ in members)
-    end = min(x[-1] for x, _ in members)
+    start, end = max(x[0] for x, _ in members), min(x[-1] for x, _ in members)
     if start >= end:
         raise ValueError(f"the histories under the label '{label}' have no range in common, so they have no mean")
     grid = np.linspace(start, end, GRID_POINTS)
@@ -309,14 +282,12 @@ def _explain_lines(ax: Axes, shade: str) -> None:
 
 
 def _interval(values: np.ndarray, shade: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper edge, [G] each, of the interval around the average of `values` [M, G]."""
+    """Return the lower and upper edge, [G] each, of the interval around the average of `values` [M, G]."""
     if shade == 'range':
         return values.min(axis=0), values.max(axis=0)
     if shade == 'ci':
         return bootstrap_interval(values, kind)
-    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
-    if shade == 'se':
-        spread = spread / np.sqrt(len(values))
+    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1) / (np.sqrt(len(values)) if shade == 'se' else 1)
     return mean - spread, mean + spread
 
 
@@ -351,26 +322,24 @@ def _decorate(ax: Axes, x_label: str, y_label: str, title: str | None) -> None:
         ax.xaxis.set_major_formatter(EngFormatter(sep=''))
     if title:
         ax.set_title(title)
+    tidy(ax)
+    ax.margins(x=0.01)
+    ax.legend(frameon=False, loc='best')
+
+
+def tidy(ax: Axes) -> None:
+    """Draw the frame of axes in grey, with a light grid and without a top and a right side."""
     ax.spines[['top', 'right']].set_visible(False)
     ax.spines[['left', 'bottom']].set_color('0.6')
     ax.tick_params(color='0.6')
     ax.grid(True, color='0.9', linewidth=0.8)
     ax.set_axisbelow(True)
-    ax.margins(x=0.01)
-    ax.legend(frameon=False, loc='best')
-
-
-def _suitable_unit(seconds: float) -> str:
-    for unit in ('day', 'hour', 'minute'):
-        if seconds >= 2 * TIME_UNITS[unit]:
-            return unit
-    return 'second'
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
-        nearest = _did_you_mean(str(value), choices)
-        raise ValueError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, got '{value}'{nearest}")
+        admits = f'{", ".join(choices[:-1])} or {choices[-1]}'
+        raise ValueError(f"{name} must be {admits}, got '{value}'{nearest(str(value), choices)}")
 
 
 def _check_shade(shade: str | None, average: str) -> str:
@@ -380,17 +349,11 @@ def _check_shade(shade: str | None, average: str) -> str:
         return 'se' if average == 'mean' else 'ci'
     _check_choice('shade', shade, tuple(SHADES))
     if average != 'mean' and shade in MEAN_SHADES:
-        raise OptionError(
-            'shade', f"got {shade}, which is about a mean, admits ci, range or none with average '{average}'"
-        )
+        admits = f"admits ci, range or none with average '{average}'"
+        raise OptionError('shade', f'got {shade}, which is about a mean, {admits}')
     return shade
 
 
 def _check_positive(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f'{name} must be a whole number of at least 1, got {value!r}')
-
-
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean '{nearest[0]}'?)" if nearest else ''

@@ -1,8 +1,8 @@
-"""What a group of runs says together: which settings it compares, and the statistics of the runs under each.
+"""The statistics of a group of runs, and the settings in which its runs differ.
 
-Runs differ by seed and their scores have outliers, so beside the mean stands the interquartile mean with a bootstrap
-confidence interval, as Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
-arXiv:2108.13264, recommend.
+Scores of several seeds have outliers. So the interquartile mean and its bootstrap confidence interval are reported
+beside the mean: Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
+arXiv:2108.13264.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-AVERAGES = ('mean', 'iqm')
+from xagents.system.pages import shown_value
+
 LEVEL = 0.95
 RESAMPLES = 1000
+# how many resampled scores are held in memory at once
 _CHUNK = 4_000_000
-"""Numbers of resampled runs that are held at once."""
-
-# What differs between runs of one setting, too: chance, and where they are kept.
+# runs of one setting differ in these, too: chance, and where they are kept
 INDIVIDUAL = frozenset(
     {'seed', 'run_dir', 'checkpoints', 'history_checkpoint', 'tensorboard', 'monitor_session', 'about', 'quiet'}
 )
@@ -35,18 +35,10 @@ class Summary(NamedTuple):
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Return the mean of the middle half of the values along an axis.
+    """Return the mean of the middle half of the values along an axis; `values` are finite.
 
-    A value that the quartile cuts through counts with the part of it that lies inside: of n sorted values, number i
-    (from 0) stands for the interval [i/n, (i + 1)/n], and counts as much as of it lies in [1/4, 3/4]. So any number of
-    values has one; where n is a multiple of 4 it is the mean trimmed by 25 % at either end.
-
-    Args:
-        values: Any shape, finite.
-        axis: The axis of the runs.
-
-    Returns:
-        `values` without that axis.
+    Of n sorted values, number i (from 0) stands for the interval [i/n, (i + 1)/n] and is weighted by the part of it
+    inside [1/4, 3/4]. Where n is a multiple of 4, this is the mean trimmed by 25 % at either end.
     """
     ordered = np.sort(np.asarray(values, float), axis=axis)
     n = ordered.shape[axis]
@@ -63,20 +55,12 @@ def average(values: np.ndarray, kind: str, axis: int = 0) -> np.ndarray:
 def bootstrap_interval(
     values: np.ndarray, kind: str = 'iqm', level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the percentile bootstrap's confidence interval of an average over runs.
+    """Return the lower and upper edge of the percentile bootstrap's confidence interval of an average over runs.
 
-    Whole runs are drawn with replacement, for all points of a curve the same ones; the interval spans the middle
-    `level` of the averages of such samples. The draws are the same each time.
+    Whole runs are drawn with replacement, the same ones for all points of a curve, and the same ones at each call.
 
-    Args:
-        values: One row a run, [M] or [M, G], finite.
-        kind: 'mean' or 'iqm'.
-        level: Share of the samples that the interval spans.
-        resamples: Number of samples.
-        seed: Seed of the draws.
-
-    Returns:
-        Lower and upper edge, of one row's shape; NaN where a single run tells nothing of the others.
+    `values` are finite, one row a run, [M] or [M, G]; `kind` is 'mean' or 'iqm'. The edges have one row's shape, and
+    are NaN for a single run, which tells nothing of others.
     """
     values = np.asarray(values, float)
     n = len(values)
@@ -84,21 +68,16 @@ def bootstrap_interval(
         return np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan)
     drawn = np.random.default_rng(seed).integers(n, size=(resamples, n))
     by_point = values.T  # [M] or [G, M]: the runs last, where sorting them is fast
-    chunk = max(1, _CHUNK // values.size)
-    averages = [
-        average(by_point[..., drawn[start : start + chunk]], kind, axis=-1) for start in range(0, resamples, chunk)
-    ]
+    size = max(1, _CHUNK // values.size)
+    chunks = (drawn[start : start + size] for start in range(0, resamples, size))
+    averages = [average(by_point[..., chunk], kind, axis=-1) for chunk in chunks]
     tails = (1 - level) / 2
     low, high = np.quantile(np.concatenate(averages, axis=-1), [tails, 1 - tails], axis=-1)
     return low, high
 
 
 def summarise(scores: Sequence[float]) -> Summary:
-    """Return the statistics of one score a run.
-
-    Args:
-        scores: At least one, finite.
-    """
+    """Return the statistics of one finite score a run, of at least one run."""
     values = np.asarray(scores, float)
     low, high = bootstrap_interval(values)
     return Summary(len(values), float(values.mean()), float(interquartile_mean(values)), float(low), float(high))
@@ -112,16 +91,5 @@ def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def setting(config: Mapping[str, Any], names: Sequence[str]) -> str:
     """Return the values of some options as a label, such as `ppo, lr=0.001`: agent and environment need no name."""
-    return ', '.join(
-        shown(config.get(name)) if name in ('agent', 'env') else f'{name.replace("_", "-")}={shown(config.get(name))}'
-        for name in names
-    )
-
-
-def shown(value: Any) -> str:
-    """Return an option's value for a label."""
-    if isinstance(value, (list, tuple)):
-        return ' '.join(map(shown, value))
-    if isinstance(value, bool) or value is None:
-        return {True: 'on', False: 'off', None: '-'}[value]
-    return f'{value:.6g}' if isinstance(value, float) else str(value)
+    labels = {name: '' if name in ('agent', 'env') else f'{name.replace("_", "-")}=' for name in names}
+    return ', '.join(f'{label}{shown_value(config.get(name))}' for name, label in labels.items())

@@ -6,21 +6,34 @@ import json
 import os
 import shutil
 import zipfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from xagents.system.files import naming, sync
-
-if TYPE_CHECKING:
-    from xagents.runs.state import State
 
 ARRAYS, RECORD = 'state.npz', 'state.json'
 # what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
 STAYING, BEST, NEWEST = 'step', 'best', 'last'
 # what reading a record raises that is missing, torn or somebody else's
 UNREADABLE = (OSError, ValueError, AttributeError)
+
+
+@dataclass
+class State:
+    """Arrays that equal seeds make equal, and a record for JSON, which has the clock, too.
+
+    Attributes:
+        weights: for each model, its weights and then its optimiser's variables.
+        arrays: the agent's parts and, of a whole state, the environments and what is pending.
+        record: counters, recent episodes, options and random streams, as JSON holds them.
+    """
+
+    weights: list[list[np.ndarray]] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -48,17 +61,11 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def read_state(folder: Path, whole: bool = False) -> State:
-    """Read what `write_state` wrote.
-
-    Args:
-        folder: of the checkpoint.
-        whole: whether it must be what a run goes on from, and not weights alone.
+    """Read what `write_state` wrote; if `whole`, it must be what a run goes on from, and not weights alone.
 
     Raises:
         ValueError: in one line that names the file, where it is missing, torn or foreign.
     """
-    from xagents.runs.state import State
-
     record = read_record(folder)
     if whole and 'in_flight' not in record:
         raise ValueError(_damaged(folder / RECORD, ValueError('it has the weights alone')))

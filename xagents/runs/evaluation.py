@@ -3,92 +3,101 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from xagents.envs.create import Envs, Episode, as_envs
+from xagents.collecting.collector import Collector
+from xagents.collecting.policies import Policy
+from xagents.envs.create import as_envs
+from xagents.envs.face import Envs, Episode
+from xagents.logs import recording
+from xagents.logs.window import Window
+from xagents.options.errors import OptionError
+from xagents.runs.learner import Learner
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
-
-if TYPE_CHECKING:
-    from xagents.runs.learner import Learner
 
 ENVIRONMENTS = 10
 # steps after which an episode without a time limit counts as it stands
 LONGEST = 100_000
+# how often an environment may end an episode without a report before that is said
+UNREPORTED = 100
+
+
+def player(agent: Learner, envs: Envs, policy: Policy | None = None) -> Collector:
+    """Return who plays in environments by an agent's present weights, or by another policy; nothing of it is kept."""
+    return Collector(envs, agent.acting if policy is None else policy, agent.statistics, agent.streams)
 
 
 def evaluate(
-    agent: Learner, episodes: int, stochastic: bool = False, seed: int | None = None, envs: Any = None
+    agent: Learner,
+    episodes: int,
+    stochastic: bool = False,
+    seed: int | None = None,
+    envs: Any = None,
+    n_envs: int | None = None,
+    say: Callable[[str], Any] = print,
 ) -> dict[str, float]:
     """Play `episodes` episodes, an equal quota in each environment, so that short ones do not count more.
 
-    Args:
-        agent: whose normaliser is used and left as it is.
-        episodes: at least 1.
-        stochastic: sample actions; greedy when not.
-        seed: of environments and actions.
-        envs: to play in; made anew and kept for the next evaluation when not given.
-
-    Returns:
-        mean, std, min, max of the raw rewards, and the mean length in steps.
+    See `BaseAgent.evaluate` for the arguments; `say` takes a line that must be seen. The agent's statistics are used
+    and left as they are.
 
     Raises:
+        OptionError: for environments that end episodes and never report one.
         Interrupted: where the run that asks is to end.
     """
     if episodes < 1:
         raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
-    envs = as_envs(envs) if envs is not None else _evaluation_envs(agent, min(episodes, ENVIRONMENTS))
-    seed = agent.evaluation_seed(agent.steps) if seed is None else seed
+    if envs is None:
+        envs = agent.collector.beside(min(episodes, n_envs or ENVIRONMENTS))
+    seed = agent.streams.seed_of('evaluate', agent.progress.context.steps) if seed is None else seed
+    agent.refresh()
+    played = _played(player(agent, as_envs(envs)), episodes, seed, stochastic, say)
+    earned = [e.reward for e in played]
+    of_rewards = {name: float(getattr(np, name)(earned)) for name in ('mean', 'std', 'min', 'max')}
+    return {**of_rewards, 'length': float(np.mean([e.length for e in played]))}
+
+
+def _played(
+    collector: Collector, episodes: int, seed: int, stochastic: bool, say: Callable[[str], Any]
+) -> list[Episode]:
+    """Return the episodes of an evaluation."""
+    envs = collector.envs
     quota = np.full(envs.n_envs, episodes // envs.n_envs)
     quota[: episodes % envs.n_envs] += 1
     played: list[Episode] = []
-    so_far, ages = np.zeros(envs.n_envs), np.zeros(envs.n_envs, int)
-    envs.pop_episodes()
-    agent.refresh()
+    so_far, ages, unreported = np.zeros(envs.n_envs), np.zeros(envs.n_envs, int), np.zeros(envs.n_envs, int)
     rng = np.random.default_rng(seed) if stochastic else None
-    observations = envs.reset(seed)
+    envs.pop_episodes()
+    collector.reset(seed)
     while quota.any():
         Interruption.check()
         ages += envs.valid
-        observations, rewards, *_ = envs.step(choose(agent, observations, rng))
+        _, rewards, *_ = collector.step(collector.act(rng))
         so_far += rewards
-        ended = envs.pop_episodes()
+        unreported += ~envs.valid
+        ended = collector.ended
         if ages.max() >= LONGEST:
-            agent.console.say(f'An episode of {envs.id} does not end: it counts as it stands after {LONGEST} steps')
+            say(f'An episode of {envs.id} does not end: it counts as it stands after {LONGEST} steps')
             ended = [Episode(float(so_far[i]), int(ages[i]), i, None) for i in np.flatnonzero(quota).tolist()]
             quota[:] = quota > 0
         for episode in ended:
-            so_far[episode.env] = ages[episode.env] = 0
+            so_far[episode.env] = ages[episode.env] = unreported[episode.env] = 0
             if quota[episode.env]:
                 quota[episode.env] -= 1
                 played.append(episode)
-    earned, lengths = [e.reward for e in played], [e.length for e in played]
-    return {
-        'mean': float(np.mean(earned)),
-        'std': float(np.std(earned)),
-        'min': float(np.min(earned)),
-        'max': float(np.max(earned)),
-        'length': float(np.mean(lengths)),
-    }
-
-
-def choose(agent: Learner, observations: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-    """Return environment actions [N, …] for encoded observations [N, *D]: sampled with `rng`, greedy without."""
-    noise = None if rng is None else agent.draw_noise(rng, (len(observations),))
-    return agent.decode(agent.policy(agent.prepare(observations), noise)['actions'])
-
-
-def _evaluation_envs(agent: Learner, n_envs: int) -> Envs:
-    key = ('evaluate', n_envs)
-    if key not in agent._evaluation_envs:
-        agent._evaluation_envs[key] = agent.envs.another(n_envs)
-    return agent._evaluation_envs[key]
+        if unreported.max() >= UNREPORTED:
+            raise OptionError(
+                'env', f'{envs.id} ended {UNREPORTED} episodes without reporting one, admits a vector that reports all'
+            )
+    return played
 
 
 def play(
@@ -98,7 +107,7 @@ def play(
     frame_dir: str | None = None,
     frame_delay: float = 0.0,
     max_steps: int | None = None,
-    action_idx: int = 0,
+    policy: Policy | None = None,
     frame_frequency: int = 1,
     stochastic: bool = False,
     seed: int | None = None,
@@ -112,7 +121,7 @@ def play(
         frame_dir: folder for the frames as .jpg.
         frame_delay: seconds between two frames.
         max_steps: end it after that many steps.
-        action_idx: index of the policy among the model's outputs.
+        policy: another one than the agent's own.
         frame_frequency: save every so many frames.
         stochastic: sample actions; greedy when not.
         seed: of the episode.
@@ -120,10 +129,7 @@ def play(
     Returns:
         The sum of its raw rewards.
     """
-    from xagents.logs import recording
-    from xagents.logs.window import Window
-
-    seed = agent.evaluation_seed(agent.steps) if seed is None else seed
+    seed = agent.streams.seed_of('evaluate', agent.progress.context.steps) if seed is None else seed
     if render and not recording.has_display():
         print('--render: there is no display here; going on without a window')
         render = False
@@ -132,19 +138,18 @@ def play(
     with contextlib.ExitStack() as stack:
         stack.callback(envs.close)
         name = f'{agent.id}-{Path(envs.id).name.replace(":", "-")}'
-        sinks = []
+        sinks: list[Callable[[np.ndarray], Any]] = []
         if video_dir is not None:
             path = _folder('video_dir', video_dir) / f'{name}-{datetime.now():%Y%m%d-%H%M%S-%f}.mp4'
             writer = stack.enter_context(recording.VideoWriter(path, envs.frames_per_second))
             sinks.append(writer.write)
         if frame_dir is not None:
-            folder = _folder('frame_dir', frame_dir)
-            sinks.append(_every(frame_frequency, lambda i, frame: recording.write_frame(folder / f'{i:05}.jpg', frame)))
+            sinks.append(_frames(_folder('frame_dir', frame_dir), frame_frequency))
         if render:
             window = stack.enter_context(Window(name, envs.frames_per_second))
             sinks.append(window.show)
-        stack.enter_context(agent.policy_output(action_idx))
-        reward, steps = episode(agent, envs, seed, max_steps, stochastic, sinks, frame_delay)
+        agent.refresh()
+        reward, steps = episode(player(agent, envs, policy), seed, max_steps, stochastic, sinks, frame_delay)
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if video_dir is not None:
         print(f'Video: {path}')
@@ -154,24 +159,16 @@ def play(
 
 
 def episode(
-    agent: Learner,
-    envs: Envs,
+    collector: Collector,
     seed: int,
     max_steps: int | None = None,
     stochastic: bool = False,
     sinks: Sequence[Callable[[np.ndarray], Any]] = (),
     delay: float = 0.0,
 ) -> tuple[float, int]:
-    """Play one episode with the present weights.
+    """Play one episode in the one environment of a collector, at most `max_steps` of it.
 
-    Args:
-        agent: whose weights and normaliser are used and left as they are; none of its random streams is.
-        envs: a single environment to play in, which can be drawn where there are sinks.
-        seed: of the environment and, where they are sampled, the actions.
-        max_steps: end it after that many steps.
-        stochastic: sample actions; greedy when not.
-        sinks: each is given every frame, uint8 [H, W, 3], the first observation's included.
-        delay: seconds between two frames.
+    Each sink is given every frame, uint8 [H, W, 3], the first observation's included, `delay` seconds apart.
 
     Returns:
         Its raw reward and its steps.
@@ -179,21 +176,20 @@ def episode(
     Raises:
         Interrupted: where the run that asks is to end.
     """
-    steps, reward = 0, 0.0
-    ended: list[Episode] = []
+    envs, steps, reward = collector.envs, 0, 0.0
     envs.pop_episodes()
-    agent.refresh()
     rng = np.random.default_rng(seed) if stochastic else None
-    observations = envs.reset(seed)
+    collector.reset(seed)
+    collector.ended = []
     _show(envs, sinks)
-    while not ended and (max_steps is None or steps < max_steps):
+    while not collector.ended and (max_steps is None or steps < max_steps):
         Interruption.check()
-        observations, rewards, *_ = envs.step(choose(agent, observations, rng))
+        _, rewards, *_ = collector.step(collector.act(rng))
         steps, reward = steps + 1, reward + float(rewards[0])
-        ended = envs.pop_episodes()
         _show(envs, sinks)
         if delay:
             time.sleep(delay)
+    ended = collector.ended
     return (ended[0].reward, ended[0].length) if ended else (reward, steps)
 
 
@@ -204,13 +200,14 @@ def _show(envs: Envs, sinks: Sequence[Callable[[np.ndarray], Any]]) -> None:
             sink(frame)
 
 
-def _every(n: int, write: Any) -> Any:
-    count = iter(range(10**9))
+def _frames(folder: Path, frequency: int) -> Callable[[np.ndarray], Any]:
+    """Return what writes every so many frames as .jpg."""
+    count = itertools.count()
 
     def sink(frame: np.ndarray) -> None:
         i = next(count)
-        if i % n == 0:
-            write(i, frame)
+        if i % frequency == 0:
+            recording.write_frame(folder / f'{i:05}.jpg', frame)
 
     return sink
 

@@ -17,16 +17,19 @@ import socket
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
 from xagents.config.configuration import to_yaml
+from xagents.pipeline.context import Context
 from xagents.replay.segments import Segments
+from xagents.runs.capture import whole_state
 from xagents.runs.checkpoints import (
     BEST,
     NEWEST,
     STAYING,
+    State,
     newest_whole,
     read_record,
     record_if_sound,
@@ -34,61 +37,59 @@ from xagents.runs.checkpoints import (
     steps_of,
     write_state,
 )
+from xagents.runs.run import Run
 from xagents.runs.status import SaveError, read_status, take_lock
 from xagents.system.arrays import prefixed
 from xagents.system.files import replacing, sync
 from xagents.system.names import CHECKPOINTS, CONFIG, STATUS
 from xagents.version import __version__
 
-if TYPE_CHECKING:
-    from xagents.pipeline.context import Context
-    from xagents.runs.learner import Learner
-    from xagents.runs.state import State
-
 SEGMENTS = 'replay'
 LIBRARIES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
 
 
 class RunFolder:
-    """Keeps a run in a folder; a `Keeper` of `saving.checkpoint`.
+    """Keeps an agent's runs in a folder.
 
     Args:
         path: of the folder; made when the run begins.
-        agent: whose run it is.
         loaded: name of the checkpoint that the agent goes on from; '' of a new run, None of one that saved nothing.
+        about: what its settings say of who made it; None of a new one.
     """
 
-    def __init__(self, path: str | os.PathLike[str], agent: Learner, loaded: str | None = ''):
-        self.path, self.agent = Path(path), agent
+    _run: Run  # the present one
+
+    def __init__(self, path: str | os.PathLike[str], loaded: str | None = '', about: dict[str, Any] | None = None):
+        self.path, self.about = Path(path), about
         self.segments = Segments(self.path / SEGMENTS)
         self.saved_steps = -1
         self.best_name = ''
         self._best: State | None = None
         self._records: dict[str, dict[str, Any]] = {}
-        self.about: dict[str, Any] | None = None  # what its settings say of who made it; None of a new one
         self._loaded = loaded
         self._lock: IO[bytes] | None = None
 
     # the run's beginning and end
 
-    def begin(self) -> None:
-        """Take the folder, write its settings, and say that the run is going on.
+    def begin(self, run: Run) -> None:
+        """Take the folder for a run, write its settings, and say that it is going on.
 
         Raises:
             SaveError: where another process is at it, or it cannot be written.
         """
+        self._run, context = run, run.progress.context
         try:
             with self._writing():
                 (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
                 self._lock = self._lock or take_lock(self.path)
                 self._check_not_gone_on()
                 self._tidy()
-                self.about = _about(self.agent, self.about)
+                self.about = _about(run, self.about)
                 with replacing(self.path / CONFIG) as temporary:
-                    temporary.write_text(to_yaml(self.agent.id, self.agent.run_record(), self.about))
+                    temporary.write_text(to_yaml(run.agent.id, run.record(), self.about))
                 self.write_status('running')
-            if self.saved_steps < 0 and self.agent.context.iteration:  # what it begins with is kept nowhere else
-                self.save(self.agent.context)
+            if self.saved_steps < 0 and context.iteration:  # what it begins with is kept nowhere else
+                self.save(context)
         except BaseException:
             self.let_go()
             raise
@@ -119,10 +120,9 @@ class RunFolder:
         if self.saved_steps >= 0 and newest is not None and not (folder / 'last').is_dir():
             self._link('last', newest.name)
 
-    def resume(self, best_name: str, best: State | None) -> None:
-        """Go on with the best weights that the last checkpoint named."""
-        self.best_name, self._best = best_name, best
-        self.saved_steps = self.agent.context.steps
+    def resume(self, steps: int, best_name: str, best: State | None) -> None:
+        """Go on from the last checkpoint: its steps, and the best weights that it named."""
+        self.best_name, self._best, self.saved_steps = best_name, best, steps
 
     def ended(self, state: str, why: str) -> None:
         """Say that the run has ended, and let go of the folder."""
@@ -145,21 +145,21 @@ class RunFolder:
 
     def write_status(self, state: str, why: str = '') -> None:
         """Write how the run stands, for `xagents runs` and machines."""
-        ctx = self.agent.context
+        ctx = self._run.progress.context
         numbers = {'steps': ctx.steps, 'games': ctx.games, 'seconds': ctx.seconds}
         means = {'mean_reward': _finite(ctx.mean_reward), 'best_reward': _finite(ctx.best_reward)}
         process = {'pid': os.getpid(), 'host': socket.gethostname(), 'updated': _now()}
         with self._writing(), replacing(self.path / STATUS) as temporary:
             temporary.write_text(json.dumps({'state': state, 'why': why, **numbers, **means, **process}))
 
-    # a keeper of checkpoints
+    # what `saving.checkpoint` asks for; `WeightFiles` has the same
 
     def due(self, ctx: Context) -> bool:
         """Return whether the first checkpoint is to be written, or one that stays."""
         return self.saved_steps < 0 or self._stays(ctx)
 
     def _stays(self, ctx: Context) -> bool:
-        frequency = self.agent.run.checkpoint_frequency
+        frequency = self._run.options.checkpoint_frequency
         return frequency is not None and ctx.steps // frequency > max(self.saved_steps, 0) // frequency
 
     def save(self, ctx: Context) -> None:
@@ -168,13 +168,13 @@ class RunFolder:
         Raises:
             SaveError: where the folder cannot be written; the last checkpoint stays whole.
         """
-        agent = self.agent
-        if agent.overlapping is not None and agent.overlapping.in_flight() is None:
+        agent, pending = self._run.agent, self._run.pending
+        if self._run.overlap is not None and pending is None:
             return  # collecting has failed, as the next iteration will say: the last whole checkpoint stays
         with self._writing():
-            for writer in agent.writers:
+            for writer in self._run.writers:
                 writer.flush()
-            state = agent.whole_state()
+            state = whole_state(agent, agent.collector, pending)
             buffer = getattr(agent, 'buffer', None)
             if buffer is not None:
                 arrays, state.record['replay'] = self.segments.save(buffer)
@@ -189,14 +189,15 @@ class RunFolder:
 
     def save_best(self) -> None:
         """Write the best weights, where there are new ones."""
-        if self.agent.best is not None and self.agent.best is not self._best:
+        best = self._run.progress.best
+        if best is not None and best is not self._best:
             with self._writing():
-                self.best_name, self._best = self._write(BEST, self.agent.best), self.agent.best
+                self.best_name, self._best = self._write(BEST, best), best
                 self._link('best', self.best_name)
 
     def end(self, ctx: Context) -> None:
         """Write the last checkpoint, where the run has gone on since."""
-        if ctx.steps != self.saved_steps or self.agent.best is not self._best:
+        if ctx.steps != self.saved_steps or self._run.progress.best is not self._best:
             self.save(ctx)
         if self.best_name:
             with self._writing():
@@ -233,7 +234,7 @@ class RunFolder:
 
     def _prune(self) -> None:
         """Remove checkpoints that nothing names any more, and the segments that only they needed."""
-        folder, keep = self.path / CHECKPOINTS, self.agent.run.keep
+        folder, keep = self.path / CHECKPOINTS, self._run.options.keep
         staying = sorted(path.name for path in folder.glob(f'{STAYING}-*'))
         # a run that went back to an earlier one leaves the later ones alone until it gets there
         later = {name for name in staying if steps_of(name) > self.saved_steps}
@@ -268,15 +269,15 @@ class RunFolder:
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {kept}{remedy} and {again}')
 
 
-def _about(agent: Learner, before: Mapping[str, Any] | None) -> dict[str, Any]:
+def _about(run: Run, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what made the run: the command that began it, and those that went on."""
     versions = {'xagents': __version__, 'python': platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # tensorflow-cpu has another name
             versions[name] = importlib.metadata.version(name)
     if before is None:
-        return {'command': agent.command, 'started': _now(), 'versions': versions}
-    resumed = {'command': agent.command, 'time': _now(), 'step': agent.context.steps, 'versions': versions}
+        return {'command': run.command, 'started': _now(), 'versions': versions}
+    resumed = {'command': run.command, 'time': _now(), 'step': run.progress.context.steps, 'versions': versions}
     return {**before, 'resumed': [*before.get('resumed', ()), resumed]}
 
 

@@ -1,120 +1,104 @@
-# ruff: noqa: D102 -- what a member is, the agent says
-"""What a run needs of an agent: the stages know it by this alone, and no class of agents."""
+"""What a run needs of an agent: it knows one by this alone, and no class of agents."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from xagents.base.schedules import Schedule
-    from xagents.envs.face import Envs
-    from xagents.logs.console import Console
-    from xagents.options.agents import AgentOptions
-    from xagents.options.runs import RunOptions
-    from xagents.pipeline.context import Context, EndedEpisode
+from xagents.collecting.collector import Collector
+from xagents.collecting.policies import Policy
+from xagents.collecting.statistics import Statistics
+from xagents.collecting.streams import Streams
+from xagents.envs.face import Envs
+from xagents.options.agents import AgentOptions
+from xagents.pipeline.schedules import Schedule
+from xagents.runs.progress import Progress
+
+
+@dataclass
+class Origin:
+    """What an agent was made of.
+
+    Attributes:
+        creation: the options of its environments and networks that were given, as JSON holds them; empty where both
+            were handed over.
+        networks: the text of each network's description.
+    """
+
+    creation: dict[str, Any] = field(default_factory=dict)
+    networks: list[str] = field(default_factory=list)
+
+
+def options_record(agent: Learner) -> dict[str, Any]:
+    """Return every option of an agent as JSON holds it: what makes an equal one."""
+    return {**agent.options.asdict(), **agent.origin.creation}
+
+
+class Needs(NamedTuple):
+    """What a replay buffer needs before it is of use.
+
+    Attributes:
+        transitions: to be stored before it is drawn from.
+        capacity: transitions that it holds.
+        memory: bytes that it takes when it is full.
+        used: what is done with it then, in the past tense.
+    """
+
+    transitions: int
+    capacity: int
+    memory: int
+    used: str
 
 
 class Learner(Protocol):
-    """An agent, and how its run stands."""
+    """An agent, as its run sees it."""
 
+    # why it may not learn from what an older policy has collected, for a message; empty where it may
     NO_OVERLAP: ClassVar[str]
     model_names: ClassVar[tuple[str, ...]]
-
-    # mathematics
     envs: Envs
-    decode: Any
+    statistics: Statistics
+    streams: Streams
+    progress: Progress
+    origin: Origin
     output_models: list[Any]
-    actor: Any
-    observations: np.ndarray | None
-
-    # how the run stands
-    run: RunOptions
-    context: Context
-    console: Console
-    total_rewards: deque[float]
-    best: Any
-    folder: Any
-    resumed_at: int | None
-    writers: list[Any]
-    overlapping: Any
-    in_flight: Any
-    stopped: str
-    paused: float
-    command: str
-    seconds: dict[str, float]
-    collected: list[EndedEpisode]
-    collected_steps: int
-    _evaluation_envs: dict[tuple, Any]
 
     @property
-    def options(self) -> AgentOptions: ...
-    @property
-    def collect(self) -> Any: ...
-    @property
-    def learn(self) -> Any: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def n_envs(self) -> int: ...
-    @property
-    def schedule_steps(self) -> int | None: ...
-    @property
-    def trains_in_one_step(self) -> bool: ...
-    @property
-    def collector(self) -> Any: ...
-    @collector.setter
-    def collector(self, double: Any) -> None: ...
-
-    def schedules(self) -> dict[str, Schedule]: ...
-    def policy(self, observations: np.ndarray, noise: np.ndarray | None) -> dict[str, np.ndarray]: ...
-    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None: ...
-    def prepare(self, observations: np.ndarray) -> np.ndarray: ...
-    def policy_output(self, index: int) -> AbstractContextManager[None]: ...
-    def refresh(self) -> None: ...
-    def get_states(self) -> np.ndarray: ...
-    def note_episodes(self, episodes: list[Any], seconds: float) -> None: ...
-    def train_step(self) -> None: ...
-    def at_step_start(self) -> None: ...
-    def at_step_end(self) -> None: ...
-    def evaluate(
-        self, episodes: int = 20, stochastic: bool = False, seed: int | None = None, envs: Any = None
-    ) -> dict[str, float]: ...
-    def evaluation_seed(self, steps: int) -> int: ...
-    def state(self) -> Any: ...
-    def whole_state(self) -> Any: ...
-    def with_weights(self, state: Any) -> AbstractContextManager[None]: ...
-    def write_checkpoints(self, state: Any) -> None: ...
-    def options_record(self) -> dict[str, Any]: ...
-    def run_record(self) -> Mapping[str, Any]: ...
-    def interrupted_line(self) -> str: ...
-    def double(self) -> Any: ...
-    def take_statistics(self, collector: Any) -> None: ...
-    def join(self, double: Any) -> None: ...
-
-
-class Replayer(Learner, Protocol):
-    """One that has a replay buffer."""
+    def id(self) -> str:
+        """Its name on the command line."""
 
     @property
-    def buffer(self) -> Any: ...
+    def options(self) -> AgentOptions:
+        """The options of its mathematics."""
+
     @property
-    def replay(self) -> Any: ...
+    def collector(self) -> Collector:
+        """Who collects for it."""
 
+    @property
+    def acting(self) -> Policy:
+        """The policy by its present weights."""
 
-class TransitionReplayer(Replayer, Protocol):
-    """One that draws transitions."""
+    def collect(self, **schedule: Any) -> dict[str, Any]:
+        """Return a rollout as a batch; gets the values of the schedules that its signature names."""
 
-    def updates_for(self, steps: int) -> int: ...
+    def learn(self, batch: Any, **schedule: Any) -> dict[str, float]:
+        """Learn from a batch and return metrics; gets the values of the schedules that its signature names."""
 
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what changes during a run."""
 
-class RolloutReplayer(Replayer, Protocol):
-    """One that draws rollouts."""
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own, by name: objects with `state()`, arrays by name, and `load(state)`."""
 
-    def draw_replays(self) -> int: ...
+    def needs(self) -> Needs | None:
+        """Return what its replay buffer needs, where it has one that is empty."""
+
+    def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
+        """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
+
+    def refresh(self) -> None:
+        """Let acting use the models' present weights."""

@@ -5,17 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from xagents.options.errors import OptionError
+from xagents.pipeline.context import Stage
+from xagents.pipeline.recipe import Recipe
 from xagents.registry import agents as registry
-from xagents.registry.agents import register as register
 from xagents.registry.parts import Parts
-
-if TYPE_CHECKING:
-    from xagents.pipeline.context import Stage
-    from xagents.pipeline.recipe import Recipe
-
 
 # names of the stages of our recipes, see stages.py
 STAGES = (
@@ -119,10 +115,10 @@ def with_stages(recipe: Recipe, agent: Any, names: Iterable[str] | None) -> Reci
                 f'{part.name} stands {part.place} {part.existing}, '
                 f'the recipe of {registry.id_of(type(agent))} has {", ".join(recipe.names)}',
             )
-        put = recipe.after if part.place == 'after' else recipe.before
-        existing = last.get(part.existing, part.existing) if part.place == 'after' else part.existing
-        recipe = put(existing, part.made(agent), name=part.name)
-        if part.place == 'after':
+        if part.place == 'before':
+            recipe = recipe.before(part.existing, part.made(agent), part.name)
+        else:
+            recipe = recipe.after(last.get(part.existing, part.existing), part.made(agent), part.name)
             last[part.existing] = part.name
     return recipe
 

@@ -5,47 +5,28 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
 
 from xagents.logs.console import number
-from xagents.pipeline.context import Context, Stage, Stream
-from xagents.pipeline.recipe import left_by_choice, stage
+from xagents.pipeline.context import Context, Stream
+from xagents.pipeline.recipe import for_run, left_by_choice
+from xagents.runs import evaluation, weight_files
+from xagents.runs.capture import load_parts, state_of, with_weights
+from xagents.runs.checkpoints import State
+from xagents.runs.folder import RunFolder
+from xagents.runs.learner import Learner
+from xagents.runs.run import Run
 from xagents.system.interruption import Interrupted, Interruption
-
-if TYPE_CHECKING:
-    from xagents.runs.learner import Learner
-    from xagents.runs.state import State
-
 
 # ends of a run that say nothing of how good the last weights are
 SPENT = ('steps', 'time', 'early')
 
 
-class Keeper(Protocol):
-    """Where a run is kept."""
-
-    def due(self, ctx: Context) -> bool:
-        """Return whether something must be saved now, however short ago the last saving was."""
-
-    def save(self, ctx: Context) -> None:
-        """Save how the run stands after an iteration that has passed every stage."""
-
-    def save_best(self) -> None:
-        """Save the best weights so far, where they are not yet."""
-
-    def end(self, ctx: Context) -> None:
-        """Save how the run stands at its end."""
-
-    def choose(self, state: State) -> None:
-        """Let the weights of `state` be those that count as the best."""
-
-
-class LooseFiles:
+class WeightFiles:
     """`--checkpoints`: the best weights, one path a model; the last ones where no mean was ever reached."""
 
-    def __init__(self, agent: Learner):
-        self.agent, self.written = agent, agent.best
+    def __init__(self, run: Run):
+        self._run, self._written = run, run.progress.best
 
     def due(self, ctx: Context) -> bool:
         """Return whether something must be saved now: it can wait."""
@@ -57,38 +38,58 @@ class LooseFiles:
 
     def save_best(self) -> None:
         """Write the best weights, where there are new ones."""
-        if self.agent.best is not None and self.agent.best is not self.written:
-            self.choose(self.agent.best)
+        best = self._run.progress.best
+        if best is not None and best is not self._written:
+            self.choose(best)
 
     def end(self, ctx: Context) -> None:
         """Write the best weights with the counters of the whole run."""
-        self.choose(self.agent.best or self.agent.state())
+        self.choose(self._run.progress.best or state_of(self._run.agent))
 
     def choose(self, state: State) -> None:
         """Write the weights of `state`."""
-        self.agent.write_checkpoints(state)
-        self.written = state
+        write_weights(self._run.options.checkpoints or [], self._run.agent, state)
+        self._written = state
 
 
-def keepers(agent: Learner) -> list[Keeper]:
-    """Return where the present run of an agent is kept."""
-    kept: list[Keeper] = [LooseFiles(agent)] if agent.run.checkpoints else []
-    return kept if agent.folder is None else [*kept, agent.folder]
+def write_weights(paths: Sequence[str], agent: Learner, state: State) -> None:
+    """Write `--checkpoints`: a state's weights and statistics, and the counters of the whole run."""
+    with with_weights(agent, state):
+        record = {k: state.record[k] for k in ('agent', 'options', 'networks')}
+        record['counters'] = agent.progress.context.kept()
+        weight_files.write_set(paths, agent.output_models, state.arrays, record)
 
 
-def best(agent: Learner) -> Stage:
+def read_weights(paths: Sequence[str], agent: Learner) -> None:
+    """Read weights and optimisers, and the state beside the first one where it is there.
+
+    Raises:
+        ValueError: in one line, naming the file.
+    """
+    weight_files.read_models(paths, agent.output_models)
+    arrays, record = weight_files.read_state(paths[0])
+    load_parts(agent, arrays)
+    agent.progress.load_counters(record)
+    agent.refresh()
+    if math.isfinite(agent.progress.context.best_reward):
+        agent.progress.best = state_of(agent)  # nothing worse takes their place
+
+
+def keepers(run: Run) -> list[WeightFiles | RunFolder]:
+    """Return where a run is kept."""
+    kept: list[WeightFiles | RunFolder] = [WeightFiles(run)] if run.options.checkpoints else []
+    return kept if run.folder is None else [*kept, run.folder]
+
+
+@for_run
+def best(run: Run, ctx: Context) -> None:
     """Copy the weights of a new best mean, and those that reached the target."""
-
-    def best(ctx: Context) -> None:
-        improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
-        if improved:
-            ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
-        kept = agent.run.checkpoints or agent.folder is not None
-        if kept and (improved or target_reached(agent, ctx)):
-            agent.best = agent.state()
-            agent.best.record['counters'] = ctx.kept()  # the agent's own are those of the iteration before
-
-    return best
+    improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
+    if improved:
+        ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
+    kept = run.options.checkpoints or run.folder is not None
+    if kept and (improved or target_reached(run, ctx)):
+        run.progress.best = state_of(run.agent, ctx.kept())
 
 
 def is_better(mean: float, best: float) -> bool:
@@ -96,72 +97,68 @@ def is_better(mean: float, best: float) -> bool:
     return math.isfinite(mean) and not mean <= best
 
 
-def checkpoint(agent: Learner) -> Stage:
+@for_run
+def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
     """Save the run every `save_seconds` and on the way out; nothing after an error."""
-
-    @stage
-    def checkpoint(stream: Stream) -> Iterator[Context]:
-        places = keepers(agent)
-        if not places:
-            yield from stream
-            return
-        last, ctx = time.monotonic(), None
-        whole, handled = False, sys.exception()
-        try:
-            for ctx in stream:
-                yield ctx
-                late = time.monotonic() - last >= agent.run.save_seconds
-                for place in places:
-                    if late or place.due(ctx):
-                        place.save(ctx)
-                if late:
-                    last = time.monotonic()
-            whole = ctx is not None
-        except GeneratorExit as exit:
-            # a loop was left: after an iteration that had passed every stage
-            whole = left_by_choice(exit, handled) and ctx is not None and agent.context is ctx
-            raise
-        finally:
-            if whole and ctx is not None and not Interruption.abandoned():
-                for place in places:
-                    place.end(ctx)
-        if ctx is not None and ctx.stop in SPENT:
-            contest(agent, places)
-
-    return checkpoint
+    places = keepers(run)
+    if not places:
+        yield from stream
+        return
+    last, ctx = time.monotonic(), None
+    whole, handled = False, sys.exception()
+    try:
+        for ctx in stream:
+            yield ctx
+            late = time.monotonic() - last >= run.options.save_seconds
+            for place in places:
+                if late or place.due(ctx):
+                    place.save(ctx)
+            if late:
+                last = time.monotonic()
+        whole = ctx is not None
+    except GeneratorExit as exit:
+        # a loop was left: after an iteration that had passed every stage
+        whole = left_by_choice(exit, handled) and ctx is not None and run.progress.context is ctx
+        raise
+    finally:
+        if whole and ctx is not None and not Interruption.abandoned():
+            for place in places:
+                place.end(ctx)
+    if ctx is not None and ctx.stop in SPENT:
+        final_evaluation(run, places)
 
 
-def contest(agent: Learner, places: list[Keeper]) -> None:
+def final_evaluation(run: Run, places: list[WeightFiles | RunFolder]) -> None:
     """Let best and last play for the place of the best: the mean of training episodes lags behind."""
-    run = agent.run
-    if run.eval_frequency or not run.final_episodes or agent.best is None:
+    agent, options, best = run.agent, run.options, run.progress.best
+    if options.eval_frequency or not options.final_episodes or best is None:
         return
     if not agent.envs.can_be_made_again:
-        agent.console.say(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
+        run.console.say(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
         return
     try:
-        last = agent.evaluate(run.final_episodes)['mean']
-        with agent.with_weights(agent.best):
-            first = agent.evaluate(run.final_episodes)['mean']
+        last = evaluation.evaluate(agent, options.final_episodes, say=run.console.say)['mean']
+        with with_weights(agent, best):
+            first = evaluation.evaluate(agent, options.final_episodes, say=run.console.say)['mean']
     except Interrupted:
         return
     kept = 'last' if last >= first else 'best'
     if kept == 'last':
-        chosen = agent.state()
+        chosen = state_of(agent)
         for place in places:
             place.choose(chosen)
-    p = run.display_precision
-    agent.console.say(
-        f'Greedy mean of {run.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
-        f'the {kept} weights are in {" ".join(run.checkpoints or [run.place("checkpoints/best") or ""])}'
+    p = options.display_precision
+    run.console.say(
+        f'Greedy mean of {options.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
+        f'the {kept} weights are in {" ".join(options.checkpoints or [options.place("checkpoints/best") or ""])}'
     )
 
 
-def target_reached(agent: Learner, ctx: Context) -> bool:
+def target_reached(run: Run, ctx: Context) -> bool:
     """Return whether the mean has reached the target: that of the last evaluation, or of enough episodes."""
-    target = agent.run.target_reward
+    target, rewards = run.options.target_reward, run.progress.rewards
     if target is None or not ctx.mean_reward >= target:
         return False
-    if agent.run.eval_frequency:
+    if run.options.eval_frequency:
         return True
-    return ctx.checked_games == ctx.games and len(agent.total_rewards) == agent.total_rewards.maxlen
+    return ctx.checked_games == ctx.games and len(rewards) == rewards.maxlen

@@ -1,340 +1,238 @@
-"""The stages that a run is made of; each is made for one agent and reads the options of its present run."""
+"""The stages that collect, learn and decide. Each is a function of the run and of a context, or makes one for a run."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from xagents.collecting.finite import NotFiniteError
-from xagents.options.errors import OptionError
-from xagents.pipeline.context import Context, Stage, Stream
-from xagents.pipeline.recipe import Recipe, stage
-from xagents.runs import weight_files as checkpoints
-from xagents.runs.overlap import overlap as overlap
-from xagents.runs.reporting import console, history, metrics, record, tensorboard, wandb
-from xagents.runs.saving import best, checkpoint, target_reached
-from xagents.runs.suspect import suspect
-from xagents.runs.videos import check_video, video
+from xagents.collecting.collector import Tally
+from xagents.collecting.finite import NotFiniteError, suspect
+from xagents.pipeline.context import Context, Stream
+from xagents.pipeline.recipe import for_run
+from xagents.runs import evaluation
+from xagents.runs.run import Run
+from xagents.runs.saving import target_reached
 from xagents.system.interruption import Interrupted, Interruption
-
-if TYPE_CHECKING:
-    from xagents.runs.learner import Learner, Replayer, RolloutReplayer, TransitionReplayer
 
 EPISODES_FOR_BEST = 10
 
 
-def head(agent: Learner) -> Recipe:
-    """The stages before learning. Best weights are taken there: those that earned a mean are saved for it."""
-    makers = (schedule, collect, checkpoint, episodes, evaluate, best)
-    return Recipe(((make.__name__, make(agent)) for make in makers), agent=agent)
-
-
-def learning(agent: Learner) -> Recipe:
-    """The stage of agents that learn from what they have just collected."""
-    return Recipe([('learn', learn(agent))])
-
-
-def replaying(agent: TransitionReplayer) -> Recipe:
-    """The stages of agents that learn from a replay buffer."""
-    return Recipe([('remember', remember(agent)), ('replay', replay(agent)), ('learn', learn(agent))])
-
-
-def relearning(agent: RolloutReplayer) -> Recipe:
-    """The stages of an agent that learns from what it has just collected and then, again, from earlier rollouts."""
-    return learning(agent) + Recipe([('remember', remember(agent)), ('replay', relearn(agent))])
-
-
-def tail(agent: Learner) -> Recipe:
-    """The stages after learning."""
-    makers = (plateau, history, metrics, record, console, tensorboard, wandb, video, until)
-    return Recipe((make.__name__, make(agent)) for make in makers)
-
-
-def check_run(agent: Learner) -> None:
-    """Check the options of a run against the agent, before anything is written.
-
-    Raises:
-        ValueError: in one line, naming the option.
-    """
-    run = agent.run
-    if run.checkpoints:
-        models = agent.model_names or [f'model {i + 1}' for i in range(len(agent.output_models))]
-        checkpoints.check_paths('checkpoints', run.checkpoints, models)
-    if run.history_path and (run.history_checkpoint or agent.resumed_at is not None):
-        from xagents.logs.history import check_history_path
-
-        going_on = agent.context.iteration > 0 or agent.resumed_at is not None
-        check_history_path(run.history_path, going_on, 'history_checkpoint' if run.history_checkpoint else 'resume')
-    if run.metrics_path and agent.resumed_at is not None:
-        from xagents.logs.metrics import read_metrics
-        from xagents.logs.tailed import check_goes_on
-
-        check_goes_on('resume', run.metrics_path, read_metrics)
-    check_video(agent)
-    if run.eval_frequency and not agent.envs.can_be_made_again:
-        raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
-    for value in agent.schedules().values():
-        if value.needs_length() and agent.schedule_steps is None:
-            raise OptionError(value.option, f'got {value.kind}, which needs max_steps or schedule_steps for its length')
-
-
-def schedule(agent: Learner) -> Stage:
+@for_run
+def schedule(run: Run, stream: Stream) -> Iterator[Context]:
     """Set what changes during a run; the learning rate is reduced on plateaus, too."""
-
-    @stage
-    def schedule(stream: Stream) -> Iterator[Context]:
-        schedules, length = agent.schedules(), agent.schedule_steps
-        for ctx in stream:
-            for name, value in schedules.items():
-                ctx.schedule[name] = value(ctx.steps, length)
-                if name != 'learning_rate':
-                    ctx.logs[f'stats/{name}'] = ctx.schedule[name]
-            ctx.schedule['learning_rate'] *= ctx.plateau_factor
-            ctx.logs['learning_rate'] = ctx.schedule['learning_rate']
-            yield ctx
-
-    return schedule
+    schedules, length = run.agent.schedules(), run.schedule_steps
+    for ctx in stream:
+        for name, value in schedules.items():
+            ctx.schedule[name] = value(ctx.steps, length)
+            if name != 'learning_rate':
+                ctx.logs[f'stats/{name}'] = ctx.schedule[name]
+        ctx.schedule['learning_rate'] *= ctx.plateau_factor
+        ctx.logs['learning_rate'] = ctx.schedule['learning_rate']
+        yield ctx
 
 
-def collect(agent: Learner) -> Stage:
-    """Let the environments take some steps, with those values of the schedule that `collect` takes."""
-    takes = inspect.signature(agent.collect).parameters
-    return _stepping(agent, lambda ctx: ctx.batch.update(agent.collector.collect(**_named(ctx.schedule, takes))))
+@for_run
+def collect(run: Run, ctx: Context) -> Iterator[None]:
+    """Let the environments take some steps, with those values of the schedule that the agent's `collect` takes."""
+    agent = run.agent
+    start, before, collector = run.clock(), ctx.seconds, agent.collector
+    tally = collector.tally = Tally()
+    try:
+        ctx.batch.update(agent.collect(**run.named(agent.collect, ctx.schedule)))
+    except NotFiniteError as error:
+        error.env_id, error.step = agent.envs.id, ctx.steps + error.step
+        if run.options.on_nan == 'stop':
+            raise
+        ctx.idle, ctx.batch = True, {}
+        ctx.logs['stats/refused'] = 1.0
+        ctx.messages.append(f'Skipped an iteration: {error}')
+    # what is learned from later is normalised by what is known now, also when collecting has gone on since
+    known = collector.statistics
+    ctx.statistics = known if known is agent.statistics else known.copy()
+    for episode in tally.episodes:
+        if math.isfinite(episode.reward):  # else it would be in every mean to come
+            step, seconds = ctx.steps + episode.step, before + episode.time
+            ctx.episodes.append(dataclasses.replace(episode, step=step, time=seconds))
+    ctx.steps += tally.steps
+    ctx.logs |= {f'seconds/{name}': seconds for name, seconds in tally.seconds.items()}
+    ctx.seconds = before + run.clock() - start
+    yield
+    # what came after, also a user's own stages, is training time, too
+    ctx.seconds = before + run.clock() - start
 
 
-def _named(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}
-
-
-def train_step(agent: Learner) -> Stage:
+@for_run
+def train_step(run: Run, ctx: Context) -> Iterator[None]:
     """Let an agent that is not split into collecting and learning do both."""
-
-    def step(ctx: Context) -> None:
-        agent.at_step_start()
-        agent.train_step()
-        agent.at_step_end()
-        ctx.updates += 1
-
-    return _stepping(agent, step)
+    ctx.updates += 1
+    yield from collect(run, ctx)
 
 
-def _stepping(agent: Learner, step: Callable[[Context], Any]) -> Stage:
-    def collect(ctx: Context) -> Iterator[None]:
-        # what a user's own loop does between two iterations is no training time
-        start, before = time.perf_counter() - agent.paused, ctx.seconds
-        collector = agent.collector
-        collector.collected, collector.collected_steps = [], 0
-        collector.seconds = dict.fromkeys(collector.seconds, 0.0)
-        try:
-            step(ctx)
-        except BaseException as error:
-            collector.observations = None  # the environments stand midway: they begin anew
-            if not isinstance(error, NotFiniteError):
-                raise
-            error.env_id, error.step = agent.envs.id, ctx.steps + error.step
-            if agent.run.on_nan == 'stop':
-                raise
-            ctx.idle, ctx.batch = True, {}
-            ctx.logs['stats/refused'] = 1.0
-            ctx.messages.append(f'Skipped an iteration: {error}')
-        for episode in collector.collected:
-            if not math.isfinite(episode.reward):  # it would be in every mean to come
-                continue
-            ctx.episodes.append(dataclasses.replace(episode, step=ctx.steps + episode.step, time=before + episode.time))
-        ctx.steps += collector.collected_steps
-        for name, seconds in collector.seconds.items():
-            ctx.logs[f'seconds/{name}'] = seconds
-        ctx.seconds = before + time.perf_counter() - agent.paused - start
-        yield
-        # what came after, also a user's own stages, is training time, too
-        ctx.seconds = before + time.perf_counter() - agent.paused - start
-
-    return collect
-
-
-def episodes(agent: Learner) -> Stage:
+@for_run
+def episodes(run: Run, ctx: Context) -> None:
     """Count the episodes that ended and take their mean; decide whether it is looked at in this iteration."""
-
-    def episodes(ctx: Context) -> None:
-        ended = ctx.episodes
-        agent.total_rewards.extend(episode.reward for episode in ended)
-        ctx.games += len(ended)
-        if ended:
-            ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
-            successes = [episode.success for episode in ended if episode.success is not None]
-            if successes:
-                ctx.logs['success_rate'] = sum(successes) / len(successes)
-        if agent.run.eval_frequency:
-            return
-        if ended:
-            ctx.mean_reward = float(np.mean(agent.total_rewards))
-        # a mean over fewer episodes is no best and no plateau
-        enough = len(agent.total_rewards) >= min(EPISODES_FOR_BEST, agent.options.reward_buffer_size)
-        if ended and enough and ctx.games - ctx.checked_games >= (agent.run.log_frequency or agent.n_envs):
-            ctx.checked, ctx.checked_games = True, ctx.games
-
-    return episodes
+    ended, rewards = ctx.episodes, run.progress.rewards
+    rewards.extend(episode.reward for episode in ended)
+    ctx.games += len(ended)
+    if ended:
+        ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
+        successes = [episode.success for episode in ended if episode.success is not None]
+        if successes:
+            ctx.logs['success_rate'] = sum(successes) / len(successes)
+    if run.options.eval_frequency or not ended:
+        return
+    ctx.mean_reward = float(np.mean(rewards))
+    # a mean over fewer episodes is no best and no plateau
+    enough = len(rewards) >= min(EPISODES_FOR_BEST, run.agent.options.reward_buffer_size)
+    if enough and ctx.games - ctx.checked_games >= (run.options.log_frequency or run.agent.envs.n_envs):
+        ctx.checked, ctx.checked_games = True, ctx.games
 
 
-def evaluate(agent: Learner) -> Stage:
+@for_run
+def evaluate(run: Run, ctx: Context) -> None:
     """Play greedy episodes every `eval_frequency` steps; their mean then decides best, plateau and target."""
-
-    def evaluate(ctx: Context) -> None:
-        frequency = agent.run.eval_frequency
-        if not frequency or ctx.steps - ctx.evaluated_steps < frequency:
-            return
-        ctx.evaluated_steps = ctx.steps
-        try:
-            result = agent.evaluate(agent.run.eval_episodes, seed=agent.evaluation_seed(ctx.steps))
-        except Interrupted:
-            return
-        for name in ('mean', 'std', 'length'):
-            ctx.logs[f'evaluate/{name}'] = result[name]
-        ctx.mean_reward, ctx.checked = result['mean'], True
-
-    return evaluate
+    frequency = run.options.eval_frequency
+    if not frequency or ctx.steps - ctx.evaluated_steps < frequency:
+        return
+    ctx.evaluated_steps = ctx.steps
+    try:
+        seed = run.evaluation_seed(ctx.steps)
+        result = evaluation.evaluate(run.agent, run.options.eval_episodes, seed=seed, say=run.console.say)
+    except Interrupted:
+        return
+    for name in ('mean', 'std', 'length'):
+        ctx.logs[f'evaluate/{name}'] = result[name]
+    ctx.mean_reward, ctx.checked = result['mean'], True
 
 
-def remember(agent: Replayer) -> Stage:
+@for_run
+def remember(run: Run, ctx: Context) -> None:
     """Put what was collected into the replay buffer."""
-
-    def remember(ctx: Context) -> None:
-        if not ctx.idle:
-            agent.buffer.add(ctx.batch)
-
-    return remember
+    agent: Any = run.agent
+    if not ctx.idle:
+        _check_collected(ctx, 'remember')
+        agent.remember(ctx.batch)
 
 
-def replay(agent: TransitionReplayer) -> Stage:
+@for_run
+def replay(run: Run, ctx: Context) -> None:
     """Draw from the replay buffer the batches of this iteration's updates, all in one go, once it holds enough."""
-
-    def replay(ctx: Context) -> None:
-        if ctx.idle:
-            return
-        start = time.perf_counter()
-        buffer, steps = agent.buffer, int(np.count_nonzero(ctx.batch['valid']))
-        ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
-        ctx.logs['stats/updates_per_step'] = ctx.updates / max(ctx.steps, 1)
-        if not buffer.ready:
-            ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.needed}'
-        ctx.idle = not (buffer.ready and steps)
-        if ctx.idle:
-            return
-        ctx.batch = agent.replay(agent.updates_for(steps), **_named(ctx.schedule, ('beta',)))
-        ctx.logs['seconds/replay'] = time.perf_counter() - start
-
-    return replay
+    if ctx.idle:
+        return
+    agent: Any = run.agent
+    start = time.perf_counter()
+    ready, steps = _is_ready(agent.buffer, ctx), int(np.count_nonzero(ctx.batch['valid']))
+    ctx.logs['stats/updates_per_step'] = ctx.updates / max(ctx.steps, 1)
+    ctx.idle = not (ready and steps)
+    if ctx.idle:
+        return
+    ctx.batch = agent.replay(agent.updates_for(steps), **run.named(agent.replay, ctx.schedule))
+    ctx.logs['seconds/replay'] = time.perf_counter() - start
 
 
-def learn(agent: Learner) -> Stage:
+def _is_ready(buffer: Any, ctx: Context) -> bool:
+    """Return whether a buffer holds enough, and log how full it is."""
+    ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
+    if not buffer.ready:
+        ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.needed}'
+    return buffer.ready
+
+
+@for_run
+def learn(run: Run, ctx: Context) -> None:
     """Learn from the batch; `learn` gets those values of the schedule that it takes, and `steps` if it takes that."""
-    takes = inspect.signature(agent.learn).parameters
-
-    def learn(ctx: Context) -> None:
-        if ctx.idle:
-            return
-        start = time.perf_counter()
-        arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
-        ctx.logs.update(agent.learn(ctx.batch, **arguments) or {})
-        refused = ctx.logs.get('stats/refused', 0.0)
-        if refused:
-            _check_refused(agent, ctx, ctx.batch)
-            ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
-        ctx.updates += int(ctx.logs.pop('updates', 1))
-        ctx.logs['seconds/learn'] = time.perf_counter() - start
-        ctx.seconds += ctx.logs['seconds/learn']
-
-    return learn
+    if ctx.idle:
+        return
+    _check_collected(ctx, 'learn')
+    start = time.perf_counter()
+    ctx.logs.update(_learned(run, ctx, ctx.batch))
+    refused = ctx.logs.get('stats/refused', 0.0)
+    if refused:
+        ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
+    ctx.updates += int(ctx.logs.pop('updates', 1))
+    ctx.logs['seconds/learn'] = time.perf_counter() - start
+    ctx.seconds += ctx.logs['seconds/learn']
 
 
-def _check_refused(agent: Learner, ctx: Context, batch: Mapping[str, Any]) -> None:
-    """End a run with an update that was refused, unless those are to be skipped."""
-    if agent.run.on_nan == 'stop':
-        what, env = suspect(agent, batch)
+def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, float]:
+    """Learn from a batch and return the metrics; an update that was refused ends the run, unless those are skipped."""
+    learn = run.agent.learn
+    metrics = learn(batch, **run.named(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
+    if metrics.get('stats/refused') and run.options.on_nan == 'stop':
+        what, env = suspect(batch, run.agent.output_models)
         error = NotFiniteError(what, env=env, step=ctx.steps)
-        error.env_id = '' if env is None else agent.envs.id
+        error.env_id = '' if env is None else run.agent.envs.id
         raise error
+    return metrics
 
 
-def relearn(agent: RolloutReplayer) -> Stage:
+def _check_collected(ctx: Context, name: str) -> None:
+    """Check that there is something to learn from."""
+    if not ctx.batch:
+        raise ValueError(
+            f'recipe: {name} got an empty batch: no stage before it fills ctx.batch, as `collect` does; '
+            "put your own in its place with recipe.replace('collect', …)"
+        )
+
+
+@for_run
+def relearn(run: Run, ctx: Context) -> None:
     """Draw how many stored rollouts are learned from again, and learn from them; their metrics begin with `replay/`."""
-    takes = inspect.signature(agent.learn).parameters
-
-    def replay(ctx: Context) -> None:
-        if ctx.idle:
-            return
-        buffer = agent.buffer
-        ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
-        if not buffer.ready:
-            ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.needed}'
-            return
-        start = time.perf_counter()
-        arguments = _named({**ctx.schedule, 'steps': ctx.steps}, takes)
-        metrics = []
-        for _ in range(agent.draw_replays()):
-            batch = agent.replay()
-            metrics.append(agent.learn(batch, **arguments) or {})
-            if metrics[-1].get('stats/refused'):
-                _check_refused(agent, ctx, batch)
-        made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
-        refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
-        counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}
-        means = {name: float(np.mean([m[name] for m in made])) for name in (made[0] if made else ())}
-        ctx.logs.update({f'replay/{name}': value for name, value in {**counts, **means}.items()})
-        ctx.updates += len(made)
-        elapsed = time.perf_counter() - start
-        ctx.logs['seconds/learn'] = ctx.logs.get('seconds/learn', 0.0) + elapsed
-        ctx.seconds += elapsed
-        if refused:
-            ctx.messages.append(f'Refused {refused} replayed updates that were not finite')
-
-    return replay
+    agent: Any = run.agent
+    if ctx.idle or not _is_ready(agent.buffer, ctx):
+        return
+    start = time.perf_counter()
+    metrics = [_learned(run, ctx, agent.replay()) for _ in range(agent.draw_replays())]
+    made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
+    refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
+    counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}
+    means = {name: float(np.mean([m[name] for m in made])) for name in (made[0] if made else ())}
+    ctx.logs.update({f'replay/{name}': value for name, value in {**counts, **means}.items()})
+    ctx.updates += len(made)
+    elapsed = time.perf_counter() - start
+    ctx.logs['seconds/learn'] = ctx.logs.get('seconds/learn', 0.0) + elapsed
+    ctx.seconds += elapsed
+    if refused:
+        ctx.messages.append(f'Refused {refused} replayed updates that were not finite')
 
 
-def plateau(agent: Learner) -> Stage:
+@for_run
+def plateau(run: Run, ctx: Context) -> None:
     """Reduce the learning rate of every optimiser when the mean has found no new best for a while."""
-
-    def plateau(ctx: Context) -> None:
-        run = agent.run
-        monitored = run.divergence_monitoring_steps is not None and ctx.steps >= run.divergence_monitoring_steps
-        if not (ctx.checked and monitored):
-            return
-        ctx.plateau_count = 0 if ctx.new_best is not None else ctx.plateau_count + 1
-        if ctx.plateau_count < run.plateau_reduce_patience:
-            return
-        ctx.plateau_count, ctx.early_stop_count = 0, ctx.early_stop_count + 1
-        old = agent.options.lr * ctx.plateau_factor
-        ctx.plateau_factor *= run.plateau_reduce_factor
-        ctx.messages.append(f'Learning rate reduced {old:.3g} -> {agent.options.lr * ctx.plateau_factor:.3g}')
-
-    return plateau
+    options, rate = run.options, run.agent.options.lr
+    monitored = options.divergence_monitoring_steps is not None and ctx.steps >= options.divergence_monitoring_steps
+    if not (ctx.checked and monitored):
+        return
+    ctx.plateau_count = 0 if ctx.new_best is not None else ctx.plateau_count + 1
+    if ctx.plateau_count < options.plateau_reduce_patience:
+        return
+    ctx.plateau_count, ctx.early_stop_count = 0, ctx.early_stop_count + 1
+    old = rate * ctx.plateau_factor
+    ctx.plateau_factor *= options.plateau_reduce_factor
+    ctx.messages.append(f'Learning rate reduced {old:.3g} -> {rate * ctx.plateau_factor:.3g}')
 
 
-def until(agent: Learner) -> Stage:
+@for_run
+def until(run: Run, ctx: Context) -> None:
     """Write why the run ends, if it does."""
-
-    def until(ctx: Context) -> None:
-        # a stage of the user's may have stopped the run
-        ctx.stop = 'interrupted' if Interruption.requested() else ctx.stop or why_stop(agent, ctx)
-
-    return until
+    # a stage of the user's may have stopped the run
+    ctx.stop = 'interrupted' if Interruption.requested() else ctx.stop or why_stop(run, ctx)
 
 
-def why_stop(agent: Learner, ctx: Context) -> str:
+def why_stop(run: Run, ctx: Context) -> str:
     """Return why a run ends at these counters: target, early, steps or time; empty where it goes on."""
-    run = agent.run
-    if target_reached(agent, ctx):
+    options = run.options
+    if target_reached(run, ctx):
         return 'target'
-    if run.divergence_monitoring_steps is not None and ctx.early_stop_count >= run.early_stop_patience:
+    if options.divergence_monitoring_steps is not None and ctx.early_stop_count >= options.early_stop_patience:
         return 'early'
-    if run.max_steps is not None and ctx.steps >= run.max_steps:
+    if options.max_steps is not None and ctx.steps >= options.max_steps:
         return 'steps'
-    if run.max_time is not None and ctx.seconds >= run.max_time:
+    if options.max_time is not None and ctx.seconds >= options.max_time:
         return 'time'
     return ''

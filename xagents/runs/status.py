@@ -34,18 +34,14 @@ def is_group(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / GROUP).is_file()
 
 
-def checkpoint_names(folder: str | os.PathLike[str]) -> list[str]:
-    """Return what the checkpoints of a run are called, the links `best` and `last` included."""
-    return sorted(path.name for path in (Path(folder) / CHECKPOINTS).glob('[!.]*') if path.is_dir())
-
-
 def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
     """Check that a run has a checkpoint of that name, or will: `best` and `last` mean whatever there is.
 
     Raises:
         OptionError: naming `checkpoint`.
     """
-    known = list(dict.fromkeys(('best', 'last', *checkpoint_names(folder))))
+    names = sorted(path.name for path in (Path(folder) / CHECKPOINTS).glob('[!.]*') if path.is_dir())
+    known = list(dict.fromkeys(('best', 'last', *names)))
     if name not in known:
         raise OptionError('checkpoint', f'got {shown(name)}, admits one of {", ".join(known)}{nearest(name, known)}')
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from xagents.options.errors import nearest
 from xagents.system.files import sync
 from xagents.system.paths import check_parent
 
@@ -31,6 +32,8 @@ def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
         ValueError: for a wrong number of paths, an ending nobody can write, or a folder that does not exist.
     """
     flag = '--' + name
+    if not models:
+        raise ValueError(f'{flag}: got {" ".join(paths)}, but the agent has no network: see --run-dir')
     if len(paths) != len(models):
         raise ValueError(f'{flag}: got {len(paths)} paths, takes {len(models)}: one for each of {", ".join(models)}')
     if len(set(paths)) != len(paths):
@@ -51,8 +54,6 @@ def check_exist(paths: Sequence[str]) -> None:
     Raises:
         ValueError: naming the path, and the nearest one in its folder.
     """
-    from xagents.options.errors import nearest
-
     for path in paths:
         if Path(path).suffix == '.index' or '.data-' in Path(path).name:
             prefix = path.split('.index')[0].split('.data-')[0]
@@ -67,13 +68,9 @@ def check_exist(paths: Sequence[str]) -> None:
 def write_set(
     paths: Sequence[str], models: Sequence[Any], arrays: dict[str, np.ndarray], record: dict[str, Any]
 ) -> None:
-    """Write models with their optimisers, and the state beside the first one.
+    """Write Keras models with their optimisers, which must be built, and the state beside the first one.
 
-    Args:
-        paths: one for each model: a TensorFlow checkpoint's prefix, .weights.h5 or .keras.
-        models: Keras models; an optimizer that one is compiled with must be built.
-        arrays: of the state.
-        record: the rest of the state, as JSON.
+    Each model has a path: a TensorFlow checkpoint's prefix, .weights.h5 or .keras.
     """
     finish(paths[0])
     first = Path(paths[0]).absolute()

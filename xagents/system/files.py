@@ -30,10 +30,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file atomically: yields a temporary path beside `path` that becomes `path` when the block succeeds.
-
-    The temporary file is flushed to the disk before it is renamed, and removed when the block raises.
-    """
+    """Write a file atomically: yields a temporary path that becomes `path` when the block succeeds, else is removed."""
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
     try:

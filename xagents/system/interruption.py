@@ -5,12 +5,34 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import ClassVar
 
 
 class Interrupted(Exception):
     """What was going on is given up, because the run is to end."""
+
+
+@contextlib.contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let a function handle Ctrl-C and SIGTERM. Only the main thread can: in another one this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def exit_after(number: int) -> None:
+    """End a command in the way of the signal `number`: by KeyboardInterrupt, or exit code 143 after a SIGTERM."""
+    if number == signal.SIGTERM:
+        raise SystemExit(128 + signal.SIGTERM)
+    raise KeyboardInterrupt('the last line is said')
 
 
 class Interruption:
@@ -30,13 +52,11 @@ class Interruption:
             yield cls._present or cls()
             return
         interruption = cls._present = cls()
-        previous = {number: signal.signal(number, interruption._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            yield interruption
+            with handled_by(interruption._handle):
+                yield interruption
         finally:
             cls._present = None
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     @classmethod
     def requested(cls) -> bool:
@@ -45,11 +65,7 @@ class Interruption:
 
     @classmethod
     def check(cls) -> None:
-        """Give up what takes long.
-
-        Raises:
-            Interrupted: where the run should end.
-        """
+        """Raise `Interrupted` where the run should end."""
         if cls.requested():
             raise Interrupted
 
@@ -58,20 +74,13 @@ class Interruption:
         """Return whether a second signal came: nothing more is to be saved."""
         return cls._present is not None and cls._present.twice
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             self.twice = True
             raise KeyboardInterrupt
         self.signal = number
 
     def exit(self) -> None:
-        """End the process's work in the way of the signal that came, if one did.
-
-        Raises:
-            KeyboardInterrupt: after a Ctrl-C.
-            SystemExit: with code 143, after a SIGTERM.
-        """
-        if self.signal == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
+        """End the command as `exit_after` does, if a signal came."""
         if self.signal is not None:
-            raise KeyboardInterrupt('the run has said so')
+            exit_after(self.signal)

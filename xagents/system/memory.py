@@ -22,11 +22,7 @@ def free_memory() -> int:
 
 
 def check_memory(option: str, size: int, needed: int) -> None:
-    """Check that what an option's value takes is free.
-
-    Raises:
-        OptionError: naming the option, what it takes, what is free and which value fits.
-    """
+    """Check that what an option's value takes is free; an error says which value fits."""
     free = free_memory()
     if needed > free:
         raise OptionError(

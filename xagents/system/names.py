@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 
 CONFIG, GROUP, STATUS, LOCK, CHECKPOINTS = 'config.yaml', 'group.yaml', 'status.json', '.lock', 'checkpoints'
-
-
 ORPHANED = f'holds checkpoints of a run whose {CONFIG} is missing: put that back'
 
 

@@ -10,11 +10,7 @@ from xagents.options.errors import OptionError
 
 
 def check_parent(name: str, path: str | os.PathLike[str]) -> None:
-    """Check that a file can be made at `path`.
-
-    Raises:
-        OptionError: naming the option `name`, where the path is a folder, or its folder is missing or not writable.
-    """
+    """Check that a file can be made at `path`; an error names the option `name`."""
     path = Path(path)
     if path.is_dir():
         raise OptionError(name, f'got {path}, which is a folder, admits the path of a file')
@@ -25,11 +21,7 @@ def check_parent(name: str, path: str | os.PathLike[str]) -> None:
 
 
 def check_folder(name: str, path: str | os.PathLike[str]) -> None:
-    """Check that `path` is a folder that can be written to, or could be made.
-
-    Raises:
-        OptionError: naming the option `name`.
-    """
+    """Check that `path` is a folder that can be written to, or could be made; an error names the option `name`."""
     folder = Path(path).absolute()
     while not folder.exists():
         if folder.is_symlink():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import io
@@ -10,19 +11,18 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 
 # Keras loads them with TensorFlow, for functions that no command calls: a quarter of the time that takes.
 UNUSED = ('matplotlib', 'pandas')
 
 
 def prepare_process() -> None:
-    """Set what NumPy, MuJoCo and TensorFlow read once, when they are loaded. What the user has set stays.
+    """Set what NumPy, MuJoCo and TensorFlow read once, when they are loaded, and silence TensorFlow's import.
 
-    TensorFlow's log lines are held back while it is imported, whoever imports it; they are shown if that fails.
+    What the user has set stays.
     """
-    # The products of small networks take less time than waking a second thread for them. TensorFlow has threads of
-    # its own, which these variables do not touch: see --threads.
+    # Waking a second thread takes longer than a small network's product. TensorFlow's threads are others: --threads.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
@@ -32,7 +32,7 @@ def prepare_process() -> None:
 
 
 def hush_tensorflow(left_out: Sequence[str] = ()) -> None:
-    """Let TensorFlow say nothing while it is imported, whoever imports it; `left_out` are packages it goes without."""
+    """Silence TensorFlow's import, whoever makes it, unless that fails; `left_out` are packages it goes without."""
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
         sys.meta_path.insert(0, _QuietImport('tensorflow', left_out))
@@ -88,14 +88,10 @@ def _left_out(*names: str) -> Iterator[None]:
 
 
 class _QuietImport(MetaPathFinder):
-    """Silences the first import of one module, wherever in the program it happens, and is gone after that.
-
-    So the slow import needs not be done early, before the input is checked, only to be done quietly.
-    """
+    """Silences the first import of one module, wherever in the program it happens, and is gone after that."""
 
     def __init__(self, name: str, left_out: Sequence[str]):
-        self.name = name
-        self.left_out = left_out
+        self.name, self.left_out = name, left_out
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -105,15 +101,10 @@ class _QuietImport(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = _quietly(spec.loader, self.left_out)  # type: ignore[method-assign, assignment]
+            quiet = functools.partial(self._execute, spec.loader.exec_module)
+            spec.loader.exec_module = quiet  # type: ignore[method-assign]
         return spec
 
-
-def _quietly(loader: Loader, left_out: Sequence[str]) -> Callable[[types.ModuleType], None]:
-    execute = loader.exec_module
-
-    def exec_module(module: types.ModuleType) -> None:
-        with quiet_stderr(), _left_out(*left_out):
+    def _execute(self, execute: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
+        with quiet_stderr(), _left_out(*self.left_out):
             execute(module)
-
-    return exec_module

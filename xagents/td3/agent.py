@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.base import OffPolicy
+from xagents.base.off_policy import OffPolicy
 from xagents.ddpg.agent import DDPG
 from xagents.networks.models import reinitialised
 from xagents.td3.cli import TD3Options
@@ -42,15 +42,15 @@ class TD3(DDPG):
         OffPolicy.__init__(self, envs, buffers=buffers, **options)
         if critic_model_2 is None:
             critic_model_2 = reinitialised(critic_model, int(self.rng('networks').integers(2**31)))
-        self._build(actor_model, [critic_model, critic_model_2], options)
+        self._build(actor_model, [critic_model, critic_model_2])
 
-    def learning_noise(self, shape: tuple[int, ...]) -> list[np.ndarray]:
+    def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return the noise on the target policy's actions, clipped, of `shape` [K, B, A] (equation 14)."""
         o = self.options
         noise = np.float32(o.policy_noise_coef) * self.rng('learn').standard_normal(shape, np.float32)
-        return [noise.clip(-o.noise_clip, o.noise_clip)]
+        return noise.clip(-o.noise_clip, o.noise_clip)
 
-    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | None) -> tf.Tensor:
+    def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
         """Return the lower of what the two target critics say, [B] (algorithm 1)."""
         (actions,) = self.target_actor(observations)
         actions = tf.clip_by_value(actions + noise, -1.0, 1.0)

@@ -8,13 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.base import OnPolicy
 from xagents.base.minibatches import Minibatches
-from xagents.base.on_policy import Steps, Transitions
+from xagents.base.on_policy import OnPolicy
+from xagents.base.records import Steps, Transitions
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.envs.create import Envs
 from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
-from xagents.networks.distributions import distribution_for
 from xagents.networks.optimisation import (
     GradientStep,
     assign_flat,
@@ -50,32 +48,24 @@ class TRPO(OnPolicy):
     options: TRPOOptions
     model_names = ('actor', 'critic')
     METRICS = (
-        *_CRITIC_METRICS,
-        'loss/policy',
-        'loss/entropy',
-        'stats/grad_norm',
-        'stats/kl_before',
-        'stats/kl_after',
-        'stats/improvement',
-        'stats/step_fraction',
-        'stats/cg_residual',
-        'stats/explained_variance',
+        *(*_CRITIC_METRICS, 'loss/policy', 'loss/entropy', 'stats/grad_norm', 'stats/kl_before', 'stats/kl_after'),
+        *('stats/improvement', 'stats/step_fraction', 'stats/cg_residual', 'stats/explained_variance'),
     )
 
     def __init__(self, envs: Any, actor_model: keras.Model, critic_model: keras.Model, **options: Any):
         super().__init__(envs, **options)
-        self.actor_model, self.critic = self.with_policy_head(actor_model), critic_model
-        self.check_model(self.actor_model, [self.distribution.n_units] * len(self.output_names), 'actor_model')
-        self.check_model(critic_model, [1], 'critic_model')
+        self.actor_model, self.critic = self._with_policy_head(actor_model), critic_model
+        self._check_model(self.actor_model, [self.distribution.n_units] * len(self.output_names), 'actor_model')
+        self._check_model(critic_model, [1], 'critic_model')
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
         self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
-        rate = take_compiled(critic_model, self.options, options)
-        self.step = GradientStep(critic_model, self.options, None, rate)
+        rate = take_compiled(critic_model, self.options)
+        self.step = GradientStep(critic_model, self.options, None, rate, 'critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)
         convolves = has_convolutions(self.actor_model) or has_convolutions(critic_model)
-        self._update = Program(self.compiled, jit=not convolves)
+        self._update = Program(self._compiled, jit=not convolves)
 
     def _check_models(self) -> None:
         """Check what the trust region rests on: rows to measure it by, and parameters that only the policy has."""
@@ -89,24 +79,14 @@ class TRPO(OnPolicy):
                 'the critic would move the policy beyond --max-kl'
             )
 
-    @classmethod
-    def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of its networks' outputs."""
-        return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
-
     def make_actor(self, index: int) -> Actor:
         """Return the policy; its network has no other."""
-        return Actor(self.actor_model, self.observation_dtype)
+        return Actor(self.actor_model, self.statistics.dtype)
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.
 
-        Args:
-            batch: `observations` [T + 1, N, *D]; `actions`, `rewards`, `terminated`, `truncated`, `valid` [T, N, …].
-            learning_rate: of the critic, in this update.
-
-        Returns:
-            The metrics by name.
+        `learning_rate` is the critic's.
         """
         permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
         return self.run_update(batch, permutations, learning_rate)
@@ -137,7 +117,7 @@ class TRPO(OnPolicy):
 
         with tf.GradientTape() as tape:
             before = surrogate(self.policy_outputs(observations))
-        gradient = flat_gradient(tape, before, variables)
+        gradient = flat_gradient(tape, before, variables, 'actor_model')
         step, residual = self.natural_step(gradient, observations, valid)
 
         def measure(fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -169,10 +149,7 @@ class TRPO(OnPolicy):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the step [P] along the natural gradient, and the squared residual of conjugate gradient.
 
-        Args:
-            gradient: [P], of the surrogate.
-            observations: [B, *D], of which `fvp_n_steps` chooses those that the Fisher matrix is made of.
-            valid: [B]
+        The gradient [P] is the surrogate's; `fvp_n_steps` chooses the observations [B, *D] of the Fisher matrix.
         """
         options = self.options
         observations, valid = tf.gather(observations, self._sampled), tf.gather(valid, self._sampled)

@@ -46,16 +46,10 @@ class TRPOOptions(OnPolicyOptions):
         tune='log_uniform',
     )
     cg_damping: float = option(
-        1e-3,
-        "added to the Fisher matrix's diagonal; larger gives shorter, safer steps",
-        at_least=0,
-        tune='log_uniform',
+        1e-3, "added to the Fisher matrix's diagonal; larger gives shorter, safer steps", at_least=0, tune='log_uniform'
     )
     cg_residual_tolerance: float = option(
-        1e-10,
-        'squared residual at which conjugate gradient stops; larger stops sooner',
-        at_least=0,
-        tune='log_uniform',
+        1e-10, 'squared residual at which conjugate gradient stops; larger stops sooner', at_least=0, tune='log_uniform'
     )
     cg_iterations: int = option(
         10,

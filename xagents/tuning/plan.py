@@ -8,68 +8,51 @@ from typing import Any
 
 from xagents.factory import supply
 from xagents.options.commands import TuneOptions
-from xagents.options.declaration import Option, Options, canonical, describe
-from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.declaration import Option, canonical, describe
 from xagents.options.errors import OptionError, nearest
-from xagents.options.runs import RecordOptions, SessionOptions
+from xagents.options.settings import settle
 from xagents.registry.agents import Entry, find_agent
 from xagents.tuning.search import Bounds, Range, described, first_values, ready, separate
 from xagents.tuning.worker import Job
 
-# what says nothing about how well an agent learns
 ASIDE = ('seed', 'checkpoints', 'history_checkpoint', 'log_frequency', 'display_precision', 'quiet', 'threads', 'debug')
 
 
 @dataclass
 class Plan:
-    """What a call of `tune` is to do, checked as far as that goes without TensorFlow.
-
-    Args:
-        entry: the agent.
-        tune: the options of the command.
-        fixed: options of every trial, by name.
-        ranges: what is searched.
-        first: parameters of a new study's first trial.
-        aside: given options that say nothing about the mathematics: seed, files, console.
-        limited: whether `tune.n_trials` bounds the call.
-        said: a line on where settings come from that nobody gave.
-    """
+    """What a call of `tune` is to do, checked as far as that goes without TensorFlow."""
 
     entry: Entry
     tune: TuneOptions
-    fixed: dict[str, Any]
-    ranges: dict[str, Range]
-    first: dict[str, Any]
-    aside: dict[str, Any]
-    limited: bool
-    said: str = ''
+    fixed: dict[str, Any]  # options of every trial
+    ranges: dict[str, Range]  # what is searched
+    first: dict[str, Any]  # parameters of a new study's first trial
+    aside: dict[str, Any]  # those of `ASIDE`, which cannot change how well an agent learns
+    limited: bool  # whether `tune.n_trials` bounds the call
+    said: str = ''  # a line on where settings come from that nobody gave
 
     @property
     def facts(self) -> dict[str, Any]:
         """What all trials of the study share, kept as its attributes."""
         # whether a default was typed or not makes no difference
-        defaults = {name: option.default for name, option in known_options(self.entry).items()}
-        options = {name: value for name, value in self.fixed.items() if value != defaults.get(name) and name != 'env'}
-        facts = {
-            'agent': self.entry.id,
-            'env': self.fixed['env'],
-            'fixed': options,
-            'trial_steps': self.tune.trial_steps,
-            'objective': self.tune.objective,
-            'trial_seeds': self.tune.trial_seeds,
-        }
-        return facts | ({'eval_episodes': self.tune.eval_episodes} if self.tune.objective == 'evaluation' else {})
+        defaults = {**_defaults(known_options(self.entry)), 'env': self.fixed['env']}
+        options = {name: value for name, value in self.fixed.items() if value != defaults.get(name)}
+        shared = ['trial_steps', 'objective', 'trial_seeds']
+        if self.tune.objective == 'evaluation':
+            shared.append('eval_episodes')
+        facts = {'agent': self.entry.id, 'env': self.fixed['env'], 'fixed': options}
+        return facts | {name: getattr(self.tune, name) for name in shared}
 
     @property
     def warning(self) -> str:
         """A line on trials that end before anything is learned; empty where there is none."""
-        option = describe(self.entry.options).get('buffer_initial_size')
+        known = describe(self.entry.options)
+        option = known.get('buffer_initial_size')
         if option is None:
             return ''
         settings = {**self.fixed, **self.first}
-        whole = settings.get('buffer_max_size', describe(self.entry.options)['buffer_max_size'].default)
-        size = settings.get(option.name)
-        r = self.ranges.get(option.name)
+        size, r = settings.get(option.name), self.ranges.get(option.name)
+        whole = settings.get('buffer_max_size', known['buffer_max_size'].default)
         least = r.low if isinstance(r, Bounds) else whole if size is None else size
         if least < self.tune.trial_steps:
             return ''
@@ -102,20 +85,15 @@ class Plan:
 
 def known_options(entry: Entry) -> dict[str, Option]:
     """Return every option of a trial by name, without those of the command itself."""
-    groups = (EnvironmentOptions, NetworkOptions, RecordOptions, SessionOptions, entry.options)
-    return {name: option for group in groups for name, option in describe(group).items()}
+    return entry.known('environment', 'network', 'record', 'session', 'agent')
+
+
+def _defaults(known: Mapping[str, Option]) -> dict[str, Any]:
+    return {name: option.default for name, option in known.items()}
 
 
 def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
-    """Return what a call of `tune` is to do.
-
-    Args:
-        agent_id: as `xagents.agents` names it.
-        given: options by name; those with a search type have one value or several.
-
-    Raises:
-        OptionError: for an unknown option, a value or a range that is not admitted.
-    """
+    """Return what a call of `tune` is to do; given options with a search type have one value or several."""
     entry = find_agent(agent_id)
     known = known_options(entry)
     command = describe(TuneOptions)
@@ -129,8 +107,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     if tune.weights:
         known['weights'], given['weights'] = command['weights'], tune.weights
     fixed, ranges = separate(given, known)
-    base: dict[str, Any] = {}
-    said = ''
+    base, said = dict[str, Any](), ''
     if tune.tuned:
         steps = {'max_steps': tune.trial_steps}
         supplied, _ = supply.tuned(agent_id, {**fixed, **steps})
@@ -140,24 +117,17 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
         # the first trial is to be the tuned settings, and some of them stand instead of others
         stands = {name: value for name, value in base.items() if known[name].instead_of}
         ranges |= ready(entry.options, known, {**fixed, **ranges, **stands})
-    defaults = {name: option.default for name, option in known.items()}
-    first = first_values(ranges, {**defaults, **base})
+    first = first_values(ranges, {**_defaults(known), **base})
     fixed = {**supply.beside(base, ranges, known), **fixed}
     aside = {name: fixed.pop(name) for name in ASIDE if name in fixed}
-    for group in (entry.options, EnvironmentOptions, NetworkOptions):
-        _resolve(group, fixed, first)
+    checked = entry.known('environment', 'network', 'agent')
+    # check options against each other as the first trial has them
+    settle(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
     return Plan(entry, tune, fixed, ranges, first, aside, limited, said)
-
-
-def _resolve(group: type[Options], fixed: Mapping[str, Any], first: Mapping[str, Any]) -> None:
-    """Check options against each other as the first trial has them."""
-    known = describe(group)
-    group.resolve({name: value for name, value in {**fixed, **first}.items() if name in known})
 
 
 def search_page(agent_id: str, given: Mapping[str, Any]) -> str:
     """Return what a call would search with --search, a line an option."""
     planned = plan(agent_id, {**given, 'search': True})
     known = known_options(planned.entry)
-    defaults = {name: option.default for name, option in known.items()}
-    return '\n'.join(described(planned.ranges, known, {**defaults, **planned.first}))
+    return '\n'.join(described(planned.ranges, known, {**_defaults(known), **planned.first}))

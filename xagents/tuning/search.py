@@ -34,7 +34,7 @@ class Bounds:
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def nearest(self, value: Any) -> Any:
-        """Return what it admits that is nearest to `value`; a size that is not given is the largest."""
+        """Return what it admits that is nearest to a value; a size that is not given is the largest."""
         return self.high if value is None else min(max(value, self.low), self.high)
 
     def __str__(self) -> str:
@@ -77,15 +77,9 @@ def searchable(option: Option) -> Option:
 def separate(given: Mapping[str, Any], known: Mapping[str, Option]) -> tuple[dict[str, Any], dict[str, Range]]:
     """Return what is fixed and what is searched of the given options, their values checked.
 
-    Args:
-        given: values by name; of an option with a search type one or several.
-        known: every option by name.
-
-    Raises:
-        OptionError: naming the option whose value or range is not admitted.
+    Options with a search type have one value or several. OptionError names one whose value or range is not admitted.
     """
-    fixed: dict[str, Any] = {}
-    ranges: dict[str, Range] = {}
+    fixed, ranges = dict[str, Any](), dict[str, Range]()
     for name, value in given.items():
         option = known[name]
         several = isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
@@ -121,35 +115,30 @@ def _range(option: Option, values: list[Any]) -> Range:
 
 
 def ready(declaration: type[Options], known: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Range]:
-    """Return the ranges that an agent comes with, without those that what is given overrules or does not admit.
-
-    Args:
-        declaration: the dataclass of the agent's options, which has them as `ranges`.
-        known: every option by name.
-        given: options by name, values or ranges.
-    """
+    """Return an agent's own ranges, without those that the given values and ranges overrule or do not admit."""
     ranges = {name: _range(known[name], list(values)) for name, values in declaration.ranges.items()}
     overruled = given.keys() | {known[name].instead_of for name in given}
-    fixed = {name: _least(value) for name, value in given.items() if name in describe(declaration)}
+    own = describe(declaration)
+    fixed = {name: _values(value)[0] for name, value in given.items() if name in own}
     return {
         name: r
         for name, r in ranges.items()
-        if not {name, known[name].instead_of} & overruled - {''} and _fits(declaration, fixed, name, r)
+        if not {name, known[name].instead_of} & overruled - {''}
+        and (name not in own or _fits(declaration, fixed, name, r))
     }
 
 
-def _least(value: Any) -> Any:
+def _values(value: Any) -> tuple:
+    """Return the bounds or the choices of a range; a value alone."""
     if isinstance(value, Bounds):
-        return value.low
-    return value.values[0] if isinstance(value, Choices) else value
+        return value.low, value.high
+    return value.values if isinstance(value, Choices) else (value,)
 
 
 def _fits(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: Range) -> bool:
     """Whether all of a range is admitted beside what is fixed, such as sizes within that of a buffer."""
-    if name not in describe(declaration):
-        return True
     try:
-        for value in r.values if isinstance(r, Choices) else (r.low, r.high):
+        for value in _values(r):
             declaration.resolve({**fixed, name: value})
     except OptionError:
         return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import contextlib
 import logging
 import os
 import random
 import re
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,183 +25,160 @@ if TYPE_CHECKING:
     import optuna
     import sqlalchemy
 
-__all__ = ['JournalLock', 'check_storage', 'masked', 'open_storage', 'storage_error']
 
-# what reaches which database: driver, its module, and what to install; the first one that is there is taken
-_DRIVERS = {
-    'sqlite': {'pysqlite': ('sqlite3', 'a Python with sqlite3')},
-    'postgresql': {
-        'psycopg2': ('psycopg2', "'xagents[postgresql]'"),
-        'psycopg': ('psycopg', "'psycopg[binary]'"),
-    },
-    'mysql': {'pymysql': ('pymysql', "'xagents[mysql]'"), 'mysqldb': ('MySQLdb', 'mysqlclient')},
-}
-_ADMITTED = 'sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, journal:FILE'
-
-CONNECT_SECONDS = 10
-"""How long a database server may take to answer."""
-BUSY_SECONDS = 60
-"""How long to wait for other processes that write to the same SQLite file."""
-RACE_SECONDS = 30
-"""How long to try again where other processes make the same tables at the same time."""
-
+SCHEMES = ('sqlite', 'postgresql', 'mysql', 'journal')
+ADMITTED = 'sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, journal:FILE'
+# the drivers that our extras install, for URLs that name none
+DRIVERS = {'postgresql': 'postgresql+psycopg2', 'mysql': 'mysql+pymysql'}
+EXTRAS = {'psycopg2': "'xagents[postgresql]'", 'pymysql': "'xagents[mysql]'"}
+# how each line of a journal begins
+ENTRY = b'{"op_code":'
+# how long a server may take to answer, others may write to the same SQLite file, and several may make the same tables
+CONNECT_SECONDS, BUSY_SECONDS, RACE_SECONDS = 10, 60, 30
 # what a database says when somebody else makes the same tables right now
-_RACE = re.compile('already exists|duplicate|unique constraint|database is locked|deadlock|concurrently', re.IGNORECASE)
+RACE = re.compile('already exists|duplicate|unique constraint|database is locked|deadlock|concurrently', re.IGNORECASE)
 # what it says otherwise, and what to do about it
-_REMEDIES = {
+REMEDIES = {
     'database "?[^"]*"? does not exist|unknown database': 'make the database first',
     'password|access denied|authentication|role .* does not exist': 'check the user and the password',
     'refused|timed? ?out|translate host|name or service|not known|resolve|no such file|unreachable|no route|'
     "can't connect": 'is the server running, and reachable from here?',
     'permission denied|command denied': 'the user needs the right to make tables',
     'not a database|malformed': 'it admits a database of SQLite, or a new file',
-    'disk is full|no space': 'make room',
+    'locked': 'another process is writing to it: try again later',
 }
+
+
+def hush_optuna() -> None:
+    """Keep Optuna's and SQLAlchemy's log lines and warnings from the user: what goes wrong is raised."""
+    import optuna
+
+    optuna.logging.set_verbosity(logging.CRITICAL)
+    logging.getLogger('sqlalchemy').setLevel(logging.CRITICAL)
+    warnings.filterwarnings('ignore', module=r'optuna\..*')
+    warnings.filterwarnings('ignore', category=optuna.exceptions.ExperimentalWarning)
 
 
 def open_storage(url: str | None, create: bool = True) -> optuna.storages.BaseStorage:
     """Open the place where studies are kept; several processes and machines may open the same one.
 
-    Args:
-        url: `sqlite:///FILE`, `postgresql://…`, `mysql://…` (also with a driver: `postgresql+psycopg://…`),
-            `journal:FILE`, or None for one that lives in this process only.
-        create: make a file that does not exist. Otherwise it has to be there, and may be read-only.
+    `url` is one of `ADMITTED`, also with a driver (`postgresql+psycopg://…`); None for memory. Unless `create`, a file
+    has to be there, and may be read-only.
 
     Raises:
-        OptionError: naming `storage`, on one line, with what to do; a password in the URL is shown as `***`.
+        OptionError: naming `storage`, with what to do; a password in the URL is shown as `***`.
     """
     import optuna
 
-    # what goes wrong is raised; what is well goes without saying
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    logging.getLogger('sqlalchemy').setLevel(logging.CRITICAL)
-    place = _place(url, create)
+    hush_optuna()
+    place = check_storage(url, create)
     if place is None:
         return optuna.storages.InMemoryStorage()
-    if isinstance(place, Path):
-        return _open_journal(place, create)
-    return _open_database(cast(str, url), place)
+    return _open_journal(place, create) if isinstance(place, Path) else _open_database(cast(str, url), place)
 
 
-def check_storage(url: str | None, create: bool = True) -> None:
-    """Check all of `open_storage` that can be told at once, without writing a file or asking a server.
-
-    Raises:
-        OptionError: naming `storage`, on one line, with what to do.
-    """
-    _place(url, create)
+def check_storage(url: str | None, create: bool = True) -> sqlalchemy.URL | Path | None:
+    """Return what a URL stands for: a database, a journal or memory; OptionError otherwise. Asks no server."""
+    if url is None:
+        return None
+    scheme, colon, rest = url.partition(':')
+    kind = scheme.partition('+')[0]
+    if not colon:
+        example = f'sqlite:///{url}' if url.strip() and url not in SCHEMES else 'sqlite:///study.db'
+        raise OptionError('storage', f'got {shown(url)}, admits a URL such as {shown(example)}')
+    if kind not in SCHEMES:
+        raise OptionError('storage', f'got {shown(masked(url))}, admits {ADMITTED}{nearest(kind.lower(), SCHEMES)}')
+    if kind != 'journal':
+        return _database(url, kind, create)
+    if not rest.strip() or (rest.startswith('//') and not rest.startswith('///')):
+        raise OptionError('storage', f'got {shown(url)}, admits journal:FILE')
+    _check_file(Path(rest), create)
+    _check_journal(Path(rest))
+    return Path(rest)
 
 
 def masked(url: str) -> str:
     """Return a URL with its password shown as `***`."""
     if not url.startswith('journal:'):
-        # also where the scheme was forgotten, and whatever else a password holds
+        # also where the scheme was forgotten, and whatever a password consists of
         url = re.sub(r'^([^:@]*://[^:@]*|[^:@]*(?=:(?!//))):.*@', r'\1:***@', url, flags=re.DOTALL)
     return re.sub(r'([?&][^=&]*(?:password|passwd)=)[^&]*', r'\1***', url, flags=re.IGNORECASE)
 
 
-def storage_error(url: str | None, error: BaseException) -> OptionError:
-    """Return what a storage said on one line, with what to do, whatever stood between it and us."""
+@contextlib.contextmanager
+def one_line_errors(url: str | None) -> Iterator[None]:
+    """Turn what a storage raises into one line that names it and says what to do."""
     from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
 
-    if isinstance(error, StorageInternalError) and error.__cause__ is not None:
-        error = error.__cause__
-    said = getattr(error, 'orig', None) or error  # the driver's own words, without the statement
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError, OSError) as error:
+        raise _storage_error(url, error) from error
+
+
+def _storage_error(url: str | None, error: BaseException) -> OptionError:
+    said = error
+    while said.__cause__ is not None:  # the driver's own words, without the statement
+        said = said.__cause__
     lines = str(said.args[-1] if said.args else said).strip().splitlines() or [type(said).__name__]
     # a server with several addresses: what matters is what the one said that answered
     text = ' '.join(next((line for line in lines if 'FATAL' in line), lines[0]).split())[:400]
-    remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, text, re.IGNORECASE))
-    remedy = next(remedies, '')
-    return OptionError('storage', f'{shown(masked(url or "memory"))}: {text}{remedy and f" ({remedy})"}')
+    remedy = next((f' ({what})' for words, what in REMEDIES.items() if re.search(words, text, re.IGNORECASE)), '')
+    return OptionError('storage', f'{shown(masked(url or "memory"))}: {text}{remedy}')
 
 
-def _place(url: str | None, create: bool) -> sqlalchemy.URL | Path | None:
-    """Return what a URL stands for: a database, the path of a journal, or memory."""
-    if url is None:
-        return None
-    scheme, colon, rest = url.partition(':')
-    kind, _, driver = scheme.partition('+')
-    if not colon:
-        example = f'sqlite:///{url}' if url.strip() and url not in (*_DRIVERS, 'journal') else 'sqlite:///study.db'
-        raise OptionError('storage', f'got {shown(url)}, admits a URL such as {shown(example)}')
-    if scheme == 'journal':
-        if not rest.strip() or (rest.startswith('//') and not rest.startswith('///')):
-            raise OptionError('storage', f'got {shown(url)}, admits journal:FILE')
-        _check_file(Path(rest), create)
-        if Path(rest).exists():
-            _check_journal(Path(rest))
-        return Path(rest)
-    if kind not in _DRIVERS:
-        near = nearest(kind.lower(), [*_DRIVERS, 'journal'])
-        raise OptionError('storage', f'got {shown(masked(url))}, admits {_ADMITTED}{near}')
-    parts = _parsed(url, kind, driver)
-    if kind == 'sqlite':
-        _check_file(Path(cast(str, parts.database)), create)
-    return parts
-
-
-def _parsed(url: str, kind: str, driver: str) -> sqlalchemy.URL:
-    """Return a URL in its parts, with a driver that is there."""
+def _database(url: str, kind: str, create: bool) -> sqlalchemy.URL:
+    """Parse the URL of a database, and choose a driver that is installed."""
     import sqlalchemy
 
     got = f'got {shown(masked(url))}'
-    server = url.partition('://')[2].partition('/')[0]
-    if server.count('@') > 1:
+    if url.partition('://')[2].partition('/')[0].count('@') > 1:
         raise OptionError('storage', f'{got}, with more than one @: in a user or a password it is written %40')
     try:
         parts = sqlalchemy.make_url(url)
+        parts = parts.set(drivername=DRIVERS.get(parts.drivername, parts.drivername))
+        parts.get_dialect().import_dbapi()
+    except ImportError as error:
+        needed = EXTRAS.get(error.name or '', error.name)
+        raise OptionError('storage', f'{got}, which needs a driver: pip install {needed}') from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
-        raise OptionError('storage', f'{got}, which is no URL, admits {_ADMITTED}') from error
+        raise OptionError('storage', f'{got}, which is no URL of a database, admits {ADMITTED}') from error
     if kind == 'sqlite':
-        if parts.host:
+        if parts.host or parts.database in (None, '', ':memory:'):
             raise OptionError('storage', f'{got}, admits sqlite:///FILE, with three slashes (four before /tmp)')
-        if parts.database in (None, '', ':memory:'):
-            raise OptionError('storage', f'{got}, which keeps nothing, admits sqlite:///FILE')
+        _check_file(Path(cast(str, parts.database)), create)
     elif not parts.database:
         raise OptionError('storage', f'{got} without a database, admits {kind}://USER@HOST/DATABASE')
-    known = _DRIVERS[kind]
-    if driver and driver not in known:
-        admitted = ', '.join(f'{kind}+{name}' for name in known)
-        raise OptionError('storage', f'{got}, admits the drivers {admitted}{nearest(driver, known)}')
-    wanted = [driver] if driver else list(known)
-    there = next((name for name in wanted if importlib.util.find_spec(known[name][0])), None)
-    if there is None:
-        raise OptionError('storage', f'{got}, which needs a driver: pip install {known[wanted[0]][1]}')
-    return parts.set(drivername=f'{kind}+{there}')
+    return parts
 
 
 def _open_database(typed: str, url: sqlalchemy.URL) -> optuna.storages.BaseStorage:
-    """Open a database, with Optuna's tables made where they are missing."""
+    """Open a database, and make Optuna's tables where they are missing."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
-    text = url.render_as_string(hide_password=False)
-    if url.get_backend_name() == 'sqlite':
-        limits = {'timeout': BUSY_SECONDS}
-    else:
-        limits = {'connect_timeout': CONNECT_SECONDS}
-        if url.get_backend_name() == 'mysql':  # connecting ends before the server has said anything
-            limits |= {'read_timeout': BUSY_SECONDS, 'write_timeout': BUSY_SECONDS}
+    text = url.render_as_string(hide_password=False).replace('{', '{{').replace('}', '}}')  # Optuna fills in {…}
+    limits = {'timeout': BUSY_SECONDS} if url.get_backend_name() == 'sqlite' else {'connect_timeout': CONNECT_SECONDS}
+    if url.get_backend_name() == 'mysql':  # connecting ends before the server has said anything
+        limits |= {'read_timeout': BUSY_SECONDS, 'write_timeout': BUSY_SECONDS}
     limits = {name: seconds for name, seconds in limits.items() if name not in url.query}
     end = time.monotonic() + RACE_SECONDS
     while True:
         try:
-            # Optuna fills in {…}; it adds to the options it is given
-            options: dict[str, Any] = {'pool_pre_ping': True, 'connect_args': dict(limits)}
-            return optuna.storages.RDBStorage(text.replace('{', '{{').replace('}', '}}'), engine_kwargs=options)
+            # Optuna adds to the options it is given
+            return optuna.storages.RDBStorage(text, {'pool_pre_ping': True, 'connect_args': dict(limits)})
         except (SQLAlchemyError, optuna.exceptions.StorageInternalError, RuntimeError, ValueError) as error:
-            said = f'{error} {error.__cause__}'
-            if not _RACE.search(said) or time.monotonic() > end:
-                raise storage_error(typed, error) from error
+            if not RACE.search(f'{error} {error.__cause__}') or time.monotonic() > end:
+                raise _storage_error(typed, error) from error
         time.sleep(random.uniform(0.01, 0.2))
 
 
 def _open_journal(path: Path, create: bool) -> optuna.storages.BaseStorage:
-    """Open a journal; one that was torn by the death of its writer is mended."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-    # Optuna's base class of locks is not needed, only its two methods
+    # Optuna calls only these two methods of a lock
     lock = cast(Any, JournalLock(path) if fcntl else JournalFileOpenLock(str(path)))
     try:
         backend = JournalFileBackend(str(path), lock_obj=lock)
@@ -211,23 +189,19 @@ def _open_journal(path: Path, create: bool) -> optuna.storages.BaseStorage:
     except OSError as error:
         raise OptionError('storage', f'{path} cannot be locked or read: {error.strerror}') from error
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise OptionError(
-            'storage', f"{path} is no journal of Optuna's that fits together, admits a new file"
-        ) from error
+        problem = f"{path} is no journal of Optuna's that fits together, admits a new file"
+        raise OptionError('storage', problem) from error
 
 
 class JournalLock:
-    """A lock on a journal that can never be stale: the kernel lets go of it when its holder dies.
-
-    It also cuts off the part of a line that a writer left who died while writing, into which the next entry would run.
-    """
+    """A lock on a journal that the kernel releases when its holder dies."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._file = -1
 
     def acquire(self) -> bool:
-        """Wait for the lock, and mend the journal."""
+        """Wait for the lock; then cut off the part of a line that a dead writer left, which would spoil the next."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -248,36 +222,22 @@ class JournalLock:
 
 def _check_file(path: Path, create: bool) -> None:
     """Check that a file is there or can be made, without opening it: closing it would drop SQLite's locks on it."""
-    if path.is_dir() or (create and not path.exists()):
-        check_parent('storage', path)
-        return
-    if not path.exists():
+    if not create and not path.exists():
         near = nearest(path.name, [one.name for one in path.absolute().parent.glob('*')])
         raise OptionError('storage', f'there is no file {path}{near}')
-    if not path.is_file():
-        raise OptionError('storage', f'got {path}, which is no file')
     effective = {'effective_ids': True} if os.access in os.supports_effective_ids else {}
-    if not os.access(path, os.W_OK if create else os.R_OK, **effective):
+    if path.is_file() and not os.access(path, os.W_OK if create else os.R_OK, **effective):
         raise OptionError('storage', f'the file {path} is not {"writable" if create else "readable"}')
-    if create:
+    if create or path.is_dir():
         check_parent('storage', path)  # SQLite writes beside it
 
 
 def _check_journal(path: Path) -> None:
-    """Check each line of a journal, before anything is written to it; the last one may be torn or still growing."""
-    start = b'{"op_code":'
-    with open(path, 'rb') as file:
-        left = os.fstat(file.fileno()).st_size
-        for number, line in enumerate(file, 1):
-            left -= len(line)
-            if left < 0:  # it was written meanwhile
-                return
-            if not line.endswith(b'\n'):
-                fits = number > 1 or line.startswith(start) or start.startswith(line)
-            else:
-                try:
-                    fits = 'op_code' in dict(json.loads(line))
-                except (ValueError, TypeError):
-                    fits = False
-            if not fits:
-                raise OptionError('storage', f"{path} is no journal of Optuna's: see its line {number}")
+    """Check that a file is a journal before anything is written to it; its last line may be torn or still growing."""
+    if not path.exists():
+        return
+    *lines, torn = path.read_bytes().split(b'\n')
+    fits = [line.startswith(ENTRY) and line.endswith(b'}') for line in lines]
+    fits.append(torn.startswith(ENTRY) or ENTRY.startswith(torn))
+    if not all(fits):
+        raise OptionError('storage', f"{path} is no journal of Optuna's: see its line {fits.index(False) + 1}")

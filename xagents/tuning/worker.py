@@ -1,7 +1,7 @@
-"""A worker of `xagents tune`: a process that runs one trial after another and says how they go.
+"""The worker's side of `xagents tune`: a process that trains with the settings it is given and says how that goes.
 
-Started as `python -m xagents.trials`. It reads one JSON object a line from its standard input and answers in the same
-way on what was its standard output; it ends when its parent does, however that ends.
+`python -m xagents.tuning.worker` reads a JSON object a line from standard input, and answers in the same way on what
+was its standard output. It ends with its parent, whatever ends that. The parent's side is `processes.py`.
 """
 
 from __future__ import annotations
@@ -14,56 +14,45 @@ import os
 import queue
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-# of a run: whenever it has made a twentieth of its steps
+from xagents.options.errors import OptionError, one_line, told
+
+# of a run: one after each twentieth of its steps
 REPORTS = 20
 Report = Callable[[int, float, float], bool]
 
 
 class Pruned(Exception):
-    """The parent has seen enough of a trial."""
+    """The parent has stopped a trial."""
 
 
 @dataclass
 class Job:
-    """What a worker is told to do.
+    """What a worker is told to do."""
 
-    Args:
-        number: of the trial.
-        agent: its id.
-        options: of `xagents.make`, env included, seed and paths not.
-        paths: `checkpoints` and `history_checkpoint`, where given, before they get the trial's number.
-        steps: environment steps of each run.
-        seeds: one run each.
-        objective: 'reward', the mean of the last training episodes, or 'evaluation', of greedy ones.
-        episodes: of an evaluation.
-    """
-
-    number: int
-    agent: str
-    options: dict[str, Any]
-    steps: int
-    seeds: list[int]
-    objective: str = 'reward'
-    episodes: int = 10
+    number: int  # of the trial
+    agent: str  # its id
+    options: dict[str, Any]  # of `xagents.make`, env included, without seed and paths
+    steps: int  # environment steps of each run
+    seeds: list[int]  # one for each run
+    objective: str = 'reward'  # the mean of the last training episodes; or 'evaluation', that of greedy ones
+    episodes: int = 10  # of an evaluation
+    # `checkpoints` and `history_checkpoint`, where given, without the trial's number
     paths: dict[str, Any] = field(default_factory=dict)
 
 
 def run_trial(job: Job, report: Report) -> float:
-    """Train with each seed and return the mean of what the runs are worth.
+    """Train with each seed and return the mean of the runs' values.
 
-    Args:
-        job: what is trained.
-        report: called up to `REPORTS` times a run with the number of the report, the value so far (that of the runs
-            that ended, and of this one as it stands) and the share of the trial's steps; says whether to go on.
+    `report` is called up to `REPORTS` times a run with the number of the report, the mean of the values so far (of the
+    runs that ended and of this one) and the part of the trial's steps that is done. It returns whether to go on.
 
     Raises:
-        Pruned: where `report` says no.
+        Pruned: where `report` returns False.
         ValueError: where a run has no value, or its settings are wrong.
     """
     values: list[float] = []
@@ -73,20 +62,19 @@ def run_trial(job: Job, report: Report) -> float:
             so_far = (sum(values) + value) / (index + 1)
             return report(index * REPORTS + part, so_far, (index + done) / len(job.seeds))
 
-        values.append(_run(job, seed, index, say))
+        values.append(_run(job, seed, say))
     return sum(values) / len(values)
 
 
-def _run(job: Job, seed: int, index: int, report: Report) -> float:
-    """Train with one seed."""
-    with _agent(job, seed, index) as agent:
-        reported, value = 0, math.nan
+def _run(job: Job, seed: int, report: Report) -> float:
+    reported, value = 0, math.nan
+    with _agent(job, seed) as agent:
         for log in agent.train_iter(max_steps=job.steps, final_episodes=0):
             part = min(int(log['steps'] * REPORTS / job.steps), REPORTS)
             if part == reported:
                 continue
             value = _value(job, agent)
-            # an iteration may pass several reports
+            # a long iteration makes several reports due
             for number in range(reported + 1, part + 1):
                 if not report(number, value, log['steps'] / job.steps):
                     raise Pruned
@@ -102,8 +90,8 @@ def _value(job: Job, agent: Any) -> float:
 
 
 @contextlib.contextmanager
-def _agent(job: Job, seed: int, index: int) -> Iterator[Any]:
-    """An agent with paths of its own; nothing of it stays behind."""
+def _agent(job: Job, seed: int) -> Iterator[Any]:
+    """Make an agent that writes to paths of its own; afterwards the memory that it took is free again."""
     import keras
 
     from xagents.factory.make import make
@@ -123,7 +111,7 @@ def _agent(job: Job, seed: int, index: int) -> Iterator[Any]:
 
 
 def numbered(path: str, mark: str) -> str:
-    """Return a path of a trial's own: ppo.tf becomes ppo-trial-3.tf, and a.weights.h5 a-trial-3.weights.h5."""
+    """Return a path with a mark in its name: ppo.tf becomes ppo-trial-3.tf, and a.weights.h5 a-trial-3.weights.h5."""
     folder, name = os.path.split(path)
     stem, dot, suffixes = name.partition('.')
     return str(Path(folder) / f'{stem}-{mark}{dot}{suffixes}')
@@ -133,22 +121,16 @@ def numbered(path: str, mark: str) -> str:
 
 
 def main() -> None:
-    """Do what the lines on standard input say until they end."""
+    """Do what the lines on standard input say, until they end."""
     from xagents.system.startup import prepare_process
 
     prepare_process()
-    answers = _own_output()
-    lines: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=_listen, args=(sys.stdin, lines), daemon=True).start()
-    setup = lines.get()
-    Worker(answers, lines, setup.get('threads')).serve()
-
-
-def _own_output() -> IO[str]:
-    """Keep standard output for the answers: what else is printed goes where errors go."""
+    # standard output is for the answers: what else is printed goes where errors go
     answers = os.fdopen(os.dup(1), 'w', buffering=1, encoding='utf-8')
     os.dup2(2, 1)
-    return answers
+    lines: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=_listen, args=(sys.stdin, lines), daemon=True).start()
+    Worker(answers, lines, lines.get().get('threads')).serve()
 
 
 def _listen(source: IO[str], lines: queue.Queue[dict[str, Any]]) -> None:
@@ -162,13 +144,7 @@ def _listen(source: IO[str], lines: queue.Queue[dict[str, Any]]) -> None:
 
 @dataclass
 class Worker:
-    """Answers jobs, one after another.
-
-    Args:
-        answers: where to.
-        lines: what the parent says.
-        threads: of TensorFlow; one when not given.
-    """
+    """Does the jobs in `lines`, which the parent sent, one after another, with one thread of TensorFlow or more."""
 
     answers: IO[str]
     lines: queue.Queue[dict[str, Any]]
@@ -181,55 +157,45 @@ class Worker:
 
             set_threads(self.threads or 1)
         except Exception as error:
-            return self.say(kind='broken', reason=describe_error(error))
+            return self.say(kind='broken', reason=told(error))
         self.say(kind='ready')
         while True:
             message = self.lines.get()
             kind = message.pop('kind')
-            job = Job(**message)
-            self.check(job) if kind == 'check' else self.run(job)
+            (self.check if kind == 'check' else self.run)(Job(**message))
 
     def say(self, **answer: Any) -> None:
-        """Send one answer."""
+        """Answer the parent."""
         self.answers.write(json.dumps(answer) + '\n')
         self.answers.flush()
 
     def check(self, job: Job) -> None:
-        """Make the agent of a job and say what is wrong with its settings."""
-        from xagents.options.errors import OptionError
-
+        """Make the agent of a job, and say what is wrong with its settings."""
         try:
-            with _agent(job, job.seeds[0], 0) as agent:
-                agent.prepare_run(max_steps=job.steps)
+            with _agent(job, job.seeds[0]) as agent:
+                agent.begin(max_steps=job.steps)
             self.say(kind='checked')
         except OptionError as error:
             self.say(kind='refused', name=error.name, reason=error.problem)
         except (ValueError, OSError) as error:
-            self.say(kind='refused', name='', reason=' '.join(str(error).split()))
+            self.say(kind='refused', name='', reason=one_line(error))
         except Exception as error:
-            self.say(kind='broken', reason=describe_error(error))
+            self.say(kind='broken', reason=told(error))
 
     def run(self, job: Job) -> None:
-        """Run a trial and say how it ended."""
-        start = time.perf_counter()
+        """Run a trial, and say how it ended."""
         try:
-            value = run_trial(job, self.report)
-            answer = {'kind': 'done', 'value': value}
+            answer = {'kind': 'done', 'value': run_trial(job, self.report)}
         except Pruned:
             answer = {'kind': 'pruned'}
         except Exception as error:
-            answer = {'kind': 'failed', 'reason': describe_error(error)}
-        self.say(**answer, seconds=time.perf_counter() - start)
+            answer = {'kind': 'failed', 'reason': told(error)}
+        self.say(**answer)
 
     def report(self, part: int, value: float, done: float) -> bool:
-        """Tell the parent how a trial stands; returns whether it is to go on."""
+        """Tell the parent how a trial stands, and return whether it goes on."""
         self.say(kind='report', part=part, value=value if math.isfinite(value) else None, done=done)
         return not self.lines.get()['prune']
-
-
-def describe_error(error: BaseException) -> str:
-    """Return what was raised, on one line."""
-    return ' '.join(f'{type(error).__name__}: {error}'.split())[:500]
 
 
 if __name__ == '__main__':

@@ -12,15 +12,7 @@ class ReplayBuffer1(ReplayBuffer):
 
 
 class ReplayBuffer2(ReplayBuffer):
-    """`ReplayBuffer` under 1.0's name and signature.
-
-    Args:
-        max_size: transitions over all environments.
-        slots: how many things 1.0 stored of a transition; means nothing any more.
-        initial_size: as `ReplayBuffer` has it.
-        batch_size: as `ReplayBuffer` has it.
-        options: the other arguments of `ReplayBuffer`.
-    """
+    """`ReplayBuffer` under 1.0's name and signature; `slots`, what 1.0 stored of a transition, means nothing now."""
 
     def __init__(
         self, max_size: int, slots: int = 5, initial_size: int | None = None, batch_size: int = 32, **options: Any

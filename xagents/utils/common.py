@@ -15,15 +15,10 @@ _HOMES = {
 
 
 def create_agent(agent_id: str, agent_kwargs: Mapping[str, Any], non_agent_kwargs: Mapping[str, Any]) -> Any:
-    """Make an agent as 1.0 did; `xagents.make` is the shorter way.
+    """Make an agent as 1.0 did, by its name in `xagents.agents`; `xagents.make` is the shorter way.
 
-    Args:
-        agent_id: as `xagents.agents` names it.
-        agent_kwargs: options of the agent and the run.
-        non_agent_kwargs: options of environments, networks and optimisers, and `weights`.
-
-    Returns:
-        The agent.
+    `agent_kwargs` are options of the agent and the run, the others those of environments, networks and optimisers, and
+    `weights`.
     """
     from xagents.factory.make import make
 

@@ -19,18 +19,11 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 # Attributes of environments that are fixed when they are made, or only draw.
-_FIXED = frozenset(
-    {
-        *('spec', '_cached_spec', 'metadata', '_metadata', 'render_mode', 'env_fns', 'mujoco_renderer'),
-        *('_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'),
-    }
-)
+_FIXED = {'spec', '_cached_spec', 'metadata', '_metadata', 'render_mode', 'env_fns', 'mujoco_renderer'}
+_FIXED |= {'_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'}
 # Tables of up to 12 000 numbers that are made with the environment: compared, not copied.
-_TABLES = {
-    'gymnasium.envs.toy_text.taxi.TaxiEnv': 'P',
-    'gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv': 'P',
-    'gymnasium.envs.toy_text.frozen_lake.FrozenLakeEnv': 'P',
-}
+_WITH_TABLES = ('taxi.TaxiEnv', 'cliffwalking.CliffWalkingEnv', 'frozen_lake.FrozenLakeEnv')
+_TABLES = {f'gymnasium.envs.toy_text.{name}': 'P' for name in _WITH_TABLES}
 
 _CONSTANTS = (
     *(type, types.ModuleType, np.dtype, np.ufunc, EnvSpec, range, slice, type(...), property),
@@ -52,13 +45,9 @@ def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where a class keeps its state.
+    """Where a class keeps its state: in `slots`, made by `__slots__`, and, if `in_dict`, in a `__dict__`.
 
-    Attributes:
-        slots: what `__slots__` made, by name.
-        in_dict: whether its objects have a `__dict__`.
-        skipped: attributes that are neither copied nor touched.
-        tables: those of them that must be equal.
+    Attributes that are `skipped` are neither copied nor touched; those of them that are `tables` must be equal.
     """
 
     slots: dict[str, types.MemberDescriptorType]
@@ -72,7 +61,7 @@ def fields_of(kind: type) -> Fields:
     """Returns where a class keeps its state."""
     members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
     slots = {name: member for name, member in members.items() if isinstance(member, types.MemberDescriptorType)}
-    fixed = _FIXED if issubclass(kind, Env | VectorEnv) else frozenset()
+    fixed = frozenset(_FIXED if issubclass(kind, Env | VectorEnv) else ())
     tables = frozenset(table for base in kind.__mro__ if (table := _TABLES.get(label(base))))
     return Fields(slots, bool(kind.__dictoffset__), fixed | tables, tables)
 

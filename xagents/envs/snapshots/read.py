@@ -19,22 +19,12 @@ from xagents.envs.snapshots.simulators import write_simulator
 from xagents.envs.snapshots.write import BIT_GENERATORS, Code, Snapshot, Uncopyable, Writer, is_immutable, parts_of
 
 # modules of 2.0's first snapshots, whose names stand in run folders
-MOVED = {
-    'envpool_vector': 'envs.envpool',
-    'face': 'envs.face',
-    'making': 'envs.maker',
-    'spaces': 'envs.spaces',
-    'vectors': 'envs.vectors',
-    'wrappers': 'envs.wrappers',
-}
+MOVED = {name: f'envs.{name}' for name in ('face', 'spaces', 'vectors', 'wrappers')}
+MOVED |= {'envpool_vector': 'envs.envpool', 'making': 'envs.maker'}
 _DAMAGED = (TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, struct.error)
 
 
-class _Nothing:
-    """Stands where the environment has no counterpart."""
-
-
-NOTHING: Any = _Nothing()
+NOTHING: Any = object()  # stands where the environment has no counterpart
 
 
 class AbsentError(ValueError):
@@ -42,11 +32,7 @@ class AbsentError(ValueError):
 
 
 def give(state: Any, snapshot: Snapshot) -> Any:
-    """Puts a copy into a state of the same kind.
-
-    Args:
-        state: what `take` was given, of the same classes; environments in it are changed, and only if all fits.
-        snapshot: of `take`.
+    """Puts a copy into a state like that which `take` was given; its environments are changed only if all fits.
 
     Returns:
         the state copied: the environments of `state`, everything else made anew.
@@ -69,11 +55,7 @@ def give(state: Any, snapshot: Snapshot) -> Any:
 
 
 class Reader:
-    """Reads a snapshot beside the state that it is to be put into.
-
-    Attributes:
-        changes: what remains to be done to the environments.
-    """
+    """Reads a snapshot beside the state that it is to be put into; `changes` is what remains to be done to that."""
 
     def __init__(self, snapshot: Snapshot, classes: dict[str, type]) -> None:
         if snapshot.record['format'] != 1:
@@ -86,12 +68,7 @@ class Reader:
         self._taken: dict[int, int] = {}  # node of each object of the environment's, by id
 
     def decode(self, code: Code, present: Any = NOTHING) -> Any:
-        """Returns the value of a code.
-
-        Args:
-            code: of `Writer.encode`.
-            present: what stands at its place in the environment.
-        """
+        """Returns the value of a code of `Writer.encode`, at whose place `present` stands in the environment."""
         if not isinstance(code, list):
             return code
         tag, *content = code
@@ -100,38 +77,22 @@ class Reader:
         (number,) = content
         if number not in self._made:
             tag, *content = self._nodes[number]
-            _NODES[tag](self, number, present, *content)
+            if tag in _MADE:
+                self._made[number] = _MADE[tag](self, *content)
+            else:
+                _NODES[tag](self, number, present, *content)
         return self._made[number]
 
     def _decode_all(self, codes: list[Code], present: Any, kind: Any) -> list[Any]:
-        """Decodes a sequence beside another one."""
         beside: list[Any] = [*present] if type(present) is kind else []
         beside += [NOTHING] * (len(codes) - len(beside))
         return [self.decode(code, other) for code, other in zip(codes, beside, strict=False)]
 
     # values that can not change
 
-    def _int(self, present: Any, text: str) -> int:
-        return int(text, 16)
-
-    def _float(self, present: Any, text: str) -> float:
-        return struct.unpack('<d', bytes.fromhex(text))[0]
-
-    def _complex(self, present: Any, text: str) -> complex:
-        return complex(*struct.unpack('<dd', bytes.fromhex(text)))
-
-    def _bytes_of(self, present: Any, text: str) -> bytes:
-        return bytes.fromhex(text)
-
     def _number(self, present: Any, dtype: str, text: str) -> Any:
         kind = _dtype(dtype)
         return np.frombuffer(bytes.fromhex(text), kind)[0] if kind.itemsize else np.zeros((), kind)[()]
-
-    def _tuple(self, present: Any, *codes: Code) -> tuple:
-        return tuple(self._decode_all(list(codes), present, tuple))
-
-    def _frozenset(self, present: Any, *codes: Code) -> frozenset:
-        return frozenset(self._keys(list(codes)))
 
     def _enum(self, present: Any, name: str, value: str | int) -> Enum:
         kind = self._class(name)
@@ -163,15 +124,9 @@ class Reader:
             raise ValueError('snapshot: it is damaged (a key that can change)')
         return [self.decode(code) for code in codes]
 
-    def _list(self, number: int, present: Any, *codes: Code) -> None:
-        made: list[Any] = []
+    def _sequence(self, number: int, present: Any, made: list[Any] | deque[Any], codes: tuple[Code, ...]) -> None:
         self._made[number] = made
-        made += self._decode_all(list(codes), present, list)
-
-    def _deque(self, number: int, present: Any, maxlen: int | None, *codes: Code) -> None:
-        made: deque[Any] = deque(maxlen=maxlen)
-        self._made[number] = made
-        made.extend(self._decode_all(list(codes), present, deque))
+        made.extend(self._decode_all(list(codes), present, type(made)))
 
     def _dict(self, number: int, present: Any, keys: list[Code], codes: list[Code], kind: Any = dict) -> None:
         made = self._made[number] = kind()
@@ -179,16 +134,7 @@ class Reader:
         for key, code in zip(self._keys(keys), codes, strict=True):
             made[key] = self.decode(code, beside.get(key, NOTHING))
 
-    def _set(self, number: int, present: Any, *codes: Code) -> None:
-        self._made[number] = set(self._keys(list(codes)))
-
-    def _bytearray(self, number: int, present: Any, text: str) -> None:
-        self._made[number] = bytearray.fromhex(text)
-
     # arrays
-
-    def _array(self, number: int, present: Any, *stored: Any) -> None:
-        self._made[number] = self._stored(*stored)
 
     def _stored(self, dtype: str, shape: list[int], axes: list[int] | None, start: int, writeable: bool) -> np.ndarray:
         kind = _dtype(dtype)
@@ -203,9 +149,7 @@ class Reader:
         array.flags.writeable = writeable
         return array
 
-    def _view(
-        self, number: int, present: Any, owner: Code, dtype: str, shape: Any, strides: Any, offset: int, writeable: bool
-    ) -> None:
+    def _view(self, owner: Code, dtype: str, shape: Any, strides: Any, offset: int, writeable: bool) -> np.ndarray:
         base = self.decode(owner)
         if base.size == 0 or base.itemsize == 0:
             made = np.empty(shape, _dtype(dtype))
@@ -214,44 +158,37 @@ class Reader:
             made = np.ndarray(shape, _dtype(dtype), base.transpose(axes), offset, strides)
         if made.flags.writeable:
             made.flags.writeable = writeable
-        self._made[number] = made
+        return made
 
     # random numbers
 
-    def _bits(self, number: int, present: Any, name: str, state: Code, seeds: Code) -> None:
+    def _bits(self, name: str, state: Code, seeds: Code) -> Any:
         if name not in BIT_GENERATORS:
-            raise ValueError(
-                f'snapshot: got the random bit generator {name!r}, admitted are {", ".join(BIT_GENERATORS)}'
-            )
+            admitted = ', '.join(BIT_GENERATORS)
+            raise ValueError(f'snapshot: got the random bit generator {name!r}, admitted are {admitted}')
         made = getattr(np.random, name)(0 if seeds is None else self.decode(seeds))
         made.state = state if isinstance(state, dict) else self.decode(state)
-        self._made[number] = made
+        return made
 
-    def _generator(self, number: int, present: Any, bits: Code) -> None:
-        self._made[number] = np.random.Generator(self.decode(bits))
+    def _seeds(self, entropy: Code, key: list[int], pool: int, children: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.decode(entropy), spawn_key=key, pool_size=pool, n_children_spawned=children)
 
-    def _seeds(self, number: int, present: Any, entropy: Code, key: list[int], pool: int, children: int) -> None:
-        self._made[number] = np.random.SeedSequence(
-            self.decode(entropy), spawn_key=key, pool_size=pool, n_children_spawned=children
-        )
-
-    def _random_state(self, number: int, present: Any, code: Code) -> None:
+    def _random_state(self, code: Code) -> np.random.RandomState:
         state = self.decode(code)
         if state['bit_generator'] not in BIT_GENERATORS:
             raise ValueError(f'snapshot: got the random bit generator {state["bit_generator"]!r}')
         made = np.random.RandomState(getattr(np.random, state['bit_generator'])(0))
         made.set_state(state)
-        self._made[number] = made
+        return made
 
-    def _random(self, number: int, present: Any, state: Code) -> None:
+    def _random(self, state: Code) -> random.Random:
         made = random.Random()
         made.setstate(self.decode(state))
-        self._made[number] = made
+        return made
 
     # what the environment has, and keeps
 
     def _keep(self, number: int, present: Any, name: str) -> None:
-        """Takes what stands in the environment for a node of the snapshot."""
         self._constant(present, name)
         if self._taken.setdefault(id(present), number) != number:
             raise AbsentError(f'snapshot: it has two {name} where the environment has one')
@@ -268,7 +205,10 @@ class Reader:
     def _cell(self, number: int, present: Any, *content: Code) -> None:
         self._keep(number, present, 'builtins.cell')
         if content:
-            value = self.decode(content[0], _content(present))
+            beside = NOTHING
+            with contextlib.suppress(ValueError):  # an empty one
+                beside = present.cell_contents
+            value = self.decode(content[0], beside)
             self.changes.append(functools.partial(setattr, present, 'cell_contents', value))
 
     def _space(self, number: int, present: Any, name: str, *generators: Code) -> None:
@@ -297,22 +237,13 @@ class Reader:
 
     def _simulator(self, number: int, present: Any, name: str, stored: list[Any], meaning: Code) -> None:
         self._keep(number, present, name)
-        write = write_simulator(present, self._stored(*stored), self.decode(meaning))
-        self.changes.append(write)
+        self.changes.append(write_simulator(present, self._stored(*stored), self.decode(meaning)))
 
     def _class(self, name: str) -> type:
         name = present_name(name)
         if name not in self._classes:
             raise AbsentError(f'snapshot: it holds a {name}, which the environment does not')
         return self._classes[name]
-
-
-def _content(cell: types.CellType) -> Any:
-    """Returns what a function's cell holds, `NOTHING` if it is still empty."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return NOTHING
 
 
 def present_name(name: str) -> str:
@@ -329,42 +260,44 @@ def _differs(name: str, present: Any) -> AbsentError:
 
 def _dtype(name: str) -> np.dtype:
     """Returns the type of an array; only of plain numbers and texts."""
-    if not isinstance(name, str):
+    if not isinstance(name, str) or np.dtype(name).kind not in 'biufcSUMm':
         raise ValueError(f'snapshot: got the dtype {name!r}')
-    dtype = np.dtype(name)
-    if dtype.kind not in 'biufcSUMm':
-        raise ValueError(f'snapshot: got the dtype {name!r}')
-    return dtype
+    return np.dtype(name)
 
 
+# what makes a value that can not change, of what stands at its place and the rest of its code
 _VALUES: dict[str, Callable[..., Any]] = {
-    'int': Reader._int,
-    'float': Reader._float,
-    'complex': Reader._complex,
-    'bytes': Reader._bytes_of,
+    'int': lambda reader, present, text: int(text, 16),
+    'float': lambda reader, present, text: struct.unpack('<d', bytes.fromhex(text))[0],
+    'complex': lambda reader, present, text: complex(*struct.unpack('<dd', bytes.fromhex(text))),
+    'bytes': lambda reader, present, text: bytes.fromhex(text),
     'number': Reader._number,
-    'tuple': Reader._tuple,
-    'frozenset': Reader._frozenset,
+    'tuple': lambda reader, present, *codes: tuple(reader._decode_all(list(codes), present, tuple)),
+    'frozenset': lambda reader, present, *codes: frozenset(reader._keys(list(codes))),
     'enum': Reader._enum,
     'constant': Reader._constant,
     'table': Reader._table,
     'method': Reader._method,
 }
-_NODES: dict[str, Callable[..., None]] = {
-    'list': Reader._list,
-    'deque': Reader._deque,
-    'dict': Reader._dict,
-    'OrderedDict': functools.partial(Reader._dict, kind=OrderedDict),
-    'Counter': functools.partial(Reader._dict, kind=Counter),
-    'set': Reader._set,
-    'bytearray': Reader._bytearray,
-    'array': Reader._array,
+# what makes an object without looking at what stands at its place
+_MADE: dict[str, Callable[..., Any]] = {
+    'set': lambda reader, *codes: set(reader._keys(list(codes))),
+    'bytearray': lambda reader, text: bytearray.fromhex(text),
+    'array': Reader._stored,
     'view': Reader._view,
     'bits': Reader._bits,
-    'generator': Reader._generator,
+    'generator': lambda reader, bits: np.random.Generator(reader.decode(bits)),
     'seeds': Reader._seeds,
     'random_state': Reader._random_state,
     'random': Reader._random,
+}
+# what puts any other one into the table of objects, because its content may lead back to it
+_NODES: dict[str, Callable[..., None]] = {
+    'list': lambda reader, number, present, *codes: reader._sequence(number, present, [], codes),
+    'deque': lambda reader, number, present, most, *codes: reader._sequence(number, present, deque(maxlen=most), codes),
+    'dict': Reader._dict,
+    'OrderedDict': functools.partial(Reader._dict, kind=OrderedDict),
+    'Counter': functools.partial(Reader._dict, kind=Counter),
     'function': Reader._function,
     'cell': Reader._cell,
     'space': Reader._space,

@@ -1,7 +1,4 @@
-"""The simulators whose state is no Python attribute: MuJoCo and the Arcade Learning Environment.
-
-Each is told by the names of its classes, so that neither package is imported here.
-"""
+"""The simulators whose state is no Python attribute, MuJoCo and the ALE, told by the names of their classes."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ def simulator_of(kind: type) -> str:
 
 
 def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
-    """Returns a simulator's whole state.
-
-    Returns:
-        its bytes, uint8 of any length, and what tells their meaning, for JSON.
+    """Returns a simulator's whole state: its bytes, uint8 of any length, and what tells their meaning, for JSON.
 
     Raises:
         ValueError: if it keeps what cannot be read; the message goes on after "holds ".
@@ -62,12 +56,9 @@ def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
 
 
 def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> Write:
-    """Checks a state that `read_simulator` gave, and returns what puts it into a simulator of the same kind.
+    """Checks a state that `read_simulator` gave, and returns what puts it into a simulator of the same game or model.
 
     MuJoCo's contacts and constraints are not part of it: they read as none until the next step computes them.
-
-    Raises:
-        ValueError: if it is that of another game or model.
     """
     if simulator_of(type(simulator)) == 'ale':
         return _ale_write(simulator, state)
@@ -119,10 +110,7 @@ def _ale_write(ale: Any, state: np.ndarray) -> Write:
 
 
 def _frame_is_whole(state: bytes) -> bool:
-    """Whether the last frame of an ALE state was finished: then its lines are those of the last finished one.
-
-    A frame is cut short where a game draws none for long, as Qbert does as it starts.
-    """
+    """Whether the last frame of an ALE state was finished: as Qbert starts, it draws none so long that one is cut."""
     start = state.find(_TIA) + len(_TIA)
     finished, current = np.frombuffer(state[start : start + 32], '<i4')[5:7]
     return bool(finished == current)
@@ -153,15 +141,14 @@ _NAMES: dict[type, _Names] = {}
 
 
 def _names(kind: type, simulator: Any) -> _Names:
-    """Returns the names of what is state; they are the same for all simulators of a kind."""
+    """Returns the names of what is state, the same for all simulators of a kind."""
     if kind not in _NAMES:
+        arrays, numbers = _sorted_out(simulator)
         if simulator_of(kind) == 'data':
-            arrays, numbers = _sorted_out(simulator)
             inside = [n for n in arrays if not n.startswith(_ARENA) and not n.endswith(_ARENA_ENDS)]
             state = [n for n in numbers if n in _DATA_NUMBERS or n.startswith('flg_')]
             _NAMES[kind] = _Names([n for n in inside if n not in _ADDRESSES], state, [], [])
         else:
-            arrays, _ = _sorted_out(simulator)
             # Masses, frictions, gains, terrain…; a model's integers are its structure, the rest is drawn.
             arrays = [n for n in arrays if getattr(simulator, n).dtype == np.float64 or n == 'hfield_data']
             arrays = [n for n in arrays if not n.startswith(('mesh', 'skin', 'bvh', 'oct'))]

@@ -59,14 +59,7 @@ class Uncopyable(Exception):
 
 
 def take(state: Any) -> Snapshot:
-    """Copies a state.
-
-    Args:
-        state: environments, and containers of them and of plain values.
-
-    Raises:
-        Uncopyable: naming what can not be copied.
-    """
+    """Copies a state of environments, and containers of them and of plain values, or raises `Uncopyable`."""
     try:
         return Writer().snapshot(state)
     except RecursionError:
@@ -83,9 +76,8 @@ Code = Any  # what JSON holds of one value: a plain value itself, anything else 
 class Writer:
     """Walks a state once.
 
-    Attributes:
-        nodes: a list for each object that can change: its tag, and what it holds.
-        classes: the classes met, by name, from which objects can be made again.
+    `nodes` has a list for each object that can change: its tag, and what it holds. `classes` are those met, by name,
+    from which objects can be made again.
     """
 
     def __init__(self) -> None:
@@ -144,22 +136,10 @@ class Writer:
 
     # values that can not change
 
-    def _bytes(self, value: bytes) -> Code:
-        return ['bytes', value.hex()]
-
-    def _complex(self, value: complex) -> Code:
-        return ['complex', struct.pack('<dd', value.real, value.imag).hex()]
-
     def _number(self, value: np.generic) -> Code:
         if value.dtype.kind in 'OV':
             return self._refuse(value)
         return ['number', value.dtype.str, value.tobytes().hex()]
-
-    def _tuple(self, value: tuple) -> Code:
-        return ['tuple', *[self.encode(item) for item in value]]
-
-    def _frozenset(self, value: frozenset) -> Code:
-        return ['frozenset', *self._ordered(value)]
 
     def _enum(self, value: Enum) -> Code:
         kind = type(value)
@@ -173,18 +153,9 @@ class Writer:
 
     # containers
 
-    def _list(self, value: list) -> Code:
-        return self._node(value, 'list', lambda: [self.encode(item) for item in value])
-
-    def _deque(self, value: deque) -> Code:
-        return self._node(value, 'deque', lambda: [value.maxlen, *[self.encode(item) for item in value]])
-
     def _dict(self, value: dict) -> Code:
         tag = type(value).__name__
         return self._node(value, tag, lambda: [self._keys(list(value)), [self.encode(v) for v in value.values()]])
-
-    def _set(self, value: set) -> Code:
-        return self._node(value, 'set', lambda: self._ordered(value))
 
     def _ordered(self, value: set | frozenset) -> list[Code]:
         """Returns a set's items, if one made of them anew has them in the same order; strings never have one."""
@@ -193,9 +164,6 @@ class Writer:
         if hashed_alike and list(type(value)(items)) != items:
             raise Uncopyable(f'{self._owner} holds a set whose order can not be made again')
         return self._keys(items)
-
-    def _bytearray(self, value: bytearray) -> Code:
-        return self._node(value, 'bytearray', lambda: [value.hex()])
 
     # arrays
 
@@ -229,9 +197,6 @@ class Writer:
 
     # random numbers
 
-    def _generator(self, value: np.random.Generator) -> Code:
-        return self._node(value, 'generator', lambda: [self.encode(value.bit_generator)])
-
     def _bit_generator(self, value: Any) -> Code:
         seeds = value.seed_seq if isinstance(value.seed_seq, np.random.SeedSequence) else None
         name, state = type(value).__name__, value.state
@@ -247,9 +212,6 @@ class Writer:
         if value is np.random.mtrand._rand:  # type: ignore[attr-defined]
             raise Uncopyable(f"{self._owner} holds NumPy's global random state")
         return self._node(value, 'random_state', lambda: [self.encode(value.get_state(legacy=False))])
-
-    def _random(self, value: random.Random) -> Code:
-        return self._node(value, 'random', lambda: [self.encode(value.getstate())])
 
     # functions
 
@@ -353,22 +315,24 @@ def parts_of(space: spaces.Space) -> Iterator[spaces.Space]:
 
 
 _EXACT: dict[type, Callable[[Writer, Any], Code]] = {
-    bytes: Writer._bytes,
-    complex: Writer._complex,
-    tuple: Writer._tuple,
-    frozenset: Writer._frozenset,
-    list: Writer._list,
-    deque: Writer._deque,
+    bytes: lambda writer, value: ['bytes', value.hex()],
+    complex: lambda writer, value: ['complex', struct.pack('<dd', value.real, value.imag).hex()],
+    tuple: lambda writer, value: ['tuple', *map(writer.encode, value)],
+    frozenset: lambda writer, value: ['frozenset', *writer._ordered(value)],
+    list: lambda writer, value: writer._node(value, 'list', lambda: [*map(writer.encode, value)]),
+    deque: lambda writer, value: writer._node(value, 'deque', lambda: [value.maxlen, *map(writer.encode, value)]),
     dict: Writer._dict,
     OrderedDict: Writer._dict,
     Counter: Writer._dict,
-    set: Writer._set,
-    bytearray: Writer._bytearray,
+    set: lambda writer, value: writer._node(value, 'set', lambda: writer._ordered(value)),
+    bytearray: lambda writer, value: writer._node(value, 'bytearray', lambda: [value.hex()]),
     np.ndarray: Writer._array,
-    np.random.Generator: Writer._generator,
+    np.random.Generator: lambda writer, value: writer._node(
+        value, 'generator', lambda: [writer.encode(value.bit_generator)]
+    ),
     np.random.SeedSequence: Writer._seeds,
     np.random.RandomState: Writer._random_state,
-    random.Random: Writer._random,
+    random.Random: lambda writer, value: writer._node(value, 'random', lambda: [writer.encode(value.getstate())]),
     types.FunctionType: Writer._function,
     types.CellType: Writer._cell,
     types.MethodType: Writer._bound,

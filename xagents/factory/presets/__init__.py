@@ -14,6 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from xagents.options.errors import OptionError, nearest, shown
 from xagents.registry.agents import find_agent
 
@@ -89,13 +91,12 @@ class Score:
 
 
 def list_presets(agent_id: str) -> list[Preset]:
-    """Return the tuned settings of an agent, the one for every Atari game last.
-
-    Raises:
-        OptionError: where there is no such agent.
-    """
-    entries = _read(FOLDER / f'{find_agent(agent_id).id}.yaml')
-    return [_preset(agent_id, env, copy.deepcopy(entry)) for env, entry in entries.items()]
+    """Return the tuned settings of an agent, the one for every Atari game last; raises OptionError for no agent."""
+    presets = []
+    for env, entry in copy.deepcopy(_read(FOLDER / f'{find_agent(agent_id).id}.yaml')).items():
+        games = entry.pop('published', {}) if env == ATARI else {}
+        presets.append(Preset(agent_id, env, games=games, **entry))
+    return presets
 
 
 def find_preset(agent_id: str, env_id: str) -> Preset:
@@ -104,9 +105,7 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
     In Python, `xagents.make('ppo', 'CartPole-v1', **find_preset('ppo', 'CartPole-v1').options)` makes an agent with
     them, and `fit(max_steps=preset.max_steps)` trains it as long as they were tuned for.
 
-    Args:
-        agent_id: as `xagents.agents` names it.
-        env_id: as `--env` takes it; `ALE/…` and `…NoFrameskip-v4` are Atari games.
+    `env_id` is what `--env` takes; `ALE/…` and `…NoFrameskip-v4` are Atari games.
 
     Raises:
         OptionError: where the agent has none for it; names the environments that there are, and the nearest one.
@@ -142,13 +141,6 @@ def _plain(env_id: str) -> str:
     return env_id.rpartition(':')[2]
 
 
-def _preset(agent_id: str, env: str, entry: dict[str, Any]) -> Preset:
-    games = entry.pop('published', {}) if env == ATARI else {}
-    return Preset(agent_id, env, games=games, **entry)
-
-
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
-    import yaml  # slow to load, and most commands need none
-
     return (yaml.safe_load(path.read_text(encoding='utf-8')) or {}) if path.exists() else {}

@@ -1,0 +1,59 @@
+"""What the benchmarks of several parts share: each part is measured, kept and shown by itself."""
+
+import pytest
+
+from benchmarks import parts, reliability, tuning
+from benchmarks.harness import Failed
+from tests.benchmarks.common import MACHINE
+
+
+def test_each_part_is_kept_and_written_beside_the_others(tmp_path, monkeypatch):
+    page, asked = tmp_path / 'page.md', []
+    empty = '<!-- benchmark reliability -->\n<!-- end of benchmark reliability -->\n'
+    page.write_text(empty)
+    arguments = ['--results', str(tmp_path / 'folder' / 'reliability.json'), '--page', str(page)]
+
+    def part(name, result):
+        def measure(folder, options, log):
+            assert list(folder.iterdir()) == []
+            asked.append((name, options.quick))
+            if result is None:
+                raise Failed('the reason')
+            return {'value': options.steps or result}
+
+        heeded = ('steps', 'agents') if name == 'exact' else ()
+        return parts.Part(f'Part {name}', measure, lambda kept: f'{name} is {kept["value"]}', heeded)
+
+    made = {name: part(name, result) for name, result in (('exact', 1), ('kills', 2), ('fuzz', None))}
+    monkeypatch.setattr(reliability, 'PARTS', made)
+    monkeypatch.setattr(parts.tables, 'machine', lambda: MACHINE)
+    monkeypatch.setattr(parts.signal, 'signal', lambda *_: None)
+    assert reliability.main(['--only', 'exact', '--quick', *arguments]) == 0
+    assert 'exact' not in page.read_text() and not (tmp_path / 'folder').exists()
+    assert reliability.main(['--only', 'kills', '--folder', str(tmp_path / 'kept'), *arguments]) == 0
+    assert (tmp_path / 'kept' / 'kills').is_dir() and 'kills is 2' in page.read_text()
+    # one that fails takes nothing away
+    assert reliability.main(['--steps', '5', '--agents', 'ppo', 'dqn', *arguments]) == 1
+    assert asked == [('exact', True), ('kills', False), ('exact', False), ('kills', False), ('fuzz', False)]
+    text = page.read_text()
+    assert '### Part exact\n\nexact is 5\n\n2026-01-02, a CPU, 2 cores, Linux x86_64, load 0.1' in text
+    assert '`python benchmarks/reliability.py --only exact --steps 5 --agents ppo dqn`' in text
+    assert '`python benchmarks/reliability.py --only kills`' in text
+    assert text.index('kills is 5') > text.index('exact is 5') and 'fuzz' not in text
+    page.write_text(empty)
+    assert reliability.main(['--docs', *arguments]) == 0
+    assert page.read_text() == text and len(asked) == 5
+
+
+RELIABILITY = ['--only speed', '--kills 0', '--repeats -1', '--python x', '--agents sac']
+
+
+@pytest.mark.parametrize(
+    ('main', 'line'),
+    [*((reliability.main, line) for line in RELIABILITY), (tuning.main, '--only speed'), (tuning.main, '--repeats 0')],
+    ids=lambda value: value if isinstance(value, str) else value.__module__,
+)
+def test_what_is_wrong_is_refused(main, line, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(line.split())
+    assert error.value.code == 2 and line.split()[-1] in capsys.readouterr().err

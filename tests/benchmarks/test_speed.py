@@ -1,0 +1,354 @@
+"""The speed benchmark: every library gets the same settings, and numbers are worked out as the page says."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict, replace
+
+import pytest
+
+from benchmarks import environments, harness, tables
+from benchmarks.cases import A2C, ACER, BASELINE, CASES, DDPG, DQN, PONG, PPO, SB3, TD3, TRPO, XAGENTS, Case, find_cases
+from benchmarks.settings import OffPolicySettings, from_fields
+from benchmarks.workers import cleanrl_worker, flops, measure, sb3_worker, sbx_worker, xagents_worker
+from tests.benchmarks.common import MACHINE, cells, python
+from xagents.options.declaration import describe
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.runs import RunOptions
+from xagents.registry.agents import find_agent
+
+ACER_SETTINGS = replace(A2C, **ACER)
+ALL = [PPO, A2C, TRPO, ACER_SETTINGS, PONG, DQN, DDPG, TD3]
+
+# ------------------------------------------------------------------------------------------------------------ settings
+
+# a setting, and how Stable-Baselines3 and xagents name what has its value as it stands
+ON_POLICY = """n_steps n_steps n_steps, gamma gamma gamma, lam gae_lambda lam, lr learning_rate lr, seed seed seed,
+    normalize_advantage normalize_advantage normalize_advantage"""
+OFF_POLICY = """buffer_size buffer_size buffer_max_size, learning_starts learning_starts buffer_initial_size,
+    batch_size batch_size buffer_batch_size, gradient_steps gradient_steps gradient_steps, gamma gamma gamma,
+    lr learning_rate lr, seed seed seed"""
+NAMES = {
+    'ppo': f"""{ON_POLICY}, epochs n_epochs ppo_epochs, clip clip_range clip_norm, entropy_coef ent_coef entropy_coef,
+        value_coef vf_coef value_loss_coef, grad_norm max_grad_norm grad_norm""",
+    'trpo': f"""{ON_POLICY}, epochs n_critic_updates critic_iterations, max_kl target_kl max_kl,
+        cg_iterations cg_max_steps cg_iterations, cg_damping cg_damping cg_damping,
+        line_search line_search_max_iter actor_iterations, fisher_every sub_sampling_factor fvp_n_steps""",
+    'dqn': f"""{OFF_POLICY}, target_sync_steps target_update_interval target_sync_steps,
+        epsilon exploration_final_eps epsilon_end, grad_norm max_grad_norm grad_norm""",
+    'ddpg': f'{OFF_POLICY}, tau tau tau',
+    'td3': f"""{OFF_POLICY}, tau tau tau, policy_delay policy_delay policy_delay,
+        policy_noise target_policy_noise policy_noise_coef, noise_clip target_noise_clip noise_clip""",
+}
+# what reaches every library in another form
+ELSEWHERE = {
+    'ppo': ['n_envs', 'minibatches'],
+    'trpo': ['n_envs', 'minibatches', 'optimizer_epsilon'],
+    'dqn': ['n_envs', 'train_frequency', 'units', 'optimizer_epsilon'],
+    'ddpg': (other := ['n_envs', 'train_frequency', 'units', 'optimizer_epsilon', 'noise']),
+    'td3': other,
+}
+CLEANRL = {
+    'n_envs': '--num-envs', 'n_steps': '--num-steps', 'epochs': '--update-epochs', 'minibatches': '--num-minibatches',
+    'gamma': '--gamma', 'lam': '--gae-lambda', 'lr': '--learning-rate', 'clip': '--clip-coef',
+    'entropy_coef': '--ent-coef', 'value_coef': '--vf-coef', 'grad_norm': '--max-grad-norm', 'seed': '--seed',
+}  # fmt: skip
+COMPARED = pytest.mark.parametrize('settings', [PPO, TRPO, DQN, DDPG, TD3], ids=lambda s: s.algorithm)
+
+
+def names_of(settings):
+    return {row.split()[0]: row.split()[1:] for row in NAMES[settings.algorithm].split(',')}
+
+
+def changed(settings, *names):
+    """The settings with other values."""
+    values = {name: getattr(settings, name) for name in names}
+    return replace(settings, **{k: not v if v is True else v * 2 for k, v in values.items()})
+
+
+def cleanrl_flags(settings):
+    dqn = isinstance(settings, OffPolicySettings)
+    words = cleanrl_worker.dqn_arguments(settings) if dqn else cleanrl_worker.arguments(settings)
+    return {word: following for word, following in zip(words, [*words[1:], ''], strict=True) if word.startswith('--')}
+
+
+@COMPARED
+def test_every_library_gets_the_same_settings(settings):
+    name, names = settings.algorithm, names_of(settings)
+    for given in (settings, changed(settings, *names, *ELSEWHERE[name])):
+        sb3, ours = sb3_worker.arguments(given), xagents_worker.arguments(given)
+        policy = sb3_worker.policy_arguments(given)
+        for setting, (theirs, our) in names.items():
+            assert sb3[theirs] == ours[our] == getattr(given, setting), setting
+        assert policy['optimizer_kwargs'] == {'eps': given.optimizer_epsilon} == {'eps': ours['opt_epsilon']}
+        assert ours['n_envs'] == given.n_envs
+        if name in ('ppo', 'trpo'):  # as many steps on minibatches of the same size
+            assert sb3['batch_size'] * ours['mini_batches'] == given.n_envs * given.n_steps
+        else:
+            sbx = sbx_worker.arguments(given)
+            # SBX has no setting for the gradient's norm; its worker puts the clipping into the optimiser
+            assert all(sbx[theirs] == sb3[theirs] for theirs, _ in names.values() if theirs != 'max_grad_norm')
+            assert policy['net_arch'] == ours['net'] == list(given.units)
+        if name == 'ppo':
+            flags = cleanrl_flags(given)
+            assert all(flags[flag] == str(getattr(given, setting)) for setting, flag in CLEANRL.items())
+            assert ('--norm-adv' if given.normalize_advantage else '--no-norm-adv') in flags
+            assert ours['optimizer'] == given.optimizer
+        elif name == 'trpo':  # it has no other loss than the surrogate, and its constructor no keywords for one
+            assert not {'ent_coef', 'vf_coef', 'max_grad_norm', 'clip_range'} & sb3.keys()
+        elif name == 'dqn':
+            assert sb3['exploration_initial_eps'] == ours['epsilon_start'] == given.epsilon
+            assert ours['huber'] and 'max_grad_norm' not in sbx
+        else:
+            assert ours['step_noise_coef'] == given.noise and sbx['qf_learning_rate'] == given.lr
+
+
+@COMPARED
+def test_no_worker_drops_a_setting(settings):
+    # of Stable-Baselines3's off-policy agents: environments, and noise that needs them
+    elsewhere = {'n_envs', 'noise'} if isinstance(settings, OffPolicySettings) else set()
+    for name in [*names_of(settings), *ELSEWHERE[settings.algorithm]]:
+        other = changed(settings, name)
+        assert xagents_worker.arguments(other) != xagents_worker.arguments(settings), name
+        theirs = [(sb3_worker.arguments(s), sb3_worker.policy_arguments(s)) for s in (other, settings)]
+        assert theirs[0] != theirs[1] or name in elsewhere, name
+        assert settings is not PPO or cleanrl_worker.arguments(other) != cleanrl_worker.arguments(settings), name
+
+
+def test_acer_has_its_own_defaults_and_its_clock_starts_when_replays_do():
+    given = {'n_envs': 16, 'n_steps': 20, 'replay_ratio': 4.0, 'seed': 1, 'quiet': True}
+    assert xagents_worker.arguments(ACER_SETTINGS) == given
+    options = find_agent('acer').options()
+    assert (options.n_steps, options.replay_ratio) == (ACER_SETTINGS.n_steps, ACER_SETTINGS.replay_ratio)
+    (case,) = find_cases(['acer-cartpole'])
+    filled = options.buffer_initial_size or options.buffer_max_size
+    assert min(case.warmup, case.quick[0]) >= filled + ACER_SETTINGS.batch_size
+    # ten times what 1.0 made, beside what the baseline made on the same machine
+    ours = next(run for run in case.runs if run.peer == 'xagents')
+    assert ours.floor == pytest.approx(10 * 1036 / 17_300, abs=0.005)
+
+
+def test_rows_of_a_case_differ_only_where_their_labels_say_so():
+    for case in CASES:
+        assert len({run.label for run in case.runs}) == len(case.runs)
+        for run in case.runs:
+            if run.settings.get('algorithm') == 'acer':
+                assert run.settings == ACER and 'ACER' in run.label and case.settings == A2C
+            elif 'train_frequency' in run.settings:
+                assert run.settings == {'train_frequency': 32} and '32 updates every 32 steps' in run.label
+            else:
+                assert run.settings.keys() <= {'shared_network', 'precision'}
+                assert not run.settings or (run.peer == 'xagents' and run.label != XAGENTS.label)
+
+
+@pytest.mark.parametrize('settings', ALL, ids=lambda s: f'{s.algorithm} {s.env}')
+def test_xagents_admits_what_its_worker_sets_and_a_job_survives_its_way_there(settings, monkeypatch):
+    known = {}
+    for declaration in (EnvironmentOptions, NetworkOptions, RunOptions, find_agent(settings.algorithm).options):
+        known |= describe(declaration)
+    for name, value in xagents_worker.arguments(settings).items():
+        assert known[name].check(value) == value
+    text = json.dumps({'task': 'speed', 'settings': asdict(settings), 'warmup': 10, 'steps': 20})
+    monkeypatch.setattr(sys, 'argv', ['worker', text])
+    assert measure.Job.from_command_line() == measure.Job('speed', settings, 10, 20)
+    assert from_fields(asdict(settings)) == settings
+
+
+def test_training_frequency_counts_vector_steps_in_stable_baselines3_and_environment_steps_in_xagents():
+    settings = replace(TD3, n_envs=8, train_frequency=8)
+    assert sb3_worker.arguments(settings)['train_freq'] == 1
+    assert xagents_worker.arguments(settings)['train_frequency'] == 8
+    assert (settings.updates_per_call, settings.updates(800)) == (8, 800)
+    assert replace(DQN, train_frequency=4, gradient_steps=2).updates(402) == 200
+
+
+def test_cleanrl_is_timed_between_two_lines_that_it_prints():
+    flags = cleanrl_flags(DQN)
+    assert flags['--batch-size'] == '64' and flags['--target-network-frequency'] == '500'
+    assert flags['--start-e'] == flags['--end-e'] == '0.05'
+    todo = cleanrl_worker.plan(DQN, warmup=2000, steps=3000)
+    # its script prints after each hundredth step that is larger than the 1000 that learning starts with
+    printed = [step for step in range(todo.total) if step > DQN.learning_starts and step % 100 == 0]
+    assert (todo.lines, todo.first) == (len(printed), (2000, printed.index(2000)))
+    assert todo.last == printed[-1] == 5000
+    for settings in (TD3, replace(DQN, train_frequency=4)):
+        with pytest.raises(SystemExit, match='no script'):
+            cleanrl_worker.plan(settings, 100, 100)
+    # three updates of 100 steps, the first in 4 s, the others in 1 s each
+    assert cleanrl_worker.seconds_between(100, 25, 300, 50) == pytest.approx(2)
+    todo = cleanrl_worker.plan(replace(PPO, n_envs=10, n_steps=10), warmup=90, steps=200)
+    assert (todo.script, todo.lines, todo.first, todo.last) == ('ppo.py', 3, (100, 0), 300)
+
+
+# what one rollout of each takes: epochs x minibatches; the critic's and a step of the policy; itself and its replays
+EACH = [(A2C, 1), (PPO, 4 * 4), (TRPO, 10 * 16 + 1), (ACER_SETTINGS, 1 + 4)]
+
+
+@pytest.mark.parametrize(
+    ('settings', 'steps', 'updates', 'wanted'),
+    [
+        (DQN, 1000, 1000, ''),
+        (DQN, 1000, 250, '250 updates in 1000 steps, and 1000 were to be measured'),
+        *((s, 300 * s.batch_size, 300 * each, '') for s, each in EACH),
+        # rows that only reset are not among the steps
+        *((s, round(0.95 * 300 * s.batch_size), 300 * each, '') for s, each in EACH),
+        *((s, 300 * s.batch_size, 150 * each, f'and {300 * each} were to be measured') for s, each in EACH),
+        # a policy step that the line search refused every time; replays within the chance of their draws, and none
+        (TRPO, 10 * TRPO.batch_size, 10 * 160, ''),
+        (ACER_SETTINGS, 10 * ACER_SETTINGS.batch_size, 50 + 3 * 7, ''),
+        (ACER_SETTINGS, 300 * ACER_SETTINGS.batch_size, 1500 - 3 * 39, ''),
+        (ACER_SETTINGS, 10 * ACER_SETTINGS.batch_size, 10, '10 updates'),
+        # a worker that makes the default number of minibatches, 4
+        (TRPO, 10 * TRPO.batch_size, 10 * 41, '410 updates'),
+    ],
+    ids=lambda x: getattr(x, 'algorithm', str(x)),
+)
+def test_a_library_that_makes_too_few_updates_is_not_measured(settings, steps, updates, wanted):
+    if not wanted:
+        return measure.check_updates(settings, steps, updates)
+    with pytest.raises(SystemExit, match=wanted):
+        measure.check_updates(settings, steps, updates)
+
+
+def test_operations_of_the_nature_cnn_by_hand():
+    first = 2 * 20 * 20 * 32 * 8 * 8 * 4
+    rest = 2 * (9 * 9 * 64 * 4 * 4 * 32 + 7 * 7 * 64 * 3 * 3 * 64 + 3136 * 512 + 512 * 7)
+    forward, training = flops.nature_cnn_flops(n_actions=6)
+    assert (forward, training) == (first + rest, 2 * first + 3 * rest)
+    # one update in a second on a machine that could do twice as much
+    peak = 2 * PONG.epochs * PONG.batch_size * training
+    assert flops.update_share(PONG, 84, 6, updates=1, seconds=1.0, peak=peak) == pytest.approx(0.5)
+
+
+def test_operations_of_dense_updates_by_hand():
+    tiny = OffPolicySettings(units=(5,), batch_size=10)
+    # DQN, 3 -> 5 -> 2: a product costs 2 * 10 * in * out, that is 300 and 200
+    target, online = 300 + 200, 300 + 200
+    weights, inputs = 300 + 200, 200  # the observations need no gradient
+    assert flops.update_flops(tiny, 3, 2) == target + online + weights + inputs
+    # actor 3 -> 5 -> 2 as before; critic 5 -> 5 -> 1: 500 and 100
+    critic = (500 + 100) + (500 + 100) + (500 + 100) + 100  # target, forward, weights, inputs
+    actor = 500 + (500 + 200) + (500 + 100) + (500 + 100)  # forward, backward; critic forward and to its inputs
+    ddpg = replace(tiny, algorithm='ddpg')
+    assert flops.update_flops(ddpg, 3, 2) == 500 + critic + actor
+    td3 = replace(tiny, algorithm='td3', policy_delay=4)
+    assert flops.update_flops(td3, 3, 2) == 500 + 2 * critic + actor / 4
+    # 20 updates in half a second, on a machine that could do ten times as much
+    peak = 10 * 20 * (500 + critic + actor) / 0.5
+    assert flops.update_share(ddpg, 3, 2, updates=20, seconds=0.5, peak=peak) == pytest.approx(0.1)
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+@pytest.mark.skipif(not hasattr(os, 'sched_setaffinity'), reason='the system cannot')
+def test_a_process_is_held_to_one_core_in_off_policy_cases_only():
+    code = (
+        'import os; from benchmarks.cases import DQN, PPO; from benchmarks.workers.measure import hold_to_one_core\n'
+        'before = os.sched_getaffinity(0); hold_to_one_core(PPO); assert os.sched_getaffinity(0) == before\n'
+        'hold_to_one_core(DQN); print(len(os.sched_getaffinity(0)))'
+    )
+    assert harness.launch(python(code), timeout=30)[0].strip() == '1'
+
+
+def test_a_process_that_fails_or_hangs_is_reported_and_ended():
+    with pytest.raises(harness.Failed, match='exit code 1: ValueError: the reason'):
+        harness.launch(python('raise ValueError("the reason")'), timeout=30)
+    with pytest.raises(harness.Failed, match='no result in'):
+        harness.launch(python('import time; time.sleep(60)'), timeout=0.5)
+
+
+def result(steps: float = 1000.0, seconds: float = 1.0, **more: object) -> dict:
+    return {'steps': steps, 'seconds': seconds, 'rss_mb': 100.0, **more}
+
+
+def measured(*rows: list, problem: str | None = None) -> dict:
+    """The outcome of the baseline and of xagents; a problem is the baseline's."""
+    found = {label: {'results': row, 'problem': None} for label, row in zip((BASELINE, 'xagents'), rows, strict=True)}
+    found[BASELINE]['problem'] = problem
+    return found
+
+
+def test_ratios_are_taken_pair_by_pair_and_leave_out_what_is_missing():
+    # the machine is three times slower in the second repeat: the ratio does not see it
+    ours = tables.rates([result(4000), result(4000, 3.0), None, result(9000)])
+    theirs = tables.rates([result(1000), result(1000, 3.0), result(1), None])
+    assert tables.ratios(ours, theirs) == pytest.approx([4, 4])
+
+
+def test_a_speed_table():
+    case = Case('c', 'A case', 'speed', PPO, (SB3, replace(XAGENTS, floor=4)), note='The note.')
+    ours = [result(rate, parts={'learn': 0.25, 'env': 0.5}) for rate in (5000, 8000, 6000)]
+    text = tables.render(case, measured([result(rate) for rate in (1000, 1000, 2000)], ours), MACHINE, 'the command')
+    # the ratios are 5, 8 and 3; the ratio of the medians would be 6
+    assert cells(text, 'xagents') == [
+        'xagents', '6 000 (5 000 to 8 000)', '5.00 (3.00 to 8.00)', '4', 'learn 25 %, env 50 %', '100 (100 to 100)'
+    ]  # fmt: skip
+    assert text.index('| xagents') < text.index('- The note.') < text.index('2026-01-02, a CPU, 2 cores')
+    assert '`the command`' in text
+
+
+def test_a_target_table_says_how_many_times_sooner():
+    case = Case('c', 'A case', 'target', PPO, (SB3, XAGENTS))
+    outcome = measured([result(seconds=40.0), result(seconds=90.0)], [result(seconds=10.0)] * 2)
+    assert cells(tables.render(case, outcome, MACHINE, ''), 'xagents')[3] == '6.50 (4.00 to 9.00)'
+
+
+def test_a_memory_table_shows_every_sample():
+    case = Case('c', 'A case', 'memory', PPO, (replace(XAGENTS, floor=900),))
+    outcome = {'xagents': {'results': [result(samples=[[100, 300.0], [200, 301.0]])], 'problem': None}}
+    text = tables.render(case, outcome, MACHINE, '')
+    assert '| xagents | 100 | 300 | under 900 |\n| xagents | 200 | 301 | under 900 |' in text
+
+
+def test_a_library_that_does_not_install_is_named_and_is_no_error():
+    case = Case('c', 'A case', 'speed', PPO, (SB3, XAGENTS))
+    outcome = measured([], [result(5000)], problem='not installed: no wheel\nfor this machine')
+    text = tables.render(case, outcome, MACHINE, '')
+    assert f'- {BASELINE}: not installed: no wheel for this machine' in text and '| xagents | 5 000 |' in text
+    options = argparse.Namespace(python=['sb3=/a/python'], cleanrl=None, cache=None)
+    cleanrl = replace(SB3, peer='cleanrl')
+    pythons = harness.find_pythons([replace(case, runs=(SB3, cleanrl))], options)
+    assert pythons == {'sb3': measure.Path('/a/python'), 'cleanrl': 'needs a checkout: --cleanrl PATH'}
+
+
+def test_measuring_goes_in_turn_and_a_failure_stops_only_its_own_row(monkeypatch):
+    order = []
+
+    def measure_one(case, run, settings, python, options):
+        order.append((run.label, settings.seed))
+        if run.label == 'SBX':
+            raise harness.Failed('broken')
+        return result()
+
+    monkeypatch.setattr(harness, 'measure', measure_one)
+    sbx = replace(SB3, label='SBX', peer='sbx')
+    case = Case('c', 'A case', 'speed', PPO, (SB3, sbx, XAGENTS), seed_step=1)
+    options = harness.make_parser().parse_args(['--repeats', '2'])
+    found = harness.measure_case(case, dict.fromkeys(('sb3', 'sbx', 'xagents'), measure.Path('a')), options)
+    assert order == [(BASELINE, 1), ('SBX', 1), ('xagents', 1), (BASELINE, 2), ('xagents', 2)]
+    assert found['SBX'] == {'results': [None, None], 'problem': 'broken'} and len(found['xagents']['results']) == 2
+
+
+def test_sections_are_replaced_between_their_markers_only(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('# Mine\n<!-- benchmark a -->\nold\n<!-- end of benchmark a -->\nbetween\n')
+    for name, text in (('a', 'new'), ('a', 'newer'), ('not there', 'lost')):
+        tables.write_section(page, name, text)
+    assert page.read_text() == '# Mine\n<!-- benchmark a -->\nnewer\n<!-- end of benchmark a -->\nbetween\n'
+    assert [path.name for path in tmp_path.iterdir()] == ['page.md']
+
+
+def test_the_page_has_a_place_for_every_table():
+    page = (environments.REPOSITORY / 'docs' / 'benchmarks.md').read_text()
+    for name in [*(case.name for case in CASES), 'learning', 'tuning', 'reliability']:
+        before, found, _ = page.partition(f'<!-- end of benchmark {name} -->')
+        assert found and f'<!-- benchmark {name} -->' in before
+
+
+def test_cases_are_found_by_name_or_its_beginning():
+    assert [case.name for case in find_cases(['a2c', 'ppo-cartpole'])] == ['a2c-cartpole', 'ppo-cartpole']
+    assert 'memory' not in [case.name for case in find_cases(None)]
+    with pytest.raises(ValueError, match='got ppp, admits ppo-cartpole'):
+        find_cases(['ppp'])

@@ -1,0 +1,27 @@
+"""The command line in this process."""
+
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
+from xagents.cli import dispatch
+
+
+def execute(*words):
+    """Run `xagents`; return the exit code, stdout and stderr."""
+    stdout, stderr, code = StringIO(), StringIO(), 0
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            dispatch.execute(words)
+        except SystemExit as end:
+            code = end.code
+    return code, stdout.getvalue(), stderr.getvalue()
+
+
+def refused(name, env, options, n_models=1):
+    """Return the one line by which training is refused, after nothing else was printed."""
+    words = [word for option, value in options.items() for word in ('--' + option.replace('_', '-'), str(value))]
+    files = ['--checkpoints', *(f'{i}.tf' for i in range(n_models)), '--history-checkpoint', 'h.parquet']
+    code, stdout, stderr = execute('train', name, '--env', env, '--max-steps', '10', *files, *words)
+    (line,) = stderr.splitlines()
+    assert (code, stdout) == (2, '')
+    return line

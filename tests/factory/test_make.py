@@ -1,0 +1,45 @@
+"""What `make` says of the options that it was given."""
+
+import pytest
+
+import xagents
+
+pytestmark = pytest.mark.usefixtures('eager')
+
+
+@pytest.mark.parametrize(
+    ('given', 'flags'),
+    [
+        ({'sticky_actions': True}, '--sticky-actions'),
+        (
+            {'episodic_life': False, 'frame_stack': 4, 'max_frame': True},
+            '--max-frame, --frame-stack, --no-episodic-life',
+        ),
+        ({'preprocess': False}, ''),
+    ],
+)
+def test_atari_options_without_effect_are_named_on_one_line(given, flags, capsys):
+    agent = xagents.make('a2c', 'CartPole-v1', seed=1, **given)
+    agent.fit(max_steps=10, final_episodes=0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if 'without effect' in line]
+    said = f'Warning: without effect on CartPole-v1, which is no preprocessed Atari game: {flags}'
+    assert lines == ([said] if flags else [])
+
+
+def test_a_resume_says_nothing_of_options_that_were_given_before(tmp_path, capsys):
+    folder = tmp_path / 'run'
+    agent = xagents.make('a2c', 'CartPole-v1', seed=1, run_dir=str(folder), sticky_actions=True)
+    agent.fit(max_steps=10, final_episodes=0)
+    agent.close()
+    assert 'without effect' in capsys.readouterr().out
+    agent = xagents.resume(folder)
+    agent.fit(max_steps=20, final_episodes=0)
+    agent.close()
+    assert 'without effect' not in capsys.readouterr().out
+
+
+def test_atari_options_have_an_effect_on_atari():
+    pytest.importorskip('ale_py')
+    agent = xagents.make('a2c', 'ALE/Pong-v5', seed=1, frame_stack=2, episodic_life=False)
+    assert not [line for line in agent.progress.lines if 'without effect' in line]
+    agent.close()

@@ -1,0 +1,313 @@
+"""What is written of a study: settings that can be read back, every trial, and pictures in which nothing is cut off."""
+
+import itertools
+import math
+import os
+import shlex
+import warnings
+from datetime import datetime
+
+import matplotlib
+import matplotlib.image
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from xagents.tuning import pictures as study_pictures
+from xagents.tuning import report as study_report
+from xagents.tuning.report import train_command, write_report
+
+BEST = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
+PICTURES = ['history.png', 'importances.png', 'slices.png', 'parallel.png']
+SPACE = {
+    'lr': FloatDistribution(1e-5, 1e-2, log=True),
+    'normalize_advantage': CategoricalDistribution([True, False]),
+    'epsilon_decay_steps': IntDistribution(1000, 150_000),
+    'n_steps': CategoricalDistribution([16, 32, 64, 128, 256, 512, 1024, 2048]),
+    'gamma': FloatDistribution(0.99, 0.9999, log=True),
+    'kind': CategoricalDistribution([True, 'a', 3, '3']),
+    'cg_residual_tolerance': FloatDistribution(1e-12, 1e-3, log=True),
+    'model': CategoricalDistribution(['a/folder/with/a/network-of-many-layers.cfg', 'another/network.cfg']),
+    'buffer_batch_size': IntDistribution(16, 4096, log=True),
+    'one_value': FloatDistribution(0.5, 0.5),
+    'tau': FloatDistribution(0.004, 0.006, log=True),
+    'a_name_with_$two$_dollars_that_is_far_too_long_for_any_axis_of_a_picture': FloatDistribution(-1e9, 1e9),
+}
+
+
+def trial_of(space, number, rng, state=TrialState.COMPLETE, value=None, attributes=()):
+    parameters = {}
+    for name, distribution in space.items():
+        if isinstance(distribution, CategoricalDistribution):
+            parameters[name] = distribution.choices[rng.integers(len(distribution.choices))]
+        else:
+            low, high = distribution.low, distribution.high
+            share = rng.random()
+            drawn = low * (high / low) ** share if distribution.log else low + (high - low) * share
+            parameters[name] = int(drawn) if isinstance(distribution, IntDistribution) else drawn
+    end = None if state == TrialState.RUNNING else datetime(2026, 11, 22, 10, number % 60, 30, 250_000)
+    start = datetime(2026, 11, 22, 10, number % 60)
+    return FrozenTrial(number, state, value, start, end, parameters, dict(space), dict(attributes), {}, {}, 0)
+
+
+def study_of(space=(), states=20 * (TrialState.COMPLETE,), name='s', values=None):
+    """A study with a trial in each of `states`, whose complete ones are worth more the later they are."""
+    study = optuna.create_study(direction='maximize', study_name=name)
+    for key, attribute in {'agent': 'ppo', 'env': 'CartPole-v1', 'objective': 'reward'}.items():
+        study.set_user_attr(key, attribute)
+    rng = np.random.default_rng(0)
+    for number, state in enumerate(states):
+        valued = state in (TrialState.COMPLETE, TrialState.PRUNED)
+        value = (values[number] if values else number + 0.5) if valued else None
+        study.add_trial(trial_of(dict(space), number, rng, state, value))
+    return study
+
+
+def of_size(count):
+    return dict(itertools.islice(SPACE.items(), count))
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    monkeypatch.setattr(study_report, 'PICTURES', {})
+
+
+def test_the_command_names_agent_environment_and_budget_first_and_quotes_what_a_shell_would_split():
+    options = {'lr': 1e-5, 'seed': 3, 'max_steps': 500, 'agent': 'x', 'env': 'my module:Env-v0', 'double': True}
+    options |= {'lam': None, 'huber': False, 'net': [64, 32], 'env_kwargs': {'mode': 'a b'}}
+    command = train_command('dqn', options)
+    assert shlex.split(command) == [
+        'xagents', 'train', 'dqn', '--env', 'my module:Env-v0', '--max-steps', '500', '--lr', '1e-05', '--seed', '3',
+        '--double', '--no-huber', '--net', '64', '32', '--env-kwargs', 'mode="a b"',
+    ]  # fmt: skip
+    assert "'my module:Env-v0'" in command
+
+
+def test_everything_is_written_and_said_also_of_other_parameters_and_of_values_outside_the_range(tmp_path):
+    folder, study = tmp_path / 'made' / 'for it', study_of(of_size(2))
+    for number, value in ((20, 3.0), (21, float('inf'))):
+        study.add_trial(trial_of({'tau': SPACE['tau']}, number, np.random.default_rng(number), value=value))
+    lines = write_report(folder, study, BEST, 'xagents train …')
+    assert lines == [f'Written to {folder}: best.yaml, trials.parquet, {", ".join(PICTURES)}']
+    assert sorted(os.listdir(folder)) == sorted(['best.yaml', 'trials.parquet', *PICTURES])
+    for name in PICTURES:
+        height, width, _ = matplotlib.image.imread(folder / name).shape
+        assert 700 <= width <= 2400 and 250 <= height <= 1200
+        assert os.path.getsize(folder / name) > 5000
+
+
+def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_they_come_from(tmp_path, without_pictures):
+    states = [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING]
+    study = study_of(of_size(1), states, name='a\nstudy', values=[300.25, None, 2.0, 900.0])
+    write_report(tmp_path, study, BEST, 'xagents train ppo --env "a\nb"')
+    text = (tmp_path / 'best.yaml').read_text()
+    assert text.splitlines()[:2] == [
+        "# trial 0 of study 'a\\nstudy': mean reward 300.25, 2026-11-22",
+        '# xagents train ppo --env "a\\nb"',
+    ]
+    best = yaml.safe_load(text)
+    assert list(best) == ['agent', 'env', 'max-steps', 'lr', 'net', 'double'], 'what is not given is not there'
+    given = {name: value for name, value in BEST.items() if value is not None}
+    assert best == {'agent': 'ppo'} | {name.replace('_', '-'): value for name, value in given.items()}
+    assert isinstance(best['lr'], float) and 'lr: 1.0e-05' in text
+
+
+scalars = st.one_of(
+    st.floats(allow_nan=False), st.integers(), st.booleans(), st.text(),
+    st.sampled_from(['1e5', 'yes', 'null', '0x10', '1:30', '~', '2026-11-22', '- a', '# a', 'a: b']),
+    st.sampled_from(['\x1b[1m', '\ufeff', '\x85']),
+)  # fmt: skip
+
+
+STUDY = study_of()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(list(SPACE)), scalars | st.lists(scalars) | st.dictionaries(st.text(), scalars)))
+def test_settings_of_every_kind_are_read_back_as_they_were(options):
+    text = study_report._best_text(STUDY, options, 'xagents train ' + ' '.join(map(str, options.values())))
+    read = yaml.safe_load(text.encode())
+    expected = {'agent': 'ppo', **{name.replace('_', '-'): value for name, value in options.items()}}
+    assert read == expected
+    assert all(type(read[name]) is type(value) for name, value in expected.items())
+
+
+def test_numbers_of_numpy_and_a_list_that_stands_twice_are_written_plainly(tmp_path, without_pictures):
+    widths = (64, 64)
+    write_report(tmp_path, study_of(), {'lr': np.float64(0.5), 'seed': np.int64(3), 'a': widths, 'b': widths}, '')
+    text = (tmp_path / 'best.yaml').read_text()
+    assert yaml.safe_load(text) == {'agent': 'ppo', 'lr': 0.5, 'seed': 3, 'a': [64, 64], 'b': [64, 64]}
+    assert '&' not in text
+
+
+def test_every_trial_is_a_row_of_the_table(tmp_path, without_pictures):
+    states = [TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.COMPLETE]
+    study = study_of(SPACE, states)
+    rng = np.random.default_rng(1)
+    attributes = {'host': 'a', 'pid': 12, 'seed': 3, 'retry_of': 1, 'reason': 'killed', 'beat': 1.5, 'value': 'mine'}
+    study.add_trial(trial_of(of_size(2), 5, rng, value=7.0, attributes=attributes | {'list': [1, 2], 'huge': 2**70}))
+    study.enqueue_trial({'lr': 1e-4})
+    assert write_report(tmp_path, study, BEST, '') == [f'Written to {tmp_path}: best.yaml, trials.parquet']
+    table = pd.read_parquet(tmp_path / 'trials.parquet')
+    trials = study.get_trials()
+    assert list(table['number']) == [0, 1, 2, 3, 4, 5, 6]
+    assert list(table['state']) == ['complete', 'failed', 'pruned', 'running', 'complete', 'complete', 'waiting']
+    for row, trial in zip(table.to_dict('records'), trials, strict=True):
+        assert row['value'] == trial.value or (trial.value is None and math.isnan(row['value']))
+        for name in SPACE:
+            value = row[f'params_{name}']
+            if name not in trial.params:
+                assert pd.isna(value)
+            elif name == 'kind':  # of several kinds, hence text
+                assert value == str(trial.params[name])
+            else:
+                assert value == trial.params[name] and type(value) is type(trial.params[name])
+        for name in ('datetime_start', 'datetime_complete'):
+            stamp = getattr(trial, name)
+            assert pd.isna(row[name]) if stamp is None else row[name] == stamp
+        ended = trial.datetime_complete is not None
+        assert row['duration'] == 30.25 if ended else math.isnan(row['duration'])
+    last = table.iloc[5]
+    for name, value in attributes.items():
+        assert last['user_value' if name == 'value' else name] == value
+    assert last['list'] == '[1, 2]' and last['huge'] == str(2**70)
+    assert table['pid'].isna().sum() == 6
+
+
+def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
+    (tmp_path / 'best.yaml').write_text('agent: dqn\n')
+    lines = write_report(tmp_path, study_of(of_size(2), [TrialState.FAIL, TrialState.RUNNING]), None, '')
+    pictures = ', '.join(f'{name} (no trial is complete)' for name in PICTURES)
+    assert lines == [
+        f'Written to {tmp_path}: trials.parquet',
+        f'Left out: best.yaml (no trial is complete; the one there is older), {pictures}',
+    ]
+    assert (tmp_path / 'best.yaml').read_text() == 'agent: dqn\n'
+    assert list(pd.read_parquet(tmp_path / 'trials.parquet')['state']) == ['failed', 'running']
+
+
+def test_a_study_without_a_trial_has_an_empty_table(tmp_path):
+    write_report(tmp_path, study_of(states=[]), None, '')
+    table = pd.read_parquet(tmp_path / 'trials.parquet')
+    assert len(table) == 0 and {'number', 'state', 'value', 'duration'} <= set(table.columns)
+
+
+@pytest.mark.parametrize(
+    ('study', 'why'),
+    [
+        (lambda: study_of(of_size(2), [TrialState.COMPLETE]), 'takes two complete trials'),
+        (lambda: study_of(of_size(2), 3 * [TrialState.COMPLETE], values=[1.0, 1.0, 1.0]), 'all values are equal'),
+        (lambda: study_of({'one_value': SPACE['one_value']}), 'the values tell no parameter from another'),
+        (lambda: study_of(), 'no parameter is searched'),
+    ],
+)
+def test_importances_that_say_nothing_are_left_out(study, why, tmp_path, monkeypatch):
+    monkeypatch.setattr(study_report, 'PICTURES', {'importances.png': study_pictures._draw_importances})
+    assert write_report(tmp_path, study(), BEST, '')[1:] == [f'Left out: importances.png ({why})']
+
+
+def test_the_importances_are_those_of_the_study():
+    space = {'kind': CategoricalDistribution(['a', 'b']), 'noise': FloatDistribution(0, 1), 'lr': SPACE['lr']}
+    study = optuna.create_study(direction='maximize')
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        trial = trial_of(space, number, rng)
+        trial.values = [-abs(math.log10(trial.params['lr']) + 4)]
+        study.add_trial(trial)
+    with study_report._quietly():
+        figure = study_pictures.PICTURES['importances.png'](study, study.get_trials())
+    axes = figure.axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert names[-1] == 'lr' and widths == sorted(widths), 'the one that matters is at the top'
+    assert sum(widths) == pytest.approx(100) and widths[-1] > 80
+
+
+def test_the_history_shows_the_best_until_the_last_trial_that_ended():
+    states = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAIL]
+    study = study_of(of_size(1), [*states, TrialState.RUNNING], values=[1.0, 9.0, 3.0, 2.0])
+    axes = study_pictures.PICTURES['history.png'](study, study.get_trials()).axes[0]
+    assert axes.lines[0].get_xydata().tolist() == [[0, 1], [2, 3], [3, 3], [4, 3]]
+    pruned, complete = (points.get_offsets().tolist() for points in axes.collections)
+    assert pruned == [[1, 9]] and complete == [[0, 1], [2, 3], [3, 2]]
+
+
+def drawn_names(axis, renderer):
+    """The boxes of the tick labels that are drawn; matplotlib keeps others, outside the view."""
+    ticks = axis._update_ticks()
+    return [tick.label1.get_window_extent(renderer) for tick in ticks if tick.label1.get_visible()]
+
+
+def overlap(boxes):
+    return any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+@pytest.mark.parametrize('count', [1, 2, 5, 12])
+@pytest.mark.parametrize('picture', PICTURES)
+def test_nothing_in_a_picture_is_cut_off_and_no_name_lies_on_another(picture, count):
+    ends = {5: TrialState.FAIL, 7: TrialState.PRUNED}
+    study = study_of(of_size(count), [ends.get(number % 9, TrialState.COMPLETE) for number in range(40)])
+    with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)  # the layout says there where it does not work out
+        warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+        figure = study_pictures.PICTURES[picture](study, study.get_trials())
+        figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    inches, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert inches.x0 >= 0 and inches.y0 >= 0 and inches.x1 <= width and inches.y1 <= height
+    texts = [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+    longest = 26 if picture == 'slices.png' else 32
+    assert picture == 'history.png' or {study_pictures._label(name, longest) for name in of_size(count)} <= set(texts)
+    for axes in figure.axes:
+        assert not overlap([text.get_window_extent(renderer) for text in axes.texts])
+        assert not overlap(drawn_names(axes.yaxis, renderer))
+        # the boxes of slanted names overlap where the names do not
+        if not any(label.get_rotation() for label in axes.get_xticklabels()):
+            assert not overlap(drawn_names(axes.xaxis, renderer))
+    assert not overlap([axes.xaxis.label.get_window_extent(renderer) for axes in figure.axes if axes.get_xlabel()])
+
+
+def test_nothing_of_optuna_or_matplotlib_reaches_the_user_and_their_settings_stay(tmp_path, capfd):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    own = plt.figure()
+    before = (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums())
+    try:
+        study = study_of(of_size(2), 5 * [TrialState.COMPLETE])
+        capfd.readouterr()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter('always')
+            write_report(tmp_path, study, BEST, '')
+        assert not [warning for warning in warned if not issubclass(warning.category, ResourceWarning)]
+        assert capfd.readouterr() == ('', '')
+        assert (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums()) == before
+        assert plt.gcf() is own
+        assert optuna.logging.get_verbosity() == optuna.logging.WARNING
+    finally:
+        plt.close(own)
+
+
+def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypatch):
+    def broken(study, trials):
+        raise RuntimeError('it is\nbroken')
+
+    monkeypatch.setattr(study_report, 'PICTURES', {'history.png': broken, 'slices.png': study_pictures._draw_slices})
+    (tmp_path / 'trials.parquet').mkdir()
+    lines = write_report(tmp_path, study_of(of_size(1)), BEST, '')
+    assert lines == [
+        f'Written to {tmp_path}: best.yaml, slices.png',
+        "Left out: trials.parquet (Is a directory; the one there is older), history.png ('it is\\nbroken')",
+    ]
+    assert not [name for name in os.listdir(tmp_path) if name.endswith('.tmp')]
+
+
+def test_a_folder_that_cannot_be_made_is_found_out_before_and_said_after(tmp_path):
+    (tmp_path / 'file').write_text('')
+    [line] = write_report(tmp_path / 'file', study_of(), BEST, '')
+    assert line == f'Nothing is written to {tmp_path / "file"} (File exists)'

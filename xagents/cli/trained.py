@@ -1,0 +1,77 @@
+"""`xagents play`, `evaluate` and `export`: what is done with a trained agent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+
+from xagents.config.configuration import read_config_file, settings_file
+from xagents.export import write as exporting
+from xagents.export.formats import find_format
+from xagents.factory.load import load
+from xagents.factory.make import make
+from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions
+from xagents.options.declaration import describe
+from xagents.options.errors import Given, wrong_input
+from xagents.options.runs import RunOptions, SessionOptions
+from xagents.system.threads import set_threads
+from xagents.system.values import plain
+
+
+def trained(agent_id: str, given: Given, *own: type) -> contextlib.closing:
+    """Return a trained agent, which is closed at the end; options of the groups `own` are the command's, not its."""
+    command_only = {name for group in (*own, SessionOptions) for name in describe(group)} - {'weights'}
+    options = {name: value for name, value in given.items() if name not in command_only}
+    with wrong_input():
+        if 'run_dir' in given:
+            read_config_file(settings_file(given['run_dir']), agent_id)  # it must be of this agent
+        if given.get('threads') is not None:
+            set_threads(given['threads'])
+        if 'run_dir' in given:
+            return contextlib.closing(load(given['run_dir'], given.get('checkpoint', 'best'), **options))
+        return contextlib.closing(make(agent_id, options.pop('env', None), **options))
+
+
+def _only(given: Given, group: type) -> Given:
+    """Return the options of a group, but for those that say where the agent is."""
+    place = ('weights', 'run_dir', 'checkpoint')
+    return {name: value for name, value in given.items() if name in describe(group) and name not in place}
+
+
+def play(agent_id: str, given: Given, line: str) -> None:
+    """Play an episode."""
+    with trained(agent_id, given, PlayOptions, RunOptions) as agent:
+        agent.play(**_only(given, PlayOptions))
+
+
+def evaluate(agent_id: str, given: Given, line: str) -> None:
+    """Play episodes, and print what they were worth."""
+    arguments = {'episodes': describe(EvaluateOptions)['episodes'].default, **_only(given, EvaluateOptions)}
+    as_json = arguments.pop('json', False)
+    with trained(agent_id, given, EvaluateOptions, RunOptions) as agent:
+        result = agent.evaluate(**arguments, n_envs=given.get('n_envs'))
+    precision = given.get('display_precision', 2)
+    print(json_line(result) if as_json else evaluation_line(result, arguments['episodes'], precision))
+
+
+def json_line(result: Mapping[str, float]) -> str:
+    """Return the result of an evaluation as one JSON object on one line; what is not finite becomes null."""
+    return json.dumps(plain({name: float(value) for name, value in result.items()}, finite=True))
+
+
+def evaluation_line(result: Mapping[str, float], episodes: int, precision: int = 2) -> str:
+    """Return the result of an evaluation for people."""
+    n = {name: f'{value:.{precision}f}' for name, value in result.items()}
+    reward = f'Reward {n["mean"]} ± {n["std"]}, min {n["min"]}, max {n["max"]}'
+    return f'{reward}, length {n["length"]}, {episodes} episode{"s" if episodes != 1 else ""}'
+
+
+def export(agent_id: str, given: Given, line: str) -> None:
+    """Write the policy; it says itself what it wrote."""
+    arguments = {'format': describe(ExportOptions)['format'].default, **_only(given, ExportOptions)}
+    with wrong_input():
+        find_format(arguments['format'])
+        exporting.check_out(arguments['out'])
+    with trained(agent_id, given, ExportOptions) as agent, wrong_input():
+        exporting.export(agent, **arguments)

@@ -1,0 +1,22 @@
+"""`xagents tune`: a search, or the page that says what would be searched."""
+
+from __future__ import annotations
+
+from xagents.options.errors import Given, InputError, wrong_input
+from xagents.tuning.plan import plan, search_page
+
+
+def tune(agent_id: str, given: Given, line: str) -> str | None:
+    """Search settings, or return the page that says what would be searched."""
+    given = {name: value for name, value in given.items() if name != 'debug'}
+    with wrong_input():
+        if given.pop('print_search', False):
+            return search_page(agent_id, given)
+        planned = plan(agent_id, given)
+    from xagents.tuning.tune import SettingsError, run  # loads Optuna
+
+    try:
+        run(planned, line)
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    return None

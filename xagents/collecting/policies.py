@@ -1,0 +1,185 @@
+"""What acts: from observations and noise to actions, by one call of a network. Loads no TensorFlow.
+
+A draw is a function of outputs and noise, so that the noise of a whole rollout is drawn in one call, and whoever has
+the same weights, noise and observations acts the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
+from xagents.collecting.rollouts import Columns
+from xagents.networks.acting import Network, Published
+
+if TYPE_CHECKING:
+    from xagents.networks.distributions import Distribution
+
+
+class Policy(ABC):
+    """Chooses actions.
+
+    Attributes:
+        network: what it asks; None where it asks none.
+        columns: shape and dtype, for one environment, of each column that a rollout keeps of it; `actions` is one.
+        warming_up: whether any action is as good as another, because nothing is learned yet.
+    """
+
+    network: Network | None = None
+    columns: Columns
+    warming_up: bool = False
+    # what gives its noise a memory while collecting
+    exploration: OrnsteinUhlenbeckNoise | None = None
+
+    @abstractmethod
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return the columns [N, …] by name.
+
+        Args:
+            observations: [N, *D], prepared.
+            noise: of `draw_noise`, [N, …]; None for greedy actions.
+            valid: bool [N], which environments are within an episode, for exploration that has a memory; only
+                collecting gives it.
+            schedule: the values that a run's schedules have now, by name.
+        """
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return the randomness of `shape` actions; None where a policy needs none."""
+        return None
+
+    def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return the randomness of `shape` actions while collecting; `draw_noise` where there is no other."""
+        return self.draw_noise(rng, shape)
+
+    @property
+    def published(self) -> Published:
+        """What a policy of the same form takes over by `sync`."""
+        assert self.network is not None
+        return self.network.published._replace(warming_up=self.warming_up)
+
+    def sync(self, published: Published) -> None:
+        """Act by what was published, with a network of its own."""
+        assert self.network is not None
+        self.network.sync(published)
+        self.warming_up = published.warming_up
+
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own, by the names that it has in checkpoints."""
+        return {}
+
+    def by(self, network: Network) -> Self:
+        """Return the same policy by another network of the same form; its exploration is shared."""
+        other = copy.copy(self)
+        other.network = network
+        return other
+
+
+class Sampling(Policy):
+    """Draws actions from the distribution that a network describes.
+
+    Args:
+        network: from observations to the distribution's parameters.
+        distribution: of the actions.
+        outputs: what the parameters are called as columns of a rollout.
+        keeps: whether a rollout keeps them: all that an update may want to know of the policy that acted.
+    """
+
+    def __init__(self, network: Network, distribution: Distribution, outputs: Sequence[str], keeps: bool):
+        self.network, self.distribution, self.outputs = network, distribution, tuple(outputs)
+        columns: dict[str, Any] = {'actions': (distribution.action_shape, distribution.action_dtype)}
+        if keeps:
+            columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in outputs}
+        self.columns = columns
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return `actions` [N, …], the most probable ones without noise, and the distribution's parameters."""
+        assert self.network is not None
+        outputs = self.network(observations)
+        actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
+        return {'actions': actions, **dict(zip(self.outputs, outputs, strict=True))}
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the noise of `shape` actions, [*shape, units]."""
+        return self.distribution.draw_noise(rng, shape)
+
+
+class EpsilonGreedy(Policy):
+    """Takes the action of the highest value, or with probability ε any.
+
+    Args:
+        network: from observations to a value for each action.
+        n_actions: how many there are.
+        epsilon: ε where no schedule gives one.
+    """
+
+    columns: Columns = {'actions': ((), np.int32)}
+
+    def __init__(self, network: Network, n_actions: int, epsilon: float):
+        self.network, self.n_actions, self.epsilon = network, n_actions, epsilon
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return `actions` [N], with a draw for each environment; noise is uniform, [N, 2]."""
+        assert self.network is not None
+        actions = self.network(observations)[0].argmax(1)
+        if noise is not None:
+            anything = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
+            actions = np.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), anything, actions)
+        return {'actions': actions}
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
+        return rng.random((*shape, 2), np.float32)
+
+
+class Noisy(Policy):
+    """Adds noise to what a network says, within [−1, 1]; while a buffer fills, any action is as good as another.
+
+    Args:
+        network: from observations to actions [N, A], from −1 to 1.
+        n_units: A.
+        scale: standard deviation of the noise where no schedule gives one.
+        exploration: gives the noise a memory while collecting; it has none when not given.
+    """
+
+    def __init__(self, network: Network, n_units: int, scale: float, exploration: OrnsteinUhlenbeckNoise | None = None):
+        self.network, self.n_units, self.scale, self.exploration = network, n_units, scale, exploration
+        self.columns = {'actions': ((n_units,), np.float32)}
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return `actions` [N, A]; the schedule's `noise` is a factor on white noise [N, A]."""
+        if self.warming_up and valid is not None and noise is not None:
+            return {'actions': noise}
+        assert self.network is not None
+        actions = self.network(observations)[0]
+        if noise is None:
+            return {'actions': actions.copy()}
+        if valid is not None and self.exploration is not None:
+            noise = self.exploration(noise, valid)
+        return {'actions': np.clip(actions + np.float32(schedule.get('noise', self.scale)) * noise, -1.0, 1.0)}
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return white noise [*shape, A]."""
+        return rng.standard_normal((*shape, self.n_units), np.float32)
+
+    def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return white noise [*shape, A]; uniform actions while warming up."""
+        if self.warming_up:
+            return rng.uniform(-1.0, 1.0, (*shape, self.n_units)).astype(np.float32)
+        return self.draw_noise(rng, shape)
+
+    def parts(self) -> dict[str, Any]:
+        """Return the exploration, if it has a memory."""
+        return {} if self.exploration is None else {'exploration': self.exploration}

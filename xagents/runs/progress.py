@@ -1,0 +1,77 @@
+"""What outlives a run: counters, recent rewards, the best weights, and what was collected and not learned from."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xagents.pipeline.context import Context
+from xagents.runs.checkpoints import State
+from xagents.runs.pending import Pending
+
+
+@dataclass
+class Progress:
+    """How far an agent's training has come.
+
+    Attributes:
+        rewards: of the last episodes.
+        context: counters of the last iteration.
+        best: the best weights so far; None before the first.
+        pending: an iteration that was collected and not learned from.
+        folder: keeps the run; None where nothing does.
+        resumed_at: the step of the checkpoint that it was read from; None once a run has gone on from there.
+        lines: what the next run says first.
+        others: counters of a class of contexts that only a recipe knows, until a run has that recipe.
+        other_names: what was kept by name, likewise.
+    """
+
+    rewards: deque[float]
+    context: Context = field(default_factory=Context)
+    best: State | None = None
+    pending: Pending | None = None
+    folder: Any = None
+    resumed_at: int | None = None
+    lines: list[str] = field(default_factory=list)
+    others: dict[str, Any] = field(default_factory=dict)
+    other_names: frozenset[str] = frozenset()
+
+    def record(self, counters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return what a checkpoint holds of it, as JSON holds it; counters are the last iteration's when not given."""
+        return {
+            'counters': dict(self.context.kept() if counters is None else counters),
+            'kept_names': sorted(self.context.kept_names),
+            'rewards': list(self.rewards),
+        }
+
+    def load_counters(self, record: Mapping[str, Any]) -> None:
+        """Take over the counters of a record, where it has some; the mean starts anew."""
+        fields, counters = Context.__dataclass_fields__, record.get('counters', {})
+        known = {name: value for name, value in counters.items() if name in fields}
+        self.context = Context(**{**known, 'mean_reward': math.nan})
+        self.others = {name: value for name, value in counters.items() if name not in fields}
+        self.other_names = frozenset(record.get('kept_names', ()))
+
+    def load(self, record: Mapping[str, Any]) -> None:
+        """Take over a whole record: counters, recent rewards and their mean."""
+        self.load_counters(record)
+        self.rewards.clear()
+        self.rewards.extend(record['rewards'])
+        self.context.mean_reward = record['counters']['mean_reward']
+
+    def first(self, context: type[Context], evaluates: bool) -> Context:
+        """Return the context that a run goes on from, of the run's class, which may be another one than the last run's.
+
+        Where the run evaluates, means are those of evaluations: those of training episodes are not compared with them.
+        """
+        fields = set(context.__dataclass_fields__)
+        values = {**self.others, **self.context.kept()}
+        first = context(**{name: value for name, value in values.items() if name in fields})
+        first.kept_names = (self.context.kept_names | self.other_names) & fields
+        if first.evaluated != evaluates:
+            first.evaluated = evaluates
+            first.mean_reward = first.best_reward = math.nan
+        return first
