@@ -145,9 +145,11 @@ def update_history(agent: Any, episode_reward: float) -> None:
 
 def init_from_checkpoint(agent: Any) -> None:
     """Take over steps, games, time and best from `history_checkpoint`."""
-    history = read_history(agent.history_checkpoint) if agent.history_checkpoint else ()
+    if not agent.history_checkpoint:
+        return
+    history = read_history(agent.history_checkpoint)
     if len(history):
-        last, context = history.iloc[-1], agent.context  # type: ignore[union-attr]
+        last, context = history.iloc[-1], agent.context
         context.steps, context.games = int(last['step']), len(history)
         context.seconds, context.best_reward = float(last['time']), float(last['best_reward'])
 

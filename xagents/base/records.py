@@ -33,7 +33,8 @@ class Steps(NamedTuple):
 
     def flags(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return terminated, truncated and valid as numbers, [T, N] float32."""
-        return tuple(tf.cast(x, tf.float32) for x in (self.terminated, self.truncated, self.valid))  # type: ignore[return-value]
+        terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (self.terminated, self.truncated, self.valid))
+        return terminated, truncated, valid
 
 
 class Transitions(NamedTuple):
@@ -90,7 +91,8 @@ class Replayed(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """K, B."""
-        return tuple(self.rewards.shape[:2])  # type: ignore[return-value]
+        k, size = self.rewards.shape[:2]
+        return k, size
 
 
 def flatten(x: tf.Tensor) -> tf.Tensor:

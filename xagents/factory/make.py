@@ -248,8 +248,10 @@ def _is_varied(entry: Entry, settings: Settings) -> bool:
 
 
 def _outputs(entry: Entry, network: Network, settings: Settings) -> tuple[str, ...]:
-    varied = entry.variant is not None and entry.variant.outputs is not None and _is_varied(entry, settings)
-    return entry.variant.outputs if varied else network.outputs  # type: ignore[union-attr, return-value]
+    variant = entry.variant
+    if variant is None or variant.outputs is None or not _is_varied(entry, settings):
+        return network.outputs
+    return variant.outputs
 
 
 def _network_seed(seed: int, index: int) -> int:
@@ -280,6 +282,6 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
     plain = {}
     for name, value in options.items():
         with contextlib.suppress(TypeError, AttributeError):
-            # NumPy's scalars have an item()
-            plain[name] = json.loads(json.dumps(value, default=lambda x: x.item()))
+            # NumPy's numbers and arrays have a tolist()
+            plain[name] = json.loads(json.dumps(value, default=lambda x: x.tolist()))
     return plain

@@ -29,8 +29,8 @@ class Overlap:
         self.marked = run.clock()
         agent, collector = run.agent, run.agent.collector
         assert agent.acting.network is not None  # `check_overlap` has looked
-        collector.policy = agent.acting.by(agent.acting.network.copy())
-        collector.statistics = agent.statistics.copy()
+        theirs = agent.acting.by(agent.acting.network.copy()), agent.statistics.copy()
+        collector.policy, collector.statistics = theirs
         collector.keep(2)  # one is learned from while the next one is written
         self._ahead = Prefetcher(stream)
 
