@@ -4,7 +4,6 @@ import collections
 import copy
 import dataclasses
 import enum
-import functools
 import importlib.util
 import io
 import json
@@ -12,13 +11,14 @@ import random
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces, wrappers
 from gymnasium.vector import SyncVectorEnv
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
@@ -91,11 +91,6 @@ def test_gymnasiums_environments_go_on(name, n_envs):
         assert sum('Episode' in step[-1] for step in ahead) > 5
 
 
-def test_the_native_vector_is_what_16_cartpoles_are():
-    with create_envs('CartPole-v1', 16) as envs:
-        assert type(envs._vector.unwrapped).__name__ == 'CartPoleVectorEnv'
-
-
 @pytest.mark.parametrize('n_envs', [2, 8])
 def test_every_instant_around_an_episodes_end_can_be_copied(n_envs):
     with create_envs('CartPole-v1', n_envs) as envs, create_envs('CartPole-v1', n_envs) as fresh:
@@ -150,24 +145,21 @@ import numpy as np
 from tests.envs.test_snapshots import Particles, drive
 from xagents.envs.create import create_envs
 from xagents.envs.snapshots.write import Snapshot
-with np.load(sys.argv[2]) as stored, open(sys.argv[3]) as record:
-    snapshot = Snapshot(dict(stored), json.load(record))
-with create_envs(sys.argv[1] if sys.argv[1] != 'Particles' else Particles, 2) as envs:
-    envs.restore(snapshot)
+with np.load('state.npz') as stored, open('state.json') as record, create_envs(Particles, 2) as envs:
+    envs.restore(Snapshot(dict(stored), json.load(record)))
     print(json.dumps(repr(drive(envs, 60, 2))))
 """
 
 
-@pytest.mark.parametrize('name', ['Pendulum-v1', 'Particles'])
-def test_a_copy_goes_on_in_another_process(tmp_path, name):
-    with create_envs(name if name != 'Particles' else Particles, 2) as envs:
+def test_a_copy_goes_on_in_another_process(tmp_path):
+    with create_envs(Particles, 2) as envs:
         envs.reset(9)
         drive(envs, 37, 1)
         snapshot = envs.snapshot()
         np.savez(tmp_path / 'state.npz', **snapshot.arrays)
         (tmp_path / 'state.json').write_text(json.dumps(snapshot.record))
-        command = [sys.executable, '-c', ELSEWHERE, name, tmp_path / 'state.npz', tmp_path / 'state.json']
-        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [sys.executable, '-c', ELSEWHERE]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
         assert json.loads(printed.splitlines()[-1]) == repr(drive(envs, 60, 2))
 
 
@@ -177,17 +169,16 @@ def test_a_copy_goes_on_in_another_process(tmp_path, name):
 @pytest.mark.parametrize(
     'wrapper',
     [
-        lambda env: wrappers.FrameStackObservation(env, 3),
+        partial(wrappers.FrameStackObservation, stack_size=3),
         wrappers.NormalizeObservation,
         wrappers.NormalizeReward,
         lambda env: wrappers.TransformObservation(env, lambda observation: 2 * observation, env.observation_space),
-        lambda env: wrappers.RescaleAction(env, np.float32(-1), np.float32(1)),
-        lambda env: wrappers.StickyAction(env, 0.3),
-        lambda env: wrappers.DelayObservation(env, 3),
+        partial(wrappers.RescaleAction, min_action=np.float32(-1), max_action=np.float32(1)),
+        partial(wrappers.StickyAction, repeat_action_probability=0.3),
+        partial(wrappers.DelayObservation, delay=3),
         wrappers.TimeAwareObservation,
-        lambda env: wrappers.MaxAndSkipObservation(env, 2),
+        partial(wrappers.MaxAndSkipObservation, skip=2),
     ],
-    ids=['stack', 'normalised', 'rewards', 'lambda', 'rescaled', 'sticky', 'delayed', 'time', 'skipped'],
 )
 def test_gymnasiums_wrappers_go_on(wrapper):
     assert_goes_on(lambda: create_envs('Pendulum-v1', 2, max_episode_steps=30, wrapper=[wrapper]), after=80)
@@ -201,7 +192,6 @@ def test_gymnasiums_wrappers_go_on(wrapper):
         lambda: wrappers.vector.RecordEpisodeStatistics(gymnasium.make_vec('CartPole-v1', 3)),
         lambda: [gymnasium.make('CartPole-v1') for _ in range(3)],
     ],
-    ids=['sync', 'normalised', 'statistics', 'list'],
 )
 def test_what_is_handed_over_goes_on(make):
     assert_goes_on(lambda: as_envs(make()))
@@ -229,7 +219,7 @@ def test_a_space_that_the_environment_draws_from_goes_on():
 
 def test_pong_goes_on_with_actions_that_stick():
     pytest.importorskip('ale_py')
-    assert_goes_on(lambda: create_envs('PongNoFrameskip-v4', 1, sticky_actions=True), before=40, after=150)
+    assert_goes_on(lambda: create_envs('PongNoFrameskip-v4', 1, sticky_actions=True), before=20, after=50)
 
 
 def test_actions_stick_as_often_as_the_emulator_was_told():
@@ -244,11 +234,9 @@ def test_actions_stick_as_often_as_the_emulator_was_told():
         env.env.step = lambda action: taken.append(action)
         for action in range(5000):
             env.step(action)
-        repeated = np.mean(np.array(taken) != np.arange(5000))
-        assert abs(repeated - 0.4) < 4 * np.sqrt(0.4 * 0.6 / 5000)
-        assert all(
-            action in (step, before) for step, (before, action) in enumerate(zip([0, *taken], taken, strict=False))
-        )
+        repeated = np.array(taken) != np.arange(5000)
+        assert abs(repeated.mean() - 0.4) < 4 * np.sqrt(0.4 * 0.6 / 5000)
+        np.testing.assert_array_equal(np.array(taken)[repeated], np.array([0, *taken[:-1]])[repeated])
 
 
 def test_a_game_that_cuts_its_first_frames_goes_on():
@@ -269,14 +257,6 @@ def test_breakout_goes_on_through_lives_and_games():
         terminated = [bool(np.frombuffer(step[2][2], bool)[0]) for step in ahead]
         games = sum('Episode' in step[-1] for step in ahead)
         assert sum(terminated) > games >= 1  # lives were lost within games, and a game ended
-
-
-def test_emulators_that_repeat_actions_themselves_are_not_copied():
-    pytest.importorskip('ale_py')
-    with create_envs('ALE/Pong-v5', preprocess=False) as envs:
-        envs.reset(0)
-        assert envs.snapshot() is None
-        assert envs.uncopied == 'AtariEnv holds an ALEInterface that repeats actions by itself'
 
 
 def test_a_damaged_state_of_a_game_is_refused():
@@ -309,7 +289,7 @@ def test_a_mujoco_model_that_was_changed_goes_on():
             model.opt.gravity[2] = -self.env.unwrapped.np_random.uniform(5, 15)
             return self.env.reset(**arguments)
 
-    make = functools.partial(create_envs, 'Hopper-v5', 2, wrapper=[Heavier], max_episode_steps=30)
+    make = partial(create_envs, 'Hopper-v5', 2, wrapper=[Heavier], max_episode_steps=30)
     assert_goes_on(make, after=60)
 
 
@@ -446,36 +426,32 @@ def two():
         (np.random.mtrand._rand, "NumPy's global random state"),
         ({threading.current_thread(): 1}, 'a '),
     ],
-    ids=['lock', 'event', 'generator', 'file', 'numpy.random', 'random', 'objects', 'global', 'key'],
 )
 def test_what_holds_anything_else_is_not_copied(held, name):
-    with create_envs(functools.partial(Holder, held), 2) as envs:
+    with create_envs(partial(Holder, held), 2) as envs:
         envs.reset(0)
         assert envs.snapshot() is None
         assert envs.uncopied.startswith(f'Holder holds {name}')
         assert '\n' not in envs.uncopied
+        for env in envs._vector.envs:
+            env.unwrapped.held = 5
+        assert envs.snapshot() is not None and envs.uncopied == ''
 
 
-def test_box2d_is_not_copied():
-    pytest.importorskip('Box2D')
-    with create_envs('LunarLander-v3', 2) as envs:
+@pytest.mark.parametrize(
+    ('name', 'vector', 'reason'),
+    [
+        ('LunarLander-v3', 'sync', 'LunarLander holds a b2World'),
+        ('CartPole-v1', 'async', 'worker processes keep their environments to themselves'),
+        ('ALE/Pong-v5', 'sync', 'AtariEnv holds an ALEInterface that repeats actions by itself'),
+    ],
+)
+def test_what_keeps_its_state_to_itself_is_not_copied(name, vector, reason):
+    pytest.importorskip({'LunarLander-v3': 'Box2D', 'ALE/Pong-v5': 'ale_py'}.get(name, 'gymnasium'))
+    with create_envs(name, vector=vector, preprocess=False) as envs:
         envs.reset(0)
         assert envs.snapshot() is None
-        assert envs.uncopied == 'LunarLander holds a b2World'
-
-
-def test_worker_processes_are_not_copied():
-    with create_envs('CartPole-v1', 1, vector='async') as envs:
-        assert envs.snapshot() is None
-        assert 'worker processes' in envs.uncopied
-
-
-def test_a_later_snapshot_takes_the_reason_back():
-    with create_envs(functools.partial(Holder, threading.Lock())) as envs:
-        assert envs.snapshot() is None
-        envs._vector.envs[0].unwrapped.held = 5
-        assert envs.snapshot() is not None
-        assert envs.uncopied == ''
+        assert envs.uncopied == reason
 
 
 # what does not fit
@@ -490,7 +466,6 @@ def test_a_later_snapshot_takes_the_reason_back():
         lambda: create_envs('Pendulum-v1', 2, wrapper=[wrappers.TimeAwareObservation]),
         lambda: as_envs(gymnasium.make_vec('Pendulum-v1', 2, vectorization_mode='sync')),
     ],
-    ids=['number', 'environment', 'wrapper', 'spaces', 'vector'],
 )
 def test_a_snapshot_of_something_else_is_refused_in_one_line(other):
     with create_envs('Pendulum-v1', 2) as envs, other() as target:
@@ -512,6 +487,10 @@ def nodes_of(record, tag):
     return [node for node in record['nodes'] if node[0] == tag]
 
 
+def in_node(tag, place, value, of=0):
+    return lambda arrays, record: nodes_of(record, tag)[of].__setitem__(place, value)
+
+
 @pytest.mark.parametrize(
     'damage',
     [
@@ -520,13 +499,9 @@ def nodes_of(record, tag):
         lambda arrays, record: record['nodes'].pop(),
         lambda arrays, record: record.update(format=2),
         lambda arrays, record: arrays.update(bytes=arrays['bytes'][:-1]),
-        lambda arrays, record: nodes_of(record, 'array')[0].__setitem__(1, 'O'),
-        lambda arrays, record: nodes_of(record, 'array')[0].__setitem__(2, [10**12]),
-        lambda arrays, record: nodes_of(record, 'array')[0].__setitem__(2, [-1]),
-        lambda arrays, record: nodes_of(record, 'bits')[0].__setitem__(1, 'SystemRandom'),
-        lambda arrays, record: nodes_of(record, 'bits')[0].__setitem__(2, {'bit_generator': 'PCG64'}),
-        lambda arrays, record: nodes_of(record, 'env')[0].__setitem__(0, 'what'),
-        lambda arrays, record: nodes_of(record, 'env')[-1].__setitem__(1, 'subprocess.Popen'),
+        *[in_node('array', 1, 'O'), in_node('array', 2, [10**12]), in_node('array', 2, [-1])],
+        *[in_node('bits', 1, 'SystemRandom'), in_node('bits', 2, {'bit_generator': 'PCG64'})],
+        *[in_node('env', 0, 'what'), in_node('env', 1, 'subprocess.Popen', of=-1)],
     ],
 )
 def test_a_damaged_snapshot_changes_nothing(damage):
@@ -622,6 +597,7 @@ def bits(value):
     return type(value), value
 
 
+@settings(max_examples=50)
 @given(values)
 def test_any_nest_of_plain_values_comes_back_to_the_bit(value):
     try:
@@ -654,7 +630,6 @@ def test_every_bit_generator_goes_on_and_spawns_alike(name):
     generator.integers(10, size=3, dtype=np.uint16)
     generator.standard_normal(5)
     made = give(None, through_files(take(generator)))
-    assert (
-        made.integers(10, size=5, dtype=np.uint16).tolist() == generator.integers(10, size=5, dtype=np.uint16).tolist()
-    )
+    one, other = (g.integers(10, size=5, dtype=np.uint16).tolist() for g in (made, generator))
+    assert one == other
     assert made.spawn(1)[0].random() == generator.spawn(1)[0].random()

@@ -177,7 +177,7 @@ def check(buffer, histories, capacity, n_step, rng):
         np.testing.assert_array_equal(batch[name][:draws, 0], np.array(expected)[drawn], name)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(
     plan=additions(),
     stack=st.sampled_from([1, 1, 3]),
@@ -209,11 +209,10 @@ def test_every_sample_is_what_happened(plan, stack, n_step, size, more, alpha, c
 
 def steps_of_one(rewards, terminated=(), truncated=(), masked=()):
     """A batch of one environment whose observations count up from 0."""
-    t = len(rewards)
-    index = np.arange(t)[:, None]
-    return {
-        'observations': np.arange(t + 1, dtype=np.float32).reshape(-1, 1, 1),
-        'actions': np.zeros((t, 1), np.int64),
+    index = np.arange(len(rewards))[:, None]
+    batch = random_batch(np.random.default_rng(0), len(rewards), 1)
+    return batch | {
+        'observations': np.arange(len(rewards) + 1, dtype=np.float32).reshape(-1, 1, 1),
         'rewards': np.array(rewards, np.float32)[:, None],
         'terminated': np.isin(index, terminated),
         'truncated': np.isin(index, truncated),
@@ -242,37 +241,10 @@ def test_sums_of_three_steps_by_hand():
         6: (32, 7, 0.5),
         8: (64, 9, 0.5),  # the newest observation is as far as it goes
     }
-
-
-def test_sums_stop_at_an_end_without_a_row_that_resets():
     buffer = ReplayBuffer(20, batch_size=1, n_step=4, gamma=0.5)
+    # ends without a row that resets
     buffer.add(steps_of_one([1, 2, 4, 8], terminated=[1], truncated=[2]))
     assert all_transitions(buffer) == {0: (2, 2, 0), 1: (2, 2, 0), 2: (4, 3, 0.5), 3: (8, 4, 0.5)}
-
-
-def test_a_reset_from_outside_forgets_the_transition_before_it():
-    buffer = ReplayBuffer(20, batch_size=1, n_step=2, gamma=0.5)
-    buffer.add(steps_of_one([1, 2, 4]))
-    other = steps_of_one([8, 16])
-    other['observations'] += 100
-    buffer.add(other)
-    # the sum of row 1 stops at the observation of row 2, which is still true
-    assert all_transitions(buffer) == {
-        0: (2, 2, 0.25),
-        1: (2, 2, 0.5),
-        100: (16, 102, 0.25),
-        101: (16, 102, 0.5),
-    }
-    assert buffer.stored == 5
-
-
-def test_only_a_share_of_environments_is_reset_from_outside():
-    buffer = ReplayBuffer(20, batch_size=1)
-    batch = {name: np.concatenate([array, array + array], axis=1) for name, array in steps_of_one([1, 2]).items()}
-    buffer.add(batch)
-    batch['observations'] = np.stack([[2.0, 50.0], [3.0, 51.0], [4.0, 52.0]]).astype(np.float32)[..., None]
-    buffer.add(batch)
-    assert len(buffer) == 7
 
 
 def random_batch(rng, steps, n_envs, first=None, masked=0.2):
@@ -329,24 +301,14 @@ def test_draws_follow_priorities_and_weights_undo_them():
     buffer.prioritize(rows, errors)
     priorities = (np.abs(errors) + 1e-6) ** 0.7
     shares = priorities / priorities.sum()
-    drawn, counts = frequencies(buffer, 4000, rng)
-    assert drawn.tolist() == rows[np.isin(rows, drawn)].tolist()
-    counts_of_all = np.zeros(len(rows))
-    counts_of_all[np.isin(rows, drawn)] = counts
-    expected = shares * counts.sum()
-    assert stats.chisquare(counts_of_all, expected).pvalue > 1e-4
+    drawn = buffer.sample(2000, rng)['rows'].ravel()
+    assert np.isin(drawn, rows).all()
+    counts = (drawn == rows[:, None]).sum(axis=1)
+    assert stats.chisquare(counts, shares * drawn.size).pvalue > 1e-4
     batch = buffer.sample(7, rng, beta=0.4)
     weights = (len(rows) * shares[np.searchsorted(rows, batch['rows'])]) ** -0.4
     np.testing.assert_allclose(batch['weights'], weights / weights.max(axis=1, keepdims=True), rtol=1e-5)
     assert batch['weights'].dtype == np.float32 and batch['rows'].dtype == np.int64
-
-
-def test_each_batch_has_one_draw_of_each_equal_part():
-    rng = np.random.default_rng(3)
-    buffer = ReplayBuffer(32, batch_size=32, alpha=1.0)
-    buffer.add(random_batch(rng, 32, 1, masked=0.0))
-    # with equal priorities, 32 draws of 32 equal parts are all of them
-    assert (np.sort(buffer.sample(10, rng)['rows'], axis=1) == np.arange(32)).all()
 
 
 def test_new_transitions_get_the_largest_priority_so_far():
@@ -354,6 +316,8 @@ def test_new_transitions_get_the_largest_priority_so_far():
     buffer = ReplayBuffer(100, 1, batch_size=10, alpha=1.0)
     first = random_batch(rng, 10, 1, masked=0.0)
     buffer.add(first)
+    # with equal priorities, a batch has one draw of each of 10 equal parts: all of them
+    assert (np.sort(buffer.sample(10, rng)['rows'], axis=1) == np.arange(10)).all()
     buffer.prioritize(np.arange(10), np.array([0.5] * 9 + [7.0]))
     buffer.prioritize(np.array([9]), np.array([0.5]))
     buffer.add(random_batch(rng, 1, 1, first['observations'][-1], masked=0.0))
@@ -428,22 +392,17 @@ def test_a_sum_tree_does_not_drift():
 
 
 @pytest.mark.parametrize('stack', [1, 4])
-@pytest.mark.parametrize('prioritized', [False, True])
-def test_memory_is_said_beforehand(stack, prioritized):
-    space = Box(0, 255, (6, 5, stack), np.uint8)
-    buffer = ReplayBuffer(5001, stack=stack, alpha=0.6 if prioritized else None)
-    buffer.add(
-        {
-            'observations': np.zeros((2, 4, 6, 5, stack), np.uint8),
-            'actions': np.zeros((1, 4, 2), np.float32),
-            'rewards': np.zeros((1, 4), np.float32),
-            **{name: np.ones((1, 4), bool) for name in ('terminated', 'truncated', 'valid')},
-        }
-    )
-    tree = buffer._ring.priorities
-    arrays = [*buffer._ring.arrays.values()]
+@pytest.mark.parametrize('alpha', [None, 0.6])
+def test_memory_is_said_beforehand(stack, alpha):
+    buffer, batch = ReplayBuffer(5001, stack=stack, alpha=alpha), random_batch(np.random.default_rng(0), 1, 4)
+    batch |= {'observations': np.zeros((2, 4, 6, 5, stack), np.uint8), 'actions': np.zeros((1, 4, 2), np.float32)}
+    buffer.add(batch)
+    tree = buffer.ring.priorities
+    arrays = [*buffer.ring.arrays.values()]
     arrays += [tree.leaves, tree._sums, tree._tops] if tree else []
-    assert memory_needed(5001, 4, space, (2,), np.float32, stack, prioritized) == sum(a.nbytes for a in arrays)
+    space = Box(0, 255, (6, 5, stack), np.uint8)
+    assert memory_needed(5001, 4, space, (2,), np.float32, stack, bool(tree)) == sum(a.nbytes for a in arrays)
+    assert buffer.ring.arrays['observations'].shape[2:] == ((6, 5, 1) if stack == 1 else (6, 5)), 'a frame a row'
 
 
 def test_a_million_atari_frames_fit():
@@ -453,24 +412,23 @@ def test_a_million_atari_frames_fit():
         memory_needed(7, 8, space, (), np.int64)
 
 
-def test_ready_when_enough_was_stored():
-    rng = np.random.default_rng(0)
-    buffer = ReplayBuffer(100, 10, batch_size=4)
+@pytest.mark.parametrize(
+    ('sizes', 'ready'),
+    [
+        ((100, 10, 4), [False, True]),  # 10 rounds up to 12
+        ((10, None, 10), [False, True]),  # of 10, 3 environments fill 9: stored ones are counted, overwritten or not
+        ((10, None, 4), [True, True]),
+    ],
+)
+def test_ready_when_enough_was_stored(sizes, ready):
+    rng, buffer = np.random.default_rng(0), ReplayBuffer(*sizes)
     assert not buffer.ready and len(buffer) == 0
     batch = random_batch(rng, 3, 3, masked=0.0)
-    buffer.add(batch)  # 9 stored; 10 rounds up to 12
-    assert not buffer.ready
-    buffer.add(random_batch(rng, 1, 3, batch['observations'][-1], masked=0.0))
-    assert buffer.ready
-    # the default is the maximum size, of which 3 environments fill 9: stored ones are counted, overwritten or not
-    buffer = ReplayBuffer(10, batch_size=10)
-    buffer.add(batch)
-    assert not buffer.ready
-    buffer.add(random_batch(rng, 1, 3, batch['observations'][-1], masked=0.0))
-    assert buffer.ready and len(buffer) == 9
-    buffer = ReplayBuffer(10, batch_size=4)
-    buffer.add(batch)
-    assert buffer.ready
+    for expected in ready:  # 9 are stored, then 12
+        buffer.add(batch)
+        assert buffer.ready == expected
+        batch = random_batch(rng, 1, 3, batch['observations'][-1], masked=0.0)
+    assert len(buffer) == min(12, sizes[0] // 3 * 3)
 
 
 def test_outputs_are_reused_and_have_the_room_asked_for():
