@@ -139,18 +139,18 @@ def collect(histories, events, reset_kinds, continuous):
 
 
 @st.composite
-def additions(draw):
-    """Additions to a buffer: events [T, N], how resets look, and which environments are reset from outside before."""
+def plans(draw, n_steps=None):
+    """How environments begin, and additions: events [T, N], how resets look, which are reset from outside before."""
     n_envs = draw(st.integers(1, 3))
     event = st.sampled_from([GO] * 5 + [TERMINATE, TRUNCATE])
     kind = st.sampled_from([REPEAT, REPEAT, SHIFT, UNSEEN])
+    outside = st.sampled_from([None] * 8 + [REPEAT, UNSEEN])
     steps = []
     for _ in range(draw(st.integers(1, 10))):
-        shape = [draw(st.one_of(st.integers(1, 5), st.integers(1, 25))), n_envs]
-        rows = [[[draw(what) for _ in range(n_envs)] for _ in range(shape[0])] for what in (event, kind)]
-        outside = [draw(st.sampled_from([None] * 8 + [REPEAT, UNSEEN])) for _ in range(n_envs)]
-        steps.append((*rows, outside))
-    return n_envs, [draw(st.sampled_from([REPEAT, UNSEEN])) for _ in range(n_envs)], steps
+        t = n_steps or draw(st.one_of(st.integers(1, 5), st.integers(1, 25)))
+        rows = [[[draw(what) for _ in range(n_envs)] for _ in range(t)] for what in (event, kind)]
+        steps.append((*rows, [draw(outside) for _ in range(n_envs)]))
+    return [draw(st.sampled_from([REPEAT, UNSEEN])) for _ in range(n_envs)], steps
 
 
 def check(buffer, histories, capacity, n_step, rng):
@@ -179,7 +179,7 @@ def check(buffer, histories, capacity, n_step, rng):
 
 @settings(deadline=None, max_examples=120)
 @given(
-    plan=additions(),
+    plan=plans(),
     stack=st.sampled_from([1, 1, 3]),
     n_step=st.integers(1, 4),
     size=st.integers(1, 12),
@@ -188,7 +188,8 @@ def check(buffer, histories, capacity, n_step, rng):
     continuous=st.booleans(),
 )
 def test_every_sample_is_what_happened(plan, stack, n_step, size, more, alpha, continuous):
-    n_envs, starts, steps = plan
+    starts, steps = plan
+    n_envs = len(starts)
     max_size = size * n_envs + more % n_envs
     buffer = ReplayBuffer(max_size, batch_size=1, n_step=n_step, gamma=GAMMA, stack=stack, alpha=alpha)
     frames, rng = numbers(), np.random.default_rng(0)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.replay.test_replay import GO, REPEAT, SHIFT, TERMINATE, TRUNCATE, UNSEEN, History, collect, numbers
+from tests.replay.test_replay import GO, REPEAT, TERMINATE, TRUNCATE, History, collect, numbers, plans, random_batch
 from xagents.options.errors import OptionError
 from xagents.replay.rollouts import RolloutBuffer, memory_needed
 
@@ -88,32 +88,18 @@ class Rollouts:
         assert seen == {*range(first, len(self.added))}
 
 
-@st.composite
-def plans(draw):
-    """T, N and, for each rollout: events [T, N], how resets look, which environments are reset from outside before."""
-    t, n = draw(st.integers(1, 7)), draw(st.integers(1, 3))
-    event = st.sampled_from([GO] * 4 + [TERMINATE, TRUNCATE])
-    kind = st.sampled_from([REPEAT, REPEAT, SHIFT, UNSEEN])
-    outside = st.sampled_from([None] * 6 + [REPEAT, UNSEEN])
-
-    def rows(what):
-        return [[draw(what) for _ in range(n)] for _ in range(t)]
-
-    steps = [(rows(event), rows(kind), [draw(outside) for _ in range(n)]) for _ in range(draw(st.integers(1, 9)))]
-    return t, [draw(st.sampled_from([REPEAT, UNSEEN])) for _ in range(n)], steps
-
-
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(
-    plan=plans(),
+    t=st.integers(1, 7),
+    data=st.data(),
     stack=st.sampled_from([1, 3, 4]),
     capacity=st.integers(1, 4),
     more=st.integers(0, 20),
     continuous=st.booleans(),
     say=st.booleans(),
 )
-def test_each_draw_is_a_rollout_as_it_was_added(plan, stack, capacity, more, continuous, say):
-    t, starts, steps = plan
+def test_each_draw_is_a_rollout_as_it_was_added(t, data, stack, capacity, more, continuous, say):
+    starts, steps = data.draw(plans(t))
     size = t * len(starts)
     buffer = RolloutBuffer(capacity * size + more % size, n_steps=t, stack=stack)
     rollouts, rng = Rollouts(t, starts, stack, continuous), np.random.default_rng(0)
@@ -143,47 +129,6 @@ def filled(rollouts, capacity, **options):
     return buffer
 
 
-def test_without_stacks_and_restarts_every_byte_comes_back():
-    rollouts = random_rollouts(11, 5, 3)
-    buffer, rng = filled(rollouts, 4), np.random.default_rng(0)
-    drawn = {}
-    for _ in range(200):
-        rollout = {name: array.copy() for name, array in buffer.sample(rng).items()}
-        drawn[rollout['logits'].flat[0]] = rollout
-    assert len(drawn) == 4
-    for expected, (_, rollout) in zip(rollouts.added[-4:], sorted(drawn.items()), strict=True):
-        assert all(rollout[name].tobytes() == array.tobytes() for name, array in expected.items())
-    assert not all(rollout['valid'].all() for rollout in drawn.values())
-
-
-def test_frames_are_shared_and_only_the_oldest_rows_lack_some():
-    stack, capacity, t = 4, 3, 6
-    rollouts = random_rollouts(8, t, 2, stack, ends=0.0)  # one episode
-    buffer = filled(rollouts, capacity, stack=stack)
-    assert buffer._ring.arrays['observations'].shape == (capacity * t + 1, 2, 1, 2)  # one frame of 1 x 2 a row
-    rng, valid = np.random.default_rng(0), {}
-    for _ in range(100):
-        rollout = buffer.sample(rng)
-        valid[rollout['logits'].flat[0]] = rollout['valid'][:, 0].tolist()
-    assert [valid[key] for key in sorted(valid)] == [[False] * 3 + [True] * 3, [True] * t, [True] * t]
-    assert len(buffer) == 2 * (capacity * t - 3)
-
-
-def test_an_environment_that_restarts_takes_the_last_step_before_it_with_it():
-    t, go = 3, [[GO, GO]] * 3
-    rollouts = Rollouts(t, [REPEAT] * 2, 1)
-    buffer = RolloutBuffer(12, n_steps=t)
-    buffer.add(rollouts.next([[GO, GO], [GO, GO], [TERMINATE, TERMINATE]], [[REPEAT] * 2] * t, [None] * 2))
-    before = buffer.sample(np.random.default_rng(0))
-    assert before['valid'].all() and before['terminated'][-1].all() and len(buffer) == 6
-    buffer.add(rollouts.next(go, [[REPEAT] * 2] * t, [None, REPEAT]))
-    assert buffer.stored == 11 and len(buffer) == 10  # environment 0 reset by itself, environment 1 did not have to
-    rng = np.random.default_rng(0)
-    drawn = next(rollout for rollout in iter(lambda: buffer.sample(rng), None) if rollout['logits'].flat[0] == 1000)
-    assert drawn['valid'].tolist() == [[True, True], [True, True], [True, False]]
-    assert drawn['terminated'].tolist() == [[False, False], [False, False], [True, False]]
-
-
 def test_what_is_said_of_restarts_counts_more_than_equal_observations():
     rollout = random_rollouts(1, 4, 2, ends=0.0).added[0]
     rollout['observations'][-1] = rollout['observations'][0]
@@ -195,25 +140,18 @@ def test_what_is_said_of_restarts_counts_more_than_equal_observations():
     assert len(buffer) == 23
 
 
-def test_every_rollout_is_drawn_equally_often():
-    rollouts = random_rollouts(10, 4, 2, ends=0.5)  # of different numbers of valid steps
-    for capacity in (7, 20):
-        buffer, rng = filled(rollouts, capacity), np.random.default_rng(1)
-        drawn = [int(buffer.sample(rng)['logits'].flat[0]) for _ in range(7000)]
-        numbers_drawn, counts = np.unique(drawn, return_counts=True)
-        held = min(capacity, 10)
-        assert numbers_drawn.tolist() == [1000 * (k + 1) for k in range(10 - held, 10)]
-        assert stats.chisquare(counts).pvalue > 1e-4
+@pytest.mark.parametrize('capacity', [7, 20])
+def test_every_rollout_is_drawn_equally_often_and_equal_generators_draw_equal_ones(capacity):
+    buffer = filled(random_rollouts(10, 4, 2, ends=0.5), capacity)  # of different numbers of valid steps
 
-
-def test_equal_generators_draw_equal_rollouts():
-    buffer = filled(random_rollouts(9, 3, 2), 9)
-
-    def draws(seed):
+    def draws(seed, number):
         rng = np.random.default_rng(seed)
-        return [float(buffer.sample(rng)['logits'].flat[0]) for _ in range(30)]
+        return [int(buffer.sample(rng)['logits'].flat[0]) for _ in range(number)]
 
-    assert draws(5) == draws(5) != draws(6)
+    numbers_drawn, counts = np.unique(draws(1, 5000), return_counts=True)
+    assert numbers_drawn.tolist() == [1000 * (k + 1) for k in range(10 - min(capacity, 10), 10)]
+    assert stats.chisquare(counts).pvalue > 1e-4
+    assert draws(5, 30) == draws(5, 30) != draws(6, 30)
 
 
 def test_arrays_are_reused_and_nobody_elses():
@@ -229,16 +167,9 @@ def test_arrays_are_reused_and_nobody_elses():
 
 
 def rollout_of(n_steps, n_envs, shape=(2,), dtype=np.float32, valid=None):
-    steps = (n_steps, n_envs)
-    return {
-        'observations': np.zeros((n_steps + 1, n_envs, *shape), dtype),
-        'actions': np.zeros(steps, np.int64),
-        'rewards': np.zeros(steps, np.float32),
-        'terminated': np.zeros(steps, bool),
-        'truncated': np.zeros(steps, bool),
-        'valid': np.ones(steps, bool) if valid is None else valid,
-        'logits': np.zeros((*steps, A), np.float32),
-    }
+    batch = random_batch(np.random.default_rng(0), n_steps, n_envs, masked=0.0)
+    batch |= {'logits': np.zeros((n_steps, n_envs, A), np.float32)} | ({} if valid is None else {'valid': valid})
+    return batch | {'observations': np.zeros((n_steps + 1, n_envs, *shape), dtype)}
 
 
 @pytest.mark.parametrize('stack', [1, 4])
@@ -250,8 +181,9 @@ def test_memory_is_said_beforehand(stack, columns):
     buffer = RolloutBuffer(5001, n_steps=20, stack=stack, columns=columns)
     rollout = rollout_of(20, 4, (6, 5, stack), np.uint8) | {'k': np.zeros((20, 4), np.int8)}
     buffer.add(rollout)
-    arrays = buffer._ring.arrays.values()
+    arrays = buffer.ring.arrays.values()
     assert {len(array) for array in arrays} == {62 * 20 + 1}
+    assert buffer.ring.arrays['observations'].shape[2:] == ((6, 5, 1) if stack == 1 else (6, 5)), 'a frame a row'
     needed = memory_needed(5001, 20, 4, space, (), np.int64, columns, stack)
     assert needed == sum(array.nbytes for array in arrays)
 
