@@ -316,9 +316,3 @@ def test_wrong_input_is_one_line(arguments, problem):
     with pytest.raises(OptionError, match=problem) as refused:
         create_envs(**arguments)
     assert '\n' not in str(refused.value)
-
-
-def test_a_missing_opencv_is_named(monkeypatch):
-    monkeypatch.setitem(__import__('sys').modules, 'cv2', None)
-    with pytest.raises(OptionError, match=r"pip install 'xagents\[atari\]'"):
-        create_envs('ALE/Pong-v5')

@@ -1,6 +1,5 @@
 """Encoding observations and decoding actions."""
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -55,19 +54,6 @@ def test_bytes_within_a_vector_become_numbers_from_0_to_1(kind):
     assert (encoder.space.low.min(), encoder.space.high[:256].max()) == (-2, 1)
 
 
-def test_vectors_and_images_pass_through_untouched():
-    for space in (
-        spaces.Box(-1, 1, (4,), np.float32),
-        spaces.Box(0, 255, (6,), np.uint8),
-        spaces.Box(0, 255, (9, 8, 3), np.uint8),
-    ):
-        encoder = Encoder(space)
-        batch = batch_space(space, 2).sample()
-        assert encoder.identity
-        assert encoder(batch) is batch
-        assert encoder.space == space
-
-
 def test_lists_of_observations_are_batches():
     space = spaces.Dict({'a': spaces.Discrete(3), 'b': spaces.Box(0, 1, (2,), np.float32)})
     encoded = Encoder(space)([{'a': 2, 'b': np.array([0.25, 0.5])}, {'a': 0, 'b': np.array([1.0, 0.0])}])
@@ -86,6 +72,7 @@ def test_lists_of_observations_are_batches():
         ((5, 9, 8), (5, 9, 8)),
         ((4, 9, 8, 3), (9, 8, 12)),
         ((2, 2, 2, 2, 2), (32,)),
+        ((6,), (6,)),
     ],
 )
 def test_where_the_channels_of_images_go(shape, encoded):
@@ -94,6 +81,8 @@ def test_where_the_channels_of_images_go(shape, encoded):
     assert encoder.space.shape == encoded
     batch = batch_space(space, 2).sample()
     out = encoder(batch)
+    assert encoder.identity == (out is batch) == (shape == encoded)
+    assert (encoder.space == space) == encoder.identity
     assert out.shape == (2, *encoded) and out.dtype == np.uint8 and out.flags['C_CONTIGUOUS']
     if shape == (3, 9, 8):
         np.testing.assert_array_equal(out[1, :, :, 2], batch[1, 2])
@@ -103,33 +92,36 @@ def test_where_the_channels_of_images_go(shape, encoded):
 
 
 @pytest.mark.parametrize(
-    'space',
+    ('of', 'space', 'problem'),
     [
-        spaces.Text(5),
-        spaces.Sequence(spaces.Discrete(2)),
-        spaces.Graph(spaces.Box(0, 1, (2,)), None),
-        spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),
-        spaces.Dict({'fine': spaces.Discrete(2), 'inner': spaces.Tuple([spaces.Text(3)])}),
+        (Encoder, spaces.Text(5), r'^the observation space is Text\('),
+        (Encoder, spaces.Sequence(spaces.Discrete(2)), 'Sequence'),
+        (Encoder, spaces.Graph(spaces.Box(0, 1, (2,)), None), 'Graph'),
+        (Encoder, spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), 'OneOf'),
+        (Encoder, spaces.Dict({'inner': spaces.Tuple([spaces.Text(3)])}), r"\['inner'\]\[0\] is Text"),
+        (ActionDecoder, spaces.Text(3), '^the action space is Text'),
+        (ActionDecoder, spaces.Dict({'a': spaces.Discrete(2)}), '^the action space is Dict'),
+        (ActionDecoder, spaces.Tuple([]), '^the action space is Tuple'),
     ],
-    ids=lambda space: type(space).__name__,
 )
-def test_spaces_without_a_size_are_refused_by_name(space):
-    with pytest.raises(ValueError) as refused:
-        Encoder(space)
-    message = str(refused.value)
-    assert '\n' not in message
-    assert type(space).__name__ in message if not isinstance(space, spaces.Dict) else "['inner'][0] is Text" in message
+def test_other_spaces_are_refused_by_name(of, space, problem):
+    with pytest.raises(ValueError, match=problem) as refused:
+        of(space)
+    assert '\n' not in str(refused.value)
 
 
-def test_wrong_shapes_are_refused():
-    with pytest.raises(ValueError, match=r'shape \(4,\); expected \[N, 4\]$'):
-        Encoder(spaces.Box(-1, 1, (4,), np.float32))(np.zeros(4, np.float32))
-    with pytest.raises(ValueError, match=r'expected \[N, 9, 8, 1\] or \[N, 9, 8\]$'):
-        Encoder(spaces.Box(0, 255, (9, 8), np.uint8))(np.zeros((2, 8, 9), np.uint8))
-    with pytest.raises(ValueError, match='outside its space Discrete'):
-        Encoder(spaces.Discrete(3))(np.array([3]))
-    with pytest.raises(ValueError, match='outside its space MultiDiscrete'):
-        Encoder(spaces.MultiDiscrete([3, 2]))(np.array([[0, 2]]))  # would hit a neighbour's column otherwise
+@pytest.mark.parametrize(
+    ('space', 'shown', 'problem'),
+    [
+        (spaces.Box(-1, 1, (4,), np.float32), np.zeros(4, np.float32), r'shape \(4,\); expected \[N, 4\]$'),
+        (spaces.Box(0, 255, (9, 8), np.uint8), np.zeros((2, 8, 9), np.uint8), r'\[N, 9, 8, 1\] or \[N, 9, 8\]$'),
+        (spaces.Discrete(3), np.array([3]), 'outside its space Discrete'),
+        (spaces.MultiDiscrete([3, 2]), np.array([[0, 2]]), 'outside its space MultiD'),  # a neighbour's column
+    ],
+)
+def test_wrong_observations_are_refused(space, shown, problem):
+    with pytest.raises(ValueError, match=problem):
+        Encoder(space)(shown)
 
 
 def test_discrete_actions_are_not_copied_where_nothing_changes():
@@ -192,38 +184,24 @@ def test_boxes_are_scaled_to_their_bounds_and_never_left(bounds, policy, dtype):
     assert (np.abs(decoded[0] - expected) <= rounding + 1e-44).all()
 
 
-def test_infinite_bounds_are_not_scaled_to():
-    low = np.array([[-2.0, 0.5], [-np.inf, -np.inf]], np.float32)
-    high = np.array([[6.0, np.inf], [-1.0, np.inf]], np.float32)
-    decoder = ActionDecoder(spaces.Box(low, high))
-    assert decoder.n_actions == 4
-    decoded = decoder(np.array([[0.5, 0.25, 3.0, 40.0], [-9.0, 8.0, -7.0, -60.0]]))
-    assert decoded.tolist() == [[[4.0, 0.5], [-1.0, 40.0]], [[-2.0, 8.0], [-7.0, -60.0]]]
+LARGEST_64 = np.finfo(np.float64).max
+SOME_INFINITE = [np.float32([[-2, 0.5], [-np.inf, -np.inf]]), np.float32([[6, np.inf], [-1, np.inf]])]
 
 
-def test_the_largest_bounds_do_not_overflow():
-    largest = np.finfo(np.float64).max
-    decoder = ActionDecoder(spaces.Box(-largest, largest, (1,), np.float64))
-    assert decoder(np.array([[-1.0], [0.0], [1.0]])).tolist() == [[-largest], [0.0], [largest]]
-
-
-def test_whole_numbers_are_rounded_not_cut():
-    decoder = ActionDecoder(spaces.Box(0, 10, (1,), np.int32))
-    assert decoder(np.array([[0.99], [-0.99], [0.12]])).reshape(-1).tolist() == [10, 0, 6]
-
-
-@pytest.mark.parametrize('space', [spaces.Text(3), spaces.Dict({'a': spaces.Discrete(2)}), spaces.Tuple([])])
-def test_other_action_spaces_are_refused_by_name(space):
-    with pytest.raises(ValueError, match=f'^the action space is {type(space).__name__}') as refused:
-        ActionDecoder(space)
-    assert '\n' not in str(refused.value)
-
-
-def test_decoded_actions_are_what_gymnasium_takes():
-    env = gymnasium.make('Pendulum-v1')
-    env.reset(seed=0)
-    env.step(ActionDecoder(env.action_space)(np.array([[0.3]], np.float32))[0])
-    assert env.unwrapped.last_u == pytest.approx(0.6)
+@pytest.mark.parametrize(
+    ('space', 'policy', 'expected'),
+    [
+        (spaces.Box(*SOME_INFINITE), [[0.5, 0.25, 3, 40], [-9, 8, -7, -60]], [4, 0.5, -1, 40, -2, 8, -7, -60]),
+        (spaces.Box(-LARGEST_64, LARGEST_64, (1,), np.float64), [[-1.0], [0], [1]], [-LARGEST_64, 0, LARGEST_64]),
+        (spaces.Box(0, 10, (1,), np.int32), [[0.99], [-0.99], [0.12]], [10, 0, 6]),
+    ],
+    ids=['infinite bounds are not scaled to', 'the largest do not overflow', 'whole numbers are rounded'],
+)
+def test_boxes_by_hand(space, policy, expected):
+    decoder = ActionDecoder(space)
+    decoded = decoder(np.array(policy))
+    assert decoder.n_actions == len(policy[0]) and decoded.shape == (len(policy), *space.shape)
+    assert decoded.ravel().tolist() == expected
 
 
 @pytest.mark.parametrize(
