@@ -1,5 +1,7 @@
 """The Atari wrappers on a game whose every frame is known, and the whole preprocessing on Pong."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -23,12 +25,12 @@ class Game(gymnasium.Env):
     observation_space = spaces.Box(0, 255, (2, 3), np.uint8)
     action_space = spaces.Discrete(3)
 
-    def __init__(self, meanings=('NOOP', 'FIRE', 'UP'), life=4, limit=None):
-        self.meanings, self.life, self.limit, self.games = meanings, life, limit, 0
+    def __init__(self, life=4, limit=None):
+        self.life, self.limit, self.games = life, limit, 0
         self.ale = self
 
     def get_action_meanings(self):
-        return list(self.meanings)
+        return ['NOOP', 'FIRE', 'UP']
 
     def lives(self):
         return 3 - len(self.taken) // self.life
@@ -49,16 +51,14 @@ class Game(gymnasium.Env):
 
 
 class Forgetful(gymnasium.Wrapper):
-    """Truncates on the very steps given, counted over its whole life."""
+    """Truncates on its fourth step."""
 
-    def __init__(self, env, at):
-        super().__init__(env)
-        self.at, self.steps = at, 0
+    steps = 0
 
     def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.steps += 1
-        return observation, reward, terminated, truncated or self.steps in self.at, info
+        return observation, reward, terminated, truncated or self.steps == 4, info
 
 
 def reported(env, steps):
@@ -67,13 +67,11 @@ def reported(env, steps):
     over = False
     for step in range(steps):
         if over:
-            _, info = env.reset()
-            over = False
+            (_, info), over = env.reset(), False
         else:
             *_, terminated, truncated, info = env.step(2)
-            over = terminated or truncated
-        if over:
-            ended.append((step, terminated, truncated))
+            if over := terminated or truncated:
+                ended.append((step, terminated, truncated))
         if info:
             (report,) = info.values()
             reports.append((step, *report[:2].tolist()))
@@ -116,16 +114,14 @@ def test_a_seed_resets_the_game_even_after_a_lost_life():
         env.step(2)
     env.reset(seed=1)
     assert game.games == 2 and game.taken == []
-    reports, _ = reported(env, 12)
-    assert reports == [(11, 60.0, 10.0)]  # nothing is left of the game that was cut
+    assert reported(env, 12)[0] == [(11, 60.0, 10.0)]  # nothing is left of the game that was cut
 
 
 def test_a_truncation_on_the_step_that_loses_a_life_resets_the_game():
     game = Game()
-    env = EpisodeReport(Forgetful(EpisodicLife(RawReward(game)), at={4}))
+    env = EpisodeReport(Forgetful(EpisodicLife(RawReward(game))))
     env.reset(seed=0)
-    reports, _ = reported(env, 5)
-    assert reports == [(3, 20.0, 4.0)]
+    assert reported(env, 5)[0] == [(3, 20.0, 4.0)]
     assert game.games == 2
 
 
@@ -133,9 +129,7 @@ def test_a_game_that_is_over_with_the_first_step_of_a_life_is_reported():
     game = Game(limit=5)
     env = EpisodeReport(EpisodicLife(RawReward(game)))
     env.reset(seed=0)
-    reports, ended = reported(env, 6)
-    assert ended == [(3, True, False)]
-    assert reports == [(4, 25.0, 4.0)]
+    assert reported(env, 6) == ([(4, 25.0, 4.0)], [(3, True, False)])
     assert game.games == 2 and game.taken == [2]
 
 
@@ -149,6 +143,9 @@ def test_fire_is_pressed_at_the_start_of_each_life():
     assert terminated
     env.reset()
     assert game.taken[4:] == [0, FIRE]
+    game = Game(limit=1)  # over with the shot: it starts anew
+    FireReset(game).reset(seed=0)
+    assert game.games == 2
 
 
 def test_fire_is_pressed_within_an_episode_of_several_lives():
@@ -159,12 +156,6 @@ def test_fire_is_pressed_within_an_episode_of_several_lives():
     assert game.taken == [FIRE, 2, 2, 2, FIRE]
     observation, reward, terminated, truncated, _ = rows[-1]
     assert (observation == 5).all() and reward == 10.0 and not terminated and not truncated
-
-
-def test_a_game_over_with_the_shot_starts_anew():
-    game = Game(limit=1)
-    FireReset(game).reset(seed=0)
-    assert game.games == 2
 
 
 def test_the_stack_holds_the_last_frames_newest_last_and_starts_full_of_the_first():
@@ -227,6 +218,8 @@ def test_playing_ends_no_episode_with_a_life_and_keeps_the_shot(pong):
         assert 'EpisodicLife' not in names and 'ClipReward' not in names and 'FireReset' in names
     with pong.another(1, training=True) as other:
         assert 'EpisodicLife' in str(other._vector.envs[0])
+    with create_envs('ALE/Freeway-v5') as without_fire:
+        assert 'FireReset' not in str(without_fire._vector.envs[0])
 
 
 def test_switches_of_the_preprocessing():
@@ -246,11 +239,6 @@ def test_switches_of_the_preprocessing():
         assert episode.length == 3
 
 
-def test_a_game_without_fire_gets_no_shot():
-    with create_envs('ALE/Freeway-v5') as envs:
-        assert 'FireReset' not in str(envs._vector.envs[0])
-
-
 def test_equal_seeds_give_equal_games():
     with create_envs('ALE/Breakout-v5', 2) as envs:
         streams = []
@@ -266,13 +254,11 @@ def test_breakout_reports_whole_games_of_raw_rewards():
         envs.reset(1)
         rng = np.random.default_rng(0)
         lives = clipped = 0
-        episodes = []
         for _ in range(800):
             _, rewards, terminated, _ = envs.step(rng.integers(0, 4, 1))
             clipped += rewards[0]
             lives += terminated[0]
-            episodes += envs.pop_episodes()
-            if episodes:
+            if episodes := envs.pop_episodes():
                 break
         assert lives == 5
         assert episodes[0].reward >= clipped > 0
@@ -280,27 +266,19 @@ def test_breakout_reports_whole_games_of_raw_rewards():
 
 def test_raw_screens_where_preprocessing_is_declined(monkeypatch):
     monkeypatch.setattr('xagents.envs.vectors.NATIVE_FROM', 1)  # ale_py's own vector would preprocess all the same
-    with create_envs('ALE/Pong-v5', 1, preprocess=False) as envs:
-        assert envs.observation_space.shape == (210, 160, 3)
-    with create_envs('ALE/Pong-v5', 1, preprocess=False, env_kwargs={'obs_type': 'ram'}) as envs:
-        assert envs.observation_space.shape == (128,)
-    with create_envs('ALE/Pong-v5', 1, env_kwargs={'obs_type': 'ram'}) as envs:  # no screen, nothing to preprocess
-        assert envs.observation_space.shape == (128,)
+    ram = {'obs_type': 'ram'}  # no screen, nothing to preprocess
+    for preprocess, kwargs, shape in ((False, {}, (210, 160, 3)), (False, ram, (128,)), (None, ram, (128,))):
+        with create_envs('ALE/Pong-v5', 1, preprocess=preprocess, env_kwargs=kwargs) as envs:
+            assert envs.observation_space.shape == shape
 
 
-def skips():
-    return gymnasium.make('ALE/Pong-v5')
+skips = partial(gymnasium.make, 'ALE/Pong-v5')
 
 
-def plain():
-    return gymnasium.make('ALE/Pong-v5', frameskip=1)
-
-
-def test_a_function_that_makes_a_game_is_preprocessed_when_asked():
-    with create_envs(plain, 1, preprocess=True) as envs:
-        assert envs.observation_space.shape == (84, 84, 4)
-    with create_envs(plain, 1) as envs:
-        assert envs.observation_space.shape == (210, 160, 3)
+@pytest.mark.parametrize(('preprocess', 'shape'), [(True, (84, 84, 4)), (None, (210, 160, 3))])
+def test_a_function_that_makes_a_game_is_preprocessed_when_asked(preprocess, shape):
+    with create_envs(partial(skips, frameskip=1), 1, preprocess=preprocess) as envs:
+        assert envs.observation_space.shape == shape
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def test_lists_of_observations_are_batches():
     space = spaces.Dict({'a': spaces.Discrete(3), 'b': spaces.Box(0, 1, (2,), np.float32)})
     encoded = Encoder(space)([{'a': 2, 'b': np.array([0.25, 0.5])}, {'a': 0, 'b': np.array([1.0, 0.0])}])
     assert encoded.tolist() == [[0, 0, 1, 0.25, 0.5], [1, 0, 0, 1, 0]]
-    assert Encoder(spaces.Box(0, 9, (2,), np.float32))([[1, 2], [3, 4]]).tolist() == [[1, 2], [3, 4]]
+    encoder, batch = Encoder(spaces.Box(0, 9, (2,), np.float32)), np.float32([[1, 2], [3, 4]])
+    assert encoder(batch.tolist()).tolist() == batch.tolist() and encoder(batch) is batch
     assert Encoder(spaces.Discrete(2, start=4))([5, 4]).tolist() == [[0, 1], [1, 0]]
 
 

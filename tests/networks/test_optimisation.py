@@ -48,18 +48,12 @@ def test_an_idle_network_may_be_left_alone():
     np.testing.assert_array_equal(flat(model), before)
 
 
-def test_parameters_without_a_share_in_the_loss_have_the_gradient_0():
+def test_a_head_without_a_share_in_the_loss_has_the_gradient_0_or_is_an_error_that_names_it():
     model = network([1, 1], 1)
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=True) as tape:
         loss = tf.reduce_sum(model(np.ones((1, D), np.float32))[0])
     gradient = flat_gradient(tape, loss, model.trainable_variables).numpy()
     assert gradient[-8:-4].all() and not gradient[-4:].any(), 'of the second of two outputs'
-
-
-def test_a_head_without_a_share_in_the_loss_is_an_error_that_names_it():
-    model = network([1, 1], 1)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(np.ones((1, D), np.float32))[0])
     head = model.trainable_variables[-2].path
     with pytest.raises(ValueError, match=f'^model: the loss has no gradient by {head}, '):
         flat_gradient(tape, loss, model.trainable_variables, 'model')
