@@ -1,7 +1,5 @@
 """The NumPy mirror against the Keras models it mirrors."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -9,10 +7,9 @@ import tensorflow as tf
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import xagents.networks.mirror
-from xagents.networks.cfg import dense_network, parse_network, parse_text
+from xagents.networks.cfg import dense_network, parse_text
 from xagents.networks.mirror import DenseMirror, flat_parameters
-from xagents.networks.models import LogStd, ModelReader, reinitialised
+from xagents.networks.models import LogStd, ModelReader
 
 pytestmark = pytest.mark.filterwarnings(r'error::DeprecationWarning:xagents\..*')
 
@@ -129,27 +126,7 @@ def test_graphs_that_are_not_chains_and_flattened_images():
         assert_mirrors(network, np.random.default_rng(6).normal(size=(7, *network.input_shape[1:])))
 
 
-SHIPPED = Path(xagents.__file__).parent
 ACTION = '[dense-0]\nunits=5\n[action-0]\n[dense-1]\noutput=1\n'
-
-
-@pytest.mark.parametrize(
-    ('description', 'units'),
-    [
-        (dense_network([16, 8], 'relu', outputs=('actor',), output_activation='tanh'), [2]),
-        (parse_network(SHIPPED / 'ddpg/models/ann-actor.cfg'), [2]),
-        (parse_network(SHIPPED / 'td3/models/ann-critic.cfg'), [1]),
-        (parse_network(SHIPPED / 'dqn/models/ann.cfg'), [3]),
-        (parse_network(SHIPPED / 'dqn/models/ann-dueling.cfg'), [3, 1]),
-    ],
-)
-def test_networks_of_off_policy_agents(description, units):
-    rng = np.random.default_rng(9)
-    model = ModelReader(description, units, (5,), seed=1).build_model()
-    randomize(model, rng, 0.1)
-    mirror = assert_mirrors(model, rng.normal(size=(16, 5)))
-    assert [output.shape for output in mirror(np.ones((3, 5)))] == [(3, n) for n in units]
-    assert_mirrors(reinitialised(model, 2), rng.normal(size=(16, 5)))
 
 
 def unsupported_models():
