@@ -142,17 +142,14 @@ def test_the_native_vector_ends_where_the_single_environment_does():
         assert truncated[0] == (step == 39)
 
 
+WRAPPER = 'gymnasium.wrappers:TimeAwareObservation'
+
+
 @pytest.mark.parametrize(
-    'settings',
-    [
-        {'n_envs': NATIVE_FROM - 1},
-        {'vector': 'sync'},
-        {'wrapper': 'gymnasium.wrappers:TimeAwareObservation'},
-        {'render_mode': 'human', 'n_envs': NATIVE_FROM},
-    ],
+    'settings', [{'n_envs': NATIVE_FROM - 1}, {'vector': 'sync'}, {'wrapper': WRAPPER}, {'render_mode': 'human'}]
 )
 def test_the_loop_is_used_where_a_native_vector_cannot_do_what_is_asked(settings):
-    with create_envs('CartPole-v1', **{'n_envs': 16, **settings}) as envs:
+    with create_envs('CartPole-v1', **{'n_envs': NATIVE_FROM, **settings}) as envs:
         assert isinstance(envs._vector, LoopVectorEnv)
 
 
@@ -176,13 +173,31 @@ def test_each_environment_has_a_seed_of_its_own_and_equal_seeds_give_equal_strea
             np.testing.assert_array_equal(fewer.reset(7)[:, 0], first[0, :2])  # the same for any number of them
 
 
-@pytest.mark.parametrize('vector', ['sync', 'async'])
-def test_statistics_are_raw_whatever_wrappers_do_to_rewards(vector):
-    wrapped = create_envs(COUNTER, 2, wrapper=['tests.environments:Scaled'], vector=vector, env_kwargs={'reward': 0.5})
-    with wrapped as envs:
+NEVER, SECOND = [False] * 6, [False, True, False] * 2
+
+
+@pytest.mark.parametrize(
+    ('wrapper', 'vector', 'rewards', 'truncated', 'episodes'),
+    [
+        *[
+            ('Scaled', v, [50] * 5 + [0], NEVER, [Episode(2.5, 5, i, None) for i in range(2)])
+            for v in ('sync', 'async')
+        ],
+        ('Impatient', 'sync', [0.5, 0.5, 0] * 2, SECOND, [Episode(1, 2, i % 2, None) for i in range(4)]),
+        ('Endless', 'sync', [0.5, 0.5, 0] * 2, SECOND, [Episode(1, 2, i % 2, None) for i in range(4)]),  # never resets
+    ],
+)
+def test_statistics_are_raw_whatever_wrappers_do(wrapper, vector, rewards, truncated, episodes):
+    options = {
+        'wrapper': f'tests.environments:{wrapper}',
+        'env_kwargs': {'reward': 0.5, 'length': 50 if wrapper == 'Endless' else 5},
+    }
+    with create_envs(COUNTER, 2, vector=vector, **options) as envs:
         envs.reset(0)
-        assert [row[1][0] for row in played(envs, 5)] == [50] * 5
-        assert envs.pop_episodes() == [Episode(2.5, 5, 0, None), Episode(2.5, 5, 1, None)]
+        rows = played(envs, 6)
+        assert [row[1][0] for row in rows] == rewards
+        assert [row[3][1] for row in rows] == truncated
+        assert envs.pop_episodes() == episodes
 
 
 def test_statistics_of_handed_environments_are_raw_too():
@@ -197,22 +212,6 @@ def test_statistics_of_handed_environments_are_raw_too():
     same.reset(0)
     played(same, 5)
     assert same.pop_episodes() == [Episode(5, 5, 0, None)]
-
-
-def test_a_wrapper_that_truncates_ends_the_episode():
-    with create_envs(COUNTER, 1, wrapper=environments.Impatient) as envs:
-        envs.reset(0)
-        rows = played(envs, 6)
-        assert [row[0][0, 0] for row in rows] == [1, 2, 0, 1, 2, 0]
-        assert [row[3][0] for row in rows] == [False, True, False] * 2
-        assert envs.pop_episodes() == [Episode(2, 2, 0, None)] * 2
-
-
-def test_a_wrapper_that_never_resets_still_gets_its_own_sums():
-    with create_envs(COUNTER, 1, wrapper=environments.Endless, env_kwargs={'length': 100}) as envs:
-        envs.reset(0)
-        played(envs, 8)
-        assert envs.pop_episodes() == [Episode(2, 2, 0, None)] * 3
 
 
 @pytest.mark.parametrize('name', ['Success', 'Achieved'])
@@ -316,7 +315,7 @@ def test_another_of_handed_environments_follows_their_spec():
 @pytest.mark.parametrize(
     'handed',
     [
-        lambda: environments.Counter(),
+        environments.Counter,
         lambda: environments.Scaled(gymnasium.make('Counter-v0')),  # a wrapper that no spec can make again
         lambda: gymnasium.wrappers.vector.TransformReward(SyncVectorEnv([environments.Counter]), np.negative),
     ],

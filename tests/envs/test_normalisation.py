@@ -80,16 +80,14 @@ def test_returns_run_through_rollouts_and_restart_after_episodes(seed, lengths):
     previous = np.zeros(n, bool)
     for steps in lengths:
         rewards, ended, valid = rng.normal(size=(steps, n)), np.zeros((steps, n), bool), np.ones((steps, n), bool)
-        for t in range(steps):
-            for i in range(n):  # brute force, one environment after the other
-                valid[t, i] = not previous[i]
-                ended[t, i] = valid[t, i] and rng.random() < 0.3
-                previous[i] = ended[t, i]
-                if valid[t, i]:
-                    running[i] = gamma * running[i] + rewards[t, i]
-                    returns.append(running[i])
-                if ended[t, i]:
-                    running[i] = 0
+        for t, i in np.ndindex(steps, n):  # brute force, one environment after the other
+            valid[t, i] = not previous[i]
+            ended[t, i] = previous[i] = valid[t, i] and rng.random() < 0.3
+            if valid[t, i]:
+                running[i] = gamma * running[i] + rewards[t, i]
+                returns.append(running[i])
+            if ended[t, i]:
+                running[i] = 0
         normalizer.update(rewards, ended, valid)
     assert normalizer.statistics.count == len(returns)
     assert normalizer.statistics.var == pytest.approx(np.var(returns), abs=1e-9)
@@ -104,9 +102,7 @@ def test_returns_run_through_rollouts_and_restart_after_episodes(seed, lengths):
     more = rng.normal(size=(4, n)), np.zeros((4, n), bool), np.ones((4, n), bool)
     normalizer.update(*more)
     copy.update(*more)
-    assert copy.state().keys() == normalizer.state().keys()
-    for name, array in copy.state().items():
-        np.testing.assert_array_equal(array, normalizer.state()[name])
+    np.testing.assert_equal(copy.state(), normalizer.state())
 
 
 def test_one_bad_reward_does_not_stay():

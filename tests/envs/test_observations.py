@@ -1,33 +1,13 @@
 """Acting and learning see the same numbers, whatever observations are and however they are normalised."""
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import xagents
+from tests.problems import Arbitrary
 
 pytestmark = pytest.mark.usefixtures('without_xla')
-
-
-class Shown(gymnasium.Env):
-    """Random observations of one shape and dtype; episodes of 7 steps."""
-
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, shape, dtype):
-        high = 255 if dtype == np.uint8 else 1.0
-        self.observation_space = spaces.Box(0, high, shape, dtype)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.age = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        self.age += 1
-        return self.observation_space.sample(), 1.0, False, self.age == 7, {}
 
 
 @pytest.mark.parametrize(
@@ -41,9 +21,12 @@ class Shown(gymnasium.Env):
     ],
 )
 def test_the_actor_and_the_critic_agree_with_the_model(shape, dtype, normalised):
-    agent = xagents.make('ppo', lambda: Shown(shape, dtype), n_envs=2, n_steps=4, seed=1, normalize_obs=normalised)
+    space = spaces.Box(0, 255 if dtype == np.uint8 else 1.0, shape, dtype)
+    agent = xagents.make(
+        'ppo', lambda: Arbitrary(space, spaces.Discrete(2)), n_envs=2, n_steps=4, seed=1, normalize_obs=normalised
+    )
     agent.fit(max_steps=16, quiet=True)
-    raw = np.stack([Shown(shape, dtype).observation_space.sample() for _ in range(6)])
+    raw = np.stack([space.sample() for _ in range(6)])
     prepared = agent.statistics.prepare(agent.envs.encoder(raw))
     outputs, values = agent.evaluate_actions(prepared)
     np.testing.assert_allclose(agent.actor(prepared)[0], outputs[0], atol=1e-5)

@@ -134,27 +134,25 @@ def test_discrete_actions_are_not_copied_where_nothing_changes():
     assert decoder.n_actions == 3
 
 
-@pytest.mark.parametrize(
-    'space',
-    [
-        spaces.MultiDiscrete([3, 2, 4]),
-        spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[1, -2], [0, 5]])),
-        spaces.MultiDiscrete([3, 2], dtype=np.int32),
-        spaces.MultiBinary(3),
-        spaces.MultiBinary([2, 2]),
-    ],
-)
+LISTS = [
+    spaces.MultiDiscrete([3, 2, 4]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[1, -2], [0, 5]])),
+    spaces.MultiDiscrete([3, 2], dtype=np.int32),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 2]),
+]
+
+
+@pytest.mark.parametrize('space', LISTS, ids=str)
 def test_lists_of_choices_reach_every_action_in_the_spaces_shape(space):
     decoder = ActionDecoder(space)
     k = decoder.n_actions
     assert k == np.prod(space.shape)
-    sizes = getattr(space, 'nvec', np.full(space.shape, 2)).reshape(-1)
-    lowest, highest = decoder(np.stack([np.zeros(k, np.int64), sizes - 1]))
-    assert space.contains(lowest) and space.contains(highest)
-    assert lowest.dtype == space.dtype
-    start = getattr(space, 'start', np.zeros(space.shape))
-    np.testing.assert_array_equal(lowest, start)
-    np.testing.assert_array_equal(highest.reshape(-1), (sizes - 1) + np.asarray(start).reshape(-1))
+    largest = getattr(space, 'nvec', np.full(space.shape, 2)) - 1
+    lowest, highest = decoder(np.stack([np.zeros(k, np.int64), largest.ravel()]))
+    assert space.contains(lowest) and space.contains(highest) and lowest.dtype == space.dtype
+    np.testing.assert_array_equal(lowest, getattr(space, 'start', np.zeros(space.shape)))
+    np.testing.assert_array_equal(highest, lowest + largest)
 
 
 LARGEST = float(np.float32(1e30))
@@ -206,14 +204,7 @@ def test_boxes_by_hand(space, policy, expected):
 
 
 @pytest.mark.parametrize(
-    'space',
-    [
-        spaces.Discrete(4, start=-1),
-        spaces.MultiDiscrete([3, 2], start=[1, 0]),
-        spaces.MultiBinary(3),
-        spaces.Box(np.float32([-2, 0]), np.float32([6, 1])),
-    ],
-    ids=str,
+    'space', [*LISTS, spaces.Discrete(4, start=-1), spaces.Box(np.float32([-2, 0]), np.float32([6, 1]))], ids=str
 )
 def test_the_inverse_of_a_decoder_gives_back_what_the_policy_drew(space):
     decode = ActionDecoder(space)

@@ -260,13 +260,8 @@ def test_wrong_rollouts_are_refused_and_change_nothing():
     rollouts = random_rollouts(1, 4, 2)
     buffer = filled(rollouts, 3)
     right = rollout_of(4, 2, (3,))
-    for name, shape in (
-        ('observations', (5, 2, 4)),
-        ('rewards', (4, 1)),
-        ('actions', (4, 2, 1)),
-        ('terminated', (3, 2)),
-        ('logits', (4, 2, 1)),
-    ):
+    shapes = {'observations': (5, 2, 4), 'rewards': (4, 1), 'actions': (4, 2, 1), 'terminated': (3, 2)}
+    for name, shape in {**shapes, 'logits': (4, 2, 1)}.items():
         with pytest.raises(ValueError, match=f'{name}: got the shape'):
             buffer.add(right | {name: np.zeros(shape, right[name].dtype)})
         rollouts.check(buffer, 3, rng)

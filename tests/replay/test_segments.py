@@ -26,7 +26,7 @@ T = 3
 
 
 class Source:
-    """Environments whose transitions have what a buffer takes; what is added goes on from the last addition or not."""
+    """Environments whose transitions have what a buffer takes; an addition goes on from the last one or not."""
 
     def __init__(self, n_envs, stack):
         frames = numbers()
