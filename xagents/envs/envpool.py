@@ -70,9 +70,8 @@ class EnvPoolVectorEnv(VectorEnv):
         self.num_envs = n_envs
         self.render_mode = render_mode
         self.metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP, 'render_modes': ['rgb_array']}
-        with warnings.catch_warnings():
-            # Bounds are cast from float64 to float32, a line of warning each.
-            warnings.simplefilter('ignore')
+        # Bounds are cast from float64 to float32, a line of warning each.
+        with warnings.catch_warnings(action='ignore'):
             self.single_action_space = spec.gymnasium_action_space
             self.single_observation_space = spec.gymnasium_observation_space
         if atari:
@@ -91,8 +90,7 @@ class EnvPoolVectorEnv(VectorEnv):
 
     def _described(self, name: str) -> Any:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter('ignore')
+            with warnings.catch_warnings(action='ignore'):
                 return self._envpool.make_spec(self._id, num_envs=1, **self._kwargs)
         except TypeError as error:
             raise OptionError('env_kwargs', f'{name} with envpool: {one_line(error)[:150]}') from error
@@ -106,8 +104,7 @@ class EnvPoolVectorEnv(VectorEnv):
                 arguments['seed'] = [int(s) for s in seed]
             if self.render_mode is not None:
                 arguments['render_mode'] = self.render_mode
-            with warnings.catch_warnings():
-                warnings.simplefilter('ignore')
+            with warnings.catch_warnings(action='ignore'):
                 self._pool = self._envpool.make(self._id, env_type='gymnasium', num_envs=self.num_envs, **arguments)
                 _ = self._pool.observation_space  # made, and warned about, at its first use
         for counts in (self._totals, self._lengths, self._ended):

@@ -99,13 +99,12 @@ class EnvMaker:
             for beginning, extra in EXTRAS.items():
                 if isinstance(entry, str) and entry.startswith(beginning):
                     raise OptionError('env', f"{self.name} needs an extra: pip install 'xagents[{extra}]'") from error
-            raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
         if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             known = [name for name in parameters_of(entry) if name not in ('self', 'kwargs')]
             admits = f', admits {", ".join(known)}{nearest(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
-        if isinstance(error, gymnasium.error.Error | OptionError):
+        if isinstance(error, ImportError | gymnasium.error.Error | OptionError):
             raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
         raise error
 

@@ -6,7 +6,7 @@ Actions: `ActionDecoder` turns what a policy draws into what the environment tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -103,9 +103,7 @@ class Encoder:
             if self._order is not None:
                 array = array.transpose(self._order)
             return np.ascontiguousarray(array, self._dtype).reshape(len(array), *self._shape)
-        out = np.zeros((len(array), *self._shape), np.float32)
-        _write(self.raw_space, array, out)
-        return out
+        return _flat(self.raw_space, array)
 
     def _composite(self, observations: Any) -> np.ndarray:
         """Encodes a batch of Dict or Tuple observations, or passes on what is encoded."""
@@ -117,9 +115,7 @@ class Encoder:
         if not isinstance(observations, batched):
             empty: Any = create_empty_array(self.raw_space, n=len(observations))
             observations = concatenate(self.raw_space, list(observations), empty)
-        out = np.zeros((_batch_size(self.raw_space, observations), *self._shape), np.float32)
-        _write(self.raw_space, observations, out)
-        return out
+        return _flat(self.raw_space, observations)
 
     def _wrong_shape(self, shape: tuple[int, ...]) -> ValueError:
         raw = '' if self._raw_shape in (None, self._shape) else f' or {_batch_shape(self._raw_shape)}'
@@ -136,8 +132,7 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
         low, high = (bound.astype(np.float32).reshape(-1) * scale_of(space) for bound in (space.low, space.high))
         return low, high
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in parts]
+        bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in _parts(space)]
         if not bounds:
             raise ValueError(f'the observation space{name} {space} is empty')
         low, high = zip(*bounds, strict=True)
@@ -159,41 +154,29 @@ def scale_of(space: spaces.Space) -> np.float32:
     return np.float32(1 / 255 if isinstance(space, spaces.Box) and space.dtype == np.uint8 else 1)
 
 
-def _write(space: spaces.Space, batch: Any, out: np.ndarray) -> int:
-    """Writes a batch of a space into the first columns of zeros `out` [N, …]; returns how many columns it took."""
+def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
+    """Returns a batch of a space as vectors float32 [N, d]."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        at = 0
-        for part, values in _parts(space, batch):
-            at += _write(part, values, out[:, at:])
-        return at
-    values = np.asarray(batch).reshape(len(out), -1)
+        return np.concatenate([_flat(part, batch[key]) for key, part in _parts(space)], axis=1)
+    values = np.asarray(batch)
+    values = values.reshape(len(values), -1)
     if isinstance(space, spaces.Discrete):
         sizes, start = np.array([space.n]), np.array([space.start])
     elif isinstance(space, spaces.MultiDiscrete):
         sizes, start = space.nvec.reshape(-1), space.start.reshape(-1)
     else:
-        out[:, : values.shape[1]] = values
-        if (scale := scale_of(space)) != 1:
-            out[:, : values.shape[1]] *= scale
-        return values.shape[1]
+        return values.astype(np.float32) * scale_of(space)
     columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned ones would become floats
     if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
         raise ValueError(f'an observation is outside its space {one_line(space)}')
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)[:-1]])
-    out[np.arange(len(out))[:, None], columns + offsets] = 1
-    return int(sizes.sum())
+    ends = np.cumsum(sizes, dtype=np.int64)
+    one_hot = np.zeros((len(values), ends[-1]), np.float32)
+    one_hot[np.arange(len(values))[:, None], columns + ends - sizes] = 1
+    return one_hot
 
 
-def _parts(space: spaces.Dict | spaces.Tuple, batch: Any) -> list[tuple[spaces.Space, Any]]:
-    if isinstance(space, spaces.Dict):
-        return [(part, batch[key]) for key, part in space.spaces.items()]
-    return list(zip(space.spaces, batch, strict=True))
-
-
-def _batch_size(space: spaces.Space, batch: Any) -> int:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        return _batch_size(*_parts(space, batch)[0])
-    return len(batch)
+def _parts(space: spaces.Dict | spaces.Tuple) -> Iterable[tuple[Any, spaces.Space]]:
+    return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 class ActionDecoder:

@@ -43,7 +43,6 @@ class LoopVectorEnv(VectorEnv):
         first = self.envs[0]
         self.metadata = {**first.metadata, 'autoreset_mode': AutoresetMode.NEXT_STEP}
         self.render_mode = first.render_mode
-        self.spec = None
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
         self.observation_space = batch_space(first.observation_space, self.num_envs)

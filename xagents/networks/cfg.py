@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xagents.networks.description import ACTIVATIONS, INITIALIZERS, INPUT, LARGEST, Layer, Network, whole_numbers, wrong
-from xagents.options.errors import nearest
+from xagents.options.errors import nearest, one_line
 
 
 class _Key(NamedTuple):
@@ -83,7 +83,7 @@ _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
 def parse_network(path: str | Path) -> Network:
     """Read and validate a `.cfg` file in UTF-8, or raise a ValueError."""
-    where = _one_line(path)
+    where = one_line(path)
     try:
         text = Path(path).read_text(encoding='utf-8-sig')
     except OSError as error:
@@ -104,12 +104,12 @@ def parse_text(text: str, where: str = 'network') -> Network:
     try:
         parser.read_string(text, where)
     except configparser.DuplicateSectionError as error:
-        raise ValueError(f'{where}: [{_one_line(error.section)}]: stands twice (line {error.lineno})') from None
+        raise ValueError(f'{where}: [{one_line(error.section)}]: stands twice (line {error.lineno})') from None
     except configparser.DuplicateOptionError as error:
-        section, option = _one_line(error.section), _one_line(error.option)
+        section, option = one_line(error.section), one_line(error.option)
         raise ValueError(f'{where}: [{section}] {option}: stands twice (line {error.lineno})') from None
     except configparser.Error as error:
-        raise ValueError(f'{where}: is not an INI file: {_one_line(error.message)[:200]}') from None
+        raise ValueError(f'{where}: is not an INI file: {one_line(error.message)[:200]}') from None
     return network_of({name: dict(parser[name]) for name in parser.sections()}, where)
 
 
@@ -214,10 +214,6 @@ def dense_network(
 def _start(initializer: str, gain: str, source: str) -> dict[str, str]:
     gains = {'gain': gain} if initializer == 'orthogonal' else {}
     return {'initializer': initializer, **gains, 'from': source}
-
-
-def _one_line(value: object) -> str:
-    return ' '.join(str(value).split())
 
 
 def _kind(name: str, where: str) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.networks.models import TINY, LogProbabilities, LogStd
+from xagents.networks.named import is_functional
 
 Array = np.ndarray
 Step = tuple[Callable[[Any, Any], Any], Any, Any]  # f(from, to)
@@ -168,12 +169,9 @@ _LAYERS = (*_OF_VECTORS, keras.layers.InputLayer, keras.layers.Flatten, keras.la
 
 def _unsupported(model: keras.Model) -> str | None:
     """Say what about a model has no mirror."""
-    try:
-        inputs, layers = model.inputs, model.layers
-    except (AttributeError, ValueError):
-        inputs, layers = None, []
-    if not inputs or not getattr(model, 'outputs', None):
+    if not is_functional(model):
         return 'it is not a built functional model'
+    inputs, layers = model.inputs, model.layers
     if len(inputs) != 1 or None in inputs[0].shape[1:]:
         return f'it has {len(inputs)} inputs, or one of unknown shape'
     for layer in layers:

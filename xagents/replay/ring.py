@@ -23,8 +23,9 @@ from xagents.replay.sum_tree import SumTree
 
 VALID, TERMINATED, TRUNCATED = 1, 2, 4
 
-# Shape and dtype, for one row of one environment, of arrays by name.
-Columns = Mapping[str, tuple[tuple[int, ...], Any]]
+# Shape and dtype, for one row of one environment; those of arrays by name.
+Column = tuple[tuple[int, ...], Any]
+Columns = Mapping[str, Column]
 NO_COLUMNS: Columns = MappingProxyType({})
 
 
@@ -65,9 +66,9 @@ class Ring:
             raise ValueError(f'observations: got the shape {self.shape[1:]}, takes [H, W, {stack}]')
         self.columns = tuple(columns)
         further = {name: (batch[name].shape[2:], batch[name].dtype) for name in self.columns}
-        details = (self.shape[1:], observations.dtype, actions.shape[2:], actions.dtype)
-        arrays = layout(max_size, self.n_envs, *details, stack, further)
-        self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
+        observation, action = (self.shape[1:], observations.dtype), (actions.shape[2:], actions.dtype)
+        arrays = layout(max_size, self.n_envs, observation, action, stack, further)
+        self.arrays: dict[str, np.ndarray] = {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
         self.flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in self.arrays.items()}
         self.rows = len(self.arrays['flags'])
         self.priorities = SumTree(self.rows * self.n_envs) if prioritized else None
@@ -254,27 +255,18 @@ _COUNTERS = ('position', 'stored', 'new_priority')
 
 
 def layout(
-    max_size: int,
-    n_envs: int,
-    observation_shape: tuple[int, ...],
-    observation_dtype: Any,
-    action_shape: tuple[int, ...],
-    action_dtype: Any,
-    stack: int,
-    columns: Columns = NO_COLUMNS,
-) -> dict[str, tuple[tuple[int, ...], Any]]:
+    max_size: int, n_envs: int, observation: Column, action: Column, stack: int, columns: Columns
+) -> dict[str, Column]:
     """Return shape and dtype of each array of a ring, with room for at least a transition of each environment."""
     if max_size < n_envs:
         raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
-    arrays: dict[str, tuple[tuple[int, ...], Any]] = {
-        'observations': ((*ring, *(observation_shape if stack == 1 else observation_shape[:-1])), observation_dtype),
-        'actions': ((*ring, *action_shape), action_dtype),
-        'rewards': (ring, np.float32),
-        'flags': (ring, np.uint8),
-        **{name: ((*ring, *shape), dtype) for name, (shape, dtype) in columns.items()},
-    }
-    return arrays if stack == 1 else arrays | {'ages': (ring, np.uint8)}
+    (shape, dtype), number = observation, ()
+    rows: dict[str, Column] = {'observations': (shape if stack == 1 else shape[:-1], dtype), 'actions': action}
+    rows |= {'rewards': (number, np.float32), 'flags': (number, np.uint8), **columns}
+    if stack > 1:
+        rows['ages'] = (number, np.uint8)
+    return {name: ((*ring, *shape), dtype) for name, (shape, dtype) in rows.items()}
 
 
 def memory_needed(
@@ -291,8 +283,8 @@ def memory_needed(
 
     `max_size` counts transitions over all environments; observations are the encoded ones.
     """
-    space = (observation_space.shape, observation_space.dtype)
-    arrays = layout(max_size, n_envs, *space, action_shape, action_dtype, stack, columns)
+    observation = (observation_space.shape, observation_space.dtype)
+    arrays = layout(max_size, n_envs, observation, (action_shape, action_dtype), stack, columns)
     ring = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
     return ring + (SumTree.bytes_needed(math.prod(arrays['flags'][0])) if prioritized else 0)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from xagents.options.errors import OptionError
 from xagents.replay.buffer import Buffer
-from xagents.replay.ring import TERMINATED, TRUNCATED, Ring
+from xagents.replay.ring import TERMINATED, TRUNCATED, Column, Ring
 from xagents.replay.ring import memory_needed as memory_needed
 from xagents.replay.sum_tree import SumTree
 
@@ -147,7 +147,7 @@ class ReplayBuffer(Buffer):
         if room not in self._outputs:
             actions, number = ring.arrays['actions'], ((), np.float32)
             observation = (ring.shape[1:], ring.arrays['observations'].dtype)
-            shapes = {'observations': observation, 'next_observations': observation}
+            shapes: dict[str, Column] = {'observations': observation, 'next_observations': observation}
             shapes |= {'actions': (actions.shape[2:], actions.dtype), 'rewards': number, 'discounts': number}
             if ring.priorities is not None:
                 shapes |= {'weights': number, 'rows': ((), np.int64)}

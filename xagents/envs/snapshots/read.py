@@ -16,7 +16,16 @@ import numpy as np
 
 from xagents.envs.snapshots.attributes import checksum, get_fields, label, set_fields
 from xagents.envs.snapshots.simulators import write_simulator
-from xagents.envs.snapshots.write import BIT_GENERATORS, Code, Snapshot, Uncopyable, Writer, is_immutable, parts_of
+from xagents.envs.snapshots.write import (
+    BIT_GENERATORS,
+    Code,
+    Snapshot,
+    Uncopyable,
+    Writer,
+    axes_of,
+    is_immutable,
+    parts_of,
+)
 
 # modules of 2.0's first snapshots, whose names stand in run folders
 MOVED = {name: f'envs.{name}' for name in ('face', 'spaces', 'vectors', 'wrappers')}
@@ -154,8 +163,7 @@ class Reader:
         if base.size == 0 or base.itemsize == 0:
             made = np.empty(shape, _dtype(dtype))
         else:
-            axes = sorted(range(base.ndim), key=lambda axis: -base.strides[axis])
-            made = np.ndarray(shape, _dtype(dtype), base.transpose(axes), offset, strides)
+            made = np.ndarray(shape, _dtype(dtype), base.transpose(axes_of(base)), offset, strides)
         if made.flags.writeable:
             made.flags.writeable = writeable
         return made
