@@ -125,23 +125,6 @@ def test_gymnasiums_native_vector_is_used_and_masked():
     assert all(e.reward == e.length for e in episodes)
 
 
-def test_the_native_vector_ends_where_the_single_environment_does():
-    """A policy that balances for a while, replayed in the environment itself from the vector's own start."""
-    envs = create_envs('CartPole-v1', NATIVE_FROM, max_episode_steps=40)
-    observation = envs.reset(1)[0].copy()
-    single = gymnasium.make('CartPole-v1', max_episode_steps=40)
-    single.reset()
-    single.unwrapped.state = observation.astype(np.float64)
-    for step in range(40):
-        action = int(observation[2] + 0.3 * observation[3] > 0)
-        observations, _, terminated, truncated = envs.step(np.full(NATIVE_FROM, action))
-        expected, _, single_terminated, single_truncated, _ = single.step(action)
-        observation = observations[0].copy()
-        np.testing.assert_allclose(observation, expected, atol=1e-4)
-        assert (terminated[0], truncated[0]) == (single_terminated, single_truncated)
-        assert truncated[0] == (step == 39)
-
-
 WRAPPER = 'gymnasium.wrappers:TimeAwareObservation'
 
 
@@ -265,8 +248,8 @@ def test_images_are_told_from_vectors():
 
 
 def test_time_limits_truncate():
-    for env in (COUNTER, environments.Counter):
-        with create_envs(env, 1, max_episode_steps=2) as envs:
+    for env, n_envs in ((COUNTER, 1), (environments.Counter, 1), ('CartPole-v1', NATIVE_FROM)):
+        with create_envs(env, n_envs, max_episode_steps=2) as envs:
             envs.reset(0)
             assert [row[3][0] for row in played(envs, 3)] == [False, True, False]
 
@@ -458,10 +441,11 @@ def test_workers_are_not_forked_and_leave_nothing_behind():
     assert not any(worker.is_alive() for worker in workers)
 
 
-def test_environments_can_be_made_without_tensorflow():
+def test_environments_are_made_and_networks_read_without_tensorflow():
     code = 'import sys; from xagents.envs import create_envs; create_envs("CartPole-v1", 8).reset(0)\n'
-    code += 'sys.exit(bool({"tensorflow", "pandas", "matplotlib", "cv2", "ale_py", "envpool"} & set(sys.modules)))'
-    subprocess.run([sys.executable, '-c', code], check=True)
+    code += 'from xagents.networks.cfg import dense_network; dense_network([3]).shapes((4,), [2, 1])\n'
+    heavy = '{"tensorflow", "keras", "pandas", "matplotlib", "cv2", "ale_py", "envpool"}'
+    subprocess.run([sys.executable, '-c', code + f'sys.exit(bool({heavy} & set(sys.modules)))'], check=True)
 
 
 @pytest.mark.skipif(importlib.util.find_spec('envpool') is None, reason='envpool is not installed')

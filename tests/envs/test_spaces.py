@@ -45,12 +45,12 @@ def test_encoding_a_batch_is_gymnasiums_flatten_of_each_observation(space, n, se
 
 @pytest.mark.parametrize('kind', [spaces.Dict, spaces.Tuple])
 def test_bytes_within_a_vector_become_numbers_from_0_to_1(kind):
-    image, speed = spaces.Box(0, 255, (16, 16, 1), np.uint8), spaces.Box(-2, 2, (1,), np.float32)
-    space = kind({'a': image, 'b': speed}) if kind is spaces.Dict else kind([image, speed])
+    parts = spaces.Box(0, 255, (16, 16, 1), np.uint8), spaces.Box(-2, 2, (1,), np.float32)
     shown = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), np.float32([[-1.5]])
-    encoder = Encoder(space)
-    encoded = encoder(dict(zip('ab', shown, strict=True)) if kind is spaces.Dict else shown)
-    np.testing.assert_array_equal(encoded[0], [*np.arange(256, dtype=np.float32) * np.float32(1 / 255), -1.5])
+    if kind is spaces.Dict:
+        parts, shown = (dict(zip('ab', two, strict=True)) for two in (parts, shown))
+    encoder = Encoder(kind(parts))
+    np.testing.assert_array_equal(encoder(shown)[0], [*np.arange(256, dtype=np.float32) * np.float32(1 / 255), -1.5])
     assert (encoder.space.low.min(), encoder.space.high[:256].max()) == (-2, 1)
 
 

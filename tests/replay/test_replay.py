@@ -1,6 +1,7 @@
 """The replay buffer against lists that keep every transition whole."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -114,13 +115,6 @@ class History:
         return first.observation, first.action, total, row.next_observation, GAMMA**m * (not row.terminated)
 
 
-def numbers():
-    number = 0
-    while True:
-        number += 1
-        yield number
-
-
 def collect(histories, events, reset_kinds, continuous):
     """Let each environment take a step for each row of events [T, N]; return the batch."""
     first = [history.observation for history in histories]
@@ -130,12 +124,10 @@ def collect(histories, events, reset_kinds, continuous):
         actions = [np.array([a, -a], np.float32) if continuous else np.int64(a) for a in numbered]
         rows.append([h.step(*what) for h, *what in zip(histories, actions, now, kinds, strict=True)])
     batch = {'observations': np.array([first, *([row.next_observation for row in t] for t in rows)])}
-    for key, name in (('actions', 'action'), ('rewards', 'reward')):
-        batch[key] = np.array([[getattr(row, name) for row in t] for t in rows])
-    batch['rewards'] = batch['rewards'].astype(np.float32)
-    for name in ('terminated', 'truncated', 'valid'):
-        batch[name] = np.array([[getattr(row, name) for row in t] for t in rows])
-    return batch
+    fields = {'actions': 'action', 'rewards': 'reward', 'terminated': 'terminated', 'truncated': 'truncated'}
+    for name, field in {**fields, 'valid': 'valid'}.items():
+        batch[name] = np.array([[getattr(row, field) for row in t] for t in rows])
+    return batch | {'rewards': batch['rewards'].astype(np.float32)}
 
 
 @st.composite
@@ -155,11 +147,11 @@ def plans(draw, n_steps=None):
 
 def check(buffer, histories, capacity, n_step, rng):
     """Draw so often that every transition must come, and compare each draw with what happened."""
-    happened = [
-        history.expected(i, n_step, lambda reward: 2 * reward + 1)
-        for history in histories
-        for i in history.sampleable(capacity)
-    ]
+
+    def scale(rewards):
+        return 2 * rewards + 1
+
+    happened = [h.expected(i, n_step, scale) for h in histories for i in h.sampleable(capacity)]
     assert len(buffer) == len(happened)
     assert buffer.stored == sum(row.valid for history in histories for row in history.rows)
     if not happened:
@@ -168,7 +160,7 @@ def check(buffer, histories, capacity, n_step, rng):
             buffer.sample(1, rng)
         return
     draws = -(-30 * len(happened) // buffer.batch_size)
-    batch = buffer.sample(draws, rng, scale=lambda rewards: 2 * rewards + 1, room=draws + 1)
+    batch = buffer.sample(draws, rng, scale=scale, room=draws + 1)
     places = {expected[0].tobytes(): place for place, expected in enumerate(happened)}
     drawn = [places[observation.tobytes()] for observation in batch['observations'][:draws, 0]]
     assert {*drawn} == {*places.values()}
@@ -192,7 +184,7 @@ def test_every_sample_is_what_happened(plan, stack, n_step, size, more, alpha, c
     n_envs = len(starts)
     max_size = size * n_envs + more % n_envs
     buffer = ReplayBuffer(max_size, batch_size=1, n_step=n_step, gamma=GAMMA, stack=stack, alpha=alpha)
-    frames, rng = numbers(), np.random.default_rng(0)
+    frames, rng = itertools.count(1), np.random.default_rng(0)
     histories = [History(frames, stack, start) for start in starts]
     for events, kinds, outside in steps:
         for history, kind in zip(histories, outside, strict=True):

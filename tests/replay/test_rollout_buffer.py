@@ -1,5 +1,7 @@
 """The rollout buffer against a list of copied rollouts."""
 
+import itertools
+
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.replay.test_replay import GO, REPEAT, TERMINATE, TRUNCATE, History, collect, numbers, plans, random_batch
+from tests.replay.test_replay import GO, REPEAT, TERMINATE, TRUNCATE, History, collect, plans, random_batch
 from xagents.options.errors import OptionError
 from xagents.replay.rollouts import RolloutBuffer, memory_needed
 
@@ -20,7 +22,7 @@ class Rollouts:
 
     def __init__(self, n_steps, starts, stack, continuous=False):
         self.n_steps, self.continuous = n_steps, continuous
-        frames = numbers()
+        frames = itertools.count(1)
         self.histories = [History(frames, stack, start) for start in starts]
         self.added = []
         self.last_is_seen = []  # of each rollout, whether its last observations were not replaced by a reset

@@ -1,6 +1,7 @@
 """Replay buffers on disk against copies in memory that were never saved."""
 
 import inspect
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.replay.test_replay import GO, REPEAT, SHIFT, TERMINATE, TRUNCATE, UNSEEN, History, collect, numbers
+from tests.replay.test_replay import GO, REPEAT, SHIFT, TERMINATE, TRUNCATE, UNSEEN, History, collect
 from xagents.options.errors import OptionError
 from xagents.replay import segments as module
 from xagents.replay.rollouts import RolloutBuffer
@@ -29,7 +30,7 @@ class Source:
     """Environments whose transitions have what a buffer takes; an addition goes on from the last one or not."""
 
     def __init__(self, n_envs, stack):
-        frames = numbers()
+        frames = itertools.count(1)
         self.histories = [History(frames, stack, UNSEEN) for _ in range(n_envs)]
 
     def batch(self, rng, steps):
@@ -38,7 +39,7 @@ class Source:
                 history.reset_from_outside(rng.choice([REPEAT, UNSEEN]))
         shape = (steps, len(self.histories))
         events = rng.choice([GO] * 5 + [TERMINATE, TRUNCATE], size=shape)
-        batch = collect(self.histories, events, rng.choice([REPEAT, SHIFT, UNSEEN], size=shape), rng.random() < 0)
+        batch = collect(self.histories, events, rng.choice([REPEAT, SHIFT, UNSEEN], size=shape), continuous=False)
         return batch | {'logits': rng.random((*shape, 2), dtype=np.float32)}
 
 
@@ -76,15 +77,10 @@ def insides(buffer):
 
 
 def check_same(one, other, seed=0):
-    first, second = insides(one), insides(other)
-    assert first.keys() == second.keys()
-    for name in first:
-        assert first[name] == second[name], name
+    assert insides(one) == insides(other)
     assert (len(one), one.stored, one.ready, one.needed) == (len(other), other.stored, other.ready, other.needed)
-    drawn, expected = draw(one, seed), draw(other, seed)
-    assert drawn.keys() == expected.keys()
-    for name in drawn:
-        assert drawn[name].tobytes() == expected[name].tobytes(), name
+    drawn = [{name: array.tobytes() for name, array in draw(buffer, seed).items()} for buffer in (one, other)]
+    assert drawn[0] == drawn[1]
 
 
 def through_files(arrays, record):
@@ -101,12 +97,9 @@ EVENTS = st.sampled_from([ADD] * 4 + [DRAW, SAVE, COMMIT, COMMIT, KILL, PRUNE])
 
 
 def never_interrupted(buffer, happened):
-    """Let all that happened to another buffer happen to an empty one."""
+    """Let all that happened to another buffer, additions and draws, happen to an empty one."""
     for what in happened:
-        if isinstance(what, dict):
-            buffer.add(what)
-        else:
-            draw(buffer, what)
+        buffer.add(what) if isinstance(what, dict) else draw(buffer, what)
     return buffer
 
 
@@ -335,9 +328,8 @@ def test_torn_missing_and_changed_files_are_named(tmp_path, monkeypatch):
             assert str(error).startswith(f'{path}: ') and '\n' not in str(error)
     assert harmless < 75
     path.unlink()
-    other = ReplayBuffer(60, 1, batch_size=4)
     with pytest.raises(ValueError, match=r'2\.npz: .*, and there is no such file'):
-        Segments(tmp_path).load(other, *saved)
+        Segments(tmp_path).load(other := ReplayBuffer(60, 1, batch_size=4), *saved)
     assert other.ring is None
     path.write_bytes(whole)
     check_same(loaded(tmp_path, saved), buffer)
@@ -375,8 +367,7 @@ def test_a_column_may_have_any_name(tmp_path):
     names = ['file', 'allow_pickle', 'newest', 'short']
     buffer, other = (RolloutBuffer(60, n_steps=5, columns=names) for _ in range(2))
     batch = Source(2, 1).batch(np.random.default_rng(0), 5)
-    columns = dict.fromkeys(names, batch.pop('logits')) | {'short': np.ones((5, 2), np.float16)}
-    buffer.add(batch | columns)
+    buffer.add(batch | dict.fromkeys(names, batch['logits']) | {'short': np.ones((5, 2), np.float16)})
     Segments(tmp_path).load(other, *through_files(*Segments(tmp_path).save(buffer)))
     check_same(other, buffer)
 
