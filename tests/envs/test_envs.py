@@ -32,12 +32,12 @@ def made(kind, name='Counter', n=2, **options):
     return create_envs(source, n, env_kwargs=options, vector='async' if kind == 'async' else 'auto')
 
 
-def played(envs: Envs, steps: int) -> list[list[np.ndarray]]:
-    """Steps with action 1: copies of (observations, rewards, terminated, truncated, valid before the step)."""
+def played(envs: Envs, steps: int, action: int = 1) -> list[list[np.ndarray]]:
+    """Steps with one action: copies of (observations, rewards, terminated, truncated, valid before the step)."""
     rows = []
     for _ in range(steps):
         valid = envs.valid.copy()
-        rows.append([np.copy(array) for array in envs.step(np.ones(len(envs), np.int64))] + [valid])
+        rows.append([np.copy(array) for array in envs.step(np.full(len(envs), action))] + [valid])
     return rows
 
 
@@ -108,21 +108,17 @@ def test_gymnasiums_native_vector_is_used_and_masked():
     envs = create_envs('CartPole-v1', 16)
     assert type(envs._vector).__name__ == 'CartPoleVectorEnv'
     envs.reset(3)
-    totals, before = np.zeros(16), np.ones(16, bool)
-    expected = []
-    for _ in range(200):
-        assert (envs.valid == before).all()
-        _, rewards, terminated, truncated = envs.step(np.zeros(16, np.int64))
-        assert (rewards == before).all()  # one for each real step, none for a reset
-        totals += before
-        before = ~(terminated | truncated)
-        for i in np.flatnonzero(~before):
-            expected.append((i, totals[i]))
-            totals[i] = 0
+    rows = played(envs, 200, action=0)
+    valid = np.array([row[4] for row in rows])
+    ended = np.array([row[2] | row[3] for row in rows])
+    assert valid[0].all() and (valid[1:] == ~ended[:-1]).all()
+    assert (np.array([row[1] for row in rows]) == valid).all()  # one for each real step, none for a reset
     episodes = envs.pop_episodes()
-    assert len(episodes) > 200
-    assert [(e.env, e.reward) for e in episodes] == expected
-    assert all(e.reward == e.length for e in episodes)
+    assert [e.env for e in episodes] == np.nonzero(ended)[1].tolist() and len(episodes) > 200
+    for i in range(16):
+        lengths = [e.length for e in episodes if e.env == i]
+        assert lengths == [e.reward for e in episodes if e.env == i]
+        assert np.cumsum(np.add(lengths, 1)).tolist() == (np.flatnonzero(ended[:, i]) + 2).tolist()
 
 
 WRAPPER = 'gymnasium.wrappers:TimeAwareObservation'
@@ -475,9 +471,8 @@ class TestEnvPool:
 
     def test_floats_become_float32(self):
         with create_envs('Hopper-v4', 2, vector='envpool') as envs:
-            assert envs.reset(0).dtype == np.float32
-            observations, rewards, *_ = envs.step(np.zeros((2, 3)))
-            assert (observations.dtype, rewards.dtype) == (np.float32, np.float32)
+            shown = [envs.reset(0), *envs.step(np.zeros((2, 3)))[:2]]
+            assert [array.dtype for array in shown] == [np.float32] * 3
 
     @pytest.mark.parametrize('name', ['Breakout-v5', 'ALE/Breakout-v5', 'BreakoutNoFrameskip-v4'])
     def test_atari(self, name):

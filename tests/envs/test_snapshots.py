@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from tests.environments import Counter, Drawn
+from tests.problems import Arbitrary
 from xagents.envs.create import as_envs, create_envs
 from xagents.envs.snapshots.read import give
 from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
@@ -166,20 +167,8 @@ def test_what_is_handed_over_goes_on(make):
 
 
 def test_a_space_that_the_environment_draws_from_goes_on():
-    class Lottery(Counter):
-        def __init__(self):
-            super().__init__(length=9)
-            self.observation_space = spaces.Dict({'a': spaces.Box(0, 1, (2,)), 'b': spaces.Discrete(50)})
-
-        def observation(self):
-            return self.observation_space.sample()
-
-        def reset(self, *, seed=None, options=None):
-            if seed is not None:
-                self.observation_space.seed(seed)
-            return super().reset(seed=seed)
-
-    assert_goes_on(lambda: create_envs(Lottery, 2), after=30)
+    space = spaces.Dict({'a': spaces.Box(0, 1, (2,)), 'b': spaces.Discrete(50)})
+    assert_goes_on(lambda: create_envs(lambda: Arbitrary(copy.deepcopy(space), spaces.Discrete(3)), 2), after=30)
 
 
 # Atari and MuJoCo
@@ -545,19 +534,16 @@ values = st.recursive(
 
 def bits(value):
     """What there is to know of a value, types, orders and bits included."""
+    kind = type(value)
     if isinstance(value, np.ndarray | np.generic):
-        return type(value), value.dtype.str, value.shape, getattr(value, 'strides', None), value.tobytes()
+        return kind, value.dtype.str, value.shape, getattr(value, 'strides', None), value.tobytes()
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
     if isinstance(value, dict):
-        return type(value), [(bits(key), bits(inner)) for key, inner in value.items()]
-    if isinstance(value, set | frozenset):
-        return type(value), value
+        return kind, [(bits(key), bits(inner)) for key, inner in value.items()]
     if isinstance(value, list | tuple | collections.deque):
-        return type(value), getattr(value, 'maxlen', None), [bits(inner) for inner in value]
-    if isinstance(value, float | complex):
-        return type(value), np.array(value).tobytes()
-    return type(value), value
+        return kind, getattr(value, 'maxlen', None), [bits(inner) for inner in value]
+    return kind, np.array(value).tobytes() if isinstance(value, float | complex) else value
 
 
 @settings(max_examples=50)

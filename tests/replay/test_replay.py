@@ -54,14 +54,12 @@ class History:
         return np.array([[number % 256, number // 256]], np.uint8)[..., None]
 
     def begin(self, kind):
-        if self.stack == 1 or kind == REPEAT:
-            self.observation = np.concatenate([self.frame()] * self.stack, axis=-1)
-            self.since_start, self.whole = 0, True
-        elif kind == UNSEEN:
-            self.observation = np.concatenate([self.frame() for _ in range(self.stack)], axis=-1)
-            self.since_start, self.whole = 0, False
-        else:
+        if kind == SHIFT and self.stack > 1:
             self.shift()
+            return
+        self.since_start, self.whole = 0, self.stack == 1 or kind == REPEAT
+        frames = [self.frame()] * self.stack if self.whole else [self.frame() for _ in range(self.stack)]
+        self.observation = np.concatenate(frames, axis=-1)
 
     def shift(self):
         self.observation = np.concatenate([self.observation[..., 1:], self.frame()], axis=-1)
@@ -69,9 +67,8 @@ class History:
 
     def step(self, action, event, reset_kind):
         observation, valid = self.observation, self.valid
-        start, needs = self.since_start, self.stack - 1
-        if self.whole:
-            needs = min(start, needs)
+        start = self.since_start
+        needs = min(start, self.stack - 1) if self.whole else self.stack - 1
         if not valid:
             event = GO
             self.begin(reset_kind)
