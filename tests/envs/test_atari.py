@@ -107,8 +107,7 @@ def test_a_seed_resets_the_game_even_after_a_lost_life():
     game = Game()
     env = EpisodeReport(EpisodicLife(RawReward(game)))
     env.reset(seed=0)
-    for _ in range(4):
-        env.step(2)
+    reported(env, 4)
     env.reset(seed=1)
     assert game.games == 2 and game.taken == []
     assert reported(env, 12)[0] == [(11, 60.0, 10.0)]  # nothing is left of the game that was cut

@@ -95,9 +95,8 @@ def test_other_numbers_of_observations_and_other_dtypes():
         assert_mirrors(model, np.arange(12).reshape(3, 4).astype(dtype), mirror)
     assert_mirrors(model, np.asfortranarray(rng.normal(size=(3, 4))), mirror)
     assert_mirrors(model, rng.normal(size=(4, 3)).T, mirror)
-    refreshed = np.random.default_rng(4).normal(size=mirror.n_parameters).astype(np.float32)
     buffers = [mirror(np.ones((n, 4)))[0] for n in (1, 4)]
-    mirror.refresh(refreshed)
+    mirror.refresh(rng.normal(size=mirror.n_parameters).astype(np.float32))
     rows = [mirror(np.ones((n, 4), np.float32))[0] for n in (1, 4)]
     np.testing.assert_allclose(rows[1], np.repeat(rows[0], 4, 0), rtol=1e-5)
     assert all(np.shares_memory(a, b) for a, b in zip(buffers, rows, strict=True)), 'the steady state allocates'

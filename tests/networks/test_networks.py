@@ -592,17 +592,13 @@ def test_outputs_are_float32_under_mixed_precision():
     assert {output.dtype for output in model(np.ones((1, 4), np.float32))} == {tf.float32}
 
 
-@pytest.mark.parametrize('kind', ['layer', 'activation', 'Activation', 'operation'])
-def test_softmax_is_taken_back_without_a_change_of_the_model(kind):
+@pytest.mark.parametrize(
+    'softmax', [keras.layers.Softmax, lambda: keras.layers.Activation('softmax'), lambda: keras.ops.softmax, None]
+)
+def test_softmax_is_taken_back_without_a_change_of_the_model(softmax):
     entry = keras.Input((4,))
-    hidden = keras.layers.Dense(3, 'tanh')(entry)
-    head = keras.layers.Dense(2, 'softmax' if kind == 'activation' else None)(hidden)
-    if kind == 'layer':
-        head = keras.layers.Softmax()(head)
-    elif kind == 'Activation':
-        head = keras.layers.Activation('softmax')(head)
-    elif kind == 'operation':
-        head = keras.ops.softmax(head)
+    head = keras.layers.Dense(2, None if softmax else 'softmax')(keras.layers.Dense(3, 'tanh')(entry))
+    head = softmax()(head) if softmax else head
     model = keras.Model(entry, [head, keras.layers.Dense(2)(head)])  # the second head reads probabilities, too
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     before = [output.numpy() for output in model(x)]

@@ -328,9 +328,8 @@ def test_priorities_of_forgotten_rows_and_errors_that_are_not_finite_change_noth
     rows, counts = frequencies(buffer, 1000, rng)
     assert rows.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert stats.chisquare(counts).pvalue > 1e-4
-    uniform = ReplayBuffer(8, batch_size=4)
     with pytest.raises(ValueError, match='no priorities'):
-        uniform.prioritize(rows, rows)
+        ReplayBuffer(8, batch_size=4).prioritize(rows, rows)
 
 
 @settings(deadline=None)
@@ -345,21 +344,16 @@ def test_a_sum_tree_finds_what_adding_up_finds(size, zero, magnitude, seed):
     tree = SumTree(size)
     priorities = np.zeros(size)
     for _ in range(5):
-        indices = rng.integers(size, size=20)
-        values = rng.exponential(size=20) * magnitude * (rng.random(20) >= zero)
-        values = values[np.unique(indices, return_index=True)[1]]
-        indices = np.unique(indices)
-        tree.set(indices, values)
-        priorities[indices] = values
+        indices = np.unique(rng.integers(size, size=20))
         start = rng.integers(size)
-        span = rng.exponential(size=rng.integers(1, size - start + 1)) * magnitude
-        span *= rng.random(len(span)) >= zero
-        tree.set_span(start, span)
-        priorities[start : start + len(span)] = span
+        for where in (indices, np.arange(start, rng.integers(start, size) + 1)):
+            values = rng.exponential(size=len(where)) * magnitude * (rng.random(len(where)) >= zero)
+            priorities[where] = values
+            tree.set(where, values) if where is indices else tree.set_span(start, values)
     assert (tree.leaves[:size] == priorities).all()
     if not priorities.any():
         return
-    fractions = np.concatenate([rng.random(200), [0.0, 1 - 2**-53]])
+    fractions = np.array([*rng.random(200), 0.0, 1 - 2**-53])
     found, total = tree.find(fractions)
     assert total == pytest.approx(priorities.sum())
     assert (priorities[found] > 0).all()

@@ -135,11 +135,9 @@ def test_what_is_said_of_restarts_counts_more_than_equal_observations():
     rollout = random_rollouts(1, 4, 2, ends=0.0).added[0]
     rollout['observations'][-1] = rollout['observations'][0]
     buffer = RolloutBuffer(100, n_steps=4)
-    buffer.add(rollout)
-    buffer.add(rollout)
-    assert len(buffer) == 16
-    buffer.add(rollout | {'restarted': np.array([False, True])})
-    assert len(buffer) == 23
+    for said, stored in (({}, 8), ({}, 16), ({'restarted': np.array([False, True])}, 23)):
+        buffer.add(rollout | said)
+        assert len(buffer) == stored
 
 
 @pytest.mark.parametrize('capacity', [7, 20])
@@ -221,9 +219,7 @@ def test_valid_steps_are_counted_overwritten_or_not_so_that_the_default_is_reach
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        ({'max_size': 40, 'initial_size': 41}, 'buffer_initial_size: got 41, admits at most buffer_max_size, 40'),
         ({'max_size': 40, 'initial_size': -1}, 'buffer_initial_size: got -1'),
-        ({'max_size': 0}, 'buffer_max_size: got 0'),
         ({'max_size': 40, 'n_steps': 0}, 'n_steps: got 0'),
         ({'max_size': 40, 'stack': 0}, 'frame_stack: got 0'),
         ({'max_size': 40, 'columns': ['rewards']}, "columns: got 'rewards'"),
