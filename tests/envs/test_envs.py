@@ -69,7 +69,7 @@ def test_the_last_observation_comes_back_and_the_next_step_only_resets(kind, end
 
 
 def test_environments_of_different_lengths_reset_on_their_own():
-    envs = as_envs([environments.Counter(length=2), environments.Counter(length=3)])
+    envs = as_envs([environments.Counter(length=n) for n in (2, 3)])
     envs.reset(0)
     rows = played(envs, 6)
     assert [row[0].reshape(-1).tolist() for row in rows] == [[1, 1], [2, 2], [0, 3], [1, 0], [2, 1], [0, 2]]

@@ -74,18 +74,15 @@ def test_shipped_files_build_and_read_back(path):
 
 @pytest.mark.parametrize(('one', 'other'), [('a2c', 'ppo'), ('ddpg', 'td3')])
 def test_agents_of_one_family_have_the_same_networks(one, other):
-    def texts(agent):
-        return {path.name: path.read_text() for path in (PACKAGE / agent / 'models').iterdir()}
-
-    assert texts(one)
-    assert texts(one) == texts(other)
-
-
-def described(network):
-    return [(layer.units, layer.activation, layer.initializer, layer.gain, layer.output) for layer in network.layers]
+    folders = (PACKAGE / agent / 'models' for agent in (one, other))
+    texts, expected = ({path.name: path.read_text() for path in folder.iterdir()} for folder in folders)
+    assert texts and texts == expected
 
 
 def test_net_options_describe_the_shipped_files():
+    def described(network):
+        return [(e.units, e.activation, e.initializer, e.gain, e.output) for e in network.layers]
+
     assert dense_network([64, 64]) == parse_network(SEPARATE)
     assert dense_network([64, 64], shared=True) == parse_network(SHARED)
     assert dense_network([64, 64], 'relu') != parse_network(SEPARATE)
@@ -494,8 +491,7 @@ def test_a_reinitialised_model_has_an_optimizer_of_its_own():
     model.optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
     before = model.get_weights()
     other = reinitialised(model, 1)
-    assert float(other.optimizer.learning_rate) == pytest.approx(0.02)
-    assert other.optimizer.rho == 0.99
+    assert other.optimizer.get_config() == model.optimizer.get_config()
     assert len(other.optimizer.variables) == len(model.optimizer.variables)
     assert not any(np.any(slot) for slot in other.optimizer.variables[2:])
     other.optimizer.apply([keras.ops.ones(v.shape) for v in other.trainable_variables])
