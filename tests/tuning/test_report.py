@@ -17,6 +17,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
@@ -129,7 +130,7 @@ scalars = st.one_of(
 STUDY = study_of()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(list(SPACE)), scalars | st.lists(scalars) | st.dictionaries(st.text(), scalars)))
 def test_settings_of_every_kind_are_read_back_as_they_were(options):
     text = study_report._best_text(STUDY, options, 'xagents train ' + ' '.join(map(str, options.values())))
@@ -249,7 +250,7 @@ def overlap(boxes):
     return any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
-@pytest.mark.parametrize('count', [1, 2, 5, 12])
+@pytest.mark.parametrize('count', [1, 5, 12])
 @pytest.mark.parametrize('picture', PICTURES)
 def test_nothing_in_a_picture_is_cut_off_and_no_name_lies_on_another(picture, count):
     ends = {5: TrialState.FAIL, 7: TrialState.PRUNED}
@@ -258,8 +259,9 @@ def test_nothing_in_a_picture_is_cut_off_and_no_name_lies_on_another(picture, co
         warnings.simplefilter('error', UserWarning)  # the layout says there where it does not work out
         warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
         figure = study_pictures.PICTURES[picture](study, study.get_trials())
-        figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+    renderer = canvas.get_renderer()
     inches, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
     assert inches.x0 >= 0 and inches.y0 >= 0 and inches.x1 <= width and inches.y1 <= height
     texts = [text.get_text() for text in figure.findobj(matplotlib.text.Text)]

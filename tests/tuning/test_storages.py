@@ -289,8 +289,8 @@ def test_a_database_that_does_not_exist_and_a_refused_user_are_named(postgresql_
 
 @pytest.mark.parametrize('scheme', ['postgresql', 'mysql+pymysql'])
 def test_a_server_that_says_nothing_is_given_up(scheme, monkeypatch):
-    monkeypatch.setattr(storages, 'CONNECT_SECONDS', 2)  # the shortest one of PostgreSQL's library
-    monkeypatch.setattr(storages, 'BUSY_SECONDS', 1)
+    monkeypatch.setattr(storages, 'CONNECT_SECONDS', 1)
+    monkeypatch.setattr(storages, 'BUSY_SECONDS', 0.2)
     with socket.create_server(('127.0.0.1', 0)) as server:
         start = time.monotonic()
         refused(f'{scheme}://u@127.0.0.1:{server.getsockname()[1]}/d', 'is the server running')

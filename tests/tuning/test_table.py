@@ -188,7 +188,7 @@ def test_trials_come_and_go_while_the_table_is_drawn(monkeypatch):
     errors = []
     monkeypatch.setattr(threading, 'excepthook', errors.append)
     table = live(None, 100)
-    for number in range(20_000):
+    for number in range(5000):
         table.started(number, SETTINGS)
         table.finished(number, 'complete', 1.0, (0, 1.0), 1.0)
     table.close()

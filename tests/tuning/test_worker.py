@@ -269,8 +269,3 @@ def test_a_worker_has_one_thread_and_ends_at_once_with_its_parent_in_the_midst_o
     assert process.wait(20) == 0
     assert time.monotonic() - begun < 10
     assert process.stdout.read() == ''
-
-
-def test_a_worker_has_the_threads_that_it_is_told(process):
-    tell(process, threads=3)
-    assert process.stderr.readline() == 'threads 3\n'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from xagents.options.errors import OptionError, nearest
 from xagents.reports.statistics import average as average_of
 from xagents.reports.statistics import bootstrap_interval
 from xagents.system.files import replacing
+from xagents.system.paths import check_parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,6 @@ FORMATS = ('png', 'svg', 'pdf')
 # Okabe and Ito's colours, which most colour-blind people tell apart; the yellow is left out, it is too light for lines.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 GRID_POINTS = 500
-MAX_POINTS = 4000  # a curve with more is drawn by the extremes of its stretches
 
 
 def plot_history(
@@ -125,7 +124,6 @@ def save_plot(
     plot: str = 'mean_reward',
     env: str | None = None,
     smooth: int = 1,
-    history_interval: int = 1,
     time_unit: str = 'auto',
     shade: str | None = None,
     average: str | None = None,
@@ -141,8 +139,7 @@ def save_plot(
         out: The picture; its ending (.png, .svg or .pdf) says the format. Its path is returned.
         plot: The column that is drawn; of runs also one of their metrics.
         env: The title; the environment of the runs when not given, where it is one.
-        smooth: As `plot_history` says, and so the next three.
-        history_interval: Draw every so many rows.
+        smooth: As `plot_history` says, and so the next two.
         time_unit: 'second', 'minute', 'hour', 'day' or 'auto'.
         shade: The interval around an average of several.
         average: 'mean', 'iqm' or 'both'; when not given, both where a group of runs is drawn and the mean otherwise.
@@ -154,10 +151,9 @@ def save_plot(
     target = Path(out)
     file_format = target.suffix[1:].lower()
     if file_format not in FORMATS:
-        raise ValueError(f"--out '{out}' must end in .png, .svg or .pdf{nearest(file_format, FORMATS)}")
-    if not target.parent.is_dir():
-        raise ValueError(f"--out '{out}': the folder '{target.parent}' does not exist")
-    _check_choice('--by', by, BENCHMARKS)
+        admits = f'admits a path that ends in .png, .svg or .pdf{nearest(file_format, FORMATS)}'
+        raise OptionError('out', f'got {out}, {admits}')
+    check_parent('out', target)
     paths, run_dirs = list(paths), list(run_dirs or ())
     if labels is not None and len(labels) != len(paths) + len(run_dirs):
         what = 'histories and runs' if run_dirs else 'histories'
@@ -182,7 +178,7 @@ def save_plot(
     figure = Figure(figsize=(8, 4.5), layout='constrained')
     drawn: dict[str, Any] = {'smooth': smooth, 'shade': shade, 'average': average or 'mean', 'ax': figure.subplots()}
     try:
-        plot_history(histories, labels, env, plot, by, history_interval, time_unit, **drawn)
+        plot_history(histories, labels, env, plot, by, time_unit=time_unit, **drawn)
     except OptionError as error:  # on the command line the column has a name of its own
         raise OptionError('column' if error.name == 'plot' else error.name, error.problem) from error
     picture = io.BytesIO()
@@ -244,7 +240,7 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
 def _on_common_grid(label: str, members: list[Curve]) -> tuple[np.ndarray, np.ndarray]:
     """Interpolate M curves onto one grid: its [G] points, and the [M, G] values there; a single one stays as it is."""
     if len(members) == 1:
-        x, y = _thin(*members[0])
+        x, y = members[0]
         return x, y[np.newaxis]
     start, end = max(x[0] for x, _ in members), min(x[-1] for x, _ in members)
     if start >= end:
@@ -289,19 +285,6 @@ def _interval(values: np.ndarray, shade: str, kind: str) -> tuple[np.ndarray, np
         return bootstrap_interval(values, kind)
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1) / (np.sqrt(len(values)) if shade == 'se' else 1)
     return mean - spread, mean + spread
-
-
-def _thin(x: np.ndarray, y: np.ndarray) -> Curve:
-    """Keep the least and greatest value of each of MAX_POINTS / 2 stretches: looks the same, draws in no time."""
-    if len(x) <= MAX_POINTS:
-        return x, y
-    starts = np.linspace(0, len(x), MAX_POINTS // 2 + 1).astype(int)
-    keep = {0, len(x) - 1}
-    for start, end in itertools.pairwise(starts):
-        stretch = y[start:end]
-        keep.update((start + int(stretch.argmin()), start + int(stretch.argmax())))
-    index = np.array(sorted(keep))
-    return x[index], y[index]
 
 
 def _new_axes() -> Axes:

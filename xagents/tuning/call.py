@@ -14,18 +14,12 @@ from optuna.trial import TrialState
 from xagents.system.interruption import Interruption
 from xagents.tuning import ownership
 from xagents.tuning.plan import Plan
-from xagents.tuning.processes import Message, WorkerProcess, Workers
+from xagents.tuning.processes import STILLBORN, Message, TuningError, WorkerProcess, Workers
 from xagents.tuning.studies import best_trial
 from xagents.tuning.table import TrialTable
 
 TICK_SECONDS = 0.25
-# so many workers that die in a row before they are ready end the call
-STILLBORN = 5
 STATES = {'done': TrialState.COMPLETE, 'pruned': TrialState.PRUNED, 'failed': TrialState.FAIL}
-
-
-class TuningError(RuntimeError):
-    """A study that cannot go on, or has nothing to show."""
 
 
 @dataclass
@@ -96,8 +90,6 @@ class Call:
             worker.send({'prune': self.report(worker, message)})
         elif message['kind'] in STATES:
             self.end(worker, message)
-        elif message['kind'] == 'broken':
-            raise TuningError(message['reason'])
 
     def report(self, worker: WorkerProcess, message: Message) -> bool:
         """Note how a trial stands; returns whether it is to stop."""

@@ -17,7 +17,6 @@ from xagents.tuning.table import short
 
 if TYPE_CHECKING:
     import optuna
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from optuna.trial import FrozenTrial
 
@@ -29,6 +28,7 @@ SLICES_IN_A_ROW = 4
 # of a parameter with more choices every second, third… has its name on the axis
 MOST_CHOICES = 12
 LONGEST_NAME = 32
+SLANTED: dict[str, Any] = {'rotation': 30, 'ha': 'right', 'rotation_mode': 'anchor'}
 
 
 class CannotDrawError(Exception):
@@ -127,10 +127,9 @@ def _draw_slices(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
         tidy(axes)
         axes.set_xlabel(_label(parameter.name, 26), parse_math=False)
         marks, names = zip(*parameter.marks, strict=True)
-        axes.set_xticks(marks, names, parse_math=False)
+        crowded = sum(len(name) + 2 for name in names) > 26  # they have no room beside each other
+        axes.set_xticks(marks, names, parse_math=False, **(SLANTED if crowded else {}))
         axes.set_xlim(-0.06, 1.06)
-        if sum(len(name) + 2 for name in names) > 26:  # they have no room beside each other
-            _slant(axes)
         if index % columns == 0:
             axes.set_ylabel(objective_name(study))
     figure.colorbar(points, ax=grid[: len(parameters)], label='trial', aspect=30, ticks=MaxNLocator(integer=True))
@@ -165,10 +164,8 @@ def _draw_parallel(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
     names = [_label(parameter.name) for parameter in parameters] + [worth.name]
-    axes.set_xticks(range(len(names)), names, parse_math=False)
+    axes.set_xticks(range(len(names)), names, parse_math=False, **(SLANTED if max(map(len, names)) > 11 else {}))
     axes.tick_params(axis='x', length=0)
-    if max(map(len, names)) > 11:
-        _slant(axes)
     return figure
 
 
@@ -240,17 +237,10 @@ def _label(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def _figure(width: float, height: float, study: optuna.Study, what: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     # without pyplot no window system is asked for, and the figure is gone when nobody holds it
     figure = Figure(figsize=(width, height), layout='constrained')
-    FigureCanvasAgg(figure)
     title = f'{what}: {study.user_attrs.get("agent")} on {study.user_attrs.get("env")}'
     figure.suptitle(_label(title, 60 if width < 10 else 120), fontsize='large', parse_math=False)
     return figure
-
-
-def _slant(axes: Axes) -> None:
-    for tick in axes.get_xticklabels():
-        tick.set(rotation=30, ha='right', rotation_mode='anchor')

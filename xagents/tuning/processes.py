@@ -15,7 +15,13 @@ from xagents.tuning.worker import Job
 SECONDS_TO_END = 2.0
 # a worker keeps some 30 MB of what TensorFlow compiled for each trial
 JOBS_OF_A_WORKER = 50
+# so many workers that die in a row before they are ready end the call
+STILLBORN = 5
 Message = dict[str, Any]
+
+
+class TuningError(RuntimeError):
+    """A study that cannot go on, or has nothing to show."""
 
 
 class WorkerProcess(ChildProcess):
@@ -73,7 +79,10 @@ class Workers:
         return [worker for worker in self.all if worker.ready and worker.job is None]
 
     def receive(self, seconds: float) -> tuple[WorkerProcess, Message | None] | None:
-        """Wait for the next answer of a worker: None if it has died. Without any for so long, return None alone."""
+        """Wait for the next answer of a worker: None if it has died. Without any for so long, return None alone.
+
+        TuningError where a worker cannot work.
+        """
         try:
             worker, line = self._answers.get(timeout=seconds)
             message = None if line is None else json.loads(line)
@@ -81,6 +90,8 @@ class Workers:
             return None
         if worker not in self.all:  # it was replaced
             return None
+        if message is not None and message['kind'] == 'broken':
+            raise TuningError(message['reason'])
         if message is not None and message['kind'] == 'ready':
             worker.ready, self.stillborn = True, 0
         return worker, message

@@ -25,13 +25,17 @@ class Bounds:
     high: float
     log: bool
 
+    @property
+    def values(self) -> tuple:
+        """Its ends."""
+        return self.low, self.high
+
     def distribution(self) -> BaseDistribution:
         """Return it as Optuna knows it."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return IntDistribution(self.low, self.high, log=self.log)
-        return FloatDistribution(self.low, self.high, log=self.log)
+        kind: Any = IntDistribution if isinstance(self.low, int) else FloatDistribution
+        return kind(self.low, self.high, log=self.log)
 
     def nearest(self, value: Any) -> Any:
         """Return what it admits that is nearest to a value; a size that is not given is the largest."""
@@ -119,7 +123,7 @@ def ready(declaration: type[Options], known: Mapping[str, Option], given: Mappin
     ranges = {name: _range(known[name], list(values)) for name, values in declaration.ranges.items()}
     overruled = given.keys() | {known[name].instead_of for name in given}
     own = describe(declaration)
-    fixed = {name: _values(value)[0] for name, value in given.items() if name in own}
+    fixed = {n: v.values[0] if isinstance(v, Range) else v for n, v in given.items() if n in own}
     return {
         name: r
         for name, r in ranges.items()
@@ -128,17 +132,10 @@ def ready(declaration: type[Options], known: Mapping[str, Option], given: Mappin
     }
 
 
-def _values(value: Any) -> tuple:
-    """Return the bounds or the choices of a range; a value alone."""
-    if isinstance(value, Bounds):
-        return value.low, value.high
-    return value.values if isinstance(value, Choices) else (value,)
-
-
 def _fits(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: Range) -> bool:
     """Whether all of a range is admitted beside what is fixed, such as sizes within that of a buffer."""
     try:
-        for value in _values(r):
+        for value in r.values:
             declaration.resolve({**fixed, name: value})
     except OptionError:
         return False

@@ -8,8 +8,9 @@ from collections import Counter
 import optuna
 
 from xagents.options.declaration import flags_of
-from xagents.tuning.call import Call, TuningError
+from xagents.tuning.call import Call
 from xagents.tuning.plan import Plan
+from xagents.tuning.processes import TuningError
 from xagents.tuning.report import train_command, write_report
 from xagents.tuning.storages import masked
 from xagents.tuning.studies import best_trial, options_of

@@ -12,9 +12,9 @@ import optuna
 from xagents.options.errors import OptionError
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
-from xagents.tuning.call import STILLBORN, TICK_SECONDS, Call, TuningError
+from xagents.tuning.call import TICK_SECONDS, Call
 from xagents.tuning.plan import Plan, plan
-from xagents.tuning.processes import Workers
+from xagents.tuning.processes import STILLBORN, TuningError, Workers
 from xagents.tuning.storages import check_storage, hush_optuna, one_line_errors, open_storage
 from xagents.tuning.studies import make_pruner, make_sampler, open_study
 from xagents.tuning.summary import conclude, opening_line
@@ -112,8 +112,6 @@ def check_settings(planned: Plan, workers: Workers, interruption: Interruption, 
             if message['name']:
                 raise OptionError(message['name'], message['reason'])
             raise SettingsError(message['reason'])
-        elif message['kind'] == 'broken':
-            raise TuningError(message['reason'])
         elif message['kind'] == 'checked':
             worker.job = None
             return
