@@ -168,19 +168,11 @@ def test_the_same_name_again_keeps_the_old_file(kind, path):
     assert len(os.listdir(path.parent)) == 5  # no tail
 
 
-def test_resume_knows_where_it_was(path):
-    for resumed, n_rows in ((False, 0), (True, 4)):
-        with HistoryWriter(path, resume=True) as writer:
-            last = (n_rows, 30, 3 / 8) if resumed else (0, 0, 0.0)
-            assert (writer.n_rows, writer.last_step, writer.last_time) == last
-            assert writer.renamed is None
-            History.add(writer, range(4))
-
-
 def test_resume_continues_what_another_program_wrote(path):
     frame = pd.DataFrame([History.row(number) for number in range(3)])
     frame.assign(seed=1, step=frame['step'].astype('int32'), time=[0, 1, 2]).to_parquet(path)
     with HistoryWriter(path, resume=True) as writer:
+        assert (writer.last_time, writer.renamed) == (2.0, None)
         History.add(writer, [3])
     assert read_history(path)['time'].tolist() == [0, 1, 2, 3 / 8]
     assert_rows(History, read_history(path).assign(time=[0, 1 / 8, 2 / 8, 3 / 8]), range(4))
@@ -316,22 +308,6 @@ def test_torn_changed_and_foreign_rows_are_not_read(kind, path):
         kind.add(foreign, [100])
     os.replace(foreign.path, path)
     assert_rows(kind, kind.read(path), [100])
-
-
-@KINDS
-def test_a_tail_left_from_before_a_rewriting_repeats_no_row(kind, path):
-    writer = kind.open(path)
-    kind.add(writer, range(2))
-    kind.add(writer, range(2, 6))
-    writer.flush()
-    force_rewrite(writer)
-    kind.add(writer, [6])
-    assert tail_path(path).stat().st_size > 0
-    assert_rows(kind, pd.read_parquet(path), range(7))
-    assert_rows(kind, kind.read(path), range(7))
-    kind.add(writer, [7])
-    writer.flush()
-    assert_rows(kind, kind.read(path), range(8))
 
 
 # any order of what may happen

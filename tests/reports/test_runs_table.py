@@ -9,7 +9,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import trim_mean
@@ -125,12 +125,6 @@ def test_a_group_stands_together_with_statistics_for_each_setting(root):
     assert statistics[2] == 'lr=0.01: best reward: mean 7.00, IQM 7.00, 1 run'
 
 
-def test_seeds_alone_are_one_setting(root):
-    make_group(root / 'g', {'seed=1': 10.0, 'seed=2': 20.0})
-    statistics = [line for line in runs_page(['runs']).splitlines() if 'best reward' in line]
-    assert len(statistics) == 1 and statistics[0].startswith('  best reward: mean 15.00, IQM 15.00 [10.00, 20.00]')
-
-
 def test_runs_are_found_a_few_levels_deep_and_named_once(root):
     make_run(root / 'b' / 'c' / 'd')
     make_run(root / 'a')
@@ -198,16 +192,11 @@ def test_the_list_loads_nothing_heavy_and_has_no_colours_in_a_file(root, monkeyp
 # statistics
 
 
-@given(arrays.arrays(float, st.tuples(st.sampled_from([4, 8, 12, 20]), st.integers(1, 3)), elements=st.floats(-9, 9)))
-@settings(max_examples=50, deadline=None)
-def test_the_interquartile_mean_is_the_trimmed_mean_where_quarters_are_whole(values):
-    np.testing.assert_allclose(interquartile_mean(values), trim_mean(values, 0.25, axis=0), atol=1e-12)
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=15))
-def test_the_interquartile_mean_is_that_of_four_copies_of_each_value(values):
+@given(arrays.arrays(float, st.tuples(st.integers(1, 15), st.integers(1, 3)), elements=st.floats(-1e3, 1e3)))
+def test_the_interquartile_mean_is_the_trimmed_mean_of_four_copies_of_each_value(values):
     """Four copies make quarters whole and change no quantile."""
-    np.testing.assert_allclose(interquartile_mean(values), trim_mean(np.repeat(values, 4), 0.25), atol=1e-9)
+    trimmed = trim_mean(np.repeat(values, 4, axis=0), 0.25, axis=0)
+    np.testing.assert_allclose(interquartile_mean(values), trimmed, atol=1e-9)
 
 
 def test_the_interquartile_mean_of_few_values_by_hand():
@@ -224,15 +213,6 @@ def test_a_bootstrap_interval_is_the_quantiles_of_all_possible_samples():
     everything = [average(runs[[i, j, k]], 'iqm') for i in range(3) for j in range(3) for k in range(3)]
     low, high = bootstrap_interval(runs, 'iqm', level=0.5, resamples=20_000)
     assert (low, high) == tuple(np.quantile(everything, [0.25, 0.75], method='inverted_cdf'))
-
-
-def test_the_interval_of_a_mean_covers_it_as_often_as_it_says():
-    rng = np.random.default_rng(1)
-    covered = 0
-    for _ in range(300):
-        low, high = bootstrap_interval(rng.normal(3.0, 2.0, size=40), 'mean', resamples=300)
-        covered += low <= 3.0 <= high
-    assert 0.89 < covered / 300 < 0.98
 
 
 def test_curves_draw_whole_runs_and_the_same_each_time():

@@ -46,17 +46,25 @@ def is_abandoned(study, trial):
     return ownership.is_abandoned(study.trials[trial.number])
 
 
-def test_a_trial_says_who_runs_it_and_since_when():
-    before = time.time()
-    study = opened()
-    ask(study, seed=7)
-    attributes = study.trials[0].user_attrs
-    assert attributes['pid'] == os.getpid()
-    assert abs(attributes['process_started'] - psutil.Process().create_time()) < 1
-    assert before <= attributes['beat'] <= time.time()
-    assert attributes['started'][:4] == time.strftime('%Y')
-    assert attributes['seed'] == 7
-    assert attributes['host']
+def test_a_trial_says_who_runs_it_before_its_settings_are_chosen(monkeypatch):
+    study, before, signed = opened(), time.time(), []
+    sample = optuna.samplers.RandomSampler.sample_independent
+
+    def look(self, study, trial, *what):
+        signed.append(study.trials[trial.number].user_attrs)
+        return sample(self, study, trial, *what)
+
+    monkeypatch.setattr(optuna.samplers.RandomSampler, 'sample_independent', look)
+    ask(study, seed=7)  # the defaults: nothing is chosen
+    assert signed == []
+    study.ask({'lr': SPACE['lr']})
+    for attributes in (study.trials[0].user_attrs, *signed):
+        assert attributes['pid'] == os.getpid() and attributes['host']
+        assert abs(attributes['process_started'] - psutil.Process().create_time()) < 1
+        assert before <= attributes['beat'] <= time.time()
+    assert len(signed) == 1
+    assert study.trials[0].user_attrs['started'][:4] == time.strftime('%Y')
+    assert study.trials[0].user_attrs['seed'] == 7
 
 
 def test_each_trial_has_a_seed_of_its_own_when_none_is_given():
@@ -105,45 +113,22 @@ def test_a_trial_that_says_nothing_of_its_process_is_given_some_seconds(later):
     assert ownership.reap(study, ()) == [trial.number]
 
 
-def test_a_trial_is_signed_before_its_settings_are_chosen(monkeypatch):
+def test_only_what_nobody_runs_is_tried_again_and_once_with_its_parameters_and_seed(gone):
     study = opened()
-    signed = []
-    sample = optuna.samplers.RandomSampler.sample_independent
-
-    def look(self, study, trial, *what):
-        signed.append(study.trials[trial.number].user_attrs.keys() >= {'host', 'pid', 'process_started', 'beat'})
-        return sample(self, study, trial, *what)
-
-    monkeypatch.setattr(optuna.samplers.RandomSampler, 'sample_independent', look)
-    study.ask(SPACE)  # the defaults: nothing is chosen
-    assert signed == []
-    study.ask({'lr': SPACE['lr']})
-    assert signed == [True]
-
-
-def test_only_what_nobody_runs_is_reaped(gone):
-    study = opened()
-    mine, running, dead = ask(study, **gone), ask(study), ask(study, **gone)
+    mine, _running, dead = ask(study, **gone), ask(study), ask(study, seed=11, **gone)
     finish(study)
     assert ownership.reap(study, [mine.number]) == [dead.number]
-    assert states(study) == [RUNNING, RUNNING, FAIL, COMPLETE, WAITING]
-    assert running.number == 1
     assert ownership.reap(study, [mine.number]) == []
-    assert len(study.trials) == 5
-
-
-def test_what_was_broken_off_is_tried_again_once_with_its_parameters_and_seed(gone):
-    study = opened()
-    ask(study)
-    dead = ask(study, seed=11, **gone)
-    for _ in range(3):
-        ownership.reap(study, ())
-    (waiting,) = study.get_trials(states=(WAITING,))
+    assert not ownership.break_off(study, dead.number), 'another call has done it'
+    assert states(study) == [RUNNING, RUNNING, FAIL, COMPLETE, WAITING]
     retry = study.ask(SPACE)
-    assert retry.number == waiting.number
+    assert retry.number == 4
     assert retry.params == dead.params
     assert ownership.claim(retry, None) == 11
     assert (retry.user_attrs['retry_of'], retry.user_attrs['attempt']) == (dead.number, 2)
+    study.tell(retry, 1.0)
+    assert not ownership.break_off(study, retry.number)
+    assert study.trials[retry.number].state == COMPLETE
 
 
 def test_settings_that_were_fixed_beforehand_are_tried_again_where_a_trial_was_only_begun():
@@ -176,14 +161,3 @@ def test_what_kills_its_process_each_time_is_given_up(gone):
             ask(study, **gone)
     assert states(study) == [FAIL] * ownership.ATTEMPTS
     assert len({tuple(trial.params.items()) for trial in study.trials}) == 1
-
-
-def test_a_trial_is_broken_off_once_though_two_calls_see_it(gone):
-    study = opened()
-    trial = ask(study, **gone)
-    assert ownership.break_off(study, trial.number)
-    assert not ownership.break_off(study, trial.number)
-    assert len(study.trials) == 2
-    finish(study)
-    assert not ownership.break_off(study, 1)
-    assert study.trials[1].state == COMPLETE

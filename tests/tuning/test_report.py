@@ -192,9 +192,6 @@ def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
     ]
     assert (tmp_path / 'best.yaml').read_text() == 'agent: dqn\n'
     assert list(pd.read_parquet(tmp_path / 'trials.parquet')['state']) == ['failed', 'running']
-
-
-def test_a_study_without_a_trial_has_an_empty_table(tmp_path):
     write_report(tmp_path, study_of(states=[]), None, '')
     table = pd.read_parquet(tmp_path / 'trials.parquet')
     assert len(table) == 0 and {'number', 'state', 'value', 'duration'} <= set(table.columns)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import time
 import types
 from pathlib import Path
@@ -131,25 +130,6 @@ def test_a_trial_whose_worker_kills_itself_is_tried_again_in_its_place(n_jobs):
     retry = next(trial for trial in trials if trial.user_attrs.get('retry_of') == killed.number)
     assert retry.params == killed.params
     assert retry.user_attrs['seed'] == killed.user_attrs['seed']
-
-
-def test_a_worker_that_is_killed_from_outside_is_missed_at_once():
-    killed = []
-
-    def kill():
-        while not os.path.exists('hangs'):
-            time.sleep(0.02)
-        psutil.Process(made()[0]['pid']).kill()
-        killed.append(time.monotonic())
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    study = study_of(2, env_kwargs={'hangs': 'hangs', 'log': 'log'})
-    killer.join()
-    assert time.monotonic() - killed[0] < 15, 'the trial would have slept for a minute'
-    assert states(study) == [FAIL, COMPLETE, COMPLETE]
-    assert study.trials[1].user_attrs['retry_of'] == 0
-    assert len({agent['pid'] for agent in made()}) == 2
 
 
 def test_settings_that_kill_every_worker_are_given_up(monkeypatch):
