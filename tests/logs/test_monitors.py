@@ -234,6 +234,7 @@ def test_a_killed_offline_run_holds_everything_and_goes_on_as_the_same_run(stran
     monitor = log(range(1200, 1800, 10), memory=memory, resumed_at=1205)
     monitor.close()
     monitor.close()
+    sys.modules['wandb'].teardown()  # it has written everything then
     # what lies between the checkpoint and the kill stands twice
     assert logged_offline() == ([*killed, *rows[121:]], runs)
     (((_, name), config),) = runs.items()

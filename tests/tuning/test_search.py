@@ -106,8 +106,9 @@ def test_python_takes_lists_tuples_and_arrays_as_ranges():
 
 
 def test_what_is_not_given_is_neither_fixed_nor_searched():
-    call = planned('dqn', epsilon_decay_steps=[10, 20], quiet=True, seed=3)
+    call = planned('dqn', epsilon_decay_steps=[10, 20], quiet=True, seed=3, trial_seeds=3)
     assert (call.fixed, list(call.ranges)) == ({'env': 'CartPole-v1'}, ['epsilon_decay_steps'])
+    assert call.job(0, call.first, 2**32 - 2).seeds == [2**32 - 2, 2**32 - 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -81,14 +81,6 @@ def test_equal_seeds_give_equal_studies_and_a_study_may_be_stopped_and_continued
     assert whole.best_params == whole.trials[0].params == {'lr': whole.best_value}
 
 
-def test_runs_of_a_trial_have_seeds_one_after_another_and_it_is_worth_their_mean():
-    study = study_of(2, trial_seeds=3, seed=10, env_kwargs={'worth': 'seed', 'log': 'log'})
-    assert [agent['seed'] for agent in made()] == [10, 11, 12] * 2
-    assert [trial.value for trial in study.trials] == [11.0] * 2
-    assert sorted(study.trials[0].intermediate_values) == list(range(1, 61))
-    assert [study.trials[0].intermediate_values[part] for part in (1, 20, 21, 60)] == [10.0, 10.0, 10.5, 11.0]
-
-
 def test_without_a_seed_each_trial_has_one_of_its_own_and_each_has_its_own_paths():
     paths = {'checkpoints': ['ppo.tf'], 'history_checkpoint': 'h.parquet'}
     study = study_of(2, seed=None, env_kwargs={'log': 'log'}, **paths)
