@@ -216,8 +216,9 @@ from xagents.logs.monitors import WandbMonitor
 monitors.WANDB_FLUSH_SECONDS = 0.1
 {inspect.getsource(log)}
 monitor = log(range(0, 1500, 10), memory=sys.argv[1])
-time.sleep(0.5)
-monitor.write(1500, {{'games': 1}})
+for step in range(1500, 1510):  # each writes out what came before, where that is due
+    time.sleep(0.1)
+    monitor.write(step, {{'games': 1}})
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

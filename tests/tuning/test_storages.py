@@ -123,9 +123,9 @@ def test_processes_make_a_storage_at_the_same_instant_and_lose_nothing(kind, tmp
     urls = {'sqlite': f'sqlite:///{tmp_path}/study', 'journal': f'journal:{tmp_path}/study'}
     url = urls[kind] if kind in urls else request.getfixturevalue(kind)
     trials = 50 if kind == 'journal' else 3
-    run_processes(make_and_fill, url, trials, count=4)
+    run_processes(make_and_fill, url, trials, count=3)
     storage = open_storage(url)
-    assert sorted(study.study_name for study in storage.get_all_studies()) == [f'study-{number}' for number in range(4)]
+    assert sorted(study.study_name for study in storage.get_all_studies()) == [f'study-{number}' for number in range(3)]
     for study in storage.get_all_studies():
         found = [(trial.number, trial.value) for trial in storage.get_all_trials(study._study_id)]
         assert found == [(index, index) for index in range(trials)]

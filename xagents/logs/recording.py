@@ -99,12 +99,11 @@ def _encoder(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callable
                 pipe.close()
             if process.wait() != 0:
                 fail()
-        except BaseException:
-            process.kill()
+        finally:
+            process.kill()  # nothing happens where it has ended
             process.wait()
             with contextlib.suppress(OSError):
                 pipe.close()
-            raise
 
 
 def write_frame(path: str | os.PathLike[str], frame: np.ndarray) -> None:

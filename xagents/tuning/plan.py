@@ -129,5 +129,4 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
 def search_page(agent_id: str, given: Mapping[str, Any]) -> str:
     """Return what a call would search with --search, a line an option."""
     planned = plan(agent_id, {**given, 'search': True})
-    known = known_options(planned.entry)
-    return '\n'.join(described(planned.ranges, known, {**_defaults(known), **planned.first}))
+    return '\n'.join(described(planned.ranges, known_options(planned.entry), planned.first))

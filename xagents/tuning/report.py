@@ -140,8 +140,7 @@ def _ordered(options: Mapping[str, Any]) -> dict[str, Any]:
 def _quietly() -> Iterator[None]:
     """Keep what Optuna and matplotlib warn of from the user, who can do nothing about it."""
     before = logging.root.manager.disable
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
+    with warnings.catch_warnings(action='ignore'):
         logging.disable()
         try:
             yield

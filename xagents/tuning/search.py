@@ -147,9 +147,8 @@ def first_values(ranges: Mapping[str, Range], wanted: Mapping[str, Any]) -> dict
     return {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
 
 
-def described(ranges: Mapping[str, Range], known: Mapping[str, Option], wanted: Mapping[str, Any]) -> list[str]:
+def described(ranges: Mapping[str, Range], known: Mapping[str, Option], first: Mapping[str, Any]) -> list[str]:
     """Return a line for each range: its flag, what it admits, and where the first trial begins."""
-    first = first_values(ranges, wanted)
     width = max((len(known[name].flag) for name in ranges), default=0)
     return [f'{known[name].flag:<{width}}  {r} (begins with {_short(first[name])})' for name, r in ranges.items()]
 
