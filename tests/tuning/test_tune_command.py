@@ -104,9 +104,8 @@ def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_
     check_command(agent_id, shlex.split(train_command(agent_id, options)), options)
 
 
-@pytest.mark.parametrize('agent_id', ['dqn', 'td3'])
-def test_a_trial_is_run(agent_id, without_xla):
-    reports, call = [], planned(agent_id)
+def test_a_trial_reports_how_it_stands_and_is_worth_its_last_report(without_xla):
+    reports, call = [], planned('dqn')
     value = run_trial(call.job(0, call.first, 1), lambda *report: reports.append(report) or True)
     assert np.isfinite(value) and reports[-1][1] == value
     assert [part for part, _, _ in reports] == list(range(1, 21))
