@@ -144,6 +144,15 @@ def test_of_several_episodes_at_one_step_the_last_counts():
     np.testing.assert_allclose(mean, np.interp(x, [0, 5, 10], [0, 2, 4]))
 
 
+def test_a_long_curve_keeps_its_extremes():
+    reward = np.zeros(100_000)
+    reward[[77, 50_123]] = 9, -9
+    x, y = curve(plot_history(history(np.arange(100_000), reward)))
+    assert len(x) <= plotting.MAX_POINTS + 2
+    assert (y.max(), x[y.argmax()], y.min(), x[y.argmin()]) == (9, 77, -9, 50_123)
+    assert (x[0], x[-1]) == (0, 99_999)
+
+
 @pytest.mark.parametrize(('seconds', 'unit'), [(100, 'second'), (1000, 'minute'), (10_000, 'hour'), (200_000, 'day')])
 def test_an_automatic_unit_suits_the_longest(seconds, unit):
     frames = [history([1, 2], [1, 2], [0, 1]), history([1, 2], [1, 2], [0, seconds])]
