@@ -4,7 +4,7 @@ import pytest
 
 import xagents
 
-pytestmark = pytest.mark.usefixtures('eager')
+pytestmark = pytest.mark.usefixtures('small_agents')
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures('eager')
     ],
 )
 def test_atari_options_without_effect_are_named_on_one_line(given, flags, capsys):
-    agent = xagents.make('a2c', 'CartPole-v1', seed=1, **given)
+    agent = xagents.make('small', 'CartPole-v1', seed=1, **given)
     agent.fit(max_steps=10, final_episodes=0)
     lines = [line for line in capsys.readouterr().out.splitlines() if 'without effect' in line]
     said = f'Warning: without effect on CartPole-v1, which is no preprocessed Atari game: {flags}'
@@ -28,7 +28,7 @@ def test_atari_options_without_effect_are_named_on_one_line(given, flags, capsys
 
 def test_a_resume_says_nothing_of_options_that_were_given_before(tmp_path, capsys):
     folder = tmp_path / 'run'
-    agent = xagents.make('a2c', 'CartPole-v1', seed=1, run_dir=str(folder), sticky_actions=True)
+    agent = xagents.make('small', 'CartPole-v1', seed=1, run_dir=str(folder), sticky_actions=True)
     agent.fit(max_steps=10, final_episodes=0)
     agent.close()
     assert 'without effect' in capsys.readouterr().out

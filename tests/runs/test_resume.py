@@ -76,12 +76,13 @@ def rows(folder):
     return history, metrics[[name for name in metrics if not name.startswith(CLOCK)]]
 
 
-CASES = [(agent_id, False) for agent_id in SETTINGS] + [(agent_id, True) for agent_id in ('acer', 'dqn', 'ppo', 'td3')]
+# every agent once, and one each way; what is in flight is more to save, not less
+CASES = [('ppo', False), *((agent_id, agent_id in ('acer', 'dqn', 'ppo', 'td3')) for agent_id in SETTINGS)]
 
 
 @pytest.mark.parametrize(('agent_id', 'overlap'), CASES)
 def test_a_run_killed_in_the_middle_goes_on_as_if_it_had_never_stopped(agent_id, overlap, tmp_path, request):
-    if (agent_id, overlap) not in (('ppo', False), ('dqn', True)):
+    if (agent_id, overlap) != ('ppo', False):
         request.getfixturevalue('without_xla')  # compiling takes most of the time
     whole, killed = tmp_path / 'whole', tmp_path / 'killed'
     train(whole, agent_id, overlap=overlap)

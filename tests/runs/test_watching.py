@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.runs.test_stages import Stub, once, run_of, stream
+from tests.small_agents import on_cartpole, weights
 from xagents.cli import execute
 from xagents.envs.create import create_envs
 from xagents.logs import console
@@ -93,13 +94,12 @@ def test_people_are_told_of_an_error_elsewhere(capsys):
     assert capsys.readouterr().out == ''
 
 
-@pytest.mark.usefixtures('without_xla')
-def test_the_command_prints_nothing_but_objects(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    command = 'train ppo --env CartPole-v1 --n-envs 2 --n-steps 16 --max-steps 100 --log-format json'
+@pytest.mark.usefixtures('small_agents', 'folder')
+def test_the_command_prints_nothing_but_objects(capfd):
+    command = 'train small --env CartPole-v1 --n-envs 2 --n-steps 16 --max-steps 100 --log-format json'
     execute(command.split())
     first, *between, last = objects(capfd)
-    assert (first['event'], first['agent'], first['env']) == ('start', 'ppo', 'CartPole-v1')
+    assert (first['event'], first['agent'], first['env']) == ('start', 'small', 'CartPole-v1')
     assert first['seed'] == first['options']['seed']
     assert (last['event'], last['why'], last['text']) == ('end', 'steps', 'Maximum steps exceeded')
     assert last['steps'] >= 100 and {e['event'] for e in between} <= {'message', 'status'}
@@ -351,21 +351,17 @@ def test_tensorboard_shows_every_step_of_a_resumed_run_once(tmp_path, monkeypatc
 # videos
 
 
-def make(**options):
-    return xagents.make('ppo', 'CartPole-v1', **{'n_envs': 2, 'n_steps': 16, 'seed': 1, 'quiet': True, **options})
-
-
 @pytest.fixture(scope='module')
-def trained(tmp_path_factory, without_xla_in_module):
+def trained(tmp_path_factory, small_agents):
     """Weights after 200 steps without videos, and those and the videos of the same run with them."""
     folder = tmp_path_factory.mktemp('filmed') / 'run'
-    plain, filmed = make(), make()
+    plain, filmed = (on_cartpole(n_envs=2, n_steps=16) for _ in range(2))
     with contextlib.closing(plain), contextlib.closing(filmed):
         plain.fit(max_steps=200)
         given = {'video_frequency': 60, 'run_dir': str(folder), 'final_episodes': 0}
         steps = [int(log['steps']) for log in filmed.train_iter(max_steps=200, **given)]
-        weights = [agent.model.get_weights() for agent in (plain, filmed)]
-        yield SimpleNamespace(weights=weights, steps=steps, folder=folder / 'videos', agent=filmed)
+        both = [weights(agent) for agent in (plain, filmed)]
+        yield SimpleNamespace(weights=both, steps=steps, folder=folder / 'videos', agent=filmed)
 
 
 def film(agent, folder, **fields):
@@ -376,7 +372,7 @@ def film(agent, folder, **fields):
 
 
 def test_videos_change_nothing_of_the_training(trained):
-    assert all(np.array_equal(a, b) for a, b in zip(*trained.weights, strict=True))
+    assert trained.weights[0] == trained.weights[1]
 
 
 def test_a_video_is_made_whenever_the_steps_pass_a_multiple(trained):
@@ -456,8 +452,9 @@ def broken(render_mode=None):
         (lambda: Blind(), 'video_frequency: Blind cannot be made afresh'),
     ],
 )
+@pytest.mark.usefixtures('small_agents')
 def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path):
-    agent = xagents.make('ppo', envs(), net=[4])
+    agent = xagents.make('small', envs(), net=[4])
     with pytest.raises(OptionError, match=reason) as error:
         agent.fit(max_steps=100, video_frequency=10, run_dir=str(tmp_path / 'run'))
     assert '\n' not in str(error.value) and not agent.collector._beside and list(tmp_path.iterdir()) == []
