@@ -1,8 +1,11 @@
-"""Commands that are typed in this process."""
+"""Commands that are typed in this process, and a run to go on with."""
+
+import os
+import shutil
 
 import pytest
 
-from tests.small_agents import Trouble
+from tests.small_agents import Trouble, make
 from xagents.cli import dispatch
 
 
@@ -35,3 +38,26 @@ def refused(typed):
         return said[0]
 
     return run
+
+
+@pytest.fixture(scope='module')
+def disks_are_not_waited_for():
+    """What is in files is looked at, and not what a power cut would leave."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, 'fsync', lambda file: None)
+        yield
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory, small_agents):
+    """A run of 200 steps that has ended, and its agent."""
+    folder = tmp_path_factory.mktemp('finished') / 'run'
+    agent = make()
+    agent.fit(max_steps=200, run_dir=str(folder), save_seconds=0, final_episodes=2)
+    return folder, agent
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(finished[0], tmp_path / 'copied', symlinks=True)
