@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 
-from xagents.options.declaration import Options, option
+from xagents.options.declaration import Options, count, decay, factor, option, share
 from xagents.options.errors import OptionError
 
 
@@ -13,49 +13,25 @@ from xagents.options.errors import OptionError
 class AgentOptions(Options):
     """The mathematics that every agent shares."""
 
-    gamma: float = option(
-        0.99,
-        'discount factor; larger looks further ahead, with more variance',
-        at_least=0,
-        at_most=1,
-        tune='log_uniform',
-    )
-    lr: float = option(7e-4, 'learning rate; larger learns faster and less stably', above=0, tune='log_uniform')
-    opt_epsilon: float = option(
-        1e-7, "the optimizer's epsilon; larger damps small gradients", above=0, tune='log_uniform'
-    )
-    beta1: float = option(
-        0.9,
-        'Adam: decay of the mean gradient; larger averages over more updates',
-        at_least=0,
-        below=1,
-        tune='log_uniform',
-    )
-    beta2: float = option(
-        0.999,
-        'Adam: decay of the mean squared gradient; larger averages over more updates',
-        at_least=0,
-        below=1,
-        tune='log_uniform',
-    )
+    gamma: float = share(0.99, 'discount factor; larger looks further ahead, with more variance', tune='log_uniform')
+    lr: float = factor(7e-4, 'learning rate; larger learns faster and less stably')
+    opt_epsilon: float = factor(1e-7, "the optimizer's epsilon; larger damps small gradients")
+    beta1: float = decay(0.9, 'Adam: decay of the mean gradient; larger averages over more updates')
+    beta2: float = decay(0.999, 'Adam: decay of the mean squared gradient; larger averages over more updates')
     optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
     lr_schedule: str = option(
         'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
     )
-    schedule_steps: int | None = option(
-        None, 'steps of the schedules, --max-steps when not given; more let them fall more slowly', at_least=1
+    schedule_steps: int | None = count(
+        None, 'steps of the schedules, --max-steps when not given; more let them fall more slowly'
     )
     normalize_obs: bool = option(
         False, 'normalise observations by their running mean and deviation', tune='categorical'
     )
     normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
-    reward_scale: float = option(
-        1.0, 'factor on the reward that is learned from; larger gives larger gradients', above=0, tune='log_uniform'
-    )
+    reward_scale: float = factor(1.0, 'factor on the reward that is learned from; larger gives larger gradients')
     precision: str = option('float32', 'arithmetic of convolutional networks', choices=('float32', 'bfloat16'))
-    reward_buffer_size: int = option(
-        100, 'episodes in the mean reward; more make it steadier and older', at_least=1, at_most=10**9
-    )
+    reward_buffer_size: int = count(100, 'episodes in the mean reward; more make it steadier and older', at_most=10**9)
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
     )
@@ -71,22 +47,17 @@ class AgentOptions(Options):
 class OnPolicyOptions(AgentOptions):
     """What A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
 
-    n_steps: int = option(
-        5,
-        'steps an environment takes before an update; more give less bias and fewer updates',
-        at_least=1,
-        tune='categorical',
+    n_steps: int = count(
+        5, 'steps an environment takes before an update; more give less bias and fewer updates', tune='categorical'
     )
-    lam: float = option(
-        1.0, 'GAE lambda; larger trusts rewards more than the critic', at_least=0, at_most=1, tune='log_uniform'
-    )
+    lam: float = share(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
     entropy_coef: float = option(
         0.01, 'weight of the entropy bonus; larger explores more', at_least=0, tune='log_uniform'
     )
     value_loss_coef: float = option(
         0.5, "weight of the critic's loss; larger favours it over the policy", at_least=0, tune='log_uniform'
     )
-    grad_norm: float = option(0.5, 'largest gradient norm; larger allows larger updates', above=0, tune='log_uniform')
+    grad_norm: float = factor(0.5, 'largest gradient norm; larger allows larger updates')
     normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
     log_std_init: float = option(
         0.0,
@@ -101,11 +72,8 @@ class OnPolicyOptions(AgentOptions):
 class ReplayOptions(AgentOptions):
     """What agents with a replay buffer share; sizes are totals over all environments."""
 
-    buffer_max_size: int = option(
-        10_000,
-        'transitions the replay buffer holds; a larger one forgets later and takes more memory',
-        at_least=1,
-        tune='int',
+    buffer_max_size: int = count(
+        10_000, 'transitions the replay buffer holds; a larger one forgets later and takes more memory', tune='int'
     )
     buffer_initial_size: int | None = option(
         None,
@@ -130,16 +98,12 @@ class ReplayOptions(AgentOptions):
 class OffPolicyOptions(ReplayOptions):
     """What DQN, DDPG and TD3 share."""
 
-    buffer_batch_size: int = option(
-        32,
-        'transitions of one update; a larger batch makes updates slower and less noisy',
-        at_least=1,
-        tune='categorical',
+    buffer_batch_size: int = count(
+        32, 'transitions of one update; a larger batch makes updates slower and less noisy', tune='categorical'
     )
-    train_frequency: int = option(
+    train_frequency: int = count(
         1,
         'steps between trainings, over all environments, rounded up to whole steps of all; more train less often',
-        at_least=1,
         tune='categorical',
     )
     gradient_steps: int = option(
@@ -148,10 +112,9 @@ class OffPolicyOptions(ReplayOptions):
         at_least=-1,
         tune='int',
     )
-    n_step: int = option(
+    n_step: int = count(
         1,
         'steps whose rewards a target sums before it bootstraps; more spread rewards faster and less exactly',
-        at_least=1,
         tune='int',
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from xagents.options.declaration import Options, option
+from xagents.options.declaration import Options, count, option
 
 
 @dataclasses.dataclass
@@ -14,18 +14,14 @@ class TuneOptions(Options):
 
     search: bool = option(False, "search the agent's ready ranges, too")
     print_search: bool = option(False, 'print what would be searched, and stop')
-    n_trials: int = option(
-        1,
-        'trials that this call finishes, as many as --timeout allows where only that is given; more search longer',
-        at_least=1,
+    n_trials: int = count(
+        1, 'trials that this call finishes, as many as --timeout allows where only that is given; more search longer'
     )
-    trial_steps: int = option(
-        500_000, 'environment steps of a trial; more tell good settings from bad ones more surely', at_least=1
-    )
+    trial_steps: int = count(500_000, 'environment steps of a trial; more tell good settings from bad ones more surely')
     timeout: float | None = option(
         None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
     )
-    n_jobs: int = option(1, 'worker processes, each with a trial at a time; more need more cores', at_least=1)
+    n_jobs: int = count(1, 'worker processes, each with a trial at a time; more need more cores')
     study: str | None = option(
         None, 'name of the study, continued if it exists; AGENT-ENV when not given', metavar='NAME'
     )
@@ -39,11 +35,11 @@ class TuneOptions(Options):
         'what a trial is worth: the mean of its last episodes, or of greedy ones on separate environments',
         choices=('reward', 'evaluation'),
     )
-    eval_episodes: int = option(
-        10, 'greedy episodes of an evaluation, for --objective evaluation; more give a surer mean', at_least=1
+    eval_episodes: int = count(
+        10, 'greedy episodes of an evaluation, for --objective evaluation; more give a surer mean'
     )
-    trial_seeds: int = option(
-        1, 'runs of a trial with seeds of their own, whose mean is its value; more judge more surely', at_least=1
+    trial_seeds: int = count(
+        1, 'runs of a trial with seeds of their own, whose mean is its value; more judge more surely'
     )
     sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
     pruner: str = option('median', 'how bad trials are stopped early', choices=('median', 'hyperband', 'none'))
@@ -82,16 +78,16 @@ class PlayOptions(ActOptions):
     render: bool = option(False, 'show the episode in a window')
     frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
     frame_delay: float = option(0.0, 'seconds between frames; more play more slowly', at_least=0)
-    frame_frequency: int = option(1, 'save every so many frames; more save fewer', at_least=1)
+    frame_frequency: int = count(1, 'save every so many frames; more save fewer')
     action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
-    max_steps: int | None = option(None, 'end the episode after that many steps; more let it last longer', at_least=1)
+    max_steps: int | None = count(None, 'end the episode after that many steps; more let it last longer')
 
 
 @dataclasses.dataclass
 class EvaluateOptions(ActOptions):
     """`xagents evaluate`."""
 
-    episodes: int = option(20, 'episodes to play; more give a surer mean', at_least=1)
+    episodes: int = count(20, 'episodes to play; more give a surer mean')
     json: bool = option(False, 'print one JSON object')
 
 
@@ -137,7 +133,7 @@ class PlotOptions(Options):
         choices=('se', 'std', 'ci', 'range', 'none'),
     )
     title: str | None = option(None, 'title of the picture; usually the environment')
-    smooth: int = option(1, 'episodes that are averaged; larger draws a smoother curve', at_least=1)
+    smooth: int = count(1, 'episodes that are averaged; larger draws a smoother curve')
     out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
     debug: bool = option(False, 'show the traceback of an error')
 

@@ -178,6 +178,13 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+# options of a kind: a whole number from 1, a share of something, how slowly a mean forgets, a factor that is searched
+count = functools.partial(option, at_least=1)
+share = functools.partial(option, at_least=0, at_most=1)
+decay = functools.partial(option, at_least=0, below=1, tune='log_uniform')
+factor = functools.partial(option, above=0, tune='log_uniform')
+
+
 def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
     """Declare a parent's option anew with another default; what else `declaration` does not say stays as it was."""
     field = parent.__dataclass_fields__[name]  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from xagents.options.declaration import Options, option
+from xagents.options.declaration import Options, count, option
 
 NO_ENVIRONMENT = "got nothing, admits an id of Gymnasium's, such as CartPole-v1"
 
@@ -18,25 +18,19 @@ class EnvironmentOptions(Options):
     env: str | None = option(
         None, "the environment: an id of Gymnasium's, module:Id, or gym:Id for the old gym", metavar='ID'
     )
-    n_envs: int = option(
-        1,
-        'environments side by side; more give more varied data an update',
-        at_least=1,
-        at_most=16384,
-        tune='categorical',
+    n_envs: int = count(
+        1, 'environments side by side; more give more varied data an update', at_most=16384, tune='categorical'
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
     max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
-    max_episode_steps: int | None = option(
-        None, "time limit of an episode, instead of the environment's own; more let it last longer", at_least=1
+    max_episode_steps: int | None = count(
+        None, "time limit of an episode, instead of the environment's own; more let it last longer"
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
     vector: str = option(
         'auto', 'how environments run side by side', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
     )
-    frame_stack: int = option(
-        4, 'Atari frames in one observation; more show more of the past', at_least=1, tune='categorical'
-    )
+    frame_stack: int = count(4, 'Atari frames in one observation; more show more of the past', tune='categorical')
     clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, where the game has it')
@@ -55,11 +49,8 @@ class EnvironmentOptions(Options):
 class NetworkOptions(Options):
     """A network without a file."""
 
-    net: list[int] | None = option(
-        None,
-        'widths of a dense network, instead of a .cfg; larger can learn more and are slower',
-        at_least=1,
-        metavar='UNITS',
+    net: list[int] | None = count(
+        None, 'widths of a dense network, instead of a .cfg; larger can learn more and are slower', metavar='UNITS'
     )
     activation: str | None = option(
         None,

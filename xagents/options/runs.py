@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from xagents.options.declaration import Options, option
+from xagents.options.declaration import Options, count, option
 from xagents.options.errors import OptionError
 
 
@@ -17,17 +17,16 @@ class EndOptions(Options):
     target_reward: float | None = option(
         None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
     )
-    max_steps: int | None = option(
-        None, 'stop after that many environment steps in total; more train longer', at_least=1, metavar='STEPS'
+    max_steps: int | None = count(
+        None, 'stop after that many environment steps in total; more train longer', metavar='STEPS'
     )
     max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
-    eval_frequency: int | None = option(
+    eval_frequency: int | None = count(
         None,
         'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
-        at_least=1,
         metavar='STEPS',
     )
-    eval_episodes: int = option(10, 'greedy episodes of an evaluation; more give a surer mean', at_least=1)
+    eval_episodes: int = count(10, 'greedy episodes of an evaluation; more give a surer mean')
     final_episodes: int = option(
         10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
     )
@@ -37,24 +36,19 @@ class EndOptions(Options):
     save_seconds: float = option(
         10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
     )
-    checkpoint_frequency: int | None = option(
-        None,
-        'steps between checkpoints of --run-dir that stay, beside best and last; more keep fewer',
-        at_least=1,
-        metavar='STEPS',
+    checkpoint_frequency: int | None = count(
+        None, 'steps between checkpoints of --run-dir that stay, beside best and last; more keep fewer', metavar='STEPS'
     )
-    keep: int | None = option(
-        None,
-        'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk',
-        at_least=1,
+    keep: int | None = count(
+        None, 'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk'
     )
     on_nan: str = option(
         'stop', 'at numbers that are not finite: stop the run, or skip what they would teach', choices=('stop', 'skip')
     )
     overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
     log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
-    video_frequency: int | None = option(
-        None, 'steps between videos of a greedy episode; more record less often', at_least=1, metavar='STEPS'
+    video_frequency: int | None = count(
+        None, 'steps between videos of a greedy episode; more record less often', metavar='STEPS'
     )
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
     monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
@@ -71,20 +65,17 @@ class RecordOptions(Options):
     plateau_reduce_factor: float = option(
         0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
     )
-    plateau_reduce_patience: int = option(
-        10, 'checks without a new best before a reduction; more wait longer', at_least=1
-    )
-    early_stop_patience: int = option(3, 'reductions before the run stops early; more go on longer', at_least=1)
+    plateau_reduce_patience: int = count(10, 'checks without a new best before a reduction; more wait longer')
+    early_stop_patience: int = count(3, 'reductions before the run stops early; more go on longer')
     divergence_monitoring_steps: int | None = option(
         None,
         'steps before plateaus are looked for, off when not given; more wait longer',
         at_least=0,
         metavar='STEPS',
     )
-    log_frequency: int | None = option(
+    log_frequency: int | None = count(
         None,
         'episodes between two checks of the mean, the number of environments when not given; more check less often',
-        at_least=1,
     )
     display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
     quiet: bool = option(False, 'only the closing line')
@@ -139,8 +130,8 @@ class RunOptions(RecordOptions, EndOptions):
 class SessionOptions(Options):
     """The machine and the console."""
 
-    threads: int | None = option(
-        None, "TensorFlow's threads, chosen by the network when not given; more help large networks", at_least=1
+    threads: int | None = count(
+        None, "TensorFlow's threads, chosen by the network when not given; more help large networks"
     )
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -174,4 +165,4 @@ class TrainOptions(Options):
         at_least=0,
         at_most=2**32 - 1,
     )
-    grid_jobs: int = option(1, 'runs of a grid at the same time; more need more cores', at_least=1)
+    grid_jobs: int = count(1, 'runs of a grid at the same time; more need more cores')
