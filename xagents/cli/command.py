@@ -74,14 +74,13 @@ class Command:
             entry = find_agent(agent_id)
             known = describe(entry.options)
             # the networks first, what does nothing last
-            own = {name: option for name, option in known.items() if name not in shared}
-            order = sorted(own, key=lambda name: (name not in entry.models) + 2 * own[name].without_effect)
-            own = {name: own[name] for name in order}
+            own = [option for name, option in known.items() if name not in shared]
+            own.sort(key=lambda option: (option.name not in entry.models) + 2 * option.without_effect)
             shared = {name: known[name] for name in shared}
             title, group = self.groups[0]
             # the agent's own stand first, but for what the command is about
             first = {} if group is EnvironmentOptions else {title: sections.pop(title)}
-            sections = {**first, f'Only {agent_id}': own, **sections}
+            sections = {**first, f'Only {agent_id}': {option.name: option for option in own}, **sections}
         sections['Every agent'] = shared
         sections['Session'] = describe(SessionOptions)
         if self.searches:

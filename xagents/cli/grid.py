@@ -27,8 +27,6 @@ from xagents.system.files import replacing
 from xagents.system.interruption import exit_after
 from xagents.system.names import GROUP, LOCK
 
-__all__ = ['Group', 'go_on', 'run_names', 'start']
-
 # bytes of a folder's name; the names of temporary files beside it are longer
 LONGEST_NAME = 150
 UNSAFE = re.compile(r'[^\w.+=,@-]+')

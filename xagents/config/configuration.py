@@ -22,11 +22,6 @@ from xagents.registry.agents import agents, find_agent
 from xagents.system.names import CONFIG, GROUP, ORPHANED, has_checkpoints
 from xagents.system.values import plain
 
-__all__ = [
-    *('Configuration', 'agent_of', 'check_config', 'default_line', 'known_options'),
-    *('owners_of', 'read_config_file', 'settings_file', 'to_yaml'),
-]
-
 # keys that are no options, and options that are about the line they stand on
 AGENT, ABOUT = 'agent', 'about'
 ONLY_TYPED = ('config', 'print_config', 'resume', 'debug')

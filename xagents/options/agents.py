@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 
-from xagents.options.declaration import Options, count, decay, factor, option, share
+from xagents.options.declaration import Options, count, decay, factor, option, share, weight
 from xagents.options.errors import OptionError
 
 
@@ -51,12 +51,8 @@ class OnPolicyOptions(AgentOptions):
         5, 'steps an environment takes before an update; more give less bias and fewer updates', tune='categorical'
     )
     lam: float = share(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
-    entropy_coef: float = option(
-        0.01, 'weight of the entropy bonus; larger explores more', at_least=0, tune='log_uniform'
-    )
-    value_loss_coef: float = option(
-        0.5, "weight of the critic's loss; larger favours it over the policy", at_least=0, tune='log_uniform'
-    )
+    entropy_coef: float = weight(0.01, 'weight of the entropy bonus; larger explores more')
+    value_loss_coef: float = weight(0.5, "weight of the critic's loss; larger favours it over the policy")
     grad_norm: float = factor(0.5, 'largest gradient norm; larger allows larger updates')
     normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
     log_std_init: float = option(

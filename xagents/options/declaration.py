@@ -178,11 +178,12 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# options of a kind: a whole number from 1, a share of something, how slowly a mean forgets, a factor that is searched
+# options of a kind: a whole number from 1, a share of a whole, how slowly a mean forgets, a factor, a weight of a sum
 count = functools.partial(option, at_least=1)
 share = functools.partial(option, at_least=0, at_most=1)
 decay = functools.partial(option, at_least=0, below=1, tune='log_uniform')
 factor = functools.partial(option, above=0, tune='log_uniform')
+weight = functools.partial(option, at_least=0, tune='log_uniform')
 
 
 def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
@@ -269,15 +270,11 @@ class Options:
 
 def signature(positional: Iterable[str], *declarations: type) -> inspect.Signature:
     """Return the signature of a callable that takes `positional` and the options of `declarations` as keywords."""
-    names = list(positional)
     known = {name: o for declaration in declarations for name, o in describe(declaration).items()}
-    positionals = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    keywords = [
-        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=o.default)
-        for n, o in known.items()
-        if n not in names
-    ]
-    return inspect.Signature(positionals + keywords)
+    parameters = {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional}
+    for name, o in known.items():
+        parameters.setdefault(name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=o.default))
+    return inspect.Signature([*parameters.values()])
 
 
 def flags_of(options: Mapping[str, Any]) -> list[str]:
