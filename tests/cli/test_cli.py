@@ -20,6 +20,7 @@ from xagents.cli.trained import evaluation_line, json_line
 from xagents.cli.usage import shown_default
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents
+from xagents.system.startup import prepare_process
 
 ROOT = Path(xagents.__file__).parents[1]
 HEAVY = ('tensorflow', 'keras', 'pandas', 'matplotlib', 'gymnasium', 'numpy')
@@ -59,8 +60,10 @@ Use xagents <command> <agent> to see more info about command + agent
     assert execute() == execute('--help') == execute('-h') == (0, usage, '')
 
 
-def test_the_version():
+def test_the_version_and_an_argument_with_a_line_break_are_one_line():
     assert execute('--version') == (0, f'xagents {xagents.__version__}\n', '')
+    code, _, stderr = execute('train', 'ppo', '--vector', 'a\nb')
+    assert (code, stderr.count('\n')) == (2, 1)
 
 
 PAGES = [(command,) for command in commands] + [
@@ -94,12 +97,10 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
 def test_colours_are_for_those_who_want_them(monkeypatch):
     monkeypatch.setenv('FORCE_COLOR', '1')
     monkeypatch.setenv('TERM', 'xterm')
-    monkeypatch.delenv('NO_COLOR', raising=False)
-    cyan = '\x1b[36m--gamma'
-    assert cyan in execute('train')[1]
-    monkeypatch.setenv('NO_COLOR', '1')
-    assert cyan not in execute('train')[1]
-    assert re.search(r'^--gamma  ', execute('train')[1], re.MULTILINE)
+    for none in (True, False):
+        monkeypatch.setenv('NO_COLOR', '1') if none else monkeypatch.delenv('NO_COLOR')
+        page = execute('train')[1]
+        assert ('\x1b[36m--gamma' in page, bool(re.search(r'^--gamma  ', page, re.MULTILINE))) == (not none, none)
 
 
 def test_help_is_whole_where_it_is_wrapped(monkeypatch):
@@ -175,13 +176,6 @@ def test_import_xagents_loads_nothing_heavy():
     assert shell(code=code).stdout == '[]\n'
 
 
-def test_python_m_xagents():
-    command = [sys.executable, '-m', 'xagents', 'tunes']
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    admitted = f'admits one of {", ".join(commands)} (did you mean tune?)'
-    assert (done.returncode, done.stderr) == (2, f'xagents: command: got tunes, {admitted}\n')
-
-
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
 NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
@@ -194,7 +188,6 @@ ENVS = 'admits a whole number at least 1 and at most 16384'
     ('words', 'message'),
     [
         ('--gamma 2', '--gamma: got 2, admits a number at least 0 and at most 1'),
-        ('--gamma=2', '--gamma: got 2, admits a number at least 0 and at most 1'),
         ('--lr -1', '--lr: got -1, admits a number above 0'),
         ('--lr -1e-3', '--lr: got -1e-3, admits a number above 0'),
         ('--lr -.5E+2', '--lr: got -.5E+2, admits a number above 0'),
@@ -255,31 +248,11 @@ def test_a_wrong_line_is_refused_on_one_line(line, message, folder):
     assert not list(folder.iterdir())
 
 
-def test_an_argument_with_a_line_break_stays_on_one_line():
-    code, _, stderr = execute('train', 'ppo', '--vector', 'a\nb')
-    assert (code, stderr.count('\n')) == (2, 1)
-
-
-def test_debug_shows_where_wrong_input_was_found_before_the_line():
-    code, _, stderr = execute('train', 'ppo', '--gamma', '2', '--debug')
-    assert code == 2
-    assert stderr.startswith('Traceback')
-    assert stderr.splitlines()[-1] == 'xagents train: --gamma: got 2, admits a number at least 0 and at most 1'
-
-
-def test_a_missing_history_is_wrong_input(folder):
-    code, _, stderr = execute('plot', 'no-such.parquet')
-    assert code == 2
-    assert stderr.startswith('xagents plot: ') and 'no-such.parquet' in stderr and stderr.count('\n') == 1
-
-
 # -------------------------------------------------------------------------- what reaches the functions behind a command
 
 
 class FakeAgent:
-    """Records what is called; `end` is raised by `fit`."""
-
-    end = None
+    """Records what is called."""
 
     def __init__(self):
         self.calls = []
@@ -293,7 +266,6 @@ class FakeAgent:
 
     def play(self, **arguments):
         self.calls.append(('play', arguments))
-        return 1.0
 
     def evaluate(self, **arguments):
         self.calls.append(('evaluate', arguments))
@@ -304,9 +276,9 @@ class FakeAgent:
 
 
 class FakeFactory:
-    """Stands for what makes an agent and what trains it."""
+    """Stands for what makes an agent, which may be refused, and what trains it, which may end with an error."""
 
-    refuse = None
+    refuse = end = None
 
     def __init__(self):
         self.agent = FakeAgent()
@@ -319,13 +291,13 @@ class FakeFactory:
 
     def plan(self, agent_id, options, weights=None):
         given = {**options, **({} if weights is None else {'weights': weights})}
-        return types.SimpleNamespace(build=lambda: self.make(agent_id, given.pop('env', None), **given))
+        return types.SimpleNamespace(build=lambda: self.make(agent_id, **given))
 
     def fit(self, run, recipe):
         assert (run, recipe) == (self.agent, 'recipe')
         self.agent.calls.append('fit')
-        if self.agent.end is not None:
-            raise self.agent.end
+        if self.end is not None:
+            raise self.end
 
 
 @pytest.fixture
@@ -338,11 +310,8 @@ def factory(monkeypatch):
 
 
 def test_train_passes_on_what_was_given_and_nothing_else(factory):
-    line = (
-        'train ppo --env CartPole-v1 --target-reward 250 --n-envs 16 --n-steps 1024 --checkpoints ppo-cartpole.tf '
-        '--history-checkpoint ppo-cartpole.parquet --seed 123'
-    )
-    assert execute(*line.split()) == (0, '', '')
+    files = '--checkpoints ppo-cartpole.tf --history-checkpoint ppo-cartpole.parquet'
+    assert execute(*SEED_LINE, *f'--n-envs 16 --n-steps 1024 {files} --seed 123'.split()) == (0, '', '')
     files = {'checkpoints': ['ppo-cartpole.tf'], 'history_checkpoint': 'ppo-cartpole.parquet'}
     numbers = {'target_reward': 250.0, 'n_envs': 16, 'n_steps': 1024, 'seed': 123}
     assert factory.made == ('ppo', 'CartPole-v1', {**numbers, **files})
@@ -357,22 +326,14 @@ def test_training_knows_the_line_that_goes_on(factory):
 def test_values_of_every_kind(factory):
     words = (
         '--net 32 16 --env-kwargs gravity=-9.5 name=x on=true --no-max-frame --normalize-obs --max-steps 1e5 '
-        '--max-time=1e3 --log-std-init -1e-1 --lr 1 --lr 2'
+        '--max-time=1e3 --log-std-init -1e-1 --lr 1 --lr 2 --quiet --no-quiet'
     )
     assert execute(*SEED_LINE, *words.split())[0] == 0
     assert factory.made[2] == {
         'target_reward': 250.0, 'net': [32, 16], 'env_kwargs': {'gravity': -9.5, 'name': 'x', 'on': True},
         'max_frame': False, 'normalize_obs': True, 'max_steps': 100_000, 'max_time': 1000.0, 'log_std_init': -0.1,
-        'lr': 2.0,
+        'lr': 2.0, 'quiet': False,
     }  # fmt: skip
-
-
-def test_the_last_of_a_switch_wins(factory):
-    execute(*SEED_LINE, '--quiet', '--no-quiet')
-    assert factory.made[2]['quiet'] is False
-
-
-def test_train_leaves_the_environment_to_the_weights(factory):
     assert execute('train', 'ppo', '--weights', 'a.tf', '--max-steps', '10')[0] == 0
     assert factory.made == ('ppo', None, {'weights': ['a.tf'], 'max_steps': 10})
 
@@ -455,7 +416,7 @@ def test_plot_names_its_arguments_as_the_function_does(monkeypatch):
     ],
 )
 def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
-    factory.agent.end = end
+    factory.end = end
     assert execute(*SEED_LINE) == (code, '', message)
     assert factory.agent.calls == ['fit', 'close']
 
@@ -477,22 +438,21 @@ def test_what_cannot_be_made_was_wrong_input(factory, error, code, message):
     assert factory.agent.calls == []
 
 
-def test_debug_shows_the_traceback_of_a_crash(factory):
-    factory.agent.end = RuntimeError('lost')
-    code, _, stderr = execute(*SEED_LINE, '--debug')
-    assert code == 1
-    assert stderr.startswith('Traceback') and 'in fit' in stderr
-    assert stderr.splitlines()[-1] == 'xagents train: RuntimeError: lost'
-
-
-def test_a_message_of_pages_is_cut(factory):
-    factory.agent.end = RuntimeError('word ' * 10_000)
+def test_debug_shows_the_traceback_and_a_message_of_pages_is_cut(factory):
+    for line, code, place, last in (
+        ([*SEED_LINE, '--debug'], 1, 'in fit', 'RuntimeError: lost'),
+        (['train', 'ppo', '--gamma', '2', '--debug'], 2, 'in parse', '--gamma: got 2, admits a number at least 0'),
+    ):
+        factory.end = RuntimeError('lost')
+        found, _, stderr = execute(*line)
+        assert found == code and stderr.startswith('Traceback') and place in stderr
+        assert stderr.splitlines()[-1].startswith(f'xagents train: {last}')
+    factory.end = RuntimeError('word ' * 10_000)
     assert len(execute(*SEED_LINE)[2]) < 600
 
 
 @pytest.mark.skipif(os.name != 'posix', reason='pipes')
-@pytest.mark.parametrize('unbuffered', ['', '1'])
-@pytest.mark.parametrize('words', [('train', 'ppo'), ('--version',), ('presets',)])
+@pytest.mark.parametrize(('words', 'unbuffered'), [(('train', 'ppo'), ''), (('--version',), '1'), (('presets',), '')])
 def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
     reader, writer = os.pipe()
     os.close(reader)
@@ -517,43 +477,44 @@ IMPORT = (
 )
 
 
-def import_tensorflow(folder, module, code=IMPORT):
-    """What a process says that imports a module in TensorFlow's place."""
+@pytest.mark.parametrize(
+    ('module', 'code', 'stdout', 'stderr'),
+    [
+        ('import os, sys\nos.write(2, b"noise")\nprint("noise", file=sys.stderr)\nprint("out", flush=True)', IMPORT,
+         'out\n', 'after'),
+        # a failing import shows what it printed
+        ('import os\nos.write(2, b"no libcuda\\n")\nraise ImportError("broken")',
+         f'try:\n    {IMPORT}\nexcept ImportError as e:\n    import os; os.write(2, str(e).encode())',
+         '', 'no libcuda\nbroken'),
+        # a process without stderr imports, too
+        ('print("loaded")', f'import os; os.close(2)\n{IMPORT.split("; import os")[0]}', 'loaded\n', ''),
+    ],
+)  # fmt: skip
+def test_importing_tensorflow_is_quiet_and_nothing_else(module, code, stdout, stderr, folder):
     (folder / 'tensorflow.py').write_text(module)
-    return shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{folder}')
-
-
-def test_importing_tensorflow_is_quiet_and_nothing_else(folder):
-    module = 'import os, sys\nos.write(2, b"noise")\nprint("noise", file=sys.stderr)\nprint("out", flush=True)'
-    done = import_tensorflow(folder, module)
-    assert (done.returncode, done.stdout, done.stderr) == (0, 'out\n', 'after')
-
-
-def test_a_failing_import_shows_what_it_printed(folder):
-    code = f'try:\n    {IMPORT}\nexcept ImportError as e:\n    os = __import__("os"); os.write(2, str(e).encode())'
-    module = 'import os\nos.write(2, b"no libcuda\\n")\nraise ImportError("broken")'
-    assert import_tensorflow(folder, module, code).stderr == 'no libcuda\nbroken'
-
-
-def test_a_process_without_stderr_imports_too(folder):
-    code = f'import os; os.close(2)\n{IMPORT.split("; import os")[0]}'
-    assert import_tensorflow(folder, 'print("loaded")', code).stdout == 'loaded\n'
+    done = shell(code=code, PYTHONPATH=f'{ROOT}{os.pathsep}{folder}')
+    assert (done.returncode, done.stdout, done.stderr) == (0, stdout, stderr)
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='MuJoCo chooses its own renderer elsewhere')
-def test_the_environment_is_set_where_the_user_has_not():
+@pytest.mark.parametrize(
+    ('given', 'found'),
+    [
+        ('', '1 1 3 egl'),
+        ('DISPLAY=:0', '1 1 3 -'),
+        ('OPENBLAS_NUM_THREADS=4 OMP_NUM_THREADS=2 TF_CPP_MIN_LOG_LEVEL=0 MUJOCO_GL=osmesa', '4 2 0 osmesa'),
+    ],
+)
+def test_the_environment_is_set_where_the_user_has_not(given, found, monkeypatch):
     names = ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'TF_CPP_MIN_LOG_LEVEL', 'MUJOCO_GL')
-    names += ('DISPLAY', 'WAYLAND_DISPLAY')
-    code = (
-        f'import os, sys\nnames = {names}\n[os.environ.pop(n, None) for n in names]\n'
-        'os.environ.update(pair.split("=") for pair in sys.argv[1:])\n'
-        'from xagents.system.startup import prepare_process\nprepare_process()\n'
-        'print(*(os.environ.get(n, "-") for n in names[:4]))'
-    )
-    assert shell(code=code).stdout == '1 1 3 egl\n'
-    assert shell('DISPLAY=:0', code=code).stdout == '1 1 3 -\n'
-    own = ('OPENBLAS_NUM_THREADS=4', 'OMP_NUM_THREADS=2', 'TF_CPP_MIN_LOG_LEVEL=0', 'MUJOCO_GL=osmesa')
-    assert shell(*own, code=code).stdout == '4 2 0 osmesa\n'
+    for name in (*names, 'DISPLAY', 'WAYLAND_DISPLAY'):
+        monkeypatch.setenv(name, '')  # is given back by the test's end
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, 'meta_path', [*sys.meta_path])
+    for pair in given.split():
+        monkeypatch.setenv(*pair.split('='))
+    prepare_process()
+    assert ' '.join(os.environ.get(name, '-') for name in names) == found
 
 
 # ------------------------------------------------------------------------------------------------------ any line at all

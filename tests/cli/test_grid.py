@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import xagents
+from tests.cli.test_cli_runs import ENVIRONMENT, QUICK, ROOT
 from tests.commands import execute
 from xagents.cli import grid_processes
 from xagents.cli.grid import LONGEST_NAME, Group, run_names
@@ -25,7 +24,6 @@ from xagents.cli.grid_processes import run_all
 from xagents.config.configuration import read_config_file
 from xagents.runs.status import read_status, take_lock
 
-ROOT = Path(xagents.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')
 
 # stands for `python -m xagents` in a child: makes something like a run folder at once, and does what its seed says
@@ -195,12 +193,8 @@ def test_a_grid_is_a_folder_of_runs(stand_in):
 def test_a_folder_that_is_taken_is_refused(stand_in):
     assert train(*GRID, '4')[0] == 0
     before = sorted(Path('runs').rglob('*'))
-    code, lines, stderr = train(*GRID, '5')
-    assert (code, lines) == (2, [])
-    assert stderr == (
-        'xagents train: --run-dir: runs/g holds a group of runs already: go on with xagents train --resume runs/g, '
-        'or choose another folder\n'
-    )
+    problem = 'runs/g holds a group of runs already: go on with xagents train --resume runs/g, or choose another folder'
+    assert train(*GRID, '5') == (2, [], f'xagents train: --run-dir: {problem}\n')
     assert sorted(Path('runs').rglob('*')) == before
 
 
@@ -227,19 +221,14 @@ def test_a_run_that_fails_takes_no_other_with_it_and_is_named(stand_in):
     assert states == {3: 'failed', 4: 'finished', 5: 'finished'}
 
 
-def test_input_that_every_run_refuses_is_wrong_input_and_leaves_nothing(stand_in):
+def test_input_that_every_run_refuses_is_told_on_one_line_and_leaves_nothing(stand_in):
+    assert train(*GRID, '1') == (2, [], 'xagents train: --env: no such environment\n')
+    assert not Path('runs').exists(), 'folders that were made for it are gone'
+    Path('runs').mkdir()
     Path('run.yaml').write_text('lr: [1, 2, 3]\nseed: 2\n')
     code, lines, stderr = train(*GRID[:-1], '--config', 'run.yaml')
     assert (code, stderr) == (2, 'xagents train: --env: no such environment\n')
     assert list(words_of(lines)) == ['lr=1.0'], 'the others would have said the same'
-    assert not Path('runs/g').exists()
-
-
-def test_input_that_every_run_refuses_is_told_on_one_line(stand_in):
-    assert train(*GRID, '1') == (2, [], 'xagents train: --env: no such environment\n')
-    assert not Path('runs').exists(), 'folders that were made for it are gone'
-    Path('runs').mkdir()
-    train(*GRID, '1', '2')
     assert Path('runs').exists() and not Path('runs/g').exists()
 
 
@@ -339,9 +328,9 @@ def test_a_group_that_was_moved_goes_on_where_it_is(stand_in):
 def test_a_group_that_another_command_is_at_is_left_alone(stand_in):
     train(*GRID, '3', '4')
     with take_lock(Path('runs/g')):
-        code, lines, said = train('--resume', 'runs/g')
-    assert (code, words_of(lines)) == (2, {})
-    assert said == 'xagents train: runs/g: another command is at work on this group; wait for its end, or stop it\n'
+        found = train('--resume', 'runs/g')
+    problem = 'another command is at work on this group; wait for its end, or stop it'
+    assert found == (2, [], f'xagents train: runs/g: {problem}\n')
     assert train('--resume', 'runs/g')[0] == 0
 
 
@@ -364,11 +353,9 @@ def test_a_torn_status_does_not_stop_a_run_from_going_on(stand_in):
 # ---------------------------------------------------------------------------------------------------- signals and death
 
 PARENT = """
-import sys
-from xagents.cli import execute
-import xagents.cli.grid
+import sys, xagents.cli.grid
 sys.path.insert(0, sys.argv[1])
-execute(sys.argv[2:])
+xagents.cli.execute(sys.argv[2:])
 """
 
 
@@ -378,9 +365,8 @@ def parent(stand_in):
     processes = []
 
     def start(*words):
-        environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
-        command = [sys.executable, '-c', textwrap.dedent(PARENT), str(stand_in), 'train', *words]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, '-c', PARENT, str(stand_in), 'train', *words]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         processes.append(process)
         for _ in range(2):
             assert any(line.rstrip().endswith('  ready') for line in iter(process.stdout.readline, ''))
@@ -402,6 +388,8 @@ def gone(children, seconds=20):
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(number, code, parent):
     process, children = parent(*GRID, '8', '9', '10', '--grid-jobs', '2')
+    # a Ctrl-C in the terminal is the parent's alone
+    assert len({os.getpgid(child.pid) for child in children} - {os.getpgid(process.pid)}) == 2
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (code, '')
@@ -418,13 +406,6 @@ def test_a_signal_that_comes_while_a_run_is_started_reaches_it(started):
     ended = run_all({name: ['train', '--seed', '4', '--run-dir', name] for name in 'ab'}, 1)
     assert (ended.signal, ended.left) == (signal.SIGINT, ['b'])
     assert ended.codes['a'] != 0, 'left alone it would have finished'
-
-
-@POSIX
-def test_a_ctrl_c_in_the_terminal_is_the_parents_alone(parent):
-    process, children = parent(*GRID, '8', '9', '--grid-jobs', '2')
-    groups = {os.getpgid(child.pid) for child in children}
-    assert os.getpgid(process.pid) not in groups and len(groups) == 2
 
 
 @POSIX
@@ -462,25 +443,15 @@ def test_a_process_that_follows_nobody_reads_no_input(monkeypatch):
 # ------------------------------------------------------------------------------------------------------------- for real
 
 
-# imported by the runs because their environments are named after it: compiling takes a fraction of XLA's time
-QUICK = """
-from xagents.networks.compiled import Program
-
-compiled = Program.__init__
-Program.__init__ = lambda self, function, jit: compiled(self, function, False)
-"""
-
-
 @POSIX
 @pytest.mark.slow
 def test_a_real_run_is_stopped_and_goes_on(tmp_path):
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
     (tmp_path / 'quick.py').write_text(QUICK)
 
     def start(*words):
         command = [sys.executable, '-m', 'xagents', 'train', *words, '--grid-jobs', '2']
         pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+        return subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, text=True, **pipes)
 
     line = 'a2c --env quick:CartPole-v1 --net 8 --max-steps 1e9 --seeds 1 --run-dir g --save-seconds 0.1'
     with start(*line.split()) as process:

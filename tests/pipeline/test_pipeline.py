@@ -26,17 +26,15 @@ def run(stages, iterations=2, context=Context):
 def test_what_follows_a_yield_runs_in_reverse_order():
     log = []
 
-    def outer(ctx):
-        log.append('outer')
-        yield
-        log.append('/outer')
+    def named(name):
+        def around(ctx):
+            log.append(name)
+            yield
+            log.append(f'/{name}')
 
-    def inner(ctx):
-        log.append('inner')
-        yield
-        log.append('/inner')
+        return around
 
-    stream = compose(forever(), [outer, inner, lambda ctx: log.append('last')])
+    stream = compose(forever(), [named('outer'), named('inner'), lambda ctx: log.append('last')])
     next(stream)
     assert log == ['outer', 'inner', 'last']
     next(stream)
@@ -127,19 +125,19 @@ def test_a_stream_that_a_thread_hangs_in_is_left_to_it():
 def test_one_failing_teardown_does_not_prevent_the_others():
     log = []
 
-    def quiet(ctx):
-        try:
-            yield
-        finally:
-            log.append('done')
+    def teardown(end):
+        def stage(ctx):
+            try:
+                yield
+            finally:
+                end()
 
-    def loud(ctx):
-        try:
-            yield
-        finally:
-            raise RuntimeError('in teardown')
+        return stage
 
-    stream = compose(forever(), [quiet, loud])
+    def fails():
+        raise RuntimeError('in teardown')
+
+    stream = compose(forever(), [teardown(lambda: log.append('done')), teardown(fails)])
     next(stream)
     with pytest.raises(RuntimeError, match='in teardown'):
         stream.close()
