@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 import xagents
 from tests.runs.test_runs import Random
-from tests.small_agents import ENV, Fault, Trouble, make, weights
+from tests.small_agents import ENV, Fault, make, weights
 from xagents.collecting.finite import NotFiniteError
 from xagents.factory.load import resume
 from xagents.options.errors import OptionError
@@ -123,22 +124,16 @@ def test_what_is_learned_from_is_normalised_by_what_was_known_when_it_was_collec
 # --------------------------------------------------------------------------------------------------------------- errors
 
 
+@pytest.mark.parametrize('what', ['raise', 'observation'])
 @pytest.mark.parametrize('agent_id', AGENTS)
-def test_what_an_environment_raises_is_raised_where_the_user_is(agent_id):
-    agent = make(agent_id, Fault(1, 10, 'raise'))
-    taken = []
-    with pytest.raises(ArithmeticError, match='broken at step 10'):
-        for log in agent.train_iter(max_steps=1_000, overlap=True):
-            taken.append(log['steps'])
-    # step 10 is in the third iteration of four steps; the two before it were learned from
-    assert len(taken) == 2 and agent.steps == taken[-1]
-    assert collectors() == []
-
-
-def test_numbers_that_are_not_finite_are_named_where_the_user_is():
-    agent = make('small', Fault(2, 10, 'observation'))
-    with pytest.raises(NotFiniteError, match=r'observations are not finite \(nan\) at step \d+ in environment 2'):
+def test_what_an_environment_does_wrong_is_raised_where_the_user_is(agent_id, what):
+    agent = make(agent_id, Fault(1, 10, what))
+    error, message = ArithmeticError, 'broken at step 10'
+    if what == 'observation':
+        error, message = NotFiniteError, r'observations are not finite \(nan\) at step \d+ in environment 1'
+    with pytest.raises(error, match=message):
         agent.fit(max_steps=1_000, overlap=True)
+    # step 10 is in the third iteration of four steps; the two before it were learned from
     assert agent.context.iteration == 2 and collectors() == []
 
 
@@ -175,31 +170,30 @@ def test_an_error_of_the_iteration_in_flight_does_not_spoil_the_end_of_a_run(tmp
 # ------------------------------------------------------------------------------------------------------------- endings
 
 
-def test_every_ending_leaves_no_thread(monkeypatch):
+def test_every_ending_leaves_no_thread():
     agent = make()
+
+    def begun():
+        iterator = agent.train_iter(max_steps=1_000, overlap=True)
+        next(iterator)
+        assert len(collectors()) == 1
+        return iterator
+
     agent.fit(max_steps=30, overlap=True)  # a budget
     assert collectors() == []
-    for _ in agent.train_iter(max_steps=1_000, overlap=True):  # a break
-        break
+    begun().close()  # a break
     assert collectors() == []
-    iterator = agent.train_iter(max_steps=1_000, overlap=True)
-    next(iterator)
-    assert len(collectors()) == 1
-    del iterator  # forgotten
+    begun()  # forgotten
     assert collectors() == []
-    cycle = [agent.train_iter(max_steps=1_000, overlap=True)]
+    cycle = [begun()]
     cycle.append(cycle)
-    next(cycle[0])
-    assert len(collectors()) == 1
     del cycle
     gc.collect()
     assert collectors() == []
-    first = agent.train_iter(max_steps=1_000, overlap=True)
-    next(first)
+    first = begun()
     second = agent.train_iter(max_steps=1_000, overlap=True)  # closes the first one
-    assert collectors() == []
+    assert collectors() == [] and list(first) == []
     next(second)
-    assert len(collectors()) == 1
     agent.close()
     assert collectors() == []
     agent.train_iter(max_steps=1_000, overlap=True)  # never begun
@@ -238,20 +232,15 @@ def test_agents_without_a_correction_refuse_with_the_reason(agent_id, refused, t
     agent = xagents.make(agent_id, ENV, net=[4])
     name = type(agent).__name__
     for run in (lambda: agent.recipe(overlap=True), lambda: agent.fit(max_steps=10, overlap=True)):
-        with pytest.raises(OptionError, match=rf'{name} .*an update older') as error:
+        with pytest.raises(OptionError, match=rf'^overlap: .*{name} .*an update older'):
             run()
-        assert error.value.name == 'overlap'
     said = refused(f'train {agent_id} --env {ENV} --max-steps 10 --overlap --run-dir {tmp_path / "run"}')
     assert said.startswith(f'xagents train: --overlap: {name} ') and not (tmp_path / 'run').exists()
 
 
-def test_an_agent_that_does_both_in_train_step_refuses_with_the_reason():
-    agent = Random(xagents.create_envs('CartPole-v1', 2), seed=1)
+def test_an_agent_that_does_both_in_train_step_and_a_recipe_without_the_stage_are_refused():
     with pytest.raises(OptionError, match=r'Random collects and learns in train_step\(\)'):
-        agent.recipe(overlap=True)
-
-
-def test_a_recipe_without_the_stage_is_refused():
+        Random(xagents.create_envs('CartPole-v1', 2), seed=1).recipe(overlap=True)
     agent = make()
     with pytest.raises(OptionError, match=r'recipe\(overlap=True\)'):
         agent.fit(max_steps=10, recipe=agent.recipe(), overlap=True)
@@ -280,6 +269,17 @@ def test_fit_goes_on_with_what_is_in_flight(agent_id, overlap):
     assert sum(env.unwrapped.taken for env in agent.envs._vector.envs) == collected[-1][1]
 
 
+@dataclasses.dataclass(slots=True)
+class Own(Context):
+    """Counts on either side."""
+
+    rows: int = kept(0)
+    lessons: int = kept(0)
+    mood: str = ''
+    noted: float = 0.0
+    marks: np.ndarray | None = None
+
+
 def in_two_sessions(recipe, overlap, folder):
     """Run 60 steps with overlap, and 60 more with or without by the agent that resumes; return both."""
     agent = make()
@@ -295,6 +295,7 @@ def test_own_stages_see_each_iteration_once_also_across_a_resume(overlap, tmp_pa
 
     def collecting(ctx):
         collected.append(ctx.iteration)
+        ctx.mood, ctx.marks = f'good {ctx.iteration}', np.full((2, 3), ctx.iteration)
         try:
             yield
         finally:
@@ -302,24 +303,15 @@ def test_own_stages_see_each_iteration_once_also_across_a_resume(overlap, tmp_pa
 
     def learning(ctx):
         learned.append(ctx.iteration)
+        # a fresh field that collecting sets is there when it is learned from
+        assert ctx.mood == f'good {ctx.iteration}' and (ctx.marks == np.full((2, 3), ctx.iteration)).all()
 
     def recipe(agent, ahead):
-        return agent.recipe(overlap=ahead).after('collect', collecting).after('learn', learning)
+        return agent.recipe(overlap=ahead).after('collect', collecting).after('learn', learning).with_context(Own)
 
     in_two_sessions(recipe, overlap, tmp_path / 'run')
     assert learned == list(range(1, len(learned) + 1)) and len(learned) > 8
     assert collected == closed == [*learned, *([learned[-1] + 1] if overlap else [])]
-
-
-@dataclasses.dataclass(slots=True)
-class Own(Context):
-    """Counts on either side."""
-
-    rows: int = kept(0)
-    lessons: int = kept(0)
-    mood: str = ''
-    noted: float = 0.0
-    marks: np.ndarray | None = None
 
 
 @pytest.mark.parametrize('overlap', [False, True])
@@ -349,25 +341,6 @@ def test_own_fields_live_on_on_either_side_also_across_a_resume(overlap, tmp_pat
     assert again.context.rows == again.context.lessons == len(resumed) > 8
 
 
-def test_a_fresh_field_that_collecting_sets_is_there_when_it_is_learned_from_also_after_a_resume(tmp_path):
-    seen = []
-
-    def collecting(ctx):
-        ctx.mood = f'good {ctx.iteration}'
-        ctx.marks = np.full((2, 3), ctx.iteration)
-
-    def recipe(agent, ahead):
-        def learning(ctx):
-            assert ctx.marks.shape == (2, 3) and np.all(ctx.marks == ctx.iteration)
-            seen.append(ctx.mood)
-
-        stages = overlapped(agent, collect=collecting, learn=learning)
-        return stages.with_context(Own)
-
-    in_two_sessions(recipe, True, tmp_path / 'run')
-    assert seen == [f'good {i}' for i in range(1, len(seen) + 1)]
-
-
 def test_what_a_checkpoint_cannot_hold_of_a_batch_is_named(tmp_path):
     agent = make()
 
@@ -379,19 +352,10 @@ def test_what_a_checkpoint_cannot_hold_of_a_batch_is_named(tmp_path):
 
 
 def test_a_stage_on_collect_may_end_the_run():
-    agent = make()
-    learned = []
-
-    @stage
-    def three(stream):
-        for n, ctx in enumerate(stream, 1):
-            yield ctx
-            if n == 3:
-                return
-
-    agent.fit(
-        max_steps=10_000, recipe=overlapped(agent, collect=three, learn=lambda ctx: learned.append(ctx.iteration))
-    )
+    agent, learned = make(), []
+    three = stage(lambda stream: itertools.islice(stream, 3))
+    recipe = overlapped(agent, collect=three, learn=lambda ctx: learned.append(ctx.iteration))
+    agent.fit(max_steps=10_000, recipe=recipe)
     assert learned == [1, 2, 3] and collectors() == []
 
 
@@ -446,13 +410,11 @@ def test_the_clock_does_not_go_back_with_what_is_in_flight():
 
 def test_evaluations_and_best_weights_during_overlap(tmp_path):
     runs = []
-    for _ in range(2):
+    for path in (str(tmp_path / 'a.tf'), str(tmp_path / 'b.tf')):
         agent = make()
-        path = str(tmp_path / f'{len(runs)}.tf')
-        iterator = agent.train_iter(max_steps=300, overlap=True, eval_frequency=50, eval_episodes=3, checkpoints=[path])
-        means = [log['evaluate/mean'] for log in iterator if 'evaluate/mean' in log]
+        logs = agent.train_iter(max_steps=300, overlap=True, eval_frequency=50, eval_episodes=3, checkpoints=[path])
+        means = [log['evaluate/mean'] for log in logs if 'evaluate/mean' in log]
         assert len(means) >= 4 and agent.best_reward == max(means)
         assert agent.evaluate(3) == agent.evaluate(3)
         runs.append((means, weights(agent), weights(xagents.make('small', weights=[path]))))
     assert runs[0] == runs[1]
-    assert Trouble.faults == ()
