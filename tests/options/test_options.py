@@ -177,8 +177,7 @@ def test_numbers_of_numpy_and_paths_become_pythons_own():
 
 
 def test_whole_numbers_keep_their_digits_and_may_be_typed_as_powers():
-    seed = describe(AgentOptions)['seed']
-    assert seed.parse(str(2**32 - 1)) == 2**32 - 1
+    assert describe(AgentOptions)['seed'].parse(str(2**32 - 1)) == 2**32 - 1
     assert describe(RunOptions)['max_steps'].parse('1e6') == 1_000_000
 
 
@@ -212,6 +211,12 @@ class Child(Parent):
 
 def test_a_child_has_its_parents_options_first_and_in_place():
     assert list(describe(Child)) == ['rate', 'steps', 'names', 'extra']
+    assert describe(Child)['extra'].flags == ['--extra', '--no-extra']
+    assert describe(Child)['steps'].flags == ['--steps', '--learning-starts']
+    describe(Child).clear()  # each caller has a dict of its own
+    assert describe(Child)
+    Parent().names.append('b')  # and each instance a list
+    assert Parent().names == ['a']
 
 
 def test_changed_keeps_what_it_does_not_say():
@@ -220,21 +225,6 @@ def test_changed_keeps_what_it_does_not_say():
     assert parent.default == 0.5
     with pytest.raises(KeyError):
         changed(Parent, 'rait', 1)
-
-
-def test_describe_gives_each_caller_a_dict_of_its_own():
-    describe(Child).clear()
-    assert describe(Child)
-
-
-def test_instances_do_not_share_lists():
-    Parent().names.append('b')
-    assert Parent().names == ['a']
-
-
-def test_flags():
-    assert describe(Child)['extra'].flags == ['--extra', '--no-extra']
-    assert describe(Child)['steps'].flags == ['--steps', '--learning-starts']
 
 
 def test_resolve_fills_in_defaults_and_takes_other_names():
@@ -257,12 +247,9 @@ def test_resolve_names_the_nearest_of_a_misspelt_name(group, data):
     assert hint in describe(group) or (not hint and len(name) <= 2)
 
 
-def test_nearest_is_silent_where_nothing_is_near():
+def test_what_messages_show():
     assert nearest('zzz', ['alpha', 'beta']) == ''
     assert nearest('alpa', ['alpha', 'beta']) == ' (did you mean alpha?)'
-
-
-def test_shown_fits_on_a_line():
     assert shown('a\nb') == r"'a\nb'"
     assert shown(np.zeros((3, 3))).count('\n') == 0
     assert len(shown('x' * 1000)) == 120

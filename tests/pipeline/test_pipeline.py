@@ -162,8 +162,7 @@ def test_a_stage_of_one_context_may_return_before_its_yield_and_not_yield_twice(
 
 def test_methods_and_callable_objects_are_stages():
     class Counter:
-        def __init__(self):
-            self.n = 0
+        n = 0
 
         def count(self, ctx):
             self.n += 1

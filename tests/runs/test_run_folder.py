@@ -209,22 +209,16 @@ def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_p
     assert typed(resumed)[0] == 0
 
 
-def test_a_run_in_a_run_is_refused(copied, typed, refused):
+def test_a_run_in_a_run_or_where_something_else_is_is_refused(copied, typed, refused, tmp_path):
     with untouched(copied):
         for place in ('inner', 'checkpoints/inner'):
             refused(f'{LINE} --max-steps 60 --run-dir {copied}/{place}', f'is within the folder of a run, {copied}')
     (copied / 'status.json').unlink()  # the settings of something else
     assert typed(f'{LINE} --max-steps 60 --run-dir {copied}/inner')[0] == 0
-
-
-def test_a_link_to_nowhere_is_no_folder_for_a_run(tmp_path, refused):
-    (tmp_path / 'link').symlink_to(tmp_path / 'nowhere')
-    for folder in (tmp_path / 'link', tmp_path / 'link' / 'x'):
-        refused(f'{LINE} --max-steps 60 --run-dir {folder}', 'is a link to what is not there')
-
-
-def test_a_file_in_the_place_of_checkpoints_is_named(tmp_path, typed):
-    folder = tmp_path / 'run'
+    link, folder = tmp_path / 'link', tmp_path / 'run'
+    link.symlink_to(tmp_path / 'nowhere')
+    for place in (link, link / 'x'):
+        refused(f'{LINE} --max-steps 60 --run-dir {place}', 'is a link to what is not there')
     folder.mkdir()
     (folder / 'checkpoints').write_text('mine')
     code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {folder}')

@@ -239,16 +239,10 @@ def test_console_prints_at_most_two_lines_a_second(capsys):
 
 def test_monitors_get_the_log_and_always_the_last_one(tmp_path):
     written = []
-
-    class Monitor:
-        def write(self, step, metrics):
-            written.append((step, metrics['x']))
-
-        def close(self):
-            written.append('closed')
-
+    write = lambda step, logs: written.append((step, logs['x']))  # noqa: E731
+    monitor = SimpleNamespace(write=write, close=lambda: written.append('closed'))
     contexts = [Context(steps=i, logs={'x': float(i)}) for i in range(100)]
-    list(reporting._monitor(iter(contexts), 'somewhere', Monitor))
+    list(reporting._monitor(iter(contexts), 'somewhere', lambda: monitor))
     assert written[0] == (0, 0.0) and written[-2:] == [(99, 99.0), 'closed'] and len(written) < 20
     once(reporting.tensorboard, run_of(tensorboard=str(tmp_path)))
     assert [p.name.split('.')[0] for p in tmp_path.iterdir()] == ['events']
