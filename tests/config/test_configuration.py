@@ -282,11 +282,6 @@ def test_what_is_written_is_what_a_person_would_write():
     )
 
 
-def test_a_text_among_an_environments_arguments_stays_one(file):
-    arguments = {'a': '1e5', 'b': ['.5', '-1E-3', '010'], 'c': {'d': '.inf', 'e': 'no', 'f': '', 'g': '1:30'}}
-    assert read_config_file(file(to_yaml('ppo', {'env_kwargs': arguments}))).options == {'env_kwargs': arguments}
-
-
 def test_what_only_python_holds_is_named_in_a_comment(file):
     text = to_yaml('ppo', {'env': len, 'lr': 0.5})
     assert '# env was given in Python: <built-in function len>\n' in text

@@ -5,25 +5,18 @@ import shutil
 
 import pytest
 
+from tests.commands import execute
 from tests.small_agents import Trouble, make
-from xagents.cli import dispatch
 
 
 @pytest.fixture
-def typed(monkeypatch, capsys):
+def typed(folder):
     """Runs one command, in environments with faults; returns its exit code, and the lines on stdout and on stderr."""
-    monkeypatch.setattr(dispatch, 'prepare_process', lambda: None)
 
     def run(words, *faults):
         Trouble.made, Trouble.faults = 0, faults
-        capsys.readouterr()
-        try:
-            dispatch.execute(words.split())
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return code, said.out.splitlines(), said.err.splitlines()
+        code, stdout, stderr = execute(*words.split())
+        return code, stdout.splitlines(), stderr.splitlines()
 
     return run
 

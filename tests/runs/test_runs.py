@@ -262,8 +262,7 @@ def test_kept_fields_go_over_to_the_next_call():
         count: int = kept(0)
         note: str = ''
 
-    agent = make()
-    seen = []
+    agent, seen = make(), []
 
     def count(ctx):
         seen.append((ctx.count, ctx.note))
@@ -298,10 +297,10 @@ def test_a_stage_may_make_float64_of_the_rewards():
 
 def test_the_means_of_episodes_and_of_evaluations_are_not_compared():
     agent = make()
-    agent.fit(max_steps=2_000)
+    agent.fit(max_steps=1_000)
     assert agent.mean_reward > 5
     agent.fit(target_reward=1.0, max_steps=100_000, eval_frequency=500, eval_episodes=2)
-    assert agent.steps > 2_000, 'the old mean reached nothing'
+    assert agent.steps > 1_000, 'the old mean reached nothing'
 
 
 def test_time_spent_in_the_loop_of_a_user_is_not_training_time():
