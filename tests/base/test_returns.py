@@ -1,7 +1,6 @@
 """Advantages against a brute-force sum, whatever ends and wherever; means over valid rows."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,23 +59,6 @@ def test_gae_is_the_sum_of_discounted_differences(seed, gamma, lam):
             if valid[t, n]:
                 expected = brute_force(rewards, values, terminated, truncated, gamma, lam, t, n)
                 np.testing.assert_allclose(advantages[t, n], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_gae_of_whole_episodes_with_lambda_1_is_return_minus_value():
-    """Without truncation n-step returns are plain discounted sums of rewards."""
-    rewards = np.array([[1.0], [2.0], [3.0]], np.float32)
-    values = np.array([[0.5], [0.5], [0.5], [9.0]], np.float32)
-    ended = np.array([[0.0], [0.0], [1.0]], np.float32)
-    advantages = gae(*map(tf.constant, (rewards, values, ended, ended)), 0.9, 1.0).numpy()
-    np.testing.assert_allclose(advantages[:, 0] + 0.5, [1 + 0.9 * 2 + 0.81 * 3, 2 + 0.9 * 3, 3], rtol=1e-6)
-
-
-@pytest.mark.parametrize('jit', [False, True])
-def test_gae_compiles(jit):
-    arguments = [np.ones((5, 2), np.float32), np.ones((6, 2), np.float32), *np.zeros((2, 5, 2), np.float32)]
-    eager = gae(*map(tf.constant, arguments), 0.99, 0.95)
-    compiled = tf.function(lambda *a: gae(*a, 0.99, 0.95), jit_compile=jit)(*map(tf.constant, arguments))
-    np.testing.assert_allclose(compiled, eager, rtol=1e-5)
 
 
 def test_masked_statistics_ignore_whatever_stands_in_other_rows():

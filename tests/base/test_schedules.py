@@ -54,12 +54,6 @@ def test_a_schedule_goes_from_start_to_end_and_never_back(start, end, kind, leng
     assert schedule(length, length) == pytest.approx(start if kind == 'constant' else end)
 
 
-@given(st.floats(-5, 5))
-def test_factors_stay_between_0_and_1(progress):
-    for kind in KINDS:
-        assert 0 <= Schedule(1.0, kind)(progress, 1) <= 1
-
-
 # ------------------------------------------------------------------------------------------------- in a run of an agent
 
 

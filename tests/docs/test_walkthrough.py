@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.docs.test_recipes import ROOT, execute_blocks
+from tests.docs.test_recipes import ROOT, execute_blocks  # noqa: F401
 
 PATH = ROOT / 'docs' / 'walkthrough.ipynb'
 
@@ -26,9 +26,9 @@ def test_it_holds_no_outputs(cells):
 
 
 @pytest.mark.slow
-def test_it_runs(cells, tmp_path):
+def test_it_runs(cells, tmp_path, execute_blocks):  # noqa: F811
     code = [(f'cell {i}', ''.join(cell['source'])) for i, cell in enumerate(cells) if cell['cell_type'] == 'code']
-    said = execute_blocks(tmp_path, code)
+    said = execute_blocks(code)
     made = tmp_path / 'walkthrough'
     assert 'greedy ' in said and 'measure' in said
     assert len(list((made / 'frames').glob('*.jpg'))) >= 1

@@ -15,7 +15,6 @@ from gymnasium import spaces
 
 import xagents
 from tests.environments import Counter
-from xagents.export import check as export_check
 from xagents.export import formats as export_formats
 from xagents.export import policy as exported_policy
 from xagents.export.check import Agreement, batch_of, check, collect
@@ -157,11 +156,6 @@ def test_bytes_within_a_vector_are_encoded_to_the_same_bits():
     }
     encode = tf.function(exported_policy._encoding(agent, inputs_of(space)))
     np.testing.assert_array_equal(encode(batch), agent.envs.encoder(batch))
-
-
-@pytest.mark.skipif(HAS_ONNX, reason='the extra export is installed: ONNX is tested everywhere')
-def test_onnx_is_not_tested_here():
-    pytest.skip("pip install 'xagents[export]' to test ONNX")
 
 
 def test_what_the_normaliser_knows_is_inside(tmp_path):
@@ -326,16 +320,11 @@ def test_an_empty_folder_and_one_that_a_killed_export_left_are_taken(tmp_path):
     (tmp_path / 'empty').mkdir()
     (tmp_path / '.empty.new').mkdir()
     (tmp_path / '.empty.new' / 'half').write_text('')
-    path = export(agent, 'litert', tmp_path / 'empty')
-    assert path == tmp_path / 'empty' / 'policy.tflite'
-    assert sorted(os.listdir(tmp_path / 'empty')) == ['policy.json', 'policy.tflite']
-    assert os.listdir(tmp_path) == ['empty']
-
-
-def test_a_folder_in_folders_that_do_not_exist_is_made(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert export(agent_of('a2c'), 'litert', 'a/b') == Path('a/b/policy.tflite')
-    assert Path('a/b/policy.tflite').stat().st_size > 0
+    for folder in ('empty', 'in/folders/that/are/made'):
+        path = export(agent, 'litert', tmp_path / folder)
+        assert path == tmp_path / folder / 'policy.tflite' and path.stat().st_size > 0
+        assert sorted(os.listdir(tmp_path / folder)) == ['policy.json', 'policy.tflite']
+    assert sorted(os.listdir(tmp_path)) == ['empty', 'in']
 
 
 # ------------------------------------------------------------------------------------------------- what is refused
@@ -388,7 +377,3 @@ def test_the_examples_run_without_xagents(tmp_path):
         np.testing.assert_allclose(json.loads(done.stdout), agent.act(batch), rtol=1e-5, atol=1e-5)
     for example in EXAMPLES.glob('*.py'):
         assert not re.search('^(import|from) xagents', example.read_text(), re.MULTILINE)
-
-
-def test_enough_is_compared():
-    assert export_check.OBSERVATIONS >= 100 and set(export_check.SIZES) == {1, 7}

@@ -118,11 +118,7 @@ def test_ours_are_entries_like_any_other():
         assert entry['agent'].__name__ == entry.class_name and entry['module'].cli.__name__ == f'xagents.{id}.cli'
         assert id_of(entry.agent) == id and entry.agent.Options is entry.options
         assert all(entry[model]['ann'] for model in entry.models)
-
-
-def test_the_rules_for_options_of_others_hold_for_ours():
-    for entry in OURS.values():
-        registry._check_options(entry.options)
+        registry._check_options(entry.options)  # the rules for those of others
 
 
 def test_a_subclass_needs_nothing_but_a_name(without_xla, tmp_path):
@@ -182,11 +178,8 @@ def test_a_name_is_a_name(name):
         refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name, gated)
 
 
-def test_without_a_name_the_decorator_says_how_it_is_written():
+def test_a_taken_name_is_refused_and_a_class_in_its_place_but_one_definition_may_come_again():
     refused('write it as in @register("my-name")', xagents.register, type('Mine', (PPO,), {}))
-
-
-def test_a_taken_name_is_refused_but_one_definition_may_come_again():
     refused('agent: ppo is a name of xagents itself', xagents.register, 'ppo')
     refused('stages: learn is a name of xagents itself', xagents.register_stage, 'learn')
     for version_ in (1, 2):  # a cell of a notebook is run again
@@ -651,12 +644,6 @@ def test_the_page_shows_the_entry_points_that_the_example_has():
     real = tomllib.loads((EXAMPLE / 'pyproject.toml').read_text())['project']['entry-points']
     for group, points in shown['project']['entry-points'].items():
         assert points.items() <= real[group].items()
-
-
-def test_links_of_the_pages_lead_somewhere():
-    for page in (PAGE, EXAMPLE / 'README.md'):
-        for target in re.findall(r'\[[^]]*\]\(([^)\s]+)\)', page.read_text()):
-            assert (page.parent / target).exists(), target
 
 
 def test_a_page_is_written_for_any_agent(installed, monkeypatch, tmp_path):

@@ -28,16 +28,8 @@ def make(kind='Discrete', plain=True, **options):
     envs = reference.environments(kind)
     once = {} if 'minibatch_size' in options else {'mini_batches': 1}
     options = {'fvp_n_steps': 1, 'cg_iterations': 4, 'cg_damping': 0.03, 'max_kl': 0.01, **once, **options}
-    options = {
-        'n_steps': T,
-        'seed': 0,
-        'gamma': 0.9,
-        'lam': 0.8,
-        'lr': LR,
-        'log_std_init': -0.5,
-        'critic_iterations': 1,
-        **options,
-    }
+    options = {'log_std_init': -0.5, 'critic_iterations': 1, **options}
+    options = {'n_steps': T, 'seed': 0, 'gamma': 0.9, 'lam': 0.8, 'lr': LR, **options}
     actor = reference.network([sum(reference.CHOICES[kind])], 1, plain=False)
     return TRPO(envs, actor, reference.network([1], 2, plain=plain), **options)
 
@@ -279,13 +271,8 @@ class Problem:
             gain, kl = self.surrogate(new) - before, self.divergence(new)
             margin = min(margin, abs(kl / o.max_kl - 1), abs(gain) / 1e-3)
             if gain > 0 and kl <= o.max_kl:
-                metrics |= {
-                    'updates': 1,
-                    'stats/kl_after': kl,
-                    'stats/improvement': gain,
-                    'stats/step_fraction': fraction,
-                }
-                return new, metrics, margin
+                metrics |= {'updates': 1, 'stats/kl_after': kl, 'stats/improvement': gain}
+                return new, {**metrics, 'stats/step_fraction': fraction}, margin
         metrics |= dict.fromkeys(('stats/kl_after', 'stats/improvement', 'stats/step_fraction'), 0)
         return self.old, metrics, margin
 

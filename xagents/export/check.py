@@ -42,33 +42,23 @@ def collect(agent: BaseAgent) -> Any:
 
     In the second half every other action is random: greedy actions alone may show very little.
     """
+    import keras
+
     if not agent.envs.can_be_made_again:
         problem = f'{agent.envs.id} was handed over ready-made and cannot be made afresh to compare in'
         raise ValueError(f'export: {problem}; give observations=[N, …] of it')
     seed = agent.streams.seed_of('evaluate', 0)
-    rng, seen = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
     with agent.envs.another(1) as envs:
-        space = envs.encoder.raw_space
         envs._encode = None  # raw observations are what is wanted here
-        row = envs.reset(seed)
-        while True:
-            seen.append(copy.deepcopy(row))  # the environments' own array
-            if len(seen) == OBSERVATIONS:
-                break
+        seen = [copy.deepcopy(envs.reset(seed))]  # the environments' own array
+        while len(seen) < OBSERVATIONS:
             random = len(seen) > OBSERVATIONS // 2 and rng.random() < 0.5
-            action = np.asarray(actions.sample())[None] if random else agent.act(row)
-            row = envs.step(action)[0]
-    return _joined(space, seen)
-
-
-def _joined(space: spaces.Space, batches: list[Any]) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _joined(part, [batch[key] for batch in batches]) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_joined(part, [batch[i] for batch in batches]) for i, part in enumerate(space.spaces))
-    return np.concatenate(batches)
+            action = np.asarray(actions.sample())[None] if random else agent.act(seen[-1])
+            seen.append(copy.deepcopy(envs.step(action)[0]))
+    return keras.tree.map_structure(lambda *rows: np.concatenate(rows), *seen)
 
 
 def batch_of(space: spaces.Space, observations: Any) -> Any:

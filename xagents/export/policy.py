@@ -122,11 +122,6 @@ def in_float32(network: keras.Model) -> keras.Model:
     return copy
 
 
-def computes_in_float32(network: keras.Model) -> bool:
-    """Return whether every layer of a network computes in float32."""
-    return all(layer.compute_dtype == 'float32' for layer in network.layers)
-
-
 def _leaves(space: spaces.Space, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], spaces.Space]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)

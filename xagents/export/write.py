@@ -58,9 +58,9 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     batch = collect(agent) if observations is None else batch_of(agent.envs.encoder.raw_space, observations)
     if not len(agent.envs.encoder(batch)):
         raise ValueError('observations: got none, admits one at least')
-    from xagents.export.policy import ExportedPolicy, computes_in_float32, in_float32
+    from xagents.export.policy import ExportedPolicy, in_float32
 
-    exact = wanted.keeps_precision or computes_in_float32(network)
+    exact = wanted.keeps_precision or all(layer.compute_dtype == 'float32' for layer in network.layers)
     policy = ExportedPolicy(agent, network if exact else in_float32(network))
     arrays = {part.name: part.of(batch) for part in policy.inputs}
     temporary = folder.parent / f'.{folder.name}.new'

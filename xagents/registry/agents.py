@@ -220,7 +220,7 @@ class Agents(Mapping[str, Entry]):
     """
 
     def __getitem__(self, id: str) -> Entry:
-        entry = _found(id)
+        entry = OURS.get(id) or parts.find(id)
         if entry is None:
             raise KeyError(id)
         return entry
@@ -228,7 +228,7 @@ class Agents(Mapping[str, Entry]):
     def __contains__(self, id: object) -> bool:
         """Return whether there is such an agent, and it can be loaded."""
         try:
-            return isinstance(id, str) and _found(id) is not None
+            return isinstance(id, str) and self.get(id) is not None
         except OptionError:
             return False
 
@@ -242,13 +242,9 @@ class Agents(Mapping[str, Entry]):
 agents = Agents()
 
 
-def _found(id: str) -> Entry | None:
-    return OURS.get(id) or parts.find(id)
-
-
 def find_agent(agent_id: str) -> Entry:
     """Return an agent's entry, or raise an `OptionError` that names the nearest one, or the package that is broken."""
-    entry = _found(agent_id)
+    entry = agents.get(agent_id)
     if entry is None:
         known = names()
         hint = nearest(agent_id.lower(), known)
@@ -283,7 +279,15 @@ def entry_of(agent: type) -> Entry | None:
     """Return the entry of an agent's class; None where it is not registered."""
     known = (*OURS.values(), *parts.known.values())
     found = next((entry for entry in known if entry.is_of(agent)), None)
-    return found or entry_in_package_of(agent)
+    package = agent.__module__.split('.')[0]
+    if found or package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
+        return found
+    # it may have been imported from its package before anybody looked its name up
+    for name, points in parts.packages().items():
+        of_package = any(place.split(':')[0].split('.')[0] == package for _, _, place in points)
+        if of_package and name in agents and agents[name].is_of(agent):
+            return agents[name]
+    return None
 
 
 def id_of(agent: type) -> str:
@@ -368,13 +372,11 @@ def _check_options(declaration: Any) -> None:
     if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
         raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
     known = describe(declaration)
-    theirs = {flag: o.name for group in _COMMANDS for o in describe(group).values() for flag in o.flags}
-    for option in known.values():
-        for flag in option.flags:
-            if flag in theirs:
-                raise OptionError('Options', f'{flag} is an option of the commands, choose another name')
-    shared = (EnvironmentOptions, NetworkOptions)
-    tuned: dict[str, Option] = {**known, **{name: o for group in shared for name, o in describe(group).items()}}
+    theirs = {flag for group in _COMMANDS for option in describe(group).values() for flag in option.flags}
+    for flag in (flag for option in known.values() for flag in option.flags):
+        if flag in theirs:
+            raise OptionError('Options', f'{flag} is an option of the commands, choose another name')
+    tuned = {**known, **describe(EnvironmentOptions), **describe(NetworkOptions)}
     for name in declaration.ranges:
         if name not in tuned or tuned[name].tune is None:
             raise OptionError('Options', f'ranges: {name} is no option that has a search type')
@@ -386,19 +388,6 @@ def _help_of(name: str) -> str:
         return entry.help if entry else ''
     except OptionError as error:
         return error.problem
-
-
-def entry_in_package_of(agent: type) -> Entry | None:
-    """Return the entry of a class that was imported from a package before anybody looked its name up."""
-    package = agent.__module__.split('.')[0]
-    if package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
-        return None
-    for name, points in parts.packages().items():
-        if any(place.split(':')[0].split('.')[0] == package for _, _, place in points) and name in agents:
-            entry = agents[name]
-            if entry.is_of(agent):
-                return entry
-    return None
 
 
 parts: Parts[Entry] = Parts('agents', 'agent', _adopt_agent, OURS)
