@@ -66,7 +66,7 @@ def test_images():
     assert agent.evaluate(episodes=10)['mean'] > 9.0
 
 
-@pytest.mark.parametrize('seed', [1, 2, 3])
+@pytest.mark.parametrize('seed', [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_ppo_learns_cartpole(seed):
     agent = xagents.make('ppo', 'CartPole-v1', n_envs=16, seed=seed)
     agent.fit(target_reward=195, max_steps=150_000, quiet=True)
