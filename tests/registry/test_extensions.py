@@ -288,6 +288,7 @@ def test_names_of_packages_that_are_taken_or_none(package, capsys):
 def test_a_class_of_a_package(package, without_xla):
     package(AGENT, agents={'theirs': 'foreign:Foreign'})
     assert registry.listed()['theirs'] == 'foreign: what it is for', 'loading a class would load TensorFlow'
+    refused('theirs is taken by foreign, which is installed', xagents.register('theirs'), type('Mine', (PPO,), {}))
     assert registry.names()[-1] == 'theirs' and 'foreign' not in sys.modules
     # made by its class, nobody having looked its name up, it is still known by its name
     from foreign import Foreign
