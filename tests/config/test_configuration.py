@@ -15,9 +15,9 @@ from tests.cli.test_cli import SEED_LINE
 from tests.cli.test_cli import factory as factory  # a fixture
 from tests.commands import execute
 from xagents.cli import dispatch as cli
-from xagents.cli.settle import settle
+from xagents.cli.resolve import resolve
 from xagents.config.configuration import ONLY_TYPED, Configuration, agent_of, known_options, read_config_file, to_yaml
-from xagents.factory import supply
+from xagents.factory import defaults
 from xagents.options.errors import OptionError, shown
 from xagents.registry.agents import agents
 
@@ -305,7 +305,7 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
     file('agent: ppo\nenv: CartPole-v1\ntuned: true\nn-steps: 7\nmini-batches: 2\ngamma: 0.5\nquiet: on\n')
     assert execute('train', '--config', 'run.yaml', '--gamma', '0.25')[0] == 0
     _, env, made = factory.made
-    tuned, _ = supply.tuned('ppo', {'env': 'CartPole-v1'})
+    tuned, _ = defaults.tuned('ppo', {'env': 'CartPole-v1'})
     taken = {name: value for name, value in tuned.items() if name not in ('env', 'minibatch_size')}
     assert env == 'CartPole-v1'
     assert made == {**taken, 'n_steps': 7, 'mini_batches': 2, 'gamma': 0.25, 'quiet': True}
@@ -330,9 +330,9 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
 def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, left, file):
     path = file(f'{HEAD}{text}\n')
     given_on_the_line = cli.parse(cli.commands['train'], 'ppo', ['--config', str(path), *words.split()])[1]
-    settled = settle('ppo', given_on_the_line)
-    assert settled.options == {'env': 'CartPole-v1', 'max_steps': 100, **left}
-    assert settled.grid == {}
+    resolved = resolve('ppo', given_on_the_line)
+    assert resolved.options == {'env': 'CartPole-v1', 'max_steps': 100, **left}
+    assert resolved.grid == {}
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_lists_tuned_settings_and_flags_come_together_in_one_file(file):
     line = 'train --config run.yaml --env CartPole-v1 --seeds 1 2 --print-config'
     code, page, _ = execute(*line.split())
     assert code == 0
-    tuned, _ = supply.tuned('ppo', {'env': 'CartPole-v1'})
+    tuned, _ = defaults.tuned('ppo', {'env': 'CartPole-v1'})
     read = read_config_file(file(page))
     assert read.grid == {'lr': [1e-3, 1e-4], 'seed': [1, 2]}
     assert read.options == {name: value for name, value in tuned.items() if name != 'lr'}

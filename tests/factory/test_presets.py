@@ -15,7 +15,7 @@ from xagents.base.minibatches import Minibatches
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.cli.presets_page import presets_page, steps_of
-from xagents.factory import presets, supply
+from xagents.factory import defaults, presets
 from xagents.factory.make import make
 from xagents.factory.presets import Preset, find_preset, find_score, list_presets
 from xagents.options.declaration import describe
@@ -138,11 +138,11 @@ def typed(agent_id: str, line: str) -> dict:
 
 
 def taken(agent_id: str, line: str) -> dict:
-    return supply.tuned(agent_id, typed(agent_id, line))[0]
+    return defaults.tuned(agent_id, typed(agent_id, line))[0]
 
 
 def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
-    options, said = supply.tuned('ppo', {'env': 'CartPole-v1', 'seed': 3})
+    options, said = defaults.tuned('ppo', {'env': 'CartPole-v1', 'seed': 3})
     preset = find_preset('ppo', 'CartPole-v1')
     assert options == {**preset.options, 'max_steps': 100_000, 'env': 'CartPole-v1', 'seed': 3}
     start, flags = said.split(': ')
@@ -152,7 +152,7 @@ def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
 
 def test_flags_win_and_are_not_said_to_be_taken():
     line = '--env CartPole-v1 --lr 0.1 --max-steps 500 --clip-schedule cosine'
-    options, said = supply.tuned('ppo', typed('ppo', line))
+    options, said = defaults.tuned('ppo', typed('ppo', line))
     assert (options['lr'], options['max_steps'], options['clip_schedule']) == (0.1, 500, 'cosine')
     assert options['n_envs'] == 8
     assert not {'--lr', '--max-steps', '--clip-schedule'} & set(shlex.split(said))
@@ -189,7 +189,7 @@ def test_with_weights_flags_win_over_tuned_settings_and_these_over_what_was_save
     with contextlib.closing(agent):
         agent.fit(max_steps=30, quiet=True, final_episodes=0)
     # the environment is that of the weights, and their network is what it is
-    options, _ = supply.tuned('a2c', {'weights': [path], 'n_steps': 7})
+    options, _ = defaults.tuned('a2c', {'weights': [path], 'n_steps': 7})
     assert options['n_envs'] == 8 and 'net' not in options and 'activation' not in options
     del options['max_steps']
     with contextlib.closing(make('a2c', **options)) as again:

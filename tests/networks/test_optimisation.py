@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.reference import D, flat, network
 from xagents.networks.compiled import Program
-from xagents.networks.optimisation import GradientStep, flat_gradient, take_compiled
+from xagents.networks.optimisation import GradientStep, flat_gradient, use_compiled_optimizer
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
@@ -61,11 +61,11 @@ def test_a_head_without_a_share_in_the_loss_has_the_gradient_0_or_is_an_error_th
 
 def test_what_a_model_was_compiled_with_stands_in_the_options():
     options, model = AgentOptions(), network([1], 1, plain=False)
-    assert take_compiled(model, options) is None and options.lr == AgentOptions().lr
+    assert use_compiled_optimizer(model, options) is None and options.lr == AgentOptions().lr
     model.compile(keras.optimizers.SGD(0.25))
-    assert take_compiled(model, options) == options.lr == 0.25
+    assert use_compiled_optimizer(model, options) == options.lr == 0.25
     given = AgentOptions.resolve({'lr': 0.5})
-    assert take_compiled(model, given) is None and given.lr == 0.5, 'what was given counts'
+    assert use_compiled_optimizer(model, given) is None and given.lr == 0.5, 'what was given counts'
 
 
 @pytest.mark.parametrize('name, value', [('optimizer', 'adam'), ('beta1', 0.5), ('precision', 'bfloat16')])
@@ -73,4 +73,4 @@ def test_an_option_that_a_model_contradicts_is_refused(name, value):
     model = network([1], 1)
     model.compile(keras.optimizers.SGD(0.25))
     with pytest.raises(OptionError, match=f'^{name}: got {value}'):
-        take_compiled(model, AgentOptions.resolve({name: value}))
+        use_compiled_optimizer(model, AgentOptions.resolve({name: value}))

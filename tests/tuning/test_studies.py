@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from xagents.cli.settle import best_of_study
+from xagents.cli.resolve import best_of_study
 from xagents.options.errors import OptionError
 from xagents.tuning import ownership, studies
 from xagents.tuning.search import Bounds, Choices

@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from xagents.cli import dispatch as cli
 from xagents.cli import train as training
 from xagents.cli.commands import find_command
-from xagents.cli.settle import best_of_study
+from xagents.cli.resolve import best_of_study
 from xagents.config.configuration import read_config_file
 from xagents.options.declaration import describe
 from xagents.registry.agents import agents, find_agent

@@ -8,7 +8,7 @@ import keras
 
 from xagents.base.on_policy import OnPolicy
 from xagents.networks.compiled import Actor, Program, has_convolutions
-from xagents.networks.optimisation import GradientStep, take_compiled
+from xagents.networks.optimisation import GradientStep, use_compiled_optimizer
 
 
 class ActorCritic(OnPolicy):
@@ -19,7 +19,7 @@ class ActorCritic(OnPolicy):
         self.model = self._with_policy_head(model)
         log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
         self._check_model(self.model, [*self.output_units(self.envs).values(), *log_std_units])
-        rate = take_compiled(self.model, self.options)
+        rate = use_compiled_optimizer(self.model, self.options)
         self.step = GradientStep(self.model, self.options, self.options.grad_norm, rate)
         self.output_models = [self.model]
         self.actor = self.make_actor(0)

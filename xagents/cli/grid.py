@@ -18,7 +18,7 @@ from typing import Any
 
 from xagents.cli.grid_processes import Ended, run_all
 from xagents.config.configuration import read_config_file, to_yaml
-from xagents.factory.supply import settle_point
+from xagents.factory.defaults import resolve_point
 from xagents.options.declaration import flags_of
 from xagents.options.errors import InputError, OptionError, shown
 from xagents.reports.runs_page import runs_page
@@ -61,7 +61,7 @@ class Group:
         runs = {}
         for name, point in zip(run_names(points), points, strict=True):
             options = {k: v for k, v in {**self.options, **point}.items() if k not in COMMAND}
-            options = settle_point(self.agent_id, options)
+            options = resolve_point(self.agent_id, options)
             if 'monitor_session' in options and 'monitor_session' not in point:
                 options['monitor_session'] += f' {name}'
             runs[name] = {**options, 'run_dir': os.path.join(self.folder, name)}

@@ -8,11 +8,11 @@ from typing import Any
 
 from xagents.cli import grid
 from xagents.cli.checks import check_ends
-from xagents.cli.settle import Settled, settle
+from xagents.cli.resolve import Resolved, resolve
 from xagents.config.configuration import ONLY_TYPED, default_line, read_config_file, settings_file, to_yaml
+from xagents.factory.defaults import resolved as resolved_options
 from xagents.factory.load import resume
 from xagents.factory.make import Plan, plan
-from xagents.factory.supply import settled as settled_options
 from xagents.options.declaration import describe
 from xagents.options.errors import Given, OptionError, shown, wrong_input
 from xagents.options.runs import SessionOptions, TrainOptions
@@ -31,35 +31,35 @@ def train(agent_id: str, given: Given, line: str) -> str | None:
         _resume(agent_id, given, line)
         return None
     with wrong_input():
-        settled = settle(agent_id, {name: value for name, value in given.items() if name != 'print_config'})
+        resolved = resolve(agent_id, {name: value for name, value in given.items() if name != 'print_config'})
         if given.get('print_config'):
-            for options in _points(agent_id, settled):
-                settled_options(find_agent(agent_id), _of_run(options))
-            return config_page(agent_id, settled)
-        plans = [_plan(agent_id, options) for options in _points(agent_id, settled)]
-        folder = _folder(settled)
-    jobs = _jobs(settled.options, bool(settled.grid))
-    if not settled.options.get('quiet'):
-        for said in settled.said:
+            for options in _points(agent_id, resolved):
+                resolved_options(find_agent(agent_id), _of_run(options))
+            return config_page(agent_id, resolved)
+        plans = [_plan(agent_id, options) for options in _points(agent_id, resolved)]
+        folder = _folder(resolved)
+    jobs = _jobs(resolved.options, bool(resolved.grid))
+    if not resolved.options.get('quiet'):
+        for said in resolved.said:
             print(said, flush=True)
-    if settled.grid:
+    if resolved.grid:
         assert folder is not None
-        grid.start(grid.Group(folder, agent_id, settled.options, settled.grid), jobs, line)
+        grid.start(grid.Group(folder, agent_id, resolved.options, resolved.grid), jobs, line)
         return None
     with wrong_input():
-        if settled.options.get('threads') is not None:
-            set_threads(settled.options['threads'])
+        if resolved.options.get('threads') is not None:
+            set_threads(resolved.options['threads'])
         agent = plans[0].build()
     _fit(agent, line)
     return None
 
 
-def _points(agent_id: str, settled: Settled) -> list[dict[str, Any]]:
+def _points(agent_id: str, resolved: Resolved) -> list[dict[str, Any]]:
     """Return the options of every run: of a grid, or of the only one where there is none."""
-    if not settled.grid:
-        return [settled.options]
-    folder = settled.options.get('run_dir')
-    runs = grid.Group('', agent_id, settled.options, settled.grid).runs().values()
+    if not resolved.grid:
+        return [resolved.options]
+    folder = resolved.options.get('run_dir')
+    runs = grid.Group('', agent_id, resolved.options, resolved.grid).runs().values()
     return [{**options, 'run_dir': folder} for options in runs]
 
 
@@ -75,11 +75,11 @@ def _plan(agent_id: str, options: Mapping[str, Any]) -> Plan:
     return plan(agent_id, _of_run(options), options.get('weights'))
 
 
-def _folder(settled: Settled) -> str | None:
+def _folder(resolved: Resolved) -> str | None:
     """Return the folder of the run or the group, which must be free."""
-    folder = settled.options.get('run_dir')
-    if settled.grid and folder is None:
-        varies = ' and '.join('--' + name.replace('_', '-') for name in settled.grid)
+    folder = resolved.options.get('run_dir')
+    if resolved.grid and folder is None:
+        varies = ' and '.join('--' + name.replace('_', '-') for name in resolved.grid)
         raise OptionError('run_dir', f'got nothing, admits a folder for the runs of a grid, which differ by {varies}')
     if folder is not None:
         check_new(folder)
@@ -128,10 +128,10 @@ def _resume(agent_id: str, given: Given, line: str) -> None:
     _fit(agent, line)
 
 
-def config_page(agent_id: str, settled: Settled) -> str:
+def config_page(agent_id: str, resolved: Resolved) -> str:
     """Return the file for `--config` that options stand for; what was not given stands at its default in a comment."""
     entry = find_agent(agent_id)
-    given = {**settled.options, **settled.grid}
+    given = {**resolved.options, **resolved.grid}
     ordered = {name: given[name] for name in entry.known() if name in given and name not in ONLY_TYPED}
     page = [to_yaml(agent_id, ordered)]
     sections = {

@@ -19,7 +19,7 @@ from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network
 from xagents.networks.compiled import Actor, Program, has_convolutions, network_input
-from xagents.networks.optimisation import GradientStep, finite, repeated, take_compiled
+from xagents.networks.optimisation import GradientStep, finite, repeated, use_compiled_optimizer
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
@@ -62,7 +62,7 @@ class DDPG(OffPolicy):
             )
             self._check_model(critic, [1], 'critic_model', inputs)
         self.output_models = [actor, *critics]
-        rates = [take_compiled(model, self.options) for model in self.output_models]
+        rates = [use_compiled_optimizer(model, self.options) for model in self.output_models]
         self.actor_model, self.critic_models = actor, list(critics)
         self.actor_step, *self.critic_steps = (
             GradientStep(model, self.options, rate=rate, name='critic_model' if i else 'actor_model')

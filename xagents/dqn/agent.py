@@ -16,7 +16,7 @@ from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network
 from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
-from xagents.networks.optimisation import GradientStep, repeated, take_compiled
+from xagents.networks.optimisation import GradientStep, repeated, use_compiled_optimizer
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
@@ -42,7 +42,7 @@ class DQN(OffPolicy):
         units = self.output_units(self.envs)
         names = ('advantage', 'value') if self.options.dueling else ('q',)
         self._check_model(model, [units[name] for name in names])
-        rate = take_compiled(model, self.options)
+        rate = use_compiled_optimizer(model, self.options)
         self.model = model
         self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
         self.output_models = [model]

@@ -14,9 +14,9 @@ import numpy as np
 import yaml
 
 from xagents.config.configuration import read_config_file
+from xagents.factory.defaults import resolved
 from xagents.factory.make import Plan, check_switches, networks_of
-from xagents.factory.supply import settled
-from xagents.options.declaration import beside, canonical, describe, flags_of
+from xagents.options.declaration import canonical, describe, flags_of, not_overruled
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, shown
 from xagents.registry.agents import Entry, find_agent
@@ -78,7 +78,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
             raise OptionError(environment[0], problem) from error
 
     check_switches(entry, given, record, str(path))
-    return Plan(entry, settled(entry, given, record), networks_of(entry, given, record), restore, given).build()
+    return Plan(entry, resolved(entry, given, record), networks_of(entry, given, record), restore, given).build()
 
 
 def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
@@ -107,7 +107,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     # what was said on an earlier line is no reason to be quiet for ever
     fixed |= {'quiet', *entry.options.without_effect()}
     known = entry.known('environment', 'run', 'agent')
-    kept = {n: v for n, v in beside(saved, given, known).items() if n not in fixed}
+    kept = {n: v for n, v in not_overruled(saved, given, known).items() if n not in fixed}
     if 'threads' in kept:
         set_threads(kept.pop('threads'))
     # what an environment is made with is part of its copy
@@ -125,7 +125,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
         progress.folder, progress.resumed_at = kept_in, progress.context.steps
         progress.lines.insert(0, _resumed_line(folder, agent, given, saved))
 
-    settings = settled(entry, {**kept, **given, 'run_dir': str(folder)}, record)
+    settings = resolved(entry, {**kept, **given, 'run_dir': str(folder)}, record)
     return Plan(entry, settings, networks_of(entry, given, record), restore, given).build()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from xagents.envs.create import ATARI, as_envs, create_envs
 from xagents.envs.face import Envs
-from xagents.factory.supply import saved_record, settled
+from xagents.factory.defaults import resolved, saved_record
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
@@ -93,7 +93,7 @@ def plan(agent_id: str, options: Mapping[str, Any], weights: str | list[str] | N
     given = canonical(options, describe(entry.options))
     paths = [weights] if isinstance(weights, str) else weights
     record = saved_record(entry, paths)
-    settings = settled(entry, given, record)
+    settings = resolved(entry, given, record)
     if settings.environment.env is None:
         raise OptionError('env', NO_ENVIRONMENT)
     if paths is None:

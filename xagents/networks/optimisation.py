@@ -13,7 +13,7 @@ from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
 
-def take_compiled(model: keras.Model, options: AgentOptions) -> float | None:
+def use_compiled_optimizer(model: keras.Model, options: AgentOptions) -> float | None:
     """Let the optimizer and the precision that a model was made with stand in the options.
 
     Returns the learning rate that it was compiled with, where no other was given.

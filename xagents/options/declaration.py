@@ -293,7 +293,7 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def beside(offered: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+def not_overruled(offered: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
     """Return what of the offered options still counts beside the given ones.
 
     Left out is what was given itself, what a given option stands instead of, and what would stand instead of one.

@@ -55,7 +55,7 @@ class Settings:
     given: dict[str, Any]
 
 
-def settle(agent: type[AgentOptions], models: Iterable[str], given: Mapping[str, Any], name: str) -> Settings:
+def resolve_all(agent: type[AgentOptions], models: Iterable[str], given: Mapping[str, Any], name: str) -> Settings:
     """Return the settings that given options make.
 
     Args:
@@ -95,7 +95,7 @@ def of_agent(name: str, agent: type[AgentOptions], given: dict[str, Any]) -> OfA
         given: keywords; `settings` has them resolved already.
 
     Raises:
-        OptionError: as `settle`.
+        OptionError: as `resolve_all`.
     """
     settings: Settings | None = given.pop('settings', None)
     if settings is None:

@@ -20,7 +20,7 @@ from xagents.networks.optimisation import (
     finite,
     flat,
     flat_gradient,
-    take_compiled,
+    use_compiled_optimizer,
 )
 from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
@@ -60,7 +60,7 @@ class TRPO(OnPolicy):
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
         self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
-        rate = take_compiled(critic_model, self.options)
+        rate = use_compiled_optimizer(critic_model, self.options)
         self.step = GradientStep(critic_model, self.options, None, rate, 'critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)

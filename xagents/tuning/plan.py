@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xagents.factory import supply
+from xagents.factory import defaults
 from xagents.options.commands import TuneOptions
 from xagents.options.declaration import Option, canonical, describe
 from xagents.options.errors import OptionError, nearest
-from xagents.options.settings import settle
+from xagents.options.settings import resolve_all
 from xagents.registry.agents import Entry, find_agent
 from xagents.tuning.search import Bounds, Range, described, first_values, ready, separate
 from xagents.tuning.worker import Job
@@ -110,19 +110,19 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     base, said = dict[str, Any](), ''
     if tune.tuned:
         steps = {'max_steps': tune.trial_steps}
-        supplied, _ = supply.tuned(agent_id, {**fixed, **steps})
-        _, said = supply.tuned(agent_id, {**fixed, **ranges, **steps})
+        supplied, _ = defaults.tuned(agent_id, {**fixed, **steps})
+        _, said = defaults.tuned(agent_id, {**fixed, **ranges, **steps})
         base = {name: value for name, value in supplied.items() if name not in fixed and name in known}
     if tune.search:
         # the first trial is to be the tuned settings, and some of them stand instead of others
         stands = {name: value for name, value in base.items() if known[name].instead_of}
         ranges |= ready(entry.options, known, {**fixed, **ranges, **stands})
     first = first_values(ranges, {**_defaults(known), **base})
-    fixed = {**supply.beside(base, ranges, known), **fixed}
+    fixed = {**defaults.not_overruled(base, ranges, known), **fixed}
     aside = {name: fixed.pop(name) for name in ASIDE if name in fixed}
     checked = entry.known('environment', 'network', 'agent')
     # check options against each other as the first trial has them
-    settle(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
+    resolve_all(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
     return Plan(entry, tune, fixed, ranges, first, aside, limited, said)
 
 

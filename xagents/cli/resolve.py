@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from xagents.config.configuration import Configuration, check_config, read_config_file
-from xagents.factory.supply import complete, tuned
-from xagents.options.declaration import beside
+from xagents.factory.defaults import complete, tuned
+from xagents.options.declaration import not_overruled
 from xagents.options.errors import OptionError
 from xagents.registry.agents import Entry, find_agent
 
@@ -15,7 +15,7 @@ from xagents.registry.agents import Entry, find_agent
 EXCLUSIVE = (('seed', 'seeds'), ('tuned', 'from_study'), ('tuned', 'storage'))
 
 
-class Settled(NamedTuple):
+class Resolved(NamedTuple):
     """The options of a `train` command with everything that completes them.
 
     `grid` has those with several values; `said` is a line for each source, on what was taken from it.
@@ -26,10 +26,10 @@ class Settled(NamedTuple):
     said: list[str]
 
 
-def settle(agent_id: str, given: Mapping[str, Any]) -> Settled:
+def resolve(agent_id: str, given: Mapping[str, Any]) -> Resolved:
     """Complete the options of a line by those of its --config, --from-study and --tuned.
 
-    Tuned settings wait for `settle_point` where the environment varies.
+    Tuned settings wait for `resolve_point` where the environment varies.
 
     Raises:
         OptionError: for options that contradict each other, or a source that has nothing.
@@ -57,7 +57,7 @@ def settle(agent_id: str, given: Mapping[str, Any]) -> Settled:
         said.append(line)
     elif wants_tuned:
         completed = {**options, 'tuned': True}
-    return Settled({name: value for name, value in completed.items() if name not in grid}, grid, said)
+    return Resolved({name: value for name, value in completed.items() if name not in grid}, grid, said)
 
 
 def _over_file(entry: Entry, given: dict[str, Any], file: Configuration) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -69,7 +69,7 @@ def _over_file(entry: Entry, given: dict[str, Any], file: Configuration) -> tupl
     elif 'net' in given:
         left_out |= set(entry.models)
     options, grid = (
-        {name: value for name, value in beside(part, given, known).items() if name not in left_out}
+        {name: value for name, value in not_overruled(part, given, known).items() if name not in left_out}
         for part in (file.options, file.grid)
     )
     return {**options, **given}, grid

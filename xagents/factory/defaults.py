@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xagents.factory.presets import find_preset
-from xagents.options.declaration import beside, canonical, describe, flags_of
+from xagents.options.declaration import canonical, describe, flags_of, not_overruled
 from xagents.options.environment import NetworkOptions
 from xagents.options.errors import OptionError
-from xagents.options.settings import Settings, settle
+from xagents.options.settings import Settings, resolve_all
 from xagents.registry.agents import Entry, find_agent
 from xagents.runs import weight_files
 
 
-def settled(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> Settings:
+def resolved(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings that given options make, those of a saved `record` before defaults; raises OptionError."""
     given = canonical(given, entry.known('environment', 'network', 'agent', 'run'))
     entry.options.resolve({k: v for k, v in given.items() if k in describe(entry.options)})  # exclude each other?
-    return settle(entry.options, entry.models, {**_saved(entry, record or {}, given), **given}, entry.id)
+    return resolve_all(entry.options, entry.models, {**_saved(entry, record or {}, given), **given}, entry.id)
 
 
 def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     known = entry.known('environment', 'network', 'agent')
     # networks are saved as what they are, not as where they came from
     left_out = {'seed', *describe(NetworkOptions), *entry.models, *entry.options.without_effect()}
-    options = beside(record.get('options', {}), given, known).items()
+    options = not_overruled(record.get('options', {}), given, known).items()
     saved = {k: v for k, v in options if k in known and v is not None and k not in left_out}
     # what an option stands instead of is saved with its default, too
     replaced = {known[name].instead_of for name in saved}
@@ -61,7 +61,7 @@ def complete(
 
     `networks` says whether the weights that a run starts from hold their networks; nothing else chooses them then.
     """
-    wanted = beside(offered, given, entry.known('environment', 'network', 'agent'))
+    wanted = not_overruled(offered, given, entry.known('environment', 'network', 'agent'))
     # a file is the whole network, and an activation belongs to the widths it was chosen for
     if networks or any(given.get(name) is not None for name in entry.models):
         left_out = {'net', 'activation'}
@@ -94,7 +94,7 @@ def tuned(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     return options, f'Tuned settings ({preset.origin}): {flags}'
 
 
-def settle_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of one run of a grid, with the tuned settings that waited for its environment."""
     options = dict(options)
     return tuned(agent_id, options)[0] if options.pop('tuned', False) else options
