@@ -306,6 +306,7 @@ def factory(monkeypatch):
     monkeypatch.setattr('xagents.cli.train.plan', fake.plan)
     monkeypatch.setattr('xagents.cli.train.training', fake)
     monkeypatch.setattr('xagents.cli.trained.make', fake.make)
+    monkeypatch.setattr('xagents.factory.players.of_weights', lambda *arguments: None)
     return fake
 
 

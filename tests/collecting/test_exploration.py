@@ -48,7 +48,7 @@ class Network:
 
 
 POLICIES = {
-    'sampling': lambda network: Sampling(network, distribution_for(spaces.Discrete(3)), ['logits'], True),
+    'sampling': lambda network: Sampling(network, distribution_for(spaces.Discrete(3)), True),
     'epsilon-greedy': lambda network: EpsilonGreedy(network, 3, 0.5),
     'noisy': lambda network: Noisy(network, 3, 0.5, OrnsteinUhlenbeckNoise()),
 }
@@ -78,7 +78,7 @@ def test_policies_act_by_their_network_and_take_over_what_is_published(name):
 
 def test_sampling_keeps_outputs_where_it_is_asked_to():
     distribution, rng = distribution_for(spaces.Discrete(3)), np.random.default_rng(0)
-    keeps, other = (Sampling(Network(), distribution, ['logits'], keep) for keep in (True, False))
+    keeps, other = (Sampling(Network(), distribution, keep) for keep in (True, False))
     assert list(keeps.columns) == ['actions', 'logits'] and list(other.columns) == ['actions']
     shown = np.log(np.tile(np.float32([[0.2, 0.5, 0.3]]), (20_000, 1)))
     chosen = keeps(shown, keeps.draw_noise(rng, (20_000,)))

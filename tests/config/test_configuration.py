@@ -530,7 +530,7 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
          '--checkpoint: got lost, admits one of best, last (did you mean last?)'),
         ('export --run-dir runs/x', '--out: got nothing, admits a folder for the policy'),
         ('export --run-dir runs/x --out a --format onx',
-         '--format: got onx, admits one of savedmodel, litert, onnx (did you mean onnx?)'),
+         '--format: got onx, admits one of savedmodel, litert, onnx, numpy (did you mean onnx?)'),
         (f'train --resume {LONG}', f'{shown(LONG)}: File name too long'),
         (f'evaluate dqn --run-dir {LONG}', f'{shown(LONG)}: File name too long'),
         (f'train ppo --config {LONG}', f'--config: {shown(LONG)}: cannot be read (File name too long)'),

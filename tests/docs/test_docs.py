@@ -24,7 +24,10 @@ ROOT = Path(xagents.__file__).parents[1]
 PAGES = sorted((ROOT / 'docs' / 'agents').glob('*.md'))
 OTHERS = [
     ROOT / 'README.md',
-    *(ROOT / 'docs' / name for name in ('guide.md', 'recipes.md', 'runs.md', 'tuning.md', 'benchmarks.md')),
+    *(
+        ROOT / 'docs' / name
+        for name in ('guide.md', 'recipes.md', 'runs.md', 'tuning.md', 'policy.md', 'benchmarks.md')
+    ),
 ]
 # their commands need what they show: they are admitted in tests/registry
 EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']

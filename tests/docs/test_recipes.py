@@ -1,5 +1,6 @@
 """What docs/recipes.md, docs/runs.md, docs/architecture.md and the examples show is so: their Python is executed."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -70,6 +71,15 @@ def test_the_page_of_runs_does_what_it_says(execute_blocks):
     execute_blocks(blocks)
     config = Path('runs/cartpole/config.yaml').read_text()
     assert 'max-steps: 3000' in config and 'resumed:' in config
+
+
+def test_a_policy_acts_as_its_page_says(execute_blocks):
+    with contextlib.closing(
+        xagents.make('ppo', 'CartPole-v1', n_steps=16, run_dir='runs/cartpole', quiet=True)
+    ) as agent:
+        agent.fit(max_steps=64)
+    (block,) = blocks_of(ROOT / 'docs' / 'policy.md')
+    execute_blocks([block, ('the end', 'assert reward > 5')])
 
 
 def test_what_the_architecture_shows_runs(execute_blocks):

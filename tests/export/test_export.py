@@ -25,7 +25,7 @@ from xagents.options.errors import OptionError
 EXAMPLES = Path(xagents.__file__).parents[1] / 'examples' / 'deploy'
 HAS_ONNX = all(importlib.util.find_spec(name) for name in export_formats.FORMATS['onnx'].packages)
 # one agent is tested in all of them: making it takes longer than exporting it
-FORMATS = ('savedmodel', 'litert', 'onnx') if HAS_ONNX else ('savedmodel', 'litert')
+FORMATS = ('savedmodel', 'numpy', 'litert', *(['onnx'] if HAS_ONNX else []))
 VECTOR = spaces.Box(-5, 5, (3,), np.float32)
 NOTHING_LEFT: list[str] = []
 
@@ -67,10 +67,11 @@ def spread(agent, scale):
 def exported(path, format):
     """Load an exported policy by its runtime alone, as the example for its users does."""
     name = f'run_{format}'
-    specification = importlib.util.spec_from_file_location(name, EXAMPLES / f'{name}.py')
+    page = path / 'policy.py' if format == 'numpy' else EXAMPLES / f'{name}.py'
+    specification = importlib.util.spec_from_file_location(name, page)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    return module.load(path if format == 'savedmodel' else path.parent)
+    return module.load(path if format in ('numpy', 'savedmodel') else path.parent)
 
 
 def small_convolutions(folder):
@@ -142,7 +143,8 @@ def test_every_agent_and_kind_of_space_in_every_format(name, tmp_path, capsys):
     agent = agent_of(name, *SPACES[name], **({'dueling': True} if name == 'dqn' else {}))
     assert_acts_alike(agent, tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    paths = [str(tmp_path / 'savedmodel'), *(str(p) for f in FORMATS for p in (tmp_path / f).glob('policy.[to]*'))]
+    files = {'litert': 'policy.tflite', 'onnx': 'policy.onnx'}
+    paths = [str(tmp_path / format / files.get(format, '')) for format in FORMATS]
     assert [line.partition(': ')[0] for line in lines] == paths
     assert all('on 128 of 128 observations' in line for line in lines)
 
@@ -203,7 +205,7 @@ def test_bfloat16_networks(tmp_path):
     for format in FORMATS:
         got = exported(export(agent, format, tmp_path / format), format)(arrays_of(agent, batch))
         assert got.dtype == np.float32
-        # the other two have no bfloat16 and are more precise than the agent
+        # the others have no bfloat16 and are more precise than the agent
         np.testing.assert_allclose(got, expected, atol=1e-5 if format == 'savedmodel' else 0.1)
         assert format == 'savedmodel' or np.abs(got - expected).max() > 1e-5
     assert agent.actor.model.layers[1].compute_dtype == 'bfloat16', 'the agent itself stays as it was'
@@ -332,7 +334,9 @@ def test_an_empty_folder_and_one_that_a_killed_export_left_are_taken(tmp_path):
 
 def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
     agent = agent_of('a2c')
-    with pytest.raises(OptionError, match=r"format: got 'lite', admits savedmodel, litert, onnx \(did you mean litert"):
+    with pytest.raises(
+        OptionError, match=r"format: got 'lite', admits savedmodel, litert, onnx, numpy \(did you mean litert"
+    ):
         export(agent, 'lite', tmp_path / 'policy')
     monkeypatch.setitem(export_formats.FORMATS, 'onnx', export_formats.FORMATS['onnx']._replace(packages=('not_here',)))
     with pytest.raises(OptionError, match=r"^format: onnx needs not_here: pip install 'xagents\[export\]'$"):

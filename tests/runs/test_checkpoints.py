@@ -11,8 +11,9 @@ import pytest
 import xagents
 from tests.small_agents import on_cartpole as make
 from tests.small_agents import weights
+from xagents.collecting.policy_files import read_data
 from xagents.runs import weight_files as checkpoints
-from xagents.runs.capture import variables_of
+from xagents.runs.capture import policy_of, variables_of
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
@@ -84,7 +85,8 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
     first, second = (make(net=[4], seed=seed) for seed in (1, 2))
     paths = [str(tmp_path / 'a.tf'), str(tmp_path / 'b.weights.h5')]
     twice = lambda agent: [agent.model, agent.model]  # noqa: E731
-    checkpoints.write_set(paths, twice(first), {}, {'save': 1})
+    policies = {1: policy_of(first), 2: policy_of(second)}
+    checkpoints.write_set(paths, twice(first), {}, {'save': 1}, policies[1])
     values = {1: first.model.get_weights(), 2: second.model.get_weights()}
     readers = [make(net=[4], seed=3).model for _ in range(2)]
     n, deaths, seen = 0, 0, set()
@@ -101,12 +103,14 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
 
                 patch.setattr(os, name, dying)
             try:
-                checkpoints.write_set(paths, twice(second), {}, {'save': 2})
+                checkpoints.write_set(paths, twice(second), {}, {'save': 2}, policies[2])
                 finished = True
             except Death:
                 finished = False
         save = checkpoints.read_state(paths[0])[1]['save']
         seen.add(save)
+        policy = read_data(*checkpoints.policy_files(paths[0]))
+        np.testing.assert_array_equal(policy.arrays['weights'], policies[save].arrays['weights'])
         checkpoints.read_models(paths, readers)
         for target in readers:
             for mine, saved in zip(target.get_weights(), values[save], strict=True):
@@ -114,13 +118,14 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
         if finished:
             break
         deaths += 1
-        checkpoints.write_set(paths, twice(first), {}, {'save': 1})  # a writer first finishes what it finds
+        checkpoints.write_set(paths, twice(first), {}, {'save': 1}, policies[1])  # finishes what it finds
         assert checkpoints.read_state(paths[0])[1]['save'] == 1
         n += 1
     assert deaths >= 8 and seen == {1, 2}
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        'a.tf.data-00000-of-00001', 'a.tf.index', 'a.tf.state.npz', 'b.weights.h5',
-    ]  # fmt: skip
+        *('a.tf.data-00000-of-00001', 'a.tf.index', 'a.tf.plan.json', 'a.tf.policy.npz', 'a.tf.state.npz'),
+        'b.weights.h5',
+    ]
 
 
 @pytest.mark.parametrize(

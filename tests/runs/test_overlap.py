@@ -80,13 +80,13 @@ def test_it_collects_exactly_one_iteration_ahead(agent_id):
 
 def test_each_iteration_acts_by_the_weights_of_the_one_before_the_last():
     agent = make()
-    acting, after = {}, {0: agent.actor._mirror.weights.copy()}
+    acting, after = {}, {0: agent.actor.published.weights.copy()}
 
     def collecting(ctx):
-        acting[ctx.iteration] = agent.collector.policy.network._mirror.weights.copy()
+        acting[ctx.iteration] = agent.collector.policy.network.published.weights.copy()
 
     def learned(ctx):
-        after[ctx.iteration] = agent.actor._mirror.weights.copy()
+        after[ctx.iteration] = agent.actor.published.weights.copy()
 
     agent.fit(max_steps=120, recipe=overlapped(agent, collect=collecting, learn=learned))
     assert len(after) > 8

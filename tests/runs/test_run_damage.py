@@ -143,6 +143,6 @@ def test_settings_that_name_the_agent_alone_do(copied, typed):
 
 
 def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied, refused):
-    problem = f'got CartPole-v1, which the networks of {runs._checkpoint(copied, "best")} do not fit'
+    problem = f'got CartPole-v1, which the networks of {runs.checkpoint_of(copied, "best")} do not fit'
     said = refused(f'evaluate small --run-dir {copied} --env CartPole-v1')
     assert said == f'xagents evaluate: --env: {problem}'

@@ -58,7 +58,7 @@ def moved(folder, path):
 
 def everything(path, agent):
     """What a resume takes over from a folder, as bytes by name; nothing where nothing was saved."""
-    checkpoint = runs._checkpoint(path, 'last')
+    checkpoint = runs.checkpoint_of(path, 'last')
     if checkpoint is None:
         return {}
     state = read_state(checkpoint, whole=True)
@@ -142,11 +142,11 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
         assert found in (old, new), f'call {n}: neither old nor new'
         seen.append(found == new)
         for link in ('best', 'last'):  # what a reader of the folder opens
-            target = runs._checkpoint(path, link)
+            target = runs.checkpoint_of(path, link)
             assert target is None or read_state(target).weights
         read_status(path)
         if not finished:  # a run that goes on leaves no more than one that was never stopped
-            checkpoint = runs._checkpoint(path, 'last')
+            checkpoint = runs.checkpoint_of(path, 'last')
             folder = RunFolder(path, about={})
             known = None if checkpoint is None else read_state(checkpoint)
             if known is not None:
@@ -175,7 +175,7 @@ def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links,
     monkeypatch.setattr(keeper._run, 'writers', [])
 
     def best_of(path, name='best'):
-        return [v.tobytes() for v in read_state(runs._checkpoint(path, name)).weights[0]]
+        return [v.tobytes() for v in read_state(runs.checkpoint_of(path, name)).weights[0]]
 
     kept, wanted = everything(before, other), [v.tobytes() for v in state.weights[0]]
     # between a folder and the link in its place there is neither, and the last checkpoint stands in for the best

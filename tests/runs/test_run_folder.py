@@ -34,7 +34,8 @@ def test_what_stands_in_a_folder_after_a_short_run(finished):
     named = read_state(folder / 'checkpoints' / 'last').record['best']
     assert set(names(folder)) == {'best', 'last', *links.values(), named}
     for name in {*links.values(), named}:
-        assert sorted(p.name for p in (folder / 'checkpoints' / name).iterdir()) == ['state.json', 'state.npz']
+        files = {p.name for p in (folder / 'checkpoints' / name).iterdir()}
+        assert files == {'state.json', 'state.npz', 'plan.json', 'policy.npz'}
     status = read_status(folder)
     assert (status['state'], status['why'], status['steps']) == ('finished', 'steps', agent.steps)
     assert status['games'] == agent.games and status['pid'] == os.getpid()

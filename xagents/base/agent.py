@@ -188,7 +188,10 @@ class BaseAgent(Classic):
     @functools.cached_property
     def acting(self) -> Policy:
         """The policy by the present weights."""
-        return OwnPolicy(self, self._by_actor) if type(self).policy is not BaseAgent.policy else self._by_actor
+        own, ours = type(self), BaseAgent
+        policy = OwnPolicy(self, self._by_actor) if own.policy is not ours.policy else self._by_actor
+        policy.alone = (own.act, own.evaluate, own.play) == (ours.act, ours.evaluate, ours.play)
+        return policy
 
     @functools.cached_property
     def _by_actor(self) -> Policy:

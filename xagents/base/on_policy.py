@@ -57,11 +57,11 @@ class OnPolicy(BaseAgent):
     @property
     def output_names(self) -> tuple[str, ...]:
         """What the policy's outputs are called."""
-        return ('mean', 'log_std') if self.distribution.has_log_std else ('logits',)
+        return self.distribution.output_names
 
     def make_policy(self, network: Network) -> Policy:
         """Return the policy that acts by a network like `actor`."""
-        return Sampling(network, self.distribution, self.output_names, self.keeps_outputs)
+        return Sampling(network, self.distribution, self.keeps_outputs)
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from xagents.config.configuration import read_config_file, settings_file
 from xagents.export import write as exporting
 from xagents.export.formats import find_format
+from xagents.factory import players
 from xagents.factory.load import load
 from xagents.factory.make import make
 from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions
@@ -21,16 +23,41 @@ from xagents.system.values import plain
 
 def trained(agent_id: str, given: Given, *own: type) -> contextlib.closing:
     """Return a trained agent, which is closed at the end; options of the groups `own` are the command's, not its."""
-    command_only = {name for group in (*own, SessionOptions) for name in describe(group)} - {'weights'}
-    options = {name: value for name, value in given.items() if name not in command_only}
+    options = _of_agent(given, *own)
     with wrong_input():
-        if 'run_dir' in given:
-            read_config_file(settings_file(given['run_dir']), agent_id)  # it must be of this agent
+        _check_agent(agent_id, given)
         if given.get('threads') is not None:
             set_threads(given['threads'])
         if 'run_dir' in given:
             return contextlib.closing(load(given['run_dir'], given.get('checkpoint', 'best'), **options))
-        return contextlib.closing(make(agent_id, options.pop('env', None), **options))
+        weights = {'weights': given['weights']} if 'weights' in given else {}
+        return contextlib.closing(make(agent_id, options.pop('env', None), **weights, **options))
+
+
+def playing(agent_id: str, given: Given, *own: type) -> contextlib.closing:
+    """Return who plays for a trained agent: its policy alone, where that is enough, or as `trained` does."""
+    options, player = _of_agent(given, *own), None
+    with wrong_input():
+        _check_agent(agent_id, given)
+        if given.get('action_idx'):  # another output of the model
+            player = None
+        elif 'run_dir' in given:
+            player = players.loaded(given['run_dir'], given.get('checkpoint', 'best'), options)
+        elif given.get('weights'):
+            player = players.of_weights(agent_id, given['weights'], options)
+    return contextlib.closing(player) if player else trained(agent_id, given, *own)
+
+
+def _check_agent(agent_id: str, given: Given) -> None:
+    """Check that a run is of an agent."""
+    if 'run_dir' in given:
+        read_config_file(settings_file(given['run_dir']), agent_id)
+
+
+def _of_agent(given: Given, *own: type) -> dict[str, Any]:
+    """Return the options that are an agent's, and neither the session's nor those of the groups `own`."""
+    command_only = {name for group in (*own, SessionOptions) for name in describe(group)}
+    return {name: value for name, value in given.items() if name not in command_only}
 
 
 def _only(given: Given, group: type) -> Given:
@@ -41,16 +68,16 @@ def _only(given: Given, group: type) -> Given:
 
 def play(agent_id: str, given: Given, line: str) -> None:
     """Play an episode."""
-    with trained(agent_id, given, PlayOptions, RunOptions) as agent:
-        agent.play(**_only(given, PlayOptions))
+    with playing(agent_id, given, PlayOptions, RunOptions) as player:
+        player.play(**{n: v for n, v in _only(given, PlayOptions).items() if n != 'action_idx' or v})
 
 
 def evaluate(agent_id: str, given: Given, line: str) -> None:
     """Play episodes, and print what they were worth."""
     arguments = {'episodes': describe(EvaluateOptions)['episodes'].default, **_only(given, EvaluateOptions)}
     as_json = arguments.pop('json', False)
-    with trained(agent_id, given, EvaluateOptions, RunOptions) as agent:
-        result = agent.evaluate(**arguments, n_envs=given.get('n_envs'))
+    with playing(agent_id, given, EvaluateOptions, RunOptions) as player:
+        result = player.evaluate(**arguments, n_envs=given.get('n_envs'))
     precision = given.get('display_precision', 2)
     print(json_line(result) if as_json else evaluation_line(result, arguments['episodes'], precision))
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
+from gymnasium import spaces
 
 from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import Columns
 from xagents.networks.acting import Network, Published
-
-if TYPE_CHECKING:
-    from xagents.networks.distributions import Distribution
+from xagents.networks.sampling import Sampler, sampler_for
 
 
 class Policy(ABC):
@@ -28,11 +27,13 @@ class Policy(ABC):
         network: what it asks; None where it asks none.
         columns: shape and dtype, for one environment, of each column that a rollout keeps of it; `actions` is one.
         warming_up: whether any action is as good as another, because nothing is learned yet.
+        alone: whether its agent acts, plays and evaluates by it alone, so that it can do so without the agent.
     """
 
     network: Network | None = None
     columns: Columns
     warming_up: bool = False
+    alone: bool = False
     # what gives its noise a memory while collecting
     exploration: OrnsteinUhlenbeckNoise | None = None
 
@@ -74,6 +75,10 @@ class Policy(ABC):
         """Return what has a state of its own, by the names that it has in checkpoints."""
         return {}
 
+    def record(self) -> dict[str, Any] | None:
+        """Return what makes an equal policy of a network (see `policy_of`), for JSON; None where nothing does."""
+        return None
+
     def by(self, network: Network) -> Self:
         """Return the same policy by another network of the same form; its exploration is shared."""
         other = copy.copy(self)
@@ -87,15 +92,15 @@ class Sampling(Policy):
     Args:
         network: from observations to the distribution's parameters.
         distribution: of the actions.
-        outputs: what the parameters are called as columns of a rollout.
-        keeps: whether a rollout keeps them: all that an update may want to know of the policy that acted.
+        keeps: whether a rollout keeps the parameters: all that an update may want to know of the policy that acted.
     """
 
-    def __init__(self, network: Network, distribution: Distribution, outputs: Sequence[str], keeps: bool):
-        self.network, self.distribution, self.outputs = network, distribution, tuple(outputs)
+    def __init__(self, network: Network, distribution: Sampler, keeps: bool):
+        self.network, self.distribution, self.keeps = network, distribution, keeps
+        self.outputs = distribution.output_names
         columns: dict[str, Any] = {'actions': (distribution.action_shape, distribution.action_dtype)}
         if keeps:
-            columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in outputs}
+            columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in self.outputs}
         self.columns = columns
 
     def __call__(
@@ -110,6 +115,10 @@ class Sampling(Policy):
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return the noise of `shape` actions, [*shape, units]."""
         return self.distribution.draw_noise(rng, shape)
+
+    def record(self) -> dict[str, Any]:
+        """Return what makes an equal policy."""
+        return {'kind': 'sampling', 'keeps': self.keeps}
 
 
 class EpsilonGreedy(Policy):
@@ -140,6 +149,10 @@ class EpsilonGreedy(Policy):
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
         return rng.random((*shape, 2), np.float32)
+
+    def record(self) -> dict[str, Any]:
+        """Return what makes an equal policy."""
+        return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon}
 
 
 class Noisy(Policy):
@@ -183,3 +196,27 @@ class Noisy(Policy):
     def parts(self) -> dict[str, Any]:
         """Return the exploration, if it has a memory."""
         return {} if self.exploration is None else {'exploration': self.exploration}
+
+    def record(self) -> dict[str, Any]:
+        """Return what makes an equal policy."""
+        drifts = self.exploration is not None
+        return {'kind': 'noisy', 'n_units': self.n_units, 'scale': self.scale, 'drifts': drifts}
+
+
+def policy_of(record: Mapping[str, Any], network: Network, action_space: spaces.Space) -> Policy:
+    """Return the policy by a network that `Policy.record` tells of.
+
+    Raises:
+        ValueError: in one line, for a record that is no policy's.
+    """
+    try:
+        if record['kind'] == 'sampling':
+            return Sampling(network, sampler_for(action_space), record['keeps'])
+        if record['kind'] == 'epsilon-greedy':
+            return EpsilonGreedy(network, record['n_actions'], record['epsilon'])
+        if record['kind'] == 'noisy':
+            exploration = OrnsteinUhlenbeckNoise() if record['drifts'] else None
+            return Noisy(network, record['n_units'], record['scale'], exploration)
+        raise KeyError(record['kind'])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f'it is no record of a policy ({type(error).__name__}: {error})') from error

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import json
+import runpy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from xagents.export import numpy_page
 from xagents.options.errors import OptionError, nearest
 
 if TYPE_CHECKING:
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 # From the arrays of a batch of raw observations, by the names of the inputs, to actions [N, …].
 Run = Callable[[dict[str, np.ndarray]], np.ndarray]
 OPSET = 18
+PAGE = 'policy.py'
 
 
 class Format(NamedTuple):
@@ -38,6 +43,19 @@ def find_format(name: str) -> Format:
     if missing:
         raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")
     return FORMATS[name]
+
+
+def _write_numpy(policy: ExportedPolicy, path: Path) -> None:
+    plan, arrays = policy.as_data()
+    (path / numpy_page.PLAN).write_text(json.dumps(plan, allow_nan=False) + '\n')
+    held: dict[str, Any] = arrays
+    np.savez(path / numpy_page.WEIGHTS, **held)
+    (path / PAGE).write_text(inspect.getsource(numpy_page))
+
+
+def _load_numpy(path: Path) -> Run:
+    # the page that was written is what runs, as for whoever receives it
+    return runpy.run_path(str(path / PAGE))['load'](path)
 
 
 def _write_savedmodel(policy: ExportedPolicy, path: Path) -> None:
@@ -113,4 +131,5 @@ FORMATS = {
     'savedmodel': Format('', (), True, _write_savedmodel, _load_savedmodel),
     'litert': Format('policy.tflite', (), False, _write_litert, _load_litert),
     'onnx': Format('policy.onnx', ('tf2onnx', 'onnx', 'onnxruntime'), False, _write_onnx, _load_onnx),
+    'numpy': Format('', (), False, _write_numpy, _load_numpy),
 }

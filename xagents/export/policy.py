@@ -16,9 +16,13 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
+from xagents.collecting.policy_files import PolicyData
 from xagents.envs.normalisation import EPSILON, LIMIT
+from xagents.envs.space_records import record_of
 from xagents.envs.spaces import scale_of
 from xagents.networks.compiled import float_outputs, network_input
+from xagents.networks.mirror import flat_parameters, plan_of
+from xagents.system.arrays import prefixed
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
@@ -83,7 +87,7 @@ class ExportedPolicy:
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
         self.inputs = inputs_of(agent.envs.encoder.raw_space)
-        self.network = network
+        self.network, self._agent = network, agent
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
         steps: Sequence[Callable[[Any], Any]] = (
@@ -104,6 +108,19 @@ class ExportedPolicy:
         self.function = tf.function(act, autograph=False).get_concrete_function(
             **{specification.name: specification for specification in self.signature}
         )
+
+    def as_data(self) -> PolicyData:
+        """Return the greedy policy as a plan and arrays, for `numpy_page`; ValueError where the network has no plan."""
+        agent, encoder = self._agent, self._agent.envs.encoder
+        axes = None if encoder._order is None else list(encoder._order)
+        shown = {'observation_space': record_of(encoder.raw_space), 'action_space': record_of(agent.envs.action_space)}
+        arrays = {'weights': flat_parameters(self.network).numpy()}
+        normalizer = agent.statistics.observations
+        if normalizer is not None:
+            arrays |= prefixed('observation_statistics', normalizer.state())
+        inputs = [[part.name, list(part.path)] for part in self.inputs]
+        about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
+        return PolicyData({**about, **shown, 'network': plan_of(self.network).record()}, arrays)
 
     @property
     def signature(self) -> list[tf.TensorSpec]:

@@ -58,8 +58,8 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
         ValueError: in one line, where there is no such run or checkpoint, or it is damaged.
     """
     check_run('run_dir', folder)
-    entry, saved = _saved(folder)
-    path = _checkpoint(folder, checkpoint)
+    entry, saved = saved_options(folder)
+    path = checkpoint_of(folder, checkpoint)
     if path is None:
         raise OptionError('run_dir', f'got {folder}, where nothing was saved yet: the run ended before its first one')
     state = _read_while_it_changes(folder, checkpoint, path)
@@ -94,10 +94,10 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     check_run('resume', folder)
     if is_locked(folder):  # what is read here would change meanwhile
         raise OptionError('resume', f'got {folder}: another process is running in this folder')
-    entry, saved = _saved(folder)
+    entry, saved = saved_options(folder)
     given = canonical(options, describe(entry.options))
     _check_given(entry, given, saved)
-    path = _checkpoint(folder, 'last')
+    path = checkpoint_of(folder, 'last')
     if path is None:
         _check_never_saved(folder)
     state = None if path is None else read_state(path, whole=True)
@@ -167,7 +167,7 @@ def _read_while_it_changes(folder: str | os.PathLike[str], checkpoint: str, path
         try:
             return read_state(path)
         except ValueError:
-            newer = _checkpoint(folder, checkpoint)
+            newer = checkpoint_of(folder, checkpoint)
             if newer is None or newer == path:
                 raise
             path = newer
@@ -190,7 +190,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f'{path} is damaged or of another network: {advice(path)}') from error
 
 
-def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
+def saved_options(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
     """Return the agent's entry and the options of a run."""
     saved = read_config(folder)
     if saved['agent'] is None:
@@ -198,7 +198,7 @@ def _saved(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
     return find_agent(saved.pop('agent')), saved
 
 
-def _checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
+def checkpoint_of(folder: str | os.PathLike[str], name: str) -> Path | None:
     """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all."""
     check_checkpoint(folder, name)
     checkpoints = Path(folder) / CHECKPOINTS

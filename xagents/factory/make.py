@@ -68,7 +68,7 @@ class Plan:
     def build(self) -> Any:
         """Make the agent."""
         entry, settings = self.entry, self.settings
-        _check_files(settings, entry, continued=self.load is not None)
+        check_files(settings, entry, continued=self.load is not None)
         env = settings.environment.env
         new = isinstance(env, str) or callable(env)
         envs = create_envs(**settings.environment.creation()) if new else as_envs(env)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def _without_effect(envs: Envs, typed: Mapping[str, Any]) -> list[str]:
     return [f'Warning: without effect on {where}: {", ".join(flags)}'] if flags else []
 
 
-def _check_files(settings: Settings, entry: Entry, continued: bool) -> None:
+def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
     """Check paths and networks before environments and TensorFlow are loaded."""
     run, network, models = settings.run, settings.network, settings.models
     if run.checkpoints:

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.networks.acting import Published
-from xagents.networks.mirror import DenseMirror, flat_parameters
+from xagents.networks.forward import NumpyNetwork
+from xagents.networks.mirror import flat_parameters, has_plan, plan_of
 
 SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy
 
@@ -118,7 +119,7 @@ def float_outputs(outputs: Any) -> list[tf.Tensor]:
 
 
 class Actor:
-    """A network's outputs as NumPy arrays: by a mirror in NumPy for dense networks, else by a compiled graph.
+    """A network's outputs as NumPy arrays: by its plan for dense networks, else by a compiled graph.
 
     The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1.
     """
@@ -126,7 +127,9 @@ class Actor:
     def __init__(self, model: keras.Model, dtype: Any = np.float32):
         self.model = model
         self._dtype = np.dtype(dtype)
-        self._mirror = DenseMirror(model) if DenseMirror.supports(model) else None
+        self.plan = plan_of(model) if has_plan(model) else None
+        dense = self.plan is not None and not self.plan.convolves
+        self._numpy = NumpyNetwork(self.plan, flat_parameters(model).numpy()) if self.plan and dense else None
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
         specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)
@@ -136,37 +139,46 @@ class Actor:
     def refresh(self, vector: np.ndarray | None = None) -> None:
         """Take over the flat weights that an update returned; the model's present ones when not given."""
         self._version += 1
-        if self._mirror is not None:
-            self._mirror.refresh(self._flat().numpy() if vector is None else vector)
+        if self._numpy is not None:
+            self._numpy.refresh(self._flat().numpy() if vector is None else vector)
 
     def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
         """Return the outputs [N, units] for observations [N, *D]; the arrays are overwritten by the next call."""
-        if self._mirror is not None:
-            if self._dtype == np.uint8:
-                observations = observations.astype(np.float32) / np.float32(255)
-            return self._mirror(observations)
+        if self._numpy is not None:
+            return self._numpy(observations)
         return [output.numpy() for output in self._graph(observations)]
 
     def copy(self) -> Actor:
         """Return an actor with weights of its own, which only `sync` renews."""
-        # a mirror's weights are its own anyway
-        model = self.model if self._mirror is not None else keras.models.clone_model(self.model)
+        # NumPy's weights are its own anyway
+        model = self.model if self._numpy is not None else keras.models.clone_model(self.model)
         other = Actor(model, self._dtype)
+        other.alike = self.alike
         other.sync(self.published)
         return other
 
     @property
+    def alike(self) -> bool:
+        """Whether a row has the same bits among any others; a graph does not say."""
+        return self._numpy is not None and self._numpy.alike
+
+    @alike.setter
+    def alike(self, alike: bool) -> None:
+        if self._numpy is not None:
+            self._numpy.alike = alike
+
+    @property
     def published(self) -> Published:
-        """The present weights, for actors that are copies; a mirror's array is overwritten by the next refresh."""
-        if self._mirror is not None:
-            return Published(self._version, self._mirror.weights)
+        """The present weights, for actors that are copies; the next refresh may overwrite the array."""
+        if self._numpy is not None:
+            return self._numpy.published._replace(version=self._version)
         weights = [np.ravel(v.numpy()) for v in self.model.weights]
         return Published(self._version, np.concatenate(weights, dtype=np.float32))
 
     def sync(self, published: Published) -> None:
         """Take over the weights of an actor of the same kind."""
-        if self._mirror is not None:
-            self._mirror.refresh(published.weights)
+        if self._numpy is not None:
+            self._numpy.sync(published)
             return
         ends = np.cumsum([math.prod(v.shape) for v in self.model.weights])
         for variable, part in zip(self.model.weights, np.split(published.weights, ends[:-1]), strict=True):
@@ -174,7 +186,7 @@ class Actor:
 
     def flat_weights(self) -> tf.Tensor:
         """Return what a compiled update gives to `refresh`: flat weights; nothing where a graph reads the model."""
-        return flat_parameters(self.model) if self._mirror is not None else tf.zeros(0)
+        return flat_parameters(self.model) if self._numpy is not None else tf.zeros(0)
 
     @property
     def traces(self) -> int:

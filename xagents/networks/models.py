@@ -12,10 +12,10 @@ import numpy as np
 
 from xagents.networks.cfg import parse_network
 from xagents.networks.description import INPUT, Layer, Network, wrong
+from xagents.networks.forward import TINY
 from xagents.networks.named import is_functional
 
 OPTIMIZERS = ('adam', 'rmsprop')
-TINY = float(np.finfo(np.float32).tiny)
 
 
 @keras.saving.register_keras_serializable('xagents')

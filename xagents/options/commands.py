@@ -95,7 +95,7 @@ class EvaluateOptions(ActOptions):
 class ExportOptions(TrainedOptions):
     """`xagents export`."""
 
-    format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx'))
+    format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
     out: str | None = option(None, 'folder for the policy', metavar='DIR')
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from xagents.collecting.collector import Collector
+from xagents.collecting.policy_files import PolicyData
+from xagents.collecting.trained import Spaces, data_of
 from xagents.runs.checkpoints import State
 from xagents.runs.learner import Learner, options_record
 from xagents.runs.pending import Pending
@@ -25,9 +27,19 @@ def state_of(agent: Learner, counters: Mapping[str, Any] | None = None) -> State
         'options': options_record(agent),
         'networks': agent.origin.networks,
         **agent.progress.record(counters),
+        'alike': getattr(agent.acting.network, 'alike', False),
         'rngs': agent.streams.state(),
     }
-    return State(_weights(agent), _parts(agent), record)
+    return State(_weights(agent), _parts(agent), record, policy_of(agent))
+
+
+def policy_of(agent: Learner) -> PolicyData | None:
+    """Return the policy by an agent's present weights as data; None where it has no plan."""
+    if not agent.acting.alone:
+        return None
+    agent.refresh()
+    shown = Spaces(agent.envs.encoder.raw_space, agent.envs.action_space)
+    return data_of(agent.id, agent.acting, agent.statistics, shown)
 
 
 def whole_state(agent: Learner, collector: Collector, pending: Pending | None) -> State:
@@ -61,6 +73,9 @@ def load_state(agent: Learner, state: State) -> None:
     _assign(agent, state.weights)
     load_parts(agent, state.arrays)
     agent.progress.load(state.record)
+    network: Any = agent.acting.network
+    if hasattr(network, 'alike'):  # a run that began before there were plans keeps the bits of its rows
+        network.alike = state.record.get('alike', False)
     agent.streams.load(state.record['rngs'])
     agent.refresh()
 

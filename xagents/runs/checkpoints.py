@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from xagents.collecting.policy_files import ARRAYS as POLICY_ARRAYS
+from xagents.collecting.policy_files import PLAN, PolicyData, write_policy
 from xagents.system.files import naming, sync
 
 ARRAYS, RECORD = 'state.npz', 'state.json'
@@ -29,11 +31,13 @@ class State:
         weights: for each model, its weights and then its optimiser's variables.
         arrays: the agent's parts and, of a whole state, the environments and what is pending.
         record: counters, recent episodes, options and random streams, as JSON holds them.
+        policy: what acts without the agent, where it has a plan; not read again.
     """
 
     weights: list[list[np.ndarray]] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
+    policy: PolicyData | None = None
 
 
 def write_state(folder: Path, state: State) -> None:
@@ -51,7 +55,9 @@ def write_state(folder: Path, state: State) -> None:
             np.savez(new / ARRAYS, **arrays)
         with naming(folder / RECORD):
             (new / RECORD).write_text(json.dumps(state.record, default=_scalar))
-        for path in (new / ARRAYS, new / RECORD, new):
+        if state.policy is not None:
+            write_policy(state.policy, new / PLAN, new / POLICY_ARRAYS)
+        for path in (*new.iterdir(), new):
             sync(path)
         os.rename(new, folder)
     except Exception:
@@ -81,6 +87,11 @@ def read_state(folder: Path, whole: bool = False) -> State:
     except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
         raise ValueError(_damaged(path, error)) from error
     return State(weights, arrays, record)
+
+
+def policy_files(folder: Path) -> tuple[Path, Path] | None:
+    """Return the two files of a checkpoint's policy; None where it has none."""
+    return (folder / PLAN, folder / POLICY_ARRAYS) if (folder / PLAN).is_file() else None
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from xagents.envs.face import Envs, Episode
 from xagents.logs import recording
 from xagents.logs.window import Window
 from xagents.options.errors import OptionError
-from xagents.runs.learner import Learner
+from xagents.runs.learner import Playing
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 
@@ -30,13 +30,13 @@ LONGEST = 100_000
 UNREPORTED = 100
 
 
-def player(agent: Learner, envs: Envs, policy: Policy | None = None) -> Collector:
+def player(agent: Playing, envs: Envs, policy: Policy | None = None) -> Collector:
     """Return who plays in environments by an agent's present weights, or by another policy; nothing of it is kept."""
     return Collector(envs, agent.acting if policy is None else policy, agent.statistics, agent.streams)
 
 
 def evaluate(
-    agent: Learner,
+    agent: Playing,
     episodes: int,
     stochastic: bool = False,
     seed: int | None = None,
@@ -101,7 +101,7 @@ def _played(
 
 
 def play(
-    agent: Learner,
+    agent: Playing,
     video_dir: str | None = None,
     render: bool = False,
     frame_dir: str | None = None,

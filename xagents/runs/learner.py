@@ -53,26 +53,17 @@ class Needs(NamedTuple):
     used: str
 
 
-class Learner(Protocol):
-    """An agent, as its run sees it."""
+class Playing(Protocol):
+    """Who plays: an agent, or a policy without one."""
 
-    # why it may not learn from what an older policy has collected, for a message; empty where it may
-    NO_OVERLAP: ClassVar[str]
-    model_names: ClassVar[tuple[str, ...]]
     envs: Envs
     statistics: Statistics
     streams: Streams
     progress: Progress
-    origin: Origin
-    output_models: list[Any]
 
     @property
     def id(self) -> str:
-        """Its name on the command line."""
-
-    @property
-    def options(self) -> AgentOptions:
-        """The options of its mathematics."""
+        """The agent's name on the command line."""
 
     @property
     def collector(self) -> Collector:
@@ -81,6 +72,23 @@ class Learner(Protocol):
     @property
     def acting(self) -> Policy:
         """The policy by its present weights."""
+
+    def refresh(self) -> None:
+        """Let acting use the models' present weights."""
+
+
+class Learner(Playing, Protocol):
+    """An agent, as its run sees it."""
+
+    # why it may not learn from what an older policy has collected, for a message; empty where it may
+    NO_OVERLAP: ClassVar[str]
+    model_names: ClassVar[tuple[str, ...]]
+    origin: Origin
+    output_models: list[Any]
+
+    @property
+    def options(self) -> AgentOptions:
+        """The options of its mathematics."""
 
     def collect(self, **schedule: Any) -> dict[str, Any]:
         """Return a rollout as a batch; gets the values of the schedules that its signature names."""
@@ -99,6 +107,3 @@ class Learner(Protocol):
 
     def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
         """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
-
-    def refresh(self) -> None:
-        """Let acting use the models' present weights."""

@@ -11,7 +11,7 @@ from xagents.logs.console import number
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run, left_by_choice
 from xagents.runs import evaluation, weight_files
-from xagents.runs.capture import load_parts, state_of, with_weights
+from xagents.runs.capture import load_parts, policy_of, state_of, with_weights
 from xagents.runs.checkpoints import State
 from xagents.runs.folder import RunFolder
 from xagents.runs.learner import Learner
@@ -57,7 +57,7 @@ def write_weights(paths: Sequence[str], agent: Learner, state: State) -> None:
     with with_weights(agent, state):
         record = {k: state.record[k] for k in ('agent', 'options', 'networks')}
         record['counters'] = agent.progress.context.kept()
-        weight_files.write_set(paths, agent.output_models, state.arrays, record)
+        weight_files.write_set(paths, agent.output_models, state.arrays, record, policy_of(agent))
 
 
 def read_weights(paths: Sequence[str], agent: Learner) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from xagents.collecting.policy_files import ARRAYS, PLAN, PolicyData, write_policy
 from xagents.options.errors import nearest
 from xagents.system.files import sync
 from xagents.system.paths import check_parent
@@ -66,7 +67,11 @@ def check_exist(paths: Sequence[str]) -> None:
 
 
 def write_set(
-    paths: Sequence[str], models: Sequence[Any], arrays: dict[str, np.ndarray], record: dict[str, Any]
+    paths: Sequence[str],
+    models: Sequence[Any],
+    arrays: dict[str, np.ndarray],
+    record: dict[str, Any],
+    policy: PolicyData | None = None,
 ) -> None:
     """Write Keras models with their optimisers, which must be built, and the state beside the first one.
 
@@ -87,6 +92,13 @@ def write_set(
     held: dict[str, Any] = {'record': np.array(json.dumps(record)), **arrays}
     np.savez(new / 'state.npz', **held)
     targets['state.npz'] = f'{first.name}.state.npz'
+    if policy is not None:
+        write_policy(policy, new / PLAN, new / ARRAYS)
+    for name in (PLAN, ARRAYS):
+        if policy is None:
+            Path(f'{first}.{name}').unlink(missing_ok=True)  # of another agent, which these weights are not of
+        else:
+            targets[name] = f'{first.name}.{name}'
     (new / MANIFEST).write_text(json.dumps(targets))
     for file in (*new.iterdir(), new):
         sync(file)
@@ -146,6 +158,12 @@ def read_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise ValueError(
             f'--weights: {path} is not readable ({error}); remove it to read the weights alone'.replace('\n', ' ')
         ) from error
+
+
+def policy_files(first: str) -> tuple[Path, Path] | None:
+    """Return the two files of the policy beside a checkpoint; None where there is none."""
+    plan, arrays = (_located(first, f'{first}.{name}') for name in (PLAN, ARRAYS))
+    return (plan, arrays) if plan.is_file() else None
 
 
 def _located(first: str, path: str) -> Path:

@@ -1,4 +1,7 @@
-"""The NumPy mirror against the Keras models it mirrors."""
+"""Networks in NumPy, by their plans, against the Keras models that the plans are of."""
+
+import itertools
+import json
 
 import keras
 import numpy as np
@@ -8,13 +11,20 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from xagents.networks.cfg import dense_network, parse_text
-from xagents.networks.mirror import DenseMirror, flat_parameters
+from xagents.networks.forward import NumpyNetwork
+from xagents.networks.mirror import flat_parameters, has_plan, plan_of
 from xagents.networks.models import LogStd, ModelReader
+from xagents.networks.plan import Call, NetworkPlan
 
 pytestmark = pytest.mark.filterwarnings(r'error::DeprecationWarning:xagents\..*')
 
 MIRRORED = ['linear', 'relu', 'tanh', 'sigmoid', 'softmax', 'elu', 'selu', 'silu', 'leaky_relu', 'softplus']
 MIRRORED += ['softsign', 'exponential']
+
+
+def numpy_of(model):
+    plan = NetworkPlan.of(json.loads(json.dumps(plan_of(model).record())))
+    return NumpyNetwork(plan, flat_parameters(model).numpy())
 
 
 def randomize(model, rng, scale=0.5):
@@ -24,7 +34,7 @@ def randomize(model, rng, scale=0.5):
 
 
 def assert_mirrors(model, observations, mirror=None, atol=1e-5):
-    mirror = mirror or DenseMirror(model)
+    mirror = mirror or numpy_of(model)
     expected = tf.nest.flatten(model(observations.astype(np.float32)))
     got = mirror(observations)
     assert len(got) == len(expected)
@@ -54,8 +64,8 @@ def test_any_dense_network_agrees_with_keras(net, activation, shared, log_std, n
     randomize(model, rng, 0.2)
     mirror = assert_mirrors(model, rng.normal(size=(n, inputs)))
     policy = keras.Model(model.input, model.outputs[::2])  # the mean and, if there is one, its log_std
-    assert DenseMirror.supports(model) and DenseMirror.supports(policy)
-    assert DenseMirror(policy).n_parameters < mirror.n_parameters
+    assert has_plan(model) and has_plan(policy)
+    assert plan_of(policy).n_parameters < mirror.plan.n_parameters
     assert_mirrors(policy, rng.normal(size=(n, inputs)))
 
 
@@ -69,7 +79,7 @@ def test_activations_agree_far_out(activation):
 def test_weights_are_copied_when_the_mirror_is_made_and_at_a_refresh():
     rng = np.random.default_rng(1)
     model = dense_model([8, 6], units=(2, 1), log_std=0.1)
-    mirror = DenseMirror(model)
+    mirror = numpy_of(model)
     x = rng.normal(size=(5, 4)).astype(np.float32)
     before = [output.copy() for output in mirror(x)]
     randomize(model, rng)
@@ -78,7 +88,7 @@ def test_weights_are_copied_when_the_mirror_is_made_and_at_a_refresh():
     expected = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
     vector = tf.function(lambda: flat_parameters(model))().numpy()
     np.testing.assert_array_equal(vector, expected)
-    assert mirror.n_parameters == len(expected)
+    assert mirror.plan.n_parameters == len(expected)
     mirror.refresh(vector)
     vector[:] = 7
     assert_mirrors(model, x, mirror)
@@ -87,16 +97,18 @@ def test_weights_are_copied_when_the_mirror_is_made_and_at_a_refresh():
 def test_other_numbers_of_observations_and_other_dtypes():
     model = dense_model([16], log_std=-1.0)
     randomize(model, np.random.default_rng(2))
-    mirror = DenseMirror(model)
+    mirror = numpy_of(model)
     rng = np.random.default_rng(3)
     for n in [4, 1, 4, *range(2, 20), 4]:
         assert_mirrors(model, rng.normal(size=(n, 4)), mirror)
-    for dtype in (np.uint8, np.int64, np.float16, np.float64):
+    for dtype in (np.int64, np.float16, np.float64):
         assert_mirrors(model, np.arange(12).reshape(3, 4).astype(dtype), mirror)
+    shades = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    np.testing.assert_array_equal(mirror(shades)[0].copy(), mirror(shades / np.float32(255))[0])
     assert_mirrors(model, np.asfortranarray(rng.normal(size=(3, 4))), mirror)
     assert_mirrors(model, rng.normal(size=(4, 3)).T, mirror)
     buffers = [mirror(np.ones((n, 4)))[0] for n in (1, 4)]
-    mirror.refresh(rng.normal(size=mirror.n_parameters).astype(np.float32))
+    mirror.refresh(rng.normal(size=mirror.plan.n_parameters).astype(np.float32))
     rows = [mirror(np.ones((n, 4), np.float32))[0] for n in (1, 4)]
     np.testing.assert_allclose(rows[1], np.repeat(rows[0], 4, 0), rtol=1e-5)
     assert all(np.shares_memory(a, b) for a, b in zip(buffers, rows, strict=True)), 'the steady state allocates'
@@ -104,9 +116,9 @@ def test_other_numbers_of_observations_and_other_dtypes():
 
 def test_a_call_checks_the_observations_shape():
     with pytest.raises(ValueError):
-        DenseMirror(dense_model([8]))(np.ones((3, 5), np.float32))
-    with pytest.raises(ValueError, match=r'vector: got shape \(3,\), admits'):
-        DenseMirror(dense_model([8])).refresh(np.zeros(3, np.float32))
+        numpy_of(dense_model([8]))(np.ones((3, 5), np.float32))
+    with pytest.raises(ValueError, match=r'weights: got shape \(3,\), admits'):
+        numpy_of(dense_model([8])).refresh(np.zeros(3, np.float32))
 
 
 def test_graphs_that_are_not_chains_and_flattened_images():
@@ -131,7 +143,10 @@ ACTION = '[dense-0]\nunits=5\n[action-0]\n[dense-1]\noutput=1\n'
 def unsupported_models():
     x, image, pair = keras.Input((4,)), keras.Input((8, 8, 3)), keras.Input((2, 4))
     dense = keras.layers.Dense
-    yield 'convolution', keras.Model(image, dense(2)(keras.layers.Flatten()(keras.layers.Conv2D(2, 3)(image))))
+    padded = keras.layers.Conv2D(2, 3, padding='same')(image)
+    yield 'a padded convolution', keras.Model(image, dense(2)(keras.layers.Flatten()(padded)))
+    yield 'an image as its output', keras.Model(image, keras.layers.Conv2D(2, 3)(image))
+    yield 'an operation', keras.Model(x, dense(2)(x) * 2.0)
     yield 'gelu', keras.Model(x, dense(2, 'gelu')(x))
     yield 'own activation', keras.Model(x, dense(2, lambda x: x * 2)(x))
     yield 'normalisation', keras.Model(x, keras.layers.LayerNormalization()(dense(2)(x)))
@@ -150,6 +165,70 @@ def unsupported_models():
 
 @pytest.mark.parametrize(('name', 'model'), unsupported_models(), ids=lambda x: x if isinstance(x, str) else '')
 def test_what_has_no_mirror_says_so(name, model):
-    assert not DenseMirror.supports(model)
-    with pytest.raises(ValueError, match='admits dense networks'):
-        DenseMirror(model)
+    assert not has_plan(model)
+    with pytest.raises(ValueError, match='admits networks of one input'):
+        plan_of(model)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from([1, 2, 7, 64, 130, 257, 600]), max_size=3),
+    st.sampled_from(MIRRORED[:-1]),  # exponentials of exponentials overflow
+    st.integers(1, 5),
+    st.integers(1, 40),
+    st.sampled_from([2, 3, 5, 16, 40, 700]),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_row_has_the_same_bits_among_any_others(net, activation, units, inputs, n, seed):
+    rng = np.random.default_rng(seed)
+    sizes = [inputs, *net, units]
+    calls, at = [], 0
+    for i, kernel in enumerate(itertools.pairwise(sizes)):
+        calls.append(Call('dense', i, i + 1, at, kernel, True, (), activation if i < len(net) else 'linear'))
+        at += calls[-1].n_parameters
+    network = NumpyNetwork(NetworkPlan((inputs,), tuple(calls), (len(calls),), at), rng.normal(0, 0.3, at))
+    x = rng.normal(size=(n, inputs)).astype(np.float32)
+    whole = network(x)[0].copy()
+    cut = int(rng.integers(1, n))
+    parts = np.concatenate([network(part)[0].copy() for part in (x[:cut], x[cut:], x[:1])])
+    np.testing.assert_array_equal(parts, np.concatenate([whole, whole[:1]]))
+
+
+@pytest.mark.parametrize('shape', [(84, 84, 4), (10, 12, 1)])
+def test_convolutions_agree_with_keras_and_rows_have_the_same_bits(shape):
+    kernels = '[convolutional-0]\nfilters=5\nsize=3\nstride=2\nactivation=relu\n'
+    kernels += '[convolutional-1]\nfilters=7\nsize=2\nstride=1\nactivation=tanh\n'
+    text = f'{kernels}[flatten-0]\n[dense-0]\nunits=9\nactivation=relu\n[dense-actor]\noutput=1\n'
+    model = ModelReader(parse_text(text), [3], shape).build_model()
+    rng = np.random.default_rng(7)
+    randomize(model, rng, 0.1)
+    images = rng.integers(0, 256, (5, *shape), dtype=np.uint8)
+    network = numpy_of(model)
+    whole = network(images)[0].copy()
+    np.testing.assert_allclose(whole, model(images.astype(np.float32) / 255), rtol=1e-5, atol=1e-5)
+    parts = [network(images[rows])[0].copy() for rows in (slice(1), slice(1, 3), slice(3, 5))]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda plan: plan.pop('calls'),
+        lambda plan: plan['calls'][0].update(kind='recurrent'),
+        lambda plan: plan['calls'][0].update(source=5),
+        lambda plan: plan['calls'][1].update(kernel=[9, 2]),
+        lambda plan: plan['calls'][1].update(at=10**6),
+        lambda plan: plan['calls'][1].update(units=3),
+        lambda plan: plan.update(outputs=[]),
+        lambda plan: plan.update(input_shape=4),
+        lambda plan: plan['calls'][0].update(activation='gelu'),
+        lambda plan: plan['calls'][0].update(kernel=['4', 8]),
+    ],
+)
+def test_a_wrong_plan_is_refused_in_one_line(change):
+    plan = plan_of(dense_model([8], units=(2, 1))).record()
+    plan = json.loads(json.dumps(plan))
+    change(plan)
+    with pytest.raises(ValueError, match='no plan of a network') as error:
+        NetworkPlan.of(plan)
+    assert '\n' not in str(error.value)

@@ -1,0 +1,214 @@
+"""Trained agents that act by a plan, without TensorFlow: the same actions, in a process that never loads it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import xagents
+from tests.commands import execute
+from xagents.collecting.policies import Sampling
+from xagents.collecting.policy_files import ARRAYS, PLAN, write_policy
+from xagents.collecting.trained import read_policy
+from xagents.runs.capture import policy_of
+
+VECTOR = spaces.Box(-3, 3, (4,), np.float32)
+NESTED = spaces.Dict({'b': spaces.Tuple((spaces.Discrete(3), VECTOR)), 'a': spaces.Box(0, 255, (2, 2), np.uint8)})
+SPACES = {
+    'a2c': (spaces.Discrete(5, start=2), spaces.MultiDiscrete([[3, 4], [2, 5]])),
+    'acer': (spaces.Tuple((spaces.Discrete(3), VECTOR)), spaces.Discrete(3)),
+    'ddpg': (VECTOR, spaces.Box(-3, 9, (2,), np.int16)),
+    'dqn': (NESTED, spaces.Discrete(3, start=-5)),
+    'ppo': (spaces.Box(-9, 9, (2, 3), np.int16), spaces.Box(-0.1, np.inf, (1,), np.float64)),
+    'td3': (spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32)),
+    'trpo': (spaces.MultiDiscrete([3, 2]), spaces.MultiBinary((2, 3))),
+}
+
+
+class Anything(gymnasium.Env):
+    """Shows samples of a space."""
+
+    def __init__(self, shown, taken):
+        self.observation_space, self.action_space = shown, taken
+
+    def reset(self, *, seed=None, options=None):
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def saved(agent, folder):
+    """Write the present policy of an agent, and read it again."""
+    write_policy(policy_of(agent), folder / PLAN, folder / ARRAYS)
+    return read_policy(folder / PLAN, folder / ARRAYS)
+
+
+@pytest.mark.parametrize('name', SPACES)
+def test_a_plan_acts_as_its_agent_does_to_the_bit(name, tmp_path):
+    shown, taken = SPACES[name]
+    normalized = {'normalize_obs': name in ('a2c', 'ppo', 'td3', 'dqn')}
+    agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, net=[9, 1, 6], **normalized)
+    rng = np.random.default_rng(0)
+    for model in agent.output_models:
+        model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
+    agent.collector.collect(7)  # statistics
+    policy = saved(agent, tmp_path)
+    assert (policy.agent, *policy.spaces) == (name, shown, taken)
+    raw = agent.envs._vector
+    batch = gymnasium.vector.utils.batch_space(shown, 11)
+    batch.seed(3)
+    batch = batch.sample()
+    np.testing.assert_array_equal(policy(batch), agent.act(batch))
+    policy.reset(5)
+    sampled = policy(batch, stochastic=True)
+    encoded = agent.envs.encoder(batch)
+    noise = agent.acting.draw_noise(np.random.default_rng(5), (len(encoded),))
+    columns = agent.acting(agent.statistics.prepare(encoded), noise)
+    np.testing.assert_array_equal(sampled, agent.collector.decode(columns['actions']))
+    mine = policy.acting(policy.statistics.prepare(encoded), noise)
+    assert mine.keys() == columns.keys() and policy.acting.columns.keys() == agent.acting.columns.keys()
+    assert all(np.array_equal(mine[column], columns[column]) for column in mine)
+    one = raw.single_observation_space.sample()
+    assert taken.contains(policy(one) if taken.shape or isinstance(taken, spaces.Box) else int(policy(one)))
+
+
+class Own(xagents.A2C):
+    """Acts by code of its own."""
+
+    def act(self, observations, greedy=True, policy=None):
+        return super().act(observations, greedy, policy)
+
+
+class OwnSampling(Sampling):
+    """A policy of its own."""
+
+    def record(self):
+        return None
+
+
+def test_what_acts_by_code_of_its_own_has_no_plan(monkeypatch):
+    envs = xagents.create_envs('CartPole-v1', 2)
+    agent = Own(envs, xagents.make('a2c', envs).model)
+    assert policy_of(agent) is None
+    agent = xagents.make('a2c', 'CartPole-v1')
+    assert policy_of(agent) is not None
+    monkeypatch.setattr(Sampling, 'record', OwnSampling.record)
+    assert policy_of(agent) is None
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    """The folder of a short run of PPO, with loose checkpoints beside it."""
+    folder = tmp_path_factory.mktemp('runs')
+    options = {
+        'n_envs': 2,
+        'n_steps': 16,
+        'mini_batches': 1,
+        'net': [8],
+        'normalize_obs': True,
+        'seed': 2,
+    }
+    agent = xagents.make(
+        'ppo', 'CartPole-v1', run_dir=str(folder / 'run'), checkpoints=[str(folder / 'a.tf')], quiet=True, **options
+    )
+    agent.fit(max_steps=400)
+    agent.close()
+    return folder
+
+
+LINES = (
+    'evaluate ppo --run-dir {run}/run --episodes 3 --seed 4',
+    'evaluate ppo --weights {run}/a.tf --episodes 3 --seed 4 --stochastic --json',
+    'play ppo --run-dir {run}/run --seed 4 --checkpoint last',
+)
+
+
+def test_playing_loads_neither_tensorflow_nor_keras_and_takes_little_memory(run, tmp_path):
+    run = Path(shutil.copytree(run, tmp_path / 'runs', symlinks=True))
+    code = (
+        'import sys\n'
+        'from xagents.cli.dispatch import execute\n'
+        'for line in sys.argv[1:]:\n'
+        '    execute(line.split())\n'
+        "assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        'assert int(peak.split()[1]) < 120_000, peak\n'
+    )
+    lines = [line.format(run=run) for line in LINES]
+    done = subprocess.run([sys.executable, '-c', code, *lines], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, '')
+    for file in (*run.rglob(f'*{PLAN}'), *run.rglob(f'*{ARRAYS}')):
+        file.unlink()
+    # the agent itself says the same
+    again = [execute(*line.split()) for line in lines]
+    assert [code for code, _, _ in again] == [0, 0, 0]
+    assert ''.join(out for _, out, _ in again) == done.stdout
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """A copy of the run, whose policy may be damaged."""
+    return Path(shutil.copytree(run / 'run', tmp_path / 'run', symlinks=True))
+
+
+def plan(change):
+    def damage(best):
+        record = json.loads((best / PLAN).read_text())
+        change(record)
+        (best / PLAN).write_text(json.dumps(record))
+
+    return damage
+
+
+def arrays(**others):
+    def damage(best):
+        with np.load(best / ARRAYS) as file:
+            held = {**file, **others}
+        np.savez(best / ARRAYS, **held)
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ('damage', 'words'),
+    [
+        (plan(lambda record: record.update(format=2)), f'{PLAN} is damaged or not a policy (it has the format 2, this'),
+        (plan(lambda record: record.pop('network')), f'{PLAN} is damaged'),
+        (plan(lambda record: record['policy'].update(kind='own')), 'it is no record of a policy'),
+        (plan(lambda record: record['action_space'].update(space='Text')), 'it is no record of a space'),
+        (plan(lambda record: record['observation_space'].update(shape=[5])), f'{PLAN} is damaged'),
+        (arrays(weights=np.zeros(5, np.float32)), 'weights: got shape (5,), admits ('),
+        (arrays(version=np.array('x')), f'{PLAN} is damaged'),
+        (lambda best: (best / ARRAYS).write_bytes(b'PK\x03\x04'), f'{ARRAYS} is damaged'),
+        (lambda best: (best / ARRAYS).unlink(), f'{ARRAYS} is damaged'),
+        (lambda best: (best / PLAN).write_text('{'), f'{PLAN} is damaged'),
+    ],
+)
+def test_a_damaged_policy_is_one_line(copied, damage, words):
+    damage(copied / 'checkpoints' / 'best')
+    code, out, said = execute('evaluate', 'ppo', '--run-dir', str(copied))
+    assert (code, out) == (2, '') and said.count('\n') == 1
+    assert words in said
+    with pytest.raises(ValueError, match='damaged'):
+        xagents.policy(copied)
+
+
+def test_other_environments_and_places_are_one_line(copied, tmp_path):
+    code, _, said = execute('evaluate', 'ppo', '--run-dir', str(copied), '--env', 'Acrobot-v1')
+    assert code == 2 and 'got Acrobot-v1, which the networks of' in said and said.count('\n') == 1
+    policy = xagents.policy(copied)
+    with pytest.raises(ValueError, match='shape'):
+        policy(np.zeros((2, 7), np.float32))
+    assert np.array_equal(policy(np.ones((1, 4), np.float32))[0], policy(np.ones(4, np.float32)))
+    (copied / 'checkpoints' / 'last' / PLAN).unlink()
+    for place, words in ((tmp_path / 'none.tf', 'there is no'), (copied / 'checkpoints' / 'last', 'has no policy')):
+        with pytest.raises(ValueError, match=words):
+            xagents.policy(place)

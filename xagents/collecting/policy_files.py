@@ -1,0 +1,56 @@
+"""A policy as data, and its two files: a plan in JSON, and arrays. Loads neither TensorFlow nor Gymnasium."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xagents.system.files import naming
+
+PLAN, ARRAYS = 'plan.json', 'policy.npz'
+FORMAT = 1
+
+
+class PolicyData(NamedTuple):
+    """A policy: its plan, as JSON holds it, and its arrays by name."""
+
+    plan: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def write_policy(data: PolicyData, plan: Path, arrays: Path) -> None:
+    """Write a policy; whoever calls makes both files appear as one."""
+    with naming(plan):
+        plan.write_text(json.dumps(data.plan, allow_nan=False))
+    held: dict[str, Any] = data.arrays
+    with naming(arrays):
+        np.savez(arrays, **held)
+
+
+def read_data(plan: Path, arrays: Path) -> PolicyData:
+    """Return what `write_policy` wrote.
+
+    Raises:
+        ValueError: in one line that names the file, where one is missing, torn, or of another version.
+    """
+    try:
+        record = json.loads(plan.read_text())
+        if not isinstance(record, dict) or 'format' not in record:
+            raise ValueError('it is no plan of a policy')
+        if record['format'] != FORMAT:
+            raise ValueError(f'it has the format {record["format"]}, this xagents reads {FORMAT}')
+    except (OSError, ValueError) as error:
+        raise ValueError(damaged(plan, error)) from error
+    try:
+        with np.load(arrays, allow_pickle=False) as file:
+            return PolicyData(record, dict(file))
+    except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
+        raise ValueError(damaged(arrays, error)) from error
+
+
+def damaged(path: Path, error: Exception) -> str:
+    """Return what to say of a file that is no part of a policy."""
+    return ' '.join(f'{path} is damaged or not a policy ({error}); remove {PLAN} to act by the agent'.split())

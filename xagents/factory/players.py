@@ -1,0 +1,121 @@
+"""Trained agents that play without TensorFlow: by the policy that lies beside their weights."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xagents.collecting.collector import Collector
+from xagents.collecting.policies import Policy
+from xagents.collecting.statistics import Statistics
+from xagents.collecting.streams import Streams
+from xagents.collecting.trained import Spaces, TrainedPolicy, read_policy
+from xagents.envs.create import create_envs
+from xagents.envs.face import Envs
+from xagents.factory.defaults import resolved, saved_record
+from xagents.factory.load import check_run, checkpoint_of, saved_options
+from xagents.factory.make import check_files
+from xagents.options.declaration import canonical, describe
+from xagents.options.environment import NO_ENVIRONMENT, NetworkOptions
+from xagents.options.errors import OptionError, shown
+from xagents.pipeline.context import Context
+from xagents.registry.agents import Entry, find_agent
+from xagents.runs import evaluation, weight_files
+from xagents.runs.checkpoints import policy_files, read_record
+from xagents.runs.progress import Progress
+from xagents.runs.status import is_group, is_run
+
+
+def policy(path: str | os.PathLike[str], checkpoint: str = 'best') -> TrainedPolicy:
+    """Return what acts as a trained agent does, without TensorFlow.
+
+    Args:
+        path: a run's folder, one of its checkpoints, or the first path of `--checkpoints`.
+        checkpoint: which one of a run's folder: best, last, or the name of one.
+
+    Raises:
+        ValueError: in one line, where nothing was saved, or what was saved has no plan or is damaged.
+    """
+    place = Path(path)
+    if is_run(place) or is_group(place):
+        check_run('run_dir', place)
+        place = checkpoint_of(place, checkpoint) or place
+    files = policy_files(place) if place.is_dir() else weight_files.policy_files(str(place))
+    if files is None and not place.is_dir():
+        weight_files.check_exist([str(path)])
+    if files is None:
+        raise ValueError(f'{path} has no policy that acts by itself: xagents.load or xagents.make act with TensorFlow')
+    return read_policy(*files)
+
+
+class Player:
+    """Plays by a policy: what an agent is to `evaluate` and `play`."""
+
+    def __init__(self, agent_id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int):
+        self.id, self.envs = agent_id, envs
+        self.acting: Policy = trained.acting
+        self.statistics: Statistics = trained.statistics
+        self.streams = Streams(seed)
+        self.progress = Progress(deque(), Context(steps=steps))
+        self.collector = Collector(envs, self.acting, self.statistics, self.streams)
+
+    def refresh(self) -> None:
+        """Nothing learns meanwhile."""
+
+    def evaluate(self, **options: Any) -> dict[str, float]:
+        """Play episodes; see `BaseAgent.evaluate`."""
+        return evaluation.evaluate(self, **options)
+
+    def play(self, **options: Any) -> float:
+        """Play one episode; see `BaseAgent.play`."""
+        return evaluation.play(self, **options)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.collector.close()
+
+
+def loaded(folder: str | os.PathLike[str], checkpoint: str, options: Mapping[str, Any]) -> Player | None:
+    """Return who plays for the agent of a run's folder; None where that takes the agent itself (see `load`)."""
+    check_run('run_dir', folder)
+    path = checkpoint_of(folder, checkpoint)
+    files = None if path is None else policy_files(path)
+    if path is None or files is None:
+        return None
+    entry, saved = saved_options(folder)
+    try:
+        record, trained = read_record(path), read_policy(*files)
+    except ValueError:
+        if path.is_dir():
+            raise
+        return None  # a run that goes on has replaced it meanwhile, which `load` knows about
+    return _player(entry, trained, {**record, 'options': {**saved, **record['options']}}, options, str(path))
+
+
+def of_weights(agent_id: str, weights: list[str], options: Mapping[str, Any]) -> Player | None:
+    """Return who plays for weights; None where that takes the agent itself (see `make`)."""
+    entry = find_agent(agent_id)
+    record, files = saved_record(entry, weights), weight_files.policy_files(weights[0])
+    return None if files is None else _player(entry, read_policy(*files), record, options, weights[0])
+
+
+def _player(
+    entry: Entry, trained: TrainedPolicy, record: Mapping[str, Any], options: Mapping[str, Any], name: str
+) -> Player | None:
+    given = canonical(options, describe(entry.options))
+    others = {*entry.known('agent'), *describe(NetworkOptions), *entry.models} - {'seed'}
+    if others & given.keys():
+        return None
+    settings = resolved(entry, given, record)
+    if settings.environment.env is None:
+        raise OptionError('env', NO_ENVIRONMENT)
+    check_files(settings, entry, continued=True)
+    envs = create_envs(**settings.environment.creation())
+    shown_here = Spaces(envs.encoder.raw_space, envs.action_space)
+    if shown_here != trained.spaces:
+        envs.close()
+        raise OptionError('env', f'got {shown(envs.id)}, which the networks of {name} do not fit')
+    return Player(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'])

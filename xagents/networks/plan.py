@@ -1,0 +1,133 @@
+"""A network as data that acts: which layers are called on what, as JSON holds it, beside one flat vector of weights.
+
+Loads no TensorFlow. `xagents.networks.mirror` makes a plan of a Keras model, `xagents.networks.forward` computes by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+ACTIVATIONS = (
+    *('linear', 'tanh', 'relu', 'sigmoid', 'softmax', 'softplus', 'exponential'),
+    *('elu', 'selu', 'silu', 'leaky_relu', 'softsign'),
+)
+DENSE, CONVOLUTION, LOG_STD, LOG_PROBABILITIES, ACTIVATION, FLATTEN, SAME = KINDS = (
+    'dense', 'convolution', 'log-std', 'log-probabilities', 'activation', 'flatten', 'same',
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer.
+
+    Attributes:
+        kind: one of KINDS.
+        source: number of the tensor that it is called on; 0 is the network's input.
+        target: number of the tensor that it returns.
+        at: where its weights begin in the vector: the kernel, then the bias.
+        kernel: the kernel's shape: (inputs, units), (height, width, channels, filters), or (units,) of a log-std.
+        bias: whether it has one.
+        strides: of a convolution, without padding.
+        activation: what follows, one of ACTIVATIONS.
+    """
+
+    kind: str
+    source: int
+    target: int
+    at: int = 0
+    kernel: tuple[int, ...] = ()
+    bias: bool = False
+    strides: tuple[int, ...] = ()
+    activation: str = 'linear'
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers of the vector are its own."""
+        return (math.prod(self.kernel) if self.kernel else 0) + self.bias * (self.kernel[-1] if self.kernel else 0)
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """The layers of a network, each after what it is called on.
+
+    Attributes:
+        input_shape: of one observation.
+        calls: in the order of computation.
+        outputs: numbers of the tensors that the network returns, of shape [N, units] each.
+        n_parameters: length of the vector of weights.
+    """
+
+    input_shape: tuple[int, ...]
+    calls: tuple[Call, ...]
+    outputs: tuple[int, ...]
+    n_parameters: int
+
+    def __post_init__(self) -> None:
+        self.shapes()
+
+    @property
+    def convolves(self) -> bool:
+        """Whether it has a convolution."""
+        return any(call.kind == CONVOLUTION for call in self.calls)
+
+    def record(self) -> dict[str, Any]:
+        """Return the plan as JSON holds it; what has its default is left out."""
+        defaults = {f.name: f.default for f in fields(Call)}
+        calls = [{k: v for k, v in asdict(call).items() if v != defaults[k]} for call in self.calls]
+        return {**asdict(self), 'calls': calls}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Undo `record`.
+
+        Raises:
+            ValueError: in one line, for a record that is no plan.
+        """
+        try:
+            calls = tuple(Call(**{k: _frozen(v) for k, v in call.items()}) for call in record['calls'])
+            return cls(_frozen(record['input_shape']), calls, _frozen(record['outputs']), record['n_parameters'])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f'it is no plan of a network ({type(error).__name__}: {error})') from error
+
+    def shapes(self) -> dict[int, tuple[int, ...]]:
+        """Return the shape of every tensor, without the rows.
+
+        Raises:
+            ValueError: in one line, for a layer that does not fit what it is called on, or the vector.
+        """
+        shapes: dict[int, tuple[int, ...]] = {0: self.input_shape}
+        for call in self.calls:
+            if call.source not in shapes or call.target in shapes:
+                raise ValueError(f'it is no plan of a network: a {call.kind} is called on what is not there')
+            if call.activation not in ACTIVATIONS:
+                raise ValueError(f'it is no plan of a network: a {call.kind} has the activation {call.activation}')
+            if not 0 <= call.at <= self.n_parameters - call.n_parameters:
+                raise ValueError(f'it is no plan of a network: the weights of a {call.kind} are not in the vector')
+            shapes[call.target] = _shape(call, shapes[call.source])
+        if not self.outputs or any(len(shapes.get(output, ())) != 1 for output in self.outputs):
+            raise ValueError('it is no plan of a network: its outputs are no vectors')
+        return shapes
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _shape(call: Call, source: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of what a call returns."""
+    if call.kind == FLATTEN:
+        return (math.prod(source),)
+    if call.kind == CONVOLUTION and len(source) == 3 and len(call.kernel) == 4 and len(call.strides) == 2:
+        height, width = (1 + (source[i] - call.kernel[i]) // call.strides[i] for i in (0, 1))
+        if source[2] == call.kernel[2] and height > 0 and width > 0:
+            return height, width, call.kernel[3]
+    elif call.kind == DENSE and len(call.kernel) == 2 and source == call.kernel[:1]:
+        return call.kernel[1:]
+    elif call.kind == LOG_STD and len(call.kernel) == 1 and len(source) == 1:
+        return call.kernel
+    elif call.kind == SAME or (call.kind in (ACTIVATION, LOG_PROBABILITIES) and len(source) == 1):
+        return source
+    raise ValueError(f'it is no plan of a network: a {call.kind} of {call.kernel} is called on the shape {source}')
