@@ -296,17 +296,18 @@ def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(numb
 
 
 def test_after_the_parent_was_killed_its_workers_end_and_the_next_call_takes_over(start):
-    process, workers_of = start(f'{HANGS} --n-trials 4 --n-jobs 2')
+    line = HANGS.replace('journal:s.log', 'sqlite:///s.db')
+    process, workers_of = start(f'{line} --n-trials 4 --n-jobs 2')
     assert len(workers_of) == 2
     process.kill()
     process.wait()
     assert not psutil.wait_procs(workers_of, timeout=30)[1]
-    trials = study_in('journal:s.log').trials
+    trials = study_in('sqlite:///s.db').trials
     broken_off = [trial.number for trial in trials if trial.state == RUNNING]
     assert broken_off
     finished = {trial.number: trial.value for trial in trials if trial.state == COMPLETE}
-    assert execute(f'{HANGS} --n-trials 3') == 0
-    trials = study_in('journal:s.log').trials
+    assert execute(f'{line} --n-trials 3') == 0
+    trials = study_in('sqlite:///s.db').trials
     assert {n: trials[n].value for n in finished} == finished
     assert {trial.state for trial in trials} == {COMPLETE, FAIL}
     assert [trial.state for trial in trials].count(COMPLETE) == len(finished) + 3
