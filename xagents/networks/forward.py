@@ -111,16 +111,15 @@ class NumpyNetwork:
 
     def _make(self, n: int) -> tuple[Array, list[Step], list[Array]]:
         """Make the buffers and the list of calls for N observations."""
-        rows = max(n, 2) if self.alike else n
         shapes = self.plan.shapes()
         flat = not self.plan.convolves
-        first = _buffer(math.prod(shapes[0]), rows) if flat else np.zeros((rows, *shapes[0]), np.float32)
+        first = self._vectors(math.prod(shapes[0]), n) if flat else np.zeros((n, *shapes[0]), np.float32)
         buffers, steps = {0: first}, list[Step]()
         for call in self.plan.calls:
             buffers[call.target] = self._call(call, buffers[call.source], shapes[call.target], steps)
         while len(self._made) >= _MAX_SIZES:
             self._made.pop(next(iter(self._made)))
-        entry = first[:-1].T[:n] if flat else first[:n]
+        entry = first[:-1].T[:n] if flat else first
         outputs = [buffers[output][:-1].T[:n] for output in self.plan.outputs]
         made = self._made[n] = entry, steps, outputs
         return made
@@ -132,8 +131,8 @@ class NumpyNetwork:
         if call.kind == CONVOLUTION:
             return self._convolution(call, source, shape, steps)
         if call.kind == FLATTEN and source.ndim == 4:
-            target = _buffer(shape[0], len(source))
-            steps.append((_fill, source.reshape(len(source), -1).T, target[:-1]))
+            target = self._vectors(shape[0], len(source))
+            steps.append((_fill, source.reshape(len(source), -1).T, target[:-1, : len(source)]))
             return target
         if call.kind not in (LOG_STD, LOG_PROBABILITIES, ACTIVATION):
             return source  # the same numbers
@@ -179,6 +178,10 @@ class NumpyNetwork:
             steps.append((_add, self._view(call.at + size * filters, (filters,)), flat))
         steps.extend(_activation_steps(call.activation, flat.T))
         return target
+
+    def _vectors(self, units: int, n: int) -> Array:
+        """Make the buffer of N vectors."""
+        return _buffer(units, max(n, 2) if self.alike else n)
 
     def _view(self, start: int, shape: tuple[int, ...]) -> Array:
         return self._weights[start : start + math.prod(shape)].reshape(shape)
