@@ -104,14 +104,11 @@ def test_only_the_generators_of_spaces_are_left_out():
     assert seeded(None) is None
 
 
-# ----------------------------------------------------------------------------------------------------------- processes
-
-
 # --------------------------------------------------------------------------------------------------------------- kills
 
 
 def said(*moments, start=1000.0):
-    run = Run(None, None)  # type: ignore[arg-type]
+    run = Run(None, None)
     run.lines = [(start, {'event': 'start'}), *((when, {'event': 'status', 'steps': n}) for when, n in moments)]
     return run
 

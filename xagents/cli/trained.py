@@ -36,12 +36,12 @@ def trained(agent_id: str, given: Given, *own: type) -> contextlib.closing:
 
 def playing(agent_id: str, given: Given, *own: type) -> contextlib.closing:
     """Return who plays for a trained agent: its policy alone, where that is enough, or as `trained` does."""
+    if given.get('action_idx'):  # another output of the model
+        return trained(agent_id, given, *own)
     options, player = _of_agent(given, *own), None
     with wrong_input():
         _check_agent(agent_id, given)
-        if given.get('action_idx'):  # another output of the model
-            player = None
-        elif 'run_dir' in given:
+        if 'run_dir' in given:
             player = players.loaded(given['run_dir'], given.get('checkpoint', 'best'), options)
         elif given.get('weights'):
             player = players.of_weights(agent_id, given['weights'], options)

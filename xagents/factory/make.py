@@ -69,9 +69,9 @@ class Plan:
         """Make the agent."""
         entry, settings = self.entry, self.settings
         check_files(settings, entry, continued=self.load is not None)
-        env = settings.environment.env
+        env: Any = settings.environment.env
         new = isinstance(env, str) or callable(env)
-        envs = create_envs(**settings.environment.creation()) if new else as_envs(env)  # type: ignore[arg-type]
+        envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
         try:
             descriptions = _descriptions(entry, envs, settings, self.networks)
             agent = _agent(entry, envs, settings, descriptions)
