@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-tuning bench-reliability docs images clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-tuning bench-reliability docs site images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
+	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
 	@echo 'make images  makes the pictures of the README again'
 	@echo 'make clean   removes the virtual environment and what the demo made'
 
@@ -76,8 +77,11 @@ bench-reliability: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py
 
+site: $(VENV)/.installed
+	$(BIN)/python docs/site/build.py
+
 images: $(VENV)/.installed
 	$(BIN)/python docs/make_images.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info
+	rm -rf $(VENV) $(DEMO) build dist site *.egg-info

@@ -1,4 +1,4 @@
-"""Writes what stands between the markers of docs/agents/*.md, and the line numbers of their links: `make docs`.
+"""Writes what stands between markers in docs/agents/*.md and the README, and the lines that links lead to: `make docs`.
 
 `python docs/write_agents.py my-agent my-agent.md` does the same for an agent of another package, and begins its page.
 
@@ -31,6 +31,7 @@ from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.registry.agents import OURS, Entry, find_agent
 
 PAGES = REPOSITORY / 'docs' / 'agents'
+README = REPOSITORY / 'README.md'
 BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'
 # which case of the learning benchmark a page begins with; PPO's begins with the command of the README
 CASES = {
@@ -65,6 +66,11 @@ def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
                 raise ValueError(f'{page.name}: has no markers <!-- benchmark {name} -->')
             tables.write_section(page, name, text)
         tables.write_atomically(page, with_lines(page.read_text()))
+
+
+def write_readme(page: Path = README, benchmarks: Path = BENCHMARKS) -> None:
+    """Write the table of speed in the README anew."""
+    tables.write_section(page, 'speed', ratios(benchmarks.read_text()))
 
 
 def write_page(entry: Entry, page: Path, benchmarks: Path = BENCHMARKS) -> None:
@@ -206,6 +212,32 @@ def speed(entry: Entry, benchmarks: str) -> str:
     return '\n\n'.join(found) or 'Nothing has been measured yet.'
 
 
+def ratios(benchmarks: str) -> str:
+    """Return a table of how fast xagents is beside others: a row for each case of the speed benchmark."""
+    rows = ['| | times Stable-Baselines3 | times SBX | the command |', '|---|---|---|---|']
+    for name, text in SECTION.findall(benchmarks):
+        lines = [line for line in text.splitlines() if line.startswith('|')]
+        cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+        ours = next((row for row in cells[2:] if row[0].startswith('xagents')), None)
+        column = (
+            next((i for i, title in enumerate(cells[0]) if title.endswith('Stable-Baselines3')), None)
+            if cells
+            else None
+        )
+        if ours is None or column is None:
+            continue
+        sbx = next((number(row[1]) for row in cells[2:] if row[0] == 'SBX'), None)
+        beside = '' if sbx is None else f'{number(ours[1]) / sbx:.2f}'
+        title = text.splitlines()[0].removeprefix('### ')
+        rows.append(f"| {title} | {number(ours[column]):.2f} | {beside} | `make bench CASES='--only {name}'` |")
+    return '\n'.join(rows)
+
+
+def number(cell: str) -> float:
+    """Return the median of a table's cell, which its range follows."""
+    return float(cell.partition('(')[0].replace(' ', ''))
+
+
 # the links
 
 
@@ -253,3 +285,4 @@ if __name__ == '__main__':
         write_page(find_agent(sys.argv[1]), Path(sys.argv[2]))
     else:
         write_all()
+        write_readme()

@@ -240,6 +240,7 @@ class Agents(Mapping[str, Entry]):
 
 
 agents = Agents()
+"""What is known of every agent, by id: an `Entry` each, those that were registered included."""
 
 
 def find_agent(agent_id: str) -> Entry:

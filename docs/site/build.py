@@ -1,0 +1,192 @@
+"""Builds the documentation site: `make site`.
+
+Pages written by hand, the notebook, the examples and what is made of the code are gathered in one folder, with links
+that lead inside it, and Zensical makes HTML of that. A link to nothing ends the build, and so does a name that the code
+does not have.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+# a script's own folder is on the path, not the repository's
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import yaml
+from latex2mathml.converter import convert
+
+from docs.site import pages
+from docs.write_agents import LINK as CODE_LINK
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WORK = ROOT / 'build' / 'site'
+SITE = ROOT / 'site'
+# where a file of the repository stands in the site; what is not named here stands where it stood below docs/
+PLACES = {
+    'README.md': 'index.md',
+    'CHANGELOG.md': 'changelog.md',
+    'benchmarks/README.md': 'measuring.md',
+    'docs/agents': 'agents/index.md',
+}
+# files that are shown as they are, and as what
+SHOWN = {'.py': 'python', '.toml': 'toml', '.cfg': 'ini'}
+# links and pictures, but for those in code
+LINK = re.compile(r'(?P<before>\]\()(?P<target>(?!https?://|#)[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))')
+CODE = re.compile(r'(^```.*?^```$|`[^`\n]+`(?!\]))', re.DOTALL | re.MULTILINE)
+# a formula as pymdownx.arithmatex leaves it
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.+?)\\[)\]]</\1>', re.DOTALL)
+
+
+def build(site: Path = SITE, work: Path = WORK) -> None:
+    """Build the site anew.
+
+    Args:
+        site: the folder of HTML; what is there is replaced.
+        work: the folder of what it is made of.
+
+    Raises:
+        ValueError: for a link to a file that has no page.
+        subprocess.CalledProcessError: for a link, an anchor or a name that leads nowhere; where, has been printed.
+    """
+    shutil.rmtree(work, ignore_errors=True)
+    for place, text in gathered():
+        target = work / 'pages' / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text if isinstance(text, bytes) else text.encode())
+    (work / 'mkdocs.yml').write_text(yaml.safe_dump(settings(work / 'pages')))
+    command = [sys.executable, '-m', 'zensical', 'build', '--strict']
+    subprocess.run(command, cwd=work, check=True)
+    for page in (work / 'site').rglob('*.html'):
+        page.write_text(FORMULA.sub(mathml, page.read_text()))
+    shutil.rmtree(site, ignore_errors=True)
+    shutil.move(work / 'site', site)
+
+
+def settings(gathered: Path) -> dict[str, Any]:
+    """Return the site's settings, with the folders of this machine and the pages that were gathered.
+
+    The file is one that MkDocs and its Material theme read, too.
+    """
+    found = yaml.safe_load((HERE / 'mkdocs.yml').read_text())
+    found |= {'docs_dir': gathered.name, 'site_dir': 'site'}
+    found['nav'] = [unfolded(entry, gathered) for entry in found['nav']]
+    (reference,) = [plugin['mkdocstrings'] for plugin in found['plugins'] if 'mkdocstrings' in plugin]
+    reference['handlers']['python']['paths'] = [str(ROOT)]
+    return found
+
+
+def gathered() -> Iterator[tuple[str, str | bytes]]:
+    """Yield all pages and pictures, by their places in the site."""
+    for source in sources():
+        place, path = place_of(source), ROOT / source
+        if path.suffix == '.md':
+            yield place, linked(path.read_text(), source)
+        elif path.suffix == '.ipynb':
+            yield place, linked(notebook(path.read_text()), source)
+        elif path.suffix in SHOWN:
+            yield place, f'# {path.name}\n\n`{source}`\n\n```{SHOWN[path.suffix]}\n{path.read_text()}```\n'
+        else:
+            yield place, path.read_bytes()
+    yield from pages.made_pages()
+
+
+def sources() -> list[str]:
+    """Return every file of the repository that has a page, or is shown on one."""
+    found = ['README.md', 'CHANGELOG.md', 'benchmarks/README.md']
+    for folder, pattern in (
+        *(('docs', '*.md'), ('docs', '*.ipynb'), ('docs/agents', '*.md'), ('examples', '**/*.md'), ('img', '*')),
+        *(('docs/site', '*.css'), ('docs/site', '*.js'), *(('examples', f'**/*{suffix}') for suffix in SHOWN)),
+    ):
+        found += sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(pattern))
+    return found
+
+
+def place_of(source: str) -> str:
+    """Return where a file of the repository stands in the site."""
+    place = PurePosixPath(PLACES.get(source, source))
+    if place.parts[:2] == ('docs', 'site'):
+        return f'assets/{place.name}'
+    if place.parts[0] == 'docs':
+        place = place.relative_to('docs')
+    if place.suffix == '.ipynb':
+        return str(place.with_suffix('.md'))
+    return f'{place}.md' if place.suffix in SHOWN else str(place)
+
+
+def linked(text: str, source: str) -> str:
+    """Return a page whose links lead to pages of the site: those to code to what is documented on the room's page.
+
+    Raises:
+        ValueError: for a link to a file that has no page.
+    """
+    known, folder = set(sources()), PurePosixPath(source).parent
+    here = PurePosixPath(place_of(source)).parent
+
+    def at(place: str) -> str:
+        return os.path.relpath(place, here)
+
+    def to_code(link: re.Match[str]) -> str:
+        module = pages.module_of(ROOT / os.path.normpath(folder / link['path']))
+        return f'[`{link["name"]}`]({at(pages.anchor(module, link["name"]))})'
+
+    def to_page(link: re.Match[str]) -> str:
+        target = os.path.normpath(folder / link['target'])
+        if target.startswith('xagents/'):
+            return link[0]
+        if target not in known and target not in PLACES:
+            raise ValueError(f'{source}: links to {link["target"]}, which has no page')
+        return f'{link["before"]}{at(place_of(target))}{link["anchor"] or ""}'
+
+    def without_code(part: str) -> str:
+        return CODE_LINK.sub(to_code, LINK.sub(to_page, part))
+
+    # every second part is code
+    return ''.join(part if i % 2 else without_code(part) for i, part in enumerate(CODE.split(text)))
+
+
+def notebook(text: str) -> str:
+    """Return a notebook without outputs as Markdown."""
+    cells = [(cell['cell_type'], ''.join(cell['source'])) for cell in json.loads(text)['cells']]
+    return '\n\n'.join(source if kind == 'markdown' else f'```python\n{source}\n```' for kind, source in cells)
+
+
+def unfolded(entry: Any, gathered: Path) -> Any:
+    """Return an entry of the navigation, in which `folder/*` is replaced by the folder's pages."""
+    if not isinstance(entry, dict):
+        return entry
+    ((title, inside),) = entry.items()
+    if isinstance(inside, list):
+        return {title: [unfolded(one, gathered) for one in inside]}
+    if not inside.endswith('/*'):
+        return entry
+    folder = gathered / inside.removesuffix('/*')
+    if folder.name == 'rooms':
+        return {title: ['rooms/index.md', *({room: f'rooms/{room}.md'} for room in pages.rooms())]}
+    found = sorted(folder.rglob('*.md'))
+    return {title: [{str(page.relative_to(folder).with_suffix('')): str(page.relative_to(gathered))} for page in found]}
+
+
+def mathml(formula: re.Match[str]) -> str:
+    """Return a formula as browsers draw it without a script."""
+    tag, opened, latex = formula.groups()
+    # MathML Core has no double-struck style, but the letter is one of Unicode's
+    latex = html.unescape(latex).replace(r'\mathbb E', '𝔼')
+    return f'<{tag} class="formula">{convert(latex, display="block" if opened == "[" else "inline")}</{tag}>'
+
+
+if __name__ == '__main__':
+    try:
+        build()
+    except (ValueError, subprocess.CalledProcessError) as error:
+        sys.exit(f'The site was not built: {error}')
+    print(f'open {SITE}/index.html')

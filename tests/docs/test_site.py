@@ -1,0 +1,185 @@
+"""The site: built strictly, linked inside itself, opened and searched in a browser; it asks no other host."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import xagents
+from docs.site import build, pages
+
+CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+# it looks up nobody by itself
+ARGUMENTS = (
+    *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'),
+    *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
+)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed')
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('site')
+    build.build(folder / 'html', folder / 'work')
+    return folder / 'html'
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Build a site of one page, with one beside it."""
+
+    def of(text):
+        made = [('index.md', text), ('other.md', '# Other\n\n::: xagents.system.files\n')]
+        monkeypatch.setattr(build, 'gathered', lambda: made)
+        settings = build.settings
+        monkeypatch.setattr(build, 'settings', lambda folder: settings(folder) | {'nav': ['index.md', 'other.md']})
+        build.build(tmp_path / 'html', tmp_path / 'work')
+        return (tmp_path / 'html' / 'index.html').read_text()
+
+    return of
+
+
+# what is in it
+
+
+def test_every_room_name_and_hand_written_page_is_there(site):
+    written = [path.stem for path in (build.ROOT / 'docs').glob('*.md')]
+    for name in [*written, 'walkthrough', 'commands', 'api', *(f'rooms/{room}' for room in pages.rooms())]:
+        assert (site / f'{name}.html').exists(), name
+    assert {path.name for path in (build.ROOT / 'xagents').iterdir() if (path / '__init__.py').exists()} == set(
+        pages.rooms()
+    )
+    names = (site / 'api.html').read_text()
+    assert all(f'xagents.{name}' in names for name in xagents.__all__)
+
+
+def test_every_page_stands_in_the_navigation(site):
+    front = (site / 'index.html').read_text()
+    linked = set(re.findall(r'href="(?:\./)?([\w./-]+\.html)', front)) | {'index.html', '404.html'}
+    assert {str(page.relative_to(site)) for page in site.rglob('*.html')} <= linked
+
+
+def test_a_room_has_its_doors_and_the_reference_of_its_files(site):
+    text = (site / 'rooms' / 'ppo.html').read_text()
+    for wanted in ('id="xagents.ppo.agent.PPO.update"', 'id="xagents.ppo.cli"', 'href="a2c.html"', 'Parameters:'):
+        assert wanted in text
+    assert 'trpo' in pages.room_page('ppo').partition('Imported by:')[2].partition('\n')[0]
+
+
+def test_formulas_are_drawn_without_a_script(site):
+    for page in (site / 'agents').glob('*.html'):
+        text = page.read_text()
+        assert 'arithmatex' not in text and '$$' not in text
+        assert page.stem == 'index' or '<math' in text
+
+
+def test_nothing_is_loaded_from_another_host(site):
+    for page in site.rglob('*.html'):
+        for tag in re.findall(r'<(?:script|link|img|iframe|source)\b[^>]*>', page.read_text()):
+            assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), (page.name, tag)
+
+
+# strictness
+
+
+def test_what_leads_somewhere_is_built(small):
+    html = small('# A\n\n[x](other.md#xagents.system.files) [y][xagents.system.files] and $\\mathbb E_t$')
+    assert 'href="other.html#xagents.system.files"' in html and '<mi>𝔼</mi>' in html
+
+
+@pytest.mark.parametrize(
+    'wrong',
+    [
+        *('[x](nothing.md)', '[x](other.md#nowhere)', '[x][xagents.system.files.nope]'),
+        *('::: xagents.system.nope', '[x](other.md#xagents.system.files.nope)'),
+    ],
+)
+def test_what_leads_nowhere_ends_the_build(small, wrong, tmp_path, capfd):
+    with pytest.raises(subprocess.CalledProcessError):
+        small(f'# A\n\n{wrong}\n')
+    assert not (tmp_path / 'html').exists()
+
+
+@pytest.mark.parametrize('link', ['[x](../setup.py)', '![x](../img/none.png)'])
+def test_a_page_says_which_of_its_links_has_no_page(link):
+    with pytest.raises(ValueError, match=r'docs/guide\.md: links to \.\./\S+, which has no page'):
+        build.linked(link, 'docs/guide.md')
+
+
+@pytest.mark.parametrize(
+    ('source', 'text', 'wanted'),
+    [
+        ('README.md', '[a](docs/guide.md#off-policy-learning)', '[a](guide.md#off-policy-learning)'),
+        ('README.md', '![a](img/cartpole.gif)', '![a](img/cartpole.gif)'),
+        ('docs/guide.md', '[a](walkthrough.ipynb) `[b](none.md)`', '[a](walkthrough.md) `[b](none.md)`'),
+        ('docs/guide.md', '```\n[b](none.md)\n```\n[c](https://a.b)', '```\n[b](none.md)\n```\n[c](https://a.b)'),
+        (
+            *('docs/agents/ppo.md', '[`PPO.update`](../../xagents/ppo/agent.py#L7)'),
+            '[`PPO.update`](../rooms/ppo.md#xagents.ppo.agent.PPO.update)',
+        ),
+        # what is private stands with its owner
+        (
+            *('docs/agents/ppo.md', '[`PPO._made`](../../xagents/ppo/agent.py#L7)'),
+            '[`PPO._made`](../rooms/ppo.md#xagents.ppo.agent.PPO)',
+        ),
+    ],
+)
+def test_links_lead_inside_the_site(source, text, wanted):
+    assert build.linked(text, source) == wanted
+
+
+# in a browser
+
+
+@pytest.fixture(scope='module')
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, site):
+    """A page that is opened as a file; at the end, what it asked for was its own and nothing failed."""
+    page = browser.new_page()
+    asked, wrong = [], []
+    page.on('request', lambda request: asked.append(request.url))
+    page.on('pageerror', lambda error: wrong.append(str(error)))
+    page.on('requestfailed', lambda request: wrong.append(request.url))
+    yield page
+    page.close()
+    assert asked and not wrong
+    assert all(url.startswith((site.as_uri(), 'data:', 'blob:')) for url in asked)
+
+
+@needs_browser
+def test_one_opens_it_searches_for_a_flag_and_reads_of_it(page, site):
+    page.goto(f'{site.as_uri()}/index.html')
+    assert page.title().endswith('xagents')
+    page.get_by_role('button', name='Search').first.click()
+    page.get_by_role('combobox').press_sequentially('--max-kl', delay=20)
+    found = page.get_by_role('option').filter(has_text=re.compile('^Options')).first
+    found.wait_for(timeout=20_000)
+    found.click()
+    page.wait_for_url(re.compile(r'/agents/trpo\.html.*#options'))
+    row = page.get_by_role('row', name=re.compile('^--max-kl'))
+    assert row.is_visible() and 'log_uniform' in row.inner_text()
+
+
+@needs_browser
+@pytest.mark.parametrize('width', [400, 1280])
+def test_pages_fit_and_turn_dark(page, site, width):
+    page.set_viewport_size({'width': width, 'height': 900})
+    page.emulate_media(color_scheme='light')
+    for name in ('index', 'guide', 'walkthrough', 'agents/ppo', 'rooms/collecting', 'commands', 'gallery'):
+        page.goto(f'{site.as_uri()}/{name}.html')
+        assert page.locator('h1').first.is_visible()
+        assert page.evaluate('document.documentElement.scrollWidth') <= width, name
+    light = page.evaluate('getComputedStyle(document.body).backgroundColor')
+    page.locator('label[title="Dark"]:visible').click()
+    dark = page.evaluate('getComputedStyle(document.body).backgroundColor')
+    assert light != dark
