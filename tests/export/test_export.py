@@ -300,7 +300,7 @@ def test_who_receives_a_policy_is_told_what_to_feed(tmp_path):
     assert {'name': 'inner_1', 'path': ['inner', 1], 'shape': [None, 2, 2], 'dtype': 'float64'} in told['inputs']
     assert told['output'] == {'name': 'actions', 'shape': [None, 5], 'dtype': 'float32'}
     assert told['action_space']['low'] == [-2.0, 0.5, None, None, 3.0]
-    assert told['observation_space']['spaces']['camera 1']['high'] == 255
+    assert dict(told['observation_space']['parts'])['camera 1']['high'] == 255
     assert told['checked']['observations'] == 50
 
 

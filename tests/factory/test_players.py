@@ -10,12 +10,16 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
 from xagents.collecting.policies import Sampling
 from xagents.collecting.policy_files import ARRAYS, PLAN, write_policy
 from xagents.collecting.trained import read_policy
+from xagents.options.declaration import describe
+from xagents.options.environment import NetworkOptions
 from xagents.runs.capture import policy_of
 
 VECTOR = spaces.Box(-3, 3, (4,), np.float32)
@@ -51,33 +55,71 @@ def saved(agent, folder):
     return read_policy(folder / PLAN, folder / ARRAYS)
 
 
-@pytest.mark.parametrize('name', SPACES)
-def test_a_plan_acts_as_its_agent_does_to_the_bit(name, tmp_path):
-    shown, taken = SPACES[name]
-    normalized = {'normalize_obs': name in ('a2c', 'ppo', 'td3', 'dqn')}
-    agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, net=[9, 1, 6], **normalized)
+def assert_acts_as(agent, shown, taken, folder):
+    """Write the policy of an agent with random weights, read it, and compare what both do: to the bit, but for gelu."""
+    tolerance = {'rtol': 0, 'atol': 1e-5 if agent.acting.network.plan.differs else 0}
     rng = np.random.default_rng(0)
     for model in agent.output_models:
-        model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
+        model.set_weights([rng.normal(size=w.shape) / len(w) ** 0.5 for w in model.get_weights()])
     agent.collector.collect(7)  # statistics
-    policy = saved(agent, tmp_path)
-    assert (policy.agent, *policy.spaces) == (name, shown, taken)
-    raw = agent.envs._vector
+    policy = saved(agent, folder)
+    assert (policy.agent, *policy.spaces) == (agent.id, shown, taken)
     batch = gymnasium.vector.utils.batch_space(shown, 11)
     batch.seed(3)
     batch = batch.sample()
-    np.testing.assert_array_equal(policy(batch), agent.act(batch))
+    np.testing.assert_allclose(policy(batch), agent.act(batch), **tolerance)
     policy.reset(5)
     sampled = policy(batch, stochastic=True)
     encoded = agent.envs.encoder(batch)
     noise = agent.acting.draw_noise(np.random.default_rng(5), (len(encoded),))
     columns = agent.acting(agent.statistics.prepare(encoded), noise)
-    np.testing.assert_array_equal(sampled, agent.collector.decode(columns['actions']))
+    np.testing.assert_allclose(sampled, agent.collector.decode(columns['actions']), **tolerance)
     mine = policy.acting(policy.statistics.prepare(encoded), noise)
     assert mine.keys() == columns.keys() and policy.acting.columns.keys() == agent.acting.columns.keys()
-    assert all(np.array_equal(mine[column], columns[column]) for column in mine)
-    one = raw.single_observation_space.sample()
+    for column in mine:
+        np.testing.assert_allclose(mine[column], columns[column], **tolerance)
+    one = agent.envs._vector.single_observation_space.sample()
     assert taken.contains(policy(one) if taken.shape or isinstance(taken, spaces.Box) else int(policy(one)))
+
+
+@pytest.mark.parametrize('name', SPACES)
+def test_a_plan_acts_as_its_agent_does_to_the_bit(name, tmp_path):
+    shown, taken = SPACES[name]
+    normalized = {'normalize_obs': name in ('a2c', 'ppo', 'td3', 'dqn')}
+    agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, net=[9, 1, 6], **normalized)
+    assert_acts_as(agent, shown, taken, tmp_path)
+
+
+SIZES = st.integers(1, 5)
+FINITE = st.builds(
+    lambda shape, high: spaces.Box(-1, high, tuple(shape), np.float32), st.lists(SIZES, max_size=2), SIZES
+)
+DISCRETE = st.builds(spaces.Discrete, st.integers(2, 9), start=st.integers(-3, 3))
+ANY = st.one_of(
+    FINITE,
+    DISCRETE,
+    st.builds(spaces.MultiDiscrete, st.lists(SIZES, min_size=1, max_size=4)),
+    st.builds(spaces.MultiBinary, SIZES),
+    st.builds(lambda n: spaces.Box(-np.inf, np.inf, (n,), np.float32), SIZES),
+)
+TAKEN = {**dict.fromkeys(('a2c', 'ppo', 'trpo'), ANY), **dict.fromkeys(('acer', 'dqn'), DISCRETE)}
+TAKEN |= dict.fromkeys(('ddpg', 'td3'), FINITE)
+
+
+@given(
+    case=st.sampled_from(sorted(TAKEN)).flatmap(lambda name: st.tuples(st.just(name), TAKEN[name])),
+    net=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    activation=st.sampled_from(describe(NetworkOptions)['activation'].choices),
+    inputs=st.integers(1, 300),
+    normalize=st.booleans(),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_dense_policy_acts_as_its_agent_does(case, net, activation, inputs, normalize, tmp_path):
+    name, taken = case
+    shown = spaces.Box(-3, 3, (inputs,), np.float32)
+    options = {'net': net, 'activation': activation, 'normalize_obs': normalize}
+    agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, **options)
+    assert_acts_as(agent, shown, taken, tmp_path)
 
 
 class Own(xagents.A2C):

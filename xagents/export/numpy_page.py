@@ -31,6 +31,14 @@ def _sigmoid(x: Array) -> Array:
     return (1 + np.tanh(x / 2)) / 2
 
 
+def _gelu(x: Array) -> Array:
+    # x Φ(x), whose tail is equation 7.1.26 of Abramowitz and Stegun 1964, to 1.5e-7
+    t = 1 / (1 + np.float32(0.3275911 * 0.5**0.5) * np.abs(x))
+    factors = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32)
+    tail = np.polyval(factors, t) * t * np.exp(-x * x / 2) / 2
+    return x * np.where(x > 0, 1 - tail, tail)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     'linear': lambda x: x,
     'tanh': np.tanh,
@@ -44,6 +52,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     'silu': lambda x: x * _sigmoid(x),
     'leaky_relu': lambda x: np.maximum(x, np.float32(0.2) * x),
     'softsign': lambda x: x / (1 + np.abs(x)),
+    'gelu': _gelu,
 }
 
 

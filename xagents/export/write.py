@@ -8,16 +8,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from gymnasium import spaces
-
+from xagents.envs.space_records import record_of
 from xagents.export.check import COARSE, TOLERANCE, Agreement, batch_of, check, collect
 from xagents.export.formats import Format, Run, find_format
 from xagents.options.errors import OptionError
 from xagents.system.files import sync
 from xagents.system.paths import check_folder
 from xagents.system.startup import quiet_stderr
-from xagents.system.values import plain
 from xagents.version import __version__
 
 if TYPE_CHECKING:
@@ -112,8 +109,8 @@ def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> 
             for part in policy.inputs
         ],
         'output': {'name': 'actions', 'shape': actions.shape.as_list(), 'dtype': actions.dtype.name},
-        'observation_space': _space(agent.envs.encoder.raw_space),
-        'action_space': _space(agent.envs.action_space),
+        'observation_space': record_of(agent.envs.encoder.raw_space),
+        'action_space': record_of(agent.envs.action_space),
         'checked': agreement._asdict(),
     }
 
@@ -145,25 +142,3 @@ def _size(path: Path) -> str:
     files = [path] if path.is_file() else [file for file in path.rglob('*') if file.is_file()]
     size = sum(file.stat().st_size for file in files)
     return f'{size / 1e3:.1f} kB' if size < 1e6 else f'{size / 1e6:.1f} MB'
-
-
-def _space(space: spaces.Space) -> dict[str, Any]:
-    kind: dict[str, Any] = {'type': type(space).__name__}
-    if isinstance(space, spaces.Dict):
-        return kind | {'spaces': {key: _space(part) for key, part in space.spaces.items()}}
-    if isinstance(space, spaces.Tuple):
-        return kind | {'spaces': [_space(part) for part in space.spaces]}
-    kind |= {'shape': list(space.shape or ()), 'dtype': str(space.dtype)}
-    if isinstance(space, spaces.Box):
-        return kind | {'low': _bounds(space.low), 'high': _bounds(space.high)}
-    if isinstance(space, spaces.Discrete):
-        return kind | {'n': int(space.n), 'start': int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        return kind | {'nvec': space.nvec.tolist(), 'start': space.start.tolist()}
-    return kind
-
-
-def _bounds(bounds: np.ndarray) -> Any:
-    """Return bounds as one number where all are equal, else as lists; null stands for an infinite one."""
-    equal = bounds.size and (bounds == bounds.flat[0]).all()
-    return plain(bounds.flat[0].item() if equal else bounds.tolist(), finite=True)

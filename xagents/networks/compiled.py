@@ -119,7 +119,7 @@ def float_outputs(outputs: Any) -> list[tf.Tensor]:
 
 
 class Actor:
-    """A network's outputs as NumPy arrays: by its plan for dense networks, else by a compiled graph.
+    """A network's outputs as NumPy arrays: by its plan for dense networks, but for gelu; else by a compiled graph.
 
     The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1.
     """
@@ -128,8 +128,8 @@ class Actor:
         self.model = model
         self._dtype = np.dtype(dtype)
         self.plan = plan_of(model) if has_plan(model) else None
-        dense = self.plan is not None and not self.plan.convolves
-        self._numpy = NumpyNetwork(self.plan, flat_parameters(model).numpy()) if self.plan and dense else None
+        by_plan = self.plan is not None and not self.plan.differs
+        self._numpy = NumpyNetwork(self.plan, flat_parameters(model).numpy()) if self.plan and by_plan else None
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
         specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)

@@ -41,6 +41,7 @@ TINY = float(np.finfo(np.float32).tiny)
 SUMMANDS = 256  # of a part of a sum, fewer than any BLAS cuts off
 _MAX_SIZES = 8  # of different N; acting and evaluating need two
 _ZERO, _HALF, _TWO_TENTHS = np.float32(0), np.float32(0.5), np.float32(0.2)
+_GELU = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32) / np.float32(2)
 _SELU_ALPHA, _SELU_SCALE = np.float32(1.6732632423543772), np.float32(1.0507009873554805)
 
 
@@ -278,6 +279,14 @@ def _softsign(x: Array, scratch: Array) -> None:
     np.divide(x, scratch, x)
 
 
+def _gelu(x: Array, scratch: Array) -> None:
+    # x Φ(x), whose tail is equation 7.1.26 of Abramowitz and Stegun 1964, to 1.5e-7
+    np.abs(x, scratch)
+    t = np.float32(1) / (np.float32(1) + np.float32(0.3275911 * math.sqrt(0.5)) * scratch)
+    tail = np.polyval(_GELU, t) * t * np.exp(-_HALF * scratch * scratch)
+    np.multiply(x, np.where(x > 0, np.float32(1) - tail, tail), x)
+
+
 _IN_PLACE: dict[str, Callable[[Array, Array], Any]] = {
     'tanh': np.tanh,
     'relu': _relu,
@@ -292,4 +301,5 @@ _WITH_SCRATCH: dict[str, Callable[[Array, Array], Any]] = {
     'silu': _silu,
     'leaky_relu': _leaky_relu,
     'softsign': _softsign,
+    'gelu': _gelu,
 }

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 ACTIVATIONS = (
     *('linear', 'tanh', 'relu', 'sigmoid', 'softmax', 'softplus', 'exponential'),
-    *('elu', 'selu', 'silu', 'leaky_relu', 'softsign'),
+    *('elu', 'selu', 'silu', 'leaky_relu', 'softsign', 'gelu'),
 )
 DENSE, CONVOLUTION, LOG_STD, LOG_PROBABILITIES, ACTIVATION, FLATTEN, SAME = KINDS = (
     'dense', 'convolution', 'log-std', 'log-probabilities', 'activation', 'flatten', 'same',
@@ -72,6 +72,11 @@ class NetworkPlan:
     def convolves(self) -> bool:
         """Whether it has a convolution."""
         return any(call.kind == CONVOLUTION for call in self.calls)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the compiled graph, by which its agent acts while it learns then, has other last bits than NumPy."""
+        return self.convolves or any(call.activation == 'gelu' for call in self.calls)
 
     def record(self) -> dict[str, Any]:
         """Return the plan as JSON holds it; what has its default is left out."""
