@@ -217,19 +217,15 @@ def ratios(benchmarks: str) -> str:
     rows = ['| | times Stable-Baselines3 | times SBX | the command |', '|---|---|---|---|']
     for name, text in SECTION.findall(benchmarks):
         lines = [line for line in text.splitlines() if line.startswith('|')]
-        cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
-        ours = next((row for row in cells[2:] if row[0].startswith('xagents')), None)
-        column = (
-            next((i for i, title in enumerate(cells[0]) if title.endswith('Stable-Baselines3')), None)
-            if cells
-            else None
-        )
-        if ours is None or column is None:
-            continue
-        sbx = next((number(row[1]) for row in cells[2:] if row[0] == 'SBX'), None)
-        beside = '' if sbx is None else f'{number(ours[1]) / sbx:.2f}'
-        title = text.splitlines()[0].removeprefix('### ')
-        rows.append(f"| {title} | {number(ours[column]):.2f} | {beside} | `make bench CASES='--only {name}'` |")
+        heading, _, *measured = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines] or [[], []]
+        columns = [i for i, title in enumerate(heading) if title.endswith('Stable-Baselines3')]
+        # of several of ours the first one, which has the settings of the others
+        ours = [number(row[i]) for row in measured for i in columns if row[0].startswith('xagents')]
+        sbx = [number(row[i]) for row in measured for i in columns if row[0] == 'SBX']
+        if ours:
+            beside = f'{ours[0] / sbx[0]:.2f}' if sbx else ''
+            title = text.splitlines()[0].removeprefix('### ')
+            rows.append(f"| {title} | {ours[0]:.2f} | {beside} | `make bench CASES='--only {name}'` |")
     return '\n'.join(rows)
 
 

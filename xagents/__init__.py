@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xagents.factory.load import load as load
     from xagents.factory.load import resume as resume
     from xagents.factory.make import make as make
-    from xagents.factory.players import policy as policy
+    from xagents.factory.policy import policy as policy
     from xagents.networks.named import register_network as register_network
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry.agents import agents as agents
@@ -44,7 +44,7 @@ _HOMES = {
     'load': 'xagents.factory.load',
     'resume': 'xagents.factory.load',
     'make': 'xagents.factory.make',
-    'policy': 'xagents.factory.players',
+    'policy': 'xagents.factory.policy',
     'plot_history': 'xagents.reports.plotting',
     'register': 'xagents.registry.agents',
     'register_env': 'xagents.envs.named',

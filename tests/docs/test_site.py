@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 
 import pytest
 
@@ -31,6 +30,7 @@ def small(tmp_path, monkeypatch):
 
     def of(text):
         made = [('index.md', text), ('other.md', '# Other\n\n::: xagents.system.files\n')]
+        made += [(f'assets/{file.name}', file.read_bytes()) for file in build.HERE.glob('*.[cj]s*')]
         monkeypatch.setattr(build, 'gathered', lambda: made)
         settings = build.settings
         monkeypatch.setattr(build, 'settings', lambda folder: settings(folder) | {'nav': ['index.md', 'other.md']})
@@ -92,16 +92,18 @@ def test_what_leads_somewhere_is_built(small):
     'wrong',
     [
         *('[x](nothing.md)', '[x](other.md#nowhere)', '[x][xagents.system.files.nope]'),
-        *('::: xagents.system.nope', '[x](other.md#xagents.system.files.nope)'),
+        *('::: xagents.system.nope', '[x](other.md#xagents.system.files.nope)', '![x](none.png)'),
+        *('<img src="none.png">', '<a href="other.html#nowhere">x</a>'),
     ],
 )
-def test_what_leads_nowhere_ends_the_build(small, wrong, tmp_path, capfd):
-    with pytest.raises(subprocess.CalledProcessError):
+def test_what_leads_nowhere_ends_the_build(small, wrong, tmp_path):
+    with pytest.raises(ValueError, match=r'does not exist|unresolved|not be found|leads nowhere') as error:
         small(f'# A\n\n{wrong}\n')
+    assert 'Traceback' not in str(error.value)
     assert not (tmp_path / 'html').exists()
 
 
-@pytest.mark.parametrize('link', ['[x](../setup.py)', '![x](../img/none.png)'])
+@pytest.mark.parametrize('link', ['[x](../setup.py)', '![x](../img/none.png)', '[x](../xagents/none.py)'])
 def test_a_page_says_which_of_its_links_has_no_page(link):
     with pytest.raises(ValueError, match=r'docs/guide\.md: links to \.\./\S+, which has no page'):
         build.linked(link, 'docs/guide.md')
@@ -157,17 +159,26 @@ def page(browser, site):
 
 
 @needs_browser
-def test_one_opens_it_searches_for_a_flag_and_reads_of_it(page, site):
+@pytest.mark.parametrize(
+    ('typed', 'leads_to'),
+    [
+        ('--max-kl', 'options.html#-max-kl'),
+        ('--run-dir', 'options.html#-run-dir'),
+        ('xagents.policy', 'api.html#xagentspolicy'),
+    ],
+)
+def test_one_opens_it_searches_and_reads_of_it(page, site, typed, leads_to):
     page.goto(f'{site.as_uri()}/index.html')
     assert page.title().endswith('xagents')
     page.get_by_role('button', name='Search').first.click()
-    page.get_by_role('combobox').press_sequentially('--max-kl', delay=20)
-    found = page.get_by_role('option').filter(has_text=re.compile('^Options')).first
-    found.wait_for(timeout=20_000)
-    found.click()
-    page.wait_for_url(re.compile(r'/agents/trpo\.html.*#options'))
-    row = page.get_by_role('row', name=re.compile('^--max-kl'))
-    assert row.is_visible() and 'log_uniform' in row.inner_text()
+    page.get_by_role('combobox').press_sequentially(typed, delay=20)
+    found = page.get_by_role('option')
+    found.filter(has_text=re.compile(f'^{re.escape(typed)}')).first.wait_for(timeout=20_000)
+    places = [re.sub(r'\?[^#]*', '', one.get_attribute('href')) for one in found.all()[:3]]
+    assert any(place.endswith(leads_to) for place in places), places
+    found.nth([place.endswith(leads_to) for place in places].index(True)).click()
+    page.wait_for_url(re.compile(re.escape(leads_to.partition('#')[2]) + '$'))
+    assert page.get_by_role('heading', name=typed).first.is_visible()
 
 
 @needs_browser

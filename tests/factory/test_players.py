@@ -1,5 +1,6 @@
 """Trained agents that act by a plan, without TensorFlow: the same actions, in a process that never loads it."""
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from xagents.collecting.trained import read_policy
 from xagents.options.declaration import describe
 from xagents.options.environment import NetworkOptions
 from xagents.runs.capture import policy_of
+from xagents.runs.weight_files import write_set
 
 VECTOR = spaces.Box(-3, 3, (4,), np.float32)
 NESTED = spaces.Dict({'b': spaces.Tuple((spaces.Discrete(3), VECTOR)), 'a': spaces.Box(0, 255, (2, 2), np.uint8)})
@@ -264,8 +266,21 @@ def arrays(**others):
         (plan(lambda record: record['policy'].update(kind='own')), 'it is no record of a policy'),
         (plan(lambda record: record['action_space'].update(space='Text')), 'it is no record of a space'),
         (plan(lambda record: record['observation_space'].update(shape=[5])), f'{PLAN} is damaged'),
-        (arrays(weights=np.zeros(5, np.float32)), 'weights: got shape (5,), admits ('),
-        (arrays(version=np.array('x')), f'{PLAN} is damaged'),
+        (plan(lambda record: record['network'].update(outputs=[0])), 'which are no Discrete(2)'),
+        (plan(lambda record: record['network'].update(outputs=[])), 'its outputs are no vectors'),
+        (plan(lambda record: record['network'].update(outputs=[1, 1])), 'which are no Discrete(2)'),
+        (plan(lambda record: record['network'].update(n_parameters=10**15)), 'weights: got float32 of shape ('),
+        (plan(lambda record: record['network']['calls'][0].update(bias=5)), 'a bias is there or not'),
+        (plan(lambda record: record['network']['calls'][0].update(kernel=[4, 8.0])), 'no whole number'),
+        (plan(lambda record: record['policy'].update(kind='noisy', n_units=2, scale=1, drifts=False)), 'are no Disc'),
+        (plan(lambda record: record.update(agent='dqn')), 'is that of dqn, not of ppo'),
+        (lambda best: (best / PLAN).write_text('[' * 100_000), f'{PLAN} is damaged'),
+        (arrays(weights=np.zeros(5, np.float32)), 'weights: got float32 of shape (5,), admits float32 of ('),
+        (arrays(weights=np.zeros(5, np.int32)), 'weights: got int32'),
+        (arrays(weights=np.full(67, np.nan, np.float32)), f'{ARRAYS} is damaged or not a policy (its weights are'),
+        (arrays(**{'observation_statistics/var': -np.ones(4)}), 'observation_statistics/var are below 0'),
+        (arrays(version=np.array('x')), f'{ARRAYS} is damaged'),
+        (arrays(version=np.array(np.inf)), f'{ARRAYS} is damaged'),
         (lambda best: (best / ARRAYS).write_bytes(b'PK\x03\x04'), f'{ARRAYS} is damaged'),
         (lambda best: (best / ARRAYS).unlink(), f'{ARRAYS} is damaged'),
         (lambda best: (best / PLAN).write_text('{'), f'{PLAN} is damaged'),
@@ -276,18 +291,39 @@ def test_a_damaged_policy_is_one_line(copied, damage, words):
     code, out, said = execute('evaluate', 'ppo', '--run-dir', str(copied))
     assert (code, out) == (2, '') and said.count('\n') == 1
     assert words in said
-    with pytest.raises(ValueError, match='damaged'):
-        xagents.policy(copied)
+    if 'dqn' not in words:
+        with pytest.raises(ValueError, match='damaged'):
+            xagents.policy(copied)
+
+
+@pytest.mark.parametrize('ending', ['tf', 'weights.h5'])
+def test_a_policy_of_other_weights_than_lie_there_is_none(ending, tmp_path):
+    path = tmp_path / f'a.{ending}'
+    options = {'n_envs': 2, 'n_steps': 16, 'mini_batches': 1, 'net': [8], 'quiet': True, 'checkpoints': [str(path)]}
+    with contextlib.closing(xagents.make('ppo', 'CartPole-v1', seed=1, **options)) as agent:
+        agent.fit(max_steps=400)
+    assert xagents.policy(path).agent == 'ppo'
+    with contextlib.closing(xagents.make('ppo', 'CartPole-v1', seed=2, **options)) as other:
+        write_set([str(tmp_path / f'other.{ending}')], other.output_models, {}, {})
+    for file in tmp_path.glob('other*'):
+        file.replace(tmp_path / file.name.replace('other', 'a'))
+    with pytest.raises(ValueError, match='has no policy'):
+        xagents.policy(path)
 
 
 def test_other_environments_and_places_are_one_line(copied, tmp_path):
     code, _, said = execute('evaluate', 'ppo', '--run-dir', str(copied), '--env', 'Acrobot-v1')
     assert code == 2 and 'got Acrobot-v1, which the networks of' in said and said.count('\n') == 1
     policy = xagents.policy(copied)
-    with pytest.raises(ValueError, match='shape'):
-        policy(np.zeros((2, 7), np.float32))
+    for wrong in (np.zeros((2, 7), np.float32), None, [[1, 2], [3]], {'a': 1}):
+        with pytest.raises(ValueError, match='observations: got'):
+            policy(wrong)
     assert np.array_equal(policy(np.ones((1, 4), np.float32))[0], policy(np.ones(4, np.float32)))
     (copied / 'checkpoints' / 'last' / PLAN).unlink()
-    for place, words in ((tmp_path / 'none.tf', 'there is no'), (copied / 'checkpoints' / 'last', 'has no policy')):
+    for place, words in (
+        (tmp_path / 'none.tf', 'nothing is there'),
+        (tmp_path, 'it holds no run'),
+        (copied / 'checkpoints' / 'last', 'has no policy'),
+    ):
         with pytest.raises(ValueError, match=words):
             xagents.policy(place)

@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -232,3 +235,35 @@ def test_a_wrong_plan_is_refused_in_one_line(change):
     with pytest.raises(ValueError, match='no plan of a network') as error:
         NetworkPlan.of(plan)
     assert '\n' not in str(error.value)
+
+
+KERNELS = """
+import sys
+import numpy as np
+from xagents.networks.forward import NumpyNetwork, blas_is_alike
+from xagents.networks.plan import Call, NetworkPlan
+
+rng = np.random.default_rng(0)
+for sizes in [(4, 64, 64, 2), (17, 300, 6), (3, 7, 1), (11, 33, 9), (600, 40, 5)]:
+    calls, at = [], 0
+    for i, kernel in enumerate(zip(sizes, sizes[1:])):
+        calls.append(Call('dense', i, i + 1, at, kernel, True, (), 'tanh'))
+        at += kernel[0] * kernel[1] + kernel[1]
+    plan = NetworkPlan(sizes[:1], tuple(calls), (len(calls),), at)
+    network = NumpyNetwork(plan, rng.normal(size=at).astype(np.float32) * np.float32(0.1))
+    x = rng.normal(size=(130, sizes[0])).astype(np.float32)
+    whole = network(x)[0].copy()
+    for n in (1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 129):
+        first = int(rng.integers(0, 131 - n))
+        assert np.array_equal(network(x[first : first + n])[0], whole[first : first + n]), (sizes, n)
+print(blas_is_alike())
+"""
+
+
+@pytest.mark.parametrize('kernels', ['', 'Haswell', 'Zen', 'Sandybridge'])
+def test_a_row_has_the_same_bits_by_the_kernels_of_other_processors(kernels):
+    """OpenBLAS chooses its kernels by the processor, or by this variable; elsewhere it is without effect."""
+    environment = {**os.environ, **({'OPENBLAS_CORETYPE': kernels} if kernels else {})}
+    done = subprocess.run([sys.executable, '-c', KERNELS], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ('True', 'False')

@@ -28,12 +28,15 @@ class Policy(ABC):
         columns: shape and dtype, for one environment, of each column that a rollout keeps of it; `actions` is one.
         warming_up: whether any action is as good as another, because nothing is learned yet.
         alone: whether its agent acts, plays and evaluates by it alone, so that it can do so without the agent.
+        n_outputs: how many outputs its network has, of `n_units` each.
     """
 
     network: Network | None = None
     columns: Columns
     warming_up: bool = False
     alone: bool = False
+    n_outputs: int = 1
+    n_units: int = 0
     # what gives its noise a memory while collecting
     exploration: OrnsteinUhlenbeckNoise | None = None
 
@@ -79,6 +82,10 @@ class Policy(ABC):
         """Return what makes an equal policy of a network (see `policy_of`), for JSON; None where nothing does."""
         return None
 
+    def fits(self, action_space: spaces.Space) -> bool:
+        """Return whether its actions are of a space."""
+        return True
+
     def by(self, network: Network) -> Self:
         """Return the same policy by another network of the same form; its exploration is shared."""
         other = copy.copy(self)
@@ -98,6 +105,7 @@ class Sampling(Policy):
     def __init__(self, network: Network, distribution: Sampler, keeps: bool):
         self.network, self.distribution, self.keeps = network, distribution, keeps
         self.outputs = distribution.output_names
+        self.n_outputs, self.n_units = len(self.outputs), distribution.n_units
         columns: dict[str, Any] = {'actions': (distribution.action_shape, distribution.action_dtype)}
         if keeps:
             columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in self.outputs}
@@ -134,6 +142,7 @@ class EpsilonGreedy(Policy):
 
     def __init__(self, network: Network, n_actions: int, epsilon: float):
         self.network, self.n_actions, self.epsilon = network, n_actions, epsilon
+        self.n_units = n_actions
 
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
@@ -149,6 +158,10 @@ class EpsilonGreedy(Policy):
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
         return rng.random((*shape, 2), np.float32)
+
+    def fits(self, action_space: spaces.Space) -> bool:
+        """Return whether its actions are of a space."""
+        return isinstance(action_space, spaces.Discrete) and action_space.n == self.n_actions
 
     def record(self) -> dict[str, Any]:
         """Return what makes an equal policy."""
@@ -196,6 +209,10 @@ class Noisy(Policy):
     def parts(self) -> dict[str, Any]:
         """Return the exploration, if it has a memory."""
         return {} if self.exploration is None else {'exploration': self.exploration}
+
+    def fits(self, action_space: spaces.Space) -> bool:
+        """Return whether its actions are of a space."""
+        return isinstance(action_space, spaces.Box) and int(np.prod(action_space.shape)) == self.n_units
 
     def record(self) -> dict[str, Any]:
         """Return what makes an equal policy."""

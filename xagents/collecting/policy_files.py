@@ -42,15 +42,15 @@ def read_data(plan: Path, arrays: Path) -> PolicyData:
             raise ValueError('it is no plan of a policy')
         if record['format'] != FORMAT:
             raise ValueError(f'it has the format {record["format"]}, this xagents reads {FORMAT}')
-    except (OSError, ValueError) as error:
-        raise ValueError(damaged(plan, error)) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(damaged(plan, plan, error)) from error
     try:
         with np.load(arrays, allow_pickle=False) as file:
             return PolicyData(record, dict(file))
     except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
-        raise ValueError(damaged(arrays, error)) from error
+        raise ValueError(damaged(arrays, plan, error)) from error
 
 
-def damaged(path: Path, error: Exception) -> str:
+def damaged(path: Path, plan: Path, error: Exception) -> str:
     """Return what to say of a file that is no part of a policy."""
-    return ' '.join(f'{path} is damaged or not a policy ({error}); remove {PLAN} to act by the agent'.split())
+    return ' '.join(f'{path} is damaged or not a policy ({error}); remove {plan} to act by the agent'.split())

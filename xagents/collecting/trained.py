@@ -57,9 +57,26 @@ def read_policy(plan: Path, arrays: Path) -> TrainedPolicy:
     """
     data = read_data(plan, arrays)
     try:
+        _check_arrays(data)
+    except (ValueError, KeyError) as error:
+        raise ValueError(damaged(arrays, plan, error)) from error
+    try:
         return TrainedPolicy(data)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(damaged(plan, error)) from error
+    except Exception as error:  # whatever a plan that somebody has changed leads to
+        raise ValueError(damaged(plan, plan, error)) from error
+
+
+def _check_arrays(data: PolicyData) -> None:
+    """Check the arrays of a policy by its plan, before memory is taken for it."""
+    for name, array in data.arrays.items():
+        if not (np.issubdtype(array.dtype, np.number) and np.isfinite(array).all()):
+            raise ValueError(f'its {name} are no numbers, or not finite')
+    weights, network = data.arrays[WEIGHTS], data.plan.get('network')
+    wanted = network.get('n_parameters') if isinstance(network, dict) else None
+    if wanted is not None and (weights.dtype != np.float32 or weights.shape != (wanted,)):
+        raise ValueError(f'weights: got {weights.dtype} of shape {weights.shape}, admits float32 of ({wanted},)')
+    if (data.arrays.get('observation_statistics/var', np.ones(1)) < 0).any():
+        raise ValueError('its observation_statistics/var are below 0')
 
 
 class TrainedPolicy:
@@ -69,6 +86,9 @@ class TrainedPolicy:
         agent: id of the agent that learned it.
         spaces: what one environment shows and takes.
         version: of the weights.
+        acting: from prepared observations [N, *D] and noise to actions and other columns.
+        encoder: from raw observations to [N, *D].
+        statistics: by which they are prepared.
     """
 
     def __init__(self, data: PolicyData):
@@ -87,7 +107,13 @@ class TrainedPolicy:
             raise ValueError(
                 f'its network takes {network.plan.input_shape}, observations are {self.encoder.space.shape}'
             )
+        units = [network.plan.shapes()[output] for output in network.plan.outputs]
+        if units != [(self.acting.n_units,)] * self.acting.n_outputs or not self.acting.fits(self.spaces.actions):
+            raise ValueError(f'its network says {units}, which are no {self.spaces.actions}')
         self._rng = np.random.default_rng()
+
+    def __repr__(self) -> str:
+        return f'<TrainedPolicy of {self.agent}: {self.spaces.observations} to {self.spaces.actions}>'
 
     def __call__(self, observations: Any, stochastic: bool = False) -> np.ndarray:
         """Return environment actions.
@@ -102,9 +128,14 @@ class TrainedPolicy:
         Raises:
             ValueError: for observations of another shape.
         """
-        alone = _is_alone(self.spaces.observations, observations)
-        batch = _batched(self.spaces.observations, observations) if alone else observations
-        encoded = self.encoder(batch)
+        try:
+            alone = _is_alone(self.spaces.observations, observations)
+            encoded = self.encoder(_batched(self.spaces.observations, observations) if alone else observations)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
+            raise ValueError(
+                f'observations: got {got}, admits {self.spaces.observations}, or N of it ({error})'
+            ) from error
         noise = self.acting.draw_noise(self._rng, (len(encoded),)) if stochastic else None
         actions = np.array(self._decode(self.acting(self.statistics.prepare(encoded), noise)['actions']))
         return actions[0] if alone else actions
@@ -116,6 +147,8 @@ class TrainedPolicy:
 
 def _is_alone(space: spaces.Space, observations: Any) -> bool:
     """Return whether an observation is that of one environment."""
+    if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
+        return False  # N of them, or encoded already
     if isinstance(space, spaces.Dict):
         return _is_alone(*next((part, observations[key]) for key, part in space.spaces.items()))
     if isinstance(space, spaces.Tuple):

@@ -22,22 +22,15 @@ from xagents.options.errors import OptionError, shown
 from xagents.registry.agents import Entry, find_agent
 from xagents.replay.segments import Segments
 from xagents.runs.capture import load_whole_state
-from xagents.runs.checkpoints import State, advice, newest_whole, read_state
+from xagents.runs.checkpoints import State, advice, checkpoint_of, read_state
 from xagents.runs.folder import RunFolder
-from xagents.runs.status import check_checkpoint, is_group, is_locked, is_run, read_status
+from xagents.runs.status import check_run, is_locked, read_status
 from xagents.system.arrays import without_prefix
 from xagents.system.names import CHECKPOINTS, CONFIG
 from xagents.system.threads import set_threads
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
-
-
-def check_run(name: str, folder: str | os.PathLike[str]) -> None:
-    """Check that a folder holds a run; raises OptionError naming the option `name`."""
-    if not is_run(folder):
-        what = 'a group of runs: name one of them' if is_group(folder) else 'no run in it'
-        raise OptionError(name, f'got {folder}, which has {what}' if Path(folder).is_dir() else f'there is no {folder}')
 
 
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -196,17 +189,6 @@ def saved_options(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]
     if saved['agent'] is None:
         raise ValueError(f'{Path(folder) / CONFIG}: agent: got nothing, admits what made the run')
     return find_agent(saved.pop('agent')), saved
-
-
-def checkpoint_of(folder: str | os.PathLike[str], name: str) -> Path | None:
-    """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all."""
-    check_checkpoint(folder, name)
-    checkpoints = Path(folder) / CHECKPOINTS
-    for candidate in (name, 'last') if name == 'best' else (name,):
-        path = checkpoints / candidate
-        if path.is_dir():
-            return checkpoints / os.readlink(path) if path.is_symlink() else path
-    return newest_whole(checkpoints)  # the process was killed before there was a link
 
 
 def _check_never_saved(folder: str | os.PathLike[str]) -> None:

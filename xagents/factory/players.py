@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from xagents.collecting.collector import Collector
@@ -16,7 +15,7 @@ from xagents.collecting.trained import Spaces, TrainedPolicy, read_policy
 from xagents.envs.create import create_envs
 from xagents.envs.face import Envs
 from xagents.factory.defaults import resolved, saved_record
-from xagents.factory.load import check_run, checkpoint_of, saved_options
+from xagents.factory.load import saved_options
 from xagents.factory.make import check_files
 from xagents.options.declaration import canonical, describe
 from xagents.options.environment import NO_ENVIRONMENT, NetworkOptions
@@ -24,31 +23,9 @@ from xagents.options.errors import OptionError, shown
 from xagents.pipeline.context import Context
 from xagents.registry.agents import Entry, find_agent
 from xagents.runs import evaluation, weight_files
-from xagents.runs.checkpoints import policy_files, read_record
+from xagents.runs.checkpoints import checkpoint_of, policy_files, read_record
 from xagents.runs.progress import Progress
-from xagents.runs.status import is_group, is_run
-
-
-def policy(path: str | os.PathLike[str], checkpoint: str = 'best') -> TrainedPolicy:
-    """Return what acts as a trained agent does, without TensorFlow.
-
-    Args:
-        path: a run's folder, one of its checkpoints, or the first path of `--checkpoints`.
-        checkpoint: which one of a run's folder: best, last, or the name of one.
-
-    Raises:
-        ValueError: in one line, where nothing was saved, or what was saved has no plan or is damaged.
-    """
-    place = Path(path)
-    if is_run(place) or is_group(place):
-        check_run('run_dir', place)
-        place = checkpoint_of(place, checkpoint) or place
-    files = policy_files(place) if place.is_dir() else weight_files.policy_files(str(place))
-    if files is None and not place.is_dir():
-        weight_files.check_exist([str(path)])
-    if files is None:
-        raise ValueError(f'{path} has no policy that acts by itself: xagents.load or xagents.make act with TensorFlow')
-    return read_policy(*files)
+from xagents.runs.status import check_run
 
 
 class Player:
@@ -105,6 +82,8 @@ def of_weights(agent_id: str, weights: list[str], options: Mapping[str, Any]) ->
 def _player(
     entry: Entry, trained: TrainedPolicy, record: Mapping[str, Any], options: Mapping[str, Any], name: str
 ) -> Player | None:
+    if trained.agent != entry.id:
+        raise ValueError(f'--weights: the policy of {name} is that of {trained.agent}, not of {entry.id}')
     given = canonical(options, describe(entry.options))
     others = {*entry.known('agent'), *describe(NetworkOptions), *entry.models} - {'seed'}
     if others & given.keys():

@@ -10,7 +10,8 @@ For 16 observations and two layers of 64, a compiled TensorFlow call costs 130 t
 
 A row has the same bits among any others. The BLAS takes another routine for one row, and for one unit, so at least two
 of each are computed; where it cuts a long sum depends on the whole product's size, so sums are cut here; and each image
-is convolved by itself.
+is convolved by itself. Where that is not enough, because a column's bits depend on its place (OpenBLAS on processors
+without AVX-512 does that), each row has a product of its own, which takes longer.
 """
 
 from __future__ import annotations
@@ -152,6 +153,8 @@ class NumpyNetwork:
         source = source[: len(weights)]
         if not self.alike:
             steps.append((weights.T.dot, source, target[:-1]))
+        elif not blas_is_alike():
+            _product_by_rows(weights, source, target[:-1], steps)
         elif units == 1:
             pair, both = np.zeros((len(weights), 2), np.float32), np.empty((2, source.shape[1]), np.float32)
             steps.append((_fill, weights, pair[:, :1]))
@@ -216,6 +219,31 @@ def _product(weights: Array, source: Array, target: Array, steps: list[Step]) ->
         else:
             summand = np.empty_like(target)
             steps += [(weights[part].T.dot, source[part], summand), (_add, summand, target)]
+
+
+def _product_by_rows(weights: Array, source: Array, target: Array, steps: list[Step]) -> None:
+    """Add the steps of a product for each row by itself."""
+    rows = np.empty((source.shape[1], 1, len(source)), np.float32)
+    products = np.empty((source.shape[1], 1, len(target)), np.float32)
+
+    def multiply(source: Array, target: Array) -> None:
+        np.matmul(source, weights, target)
+
+    steps += [(_fill, source.T[:, None], rows), (multiply, rows, products), (_fill, products[:, 0].T, target)]
+
+
+@functools.cache
+def blas_is_alike() -> bool:
+    """Return whether a column of a product has the same bits among any others, in any place; some ms, once."""
+    rng = np.random.default_rng(0)
+    for inputs, units in ((5, 64), (65, 2), (65, 64), (SUMMANDS, 7)):
+        weights = rng.standard_normal((inputs, units)).astype(np.float32)
+        columns = rng.standard_normal((inputs, 50)).astype(np.float32)
+        whole = weights.T.dot(columns)
+        for n in range(2, 50):
+            if not np.array_equal(weights.T.dot(columns[:, 50 - n :].copy()), whole[:, 50 - n :]):
+                return False
+    return True
 
 
 def _activation_steps(activation: str, x: Array) -> Iterable[Step]:

@@ -66,7 +66,17 @@ class NetworkPlan:
     n_parameters: int
 
     def __post_init__(self) -> None:
+        self._check_numbers()
         self.shapes()
+
+    def _check_numbers(self) -> None:
+        """Check that what came out of a file are whole numbers, and sizes at least 1."""
+        sizes = [*self.input_shape, *(n for call in self.calls for n in (*call.kernel, *call.strides))]
+        others = [self.n_parameters, *self.outputs, *(n for c in self.calls for n in (c.source, c.target, c.at))]
+        if any(type(n) is not int or n < 1 for n in sizes) or any(type(n) is not int or n < 0 for n in others):
+            raise ValueError('it is no plan of a network: a size is no whole number, or too small')
+        if any(type(call.bias) is not bool for call in self.calls):
+            raise ValueError('it is no plan of a network: a bias is there or not')
 
     @property
     def convolves(self) -> bool:

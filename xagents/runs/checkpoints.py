@@ -14,7 +14,9 @@ import numpy as np
 
 from xagents.collecting.policy_files import ARRAYS as POLICY_ARRAYS
 from xagents.collecting.policy_files import PLAN, PolicyData, write_policy
+from xagents.runs.status import check_checkpoint
 from xagents.system.files import naming, sync
+from xagents.system.names import CHECKPOINTS
 
 ARRAYS, RECORD = 'state.npz', 'state.json'
 # what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
@@ -89,6 +91,11 @@ def read_state(folder: Path, whole: bool = False) -> State:
     return State(weights, arrays, record)
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder is a checkpoint of a run."""
+    return (folder / RECORD).is_file()
+
+
 def policy_files(folder: Path) -> tuple[Path, Path] | None:
     """Return the two files of a checkpoint's policy; None where it has none."""
     return (folder / PLAN, folder / POLICY_ARRAYS) if (folder / PLAN).is_file() else None
@@ -140,6 +147,17 @@ def advice(checkpoint: Path) -> str:
 def _looks_sound(checkpoint: Path) -> bool:
     """Return whether what a checkpoint's files say of themselves can be read; the arrays are not."""
     return bool(record_if_sound(checkpoint)) and zipfile.is_zipfile(checkpoint / ARRAYS)
+
+
+def checkpoint_of(folder: str | os.PathLike[str], name: str) -> Path | None:
+    """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all."""
+    check_checkpoint(folder, name)
+    checkpoints = Path(folder) / CHECKPOINTS
+    for candidate in (name, 'last') if name == 'best' else (name,):
+        path = checkpoints / candidate
+        if path.is_dir():
+            return checkpoints / os.readlink(path) if path.is_symlink() else path
+    return newest_whole(checkpoints)  # the process was killed before there was a link
 
 
 def newest_whole(checkpoints: Path) -> Path | None:

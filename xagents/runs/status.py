@@ -34,6 +34,13 @@ def is_group(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / GROUP).is_file()
 
 
+def check_run(name: str, folder: str | os.PathLike[str]) -> None:
+    """Check that a folder holds a run; raises OptionError naming the option `name`."""
+    if not is_run(folder):
+        what = 'a group of runs: name one of them' if is_group(folder) else 'no run in it'
+        raise OptionError(name, f'got {folder}, which has {what}' if Path(folder).is_dir() else f'there is no {folder}')
+
+
 def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
     """Check that a run has a checkpoint of that name, or will: `best` and `last` mean whatever there is.
 

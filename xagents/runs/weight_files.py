@@ -8,6 +8,7 @@ Beside the first path stands `<first>.state.npz`: arrays, and a JSON record of c
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -23,6 +24,8 @@ from xagents.system.files import sync
 from xagents.system.paths import check_parent
 
 MANIFEST = 'files.json'
+# in a plan: the digest of the weights that it is of
+WEIGHTS = 'weights'
 ENDINGS = ('.tf', '.weights.h5', '.keras')
 
 
@@ -59,11 +62,26 @@ def check_exist(paths: Sequence[str]) -> None:
         if Path(path).suffix == '.index' or '.data-' in Path(path).name:
             prefix = path.split('.index')[0].split('.data-')[0]
             raise ValueError(f'--weights: got {path}, a part of a checkpoint (did you mean {prefix}?)')
-        found = _located(paths[0], path)
-        if not (found.is_file() or Path(f'{found}.index').is_file()):
+        if not is_there(path, paths[0]):
             folder = Path(path).parent
             names = {p.name.removesuffix('.index') for p in folder.glob('*')} if folder.is_dir() else set()
             raise ValueError(f'--weights: there is no checkpoint {path}{nearest(Path(path).name, names)}')
+
+
+def is_there(path: str, first: str | None = None) -> bool:
+    """Return whether there is a checkpoint, of the set that begins with `first`."""
+    return _model_file(_located(path if first is None else first, path)).is_file()
+
+
+def _model_file(model: Path) -> Path:
+    """Return the file that tells what a model's weights are: the index of a TensorFlow checkpoint has their sums."""
+    index = Path(f'{model}.index')
+    return index if index.is_file() else model
+
+
+def _digest(file: Path) -> str:
+    with file.open('rb') as opened:
+        return hashlib.file_digest(opened, 'sha256').hexdigest()
 
 
 def write_set(
@@ -93,7 +111,8 @@ def write_set(
     np.savez(new / 'state.npz', **held)
     targets['state.npz'] = f'{first.name}.state.npz'
     if policy is not None:
-        write_policy(policy, new / PLAN, new / ARRAYS)
+        told = {**policy.plan, WEIGHTS: _digest(_model_file(new / f'0.{first.name}'))}
+        write_policy(PolicyData(told, policy.arrays), new / PLAN, new / ARRAYS)
     for name in (PLAN, ARRAYS):
         if policy is None:
             Path(f'{first}.{name}').unlink(missing_ok=True)  # of another agent, which these weights are not of
@@ -161,9 +180,15 @@ def read_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def policy_files(first: str) -> tuple[Path, Path] | None:
-    """Return the two files of the policy beside a checkpoint; None where there is none."""
+    """Return the two files of the policy beside a checkpoint; None where there is none, or one of other weights."""
     plan, arrays = (_located(first, f'{first}.{name}') for name in (PLAN, ARRAYS))
-    return (plan, arrays) if plan.is_file() else None
+    if not plan.is_file():
+        return None
+    with contextlib.suppress(ValueError, AttributeError, OSError):  # of what is damaged its reader tells
+        written = json.loads(plan.read_text()).get(WEIGHTS)
+        if written is not None and written != _digest(_model_file(_located(first, first))):
+            return None
+    return plan, arrays
 
 
 def _located(first: str, path: str) -> Path:
