@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-tuning bench-reliability docs site images clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-tuning bench-reliability bench-explorers docs site images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
+	@echo 'make bench-explorers   measures what explorers give and take: a quarter of an hour; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
 	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
 	@echo 'make images  makes the pictures of the README again'
@@ -73,6 +74,9 @@ bench-tuning: $(VENV)/.installed
 
 bench-reliability: $(VENV)/.installed
 	$(BIN)/python benchmarks/reliability.py $(CASES)
+
+bench-explorers: $(VENV)/.installed
+	$(BIN)/python benchmarks/explorers.py $(CASES)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py

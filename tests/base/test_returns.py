@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xagents.base.returns import explained_variance, gae, masked_mean, masked_normalise
+from xagents.base.returns import explained_variance, gae, masked_mean, masked_normalise, vtrace
 
 
 def episodes_of(rng, steps, envs):
@@ -59,6 +59,52 @@ def test_gae_is_the_sum_of_discounted_differences(seed, gamma, lam):
             if valid[t, n]:
                 expected = brute_force(rewards, values, terminated, truncated, gamma, lam, t, n)
                 np.testing.assert_allclose(advantages[t, n], expected, rtol=1e-4, atol=1e-4)
+
+
+def brute_force_vtrace(rewards, values, ratios, terminated, truncated, gamma, lam, t, n):
+    """The target of equation 1 as its sum, and the advantage of section 4.2, for one row."""
+
+    def target(t):
+        total, weight = values[t, n], 1.0
+        for k in range(t, len(rewards)):
+            rho = min(1.0, ratios[k, n])
+            bootstrap = 0.0 if terminated[k, n] else values[k + 1, n]
+            total += weight * rho * (rewards[k, n] + gamma * bootstrap - values[k, n])
+            weight *= gamma * lam * rho
+            if terminated[k, n] or truncated[k, n]:
+                break
+        return total
+
+    if terminated[t, n]:
+        following = 0.0
+    elif truncated[t, n] or t + 1 == len(rewards):
+        following = values[t + 1, n]
+    else:
+        following = target(t + 1)
+    return target(t), min(1.0, ratios[t, n]) * (rewards[t, n] + gamma * following - values[t, n])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), gamma=st.floats(0, 1), lam=st.floats(0, 1), on_policy=st.booleans())
+def test_vtrace_is_the_sum_of_corrected_differences(seed, gamma, lam, on_policy):
+    rng = np.random.default_rng(seed)
+    steps, envs = 7, 3
+    terminated, truncated, valid = episodes_of(rng, steps, envs)
+    rewards = rng.normal(size=(steps, envs)).astype(np.float32)
+    values = rng.normal(size=(steps + 1, envs)).astype(np.float32)
+    ratios = np.exp(rng.normal(size=(steps, envs))).astype(np.float32)
+    if on_policy:
+        ratios[:], lam = 1.0, 1.0
+    rewards[~valid] = 1e6  # nothing of a reset row may leak into others
+    ends = [tf.constant(x.astype(np.float32)) for x in (terminated, terminated | truncated)]
+    found = [x.numpy() for x in vtrace(*map(tf.constant, (rewards, values, ratios)), *ends, gamma, lam)]
+    for t, n in np.argwhere(valid):
+        expected = brute_force_vtrace(rewards, values, ratios, terminated, truncated, gamma, lam, t, n)
+        np.testing.assert_allclose([x[t, n] for x in found], expected, rtol=1e-4, atol=1e-4)
+    if on_policy:
+        advantages = gae(*map(tf.constant, (rewards, values)), *ends, gamma, 1.0).numpy()
+        np.testing.assert_allclose(found[1][valid], advantages[valid], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found[0][valid], (advantages + values[:-1])[valid], rtol=1e-4, atol=1e-4)
 
 
 def test_masked_statistics_ignore_whatever_stands_in_other_rows():

@@ -178,3 +178,13 @@ def test_acting_uses_the_new_weights_after_an_update():
     agent.learn(batch, learning_rate=LR, clip_norm=0.1)
     observations = batch['observations'][0]
     np.testing.assert_allclose(agent.actor(observations)[0], agent.model(observations)[0].numpy(), atol=1e-5)
+
+
+def test_v_trace_of_what_the_present_policy_collected_is_a2c():
+    agents = [
+        xagents.make('a2c', 'CartPole-v1', n_envs=4, n_steps=16, seed=1, quiet=True, v_trace=v) for v in (False, True)
+    ]
+    for agent in agents:
+        agent.fit(max_steps=64)
+    for plain, traced in zip(*(agent.model.get_weights() for agent in agents), strict=True):
+        np.testing.assert_allclose(plain, traced, atol=1e-6)

@@ -25,9 +25,10 @@ PAGES = sorted((ROOT / 'docs' / 'agents').glob('*.md'))
 OTHERS = [
     ROOT / 'README.md',
     *(
-        ROOT / 'docs' / name
-        for name in ('guide.md', 'recipes.md', 'runs.md', 'tuning.md', 'policy.md', 'gallery.md', 'benchmarks.md')
+        ROOT / 'docs' / f'{name}.md'
+        for name in ('guide', 'recipes', 'runs', 'explorers', 'tuning', 'policy', 'gallery')
     ),
+    ROOT / 'docs' / 'benchmarks.md',
 ]
 # their commands need what they show: they are admitted in tests/registry
 EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']

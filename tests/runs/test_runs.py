@@ -214,7 +214,7 @@ def test_the_whole_state_goes_over():
     json.dumps(state.record)  # JSON holds it
     assert state.arrays['observation_statistics/count'] > 0
     second.load_state(state)
-    second.collector.envs, second.collector.observations = first.envs, first.collector.observations
+    second.collector.explorer = first.collector.explorer
     second.options.seed = first.options.seed
     log = next(iter(second.train_iter(max_steps=10**6)))
     *_, last = reference.train_iter(max_steps=log['steps'])

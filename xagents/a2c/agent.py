@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions
 from xagents.base.actor_critic import ActorCritic
-from xagents.base.records import Steps
-from xagents.base.returns import explained_variance, masked_mean, masked_normalise
+from xagents.base.records import Steps, Transitions, flatten
+from xagents.base.returns import explained_variance, masked_mean, masked_normalise, vtrace
 from xagents.networks.compiled import network_input
 from xagents.options.agents import AgentOptions
 
@@ -39,6 +39,8 @@ class A2C(ActorCritic):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
+        if getattr(self.options, 'v_trace', False):
+            self.keeps_outputs, self.NO_OVERLAP = True, ''  # type: ignore[misc]
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
@@ -68,6 +70,22 @@ class A2C(ActorCritic):
             'stats/grad_norm': norm,
             'stats/explained_variance': explained_variance(data.values, data.returns, data.valid),
         }
+
+    def transitions(self, steps: Steps) -> Transitions:
+        """Return advantages and returns by GAE; with `v_trace` by that, which knows that an older policy acted."""
+        if not getattr(self.options, 'v_trace', False):
+            return super().transitions(steps)
+        terminated, truncated, valid = steps.flags()
+        observations, actions = flatten(steps.observations[:-1]), flatten(steps.actions)
+        outputs, _ = self.evaluate_actions(observations)
+        acted = self.distribution.log_prob([flatten(x) for x in steps.outputs], actions)
+        ratios = tf.reshape(tf.exp(self.distribution.log_prob(outputs, actions) - acted), valid.shape)
+        values, ended = self.values(steps.observations), tf.maximum(terminated, truncated)
+        targets, advantages = vtrace(
+            steps.rewards, values, ratios, terminated, ended, self.options.gamma, self.options.lam
+        )
+        advantages, targets, before, valid = map(flatten, (advantages, targets, values[:-1], valid))
+        return Transitions(observations, actions, advantages, targets, before, valid, acted)
 
     def policy_loss(
         self, outputs: list[tf.Tensor], actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor

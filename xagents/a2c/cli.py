@@ -10,7 +10,14 @@ from xagents.options.declaration import option
 
 
 @dataclass
-class A2COptions(OnPolicyOptions):
+class ActorCriticOptions(OnPolicyOptions):
+    """Of agents with one network of two heads."""
+
+    model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
+
+
+@dataclass
+class A2COptions(ActorCriticOptions):
     """Advantage actor-critic."""
 
     ranges: ClassVar = {
@@ -26,4 +33,8 @@ class A2COptions(OnPolicyOptions):
         'normalize_reward': (False, True),
     }
 
-    model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
+    v_trace: bool = option(
+        False,
+        'correct for an older policy that has collected (V-trace), so that --overlap is taken',
+        tune='categorical',
+    )

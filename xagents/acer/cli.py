@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.a2c.cli import A2COptions
+from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import ReplayOptions
 from xagents.options.declaration import changed, option
 from xagents.options.errors import OptionError
 
 
 @dataclass
-class ACEROptions(A2COptions, ReplayOptions):
+class ACEROptions(ActorCriticOptions, ReplayOptions):
     """Actor-critic with experience replay."""
 
     ranges: ClassVar = {
@@ -29,11 +29,13 @@ class ACEROptions(A2COptions, ReplayOptions):
         'normalize_reward': (False, True),
     }
 
-    n_steps: int = changed(A2COptions, 'n_steps', 20)
-    lam: float = changed(A2COptions, 'lam', 1.0, help='Retrace lambda; larger trusts rewards more than the Q values')
-    grad_norm: float = changed(A2COptions, 'grad_norm', 10.0)
+    n_steps: int = changed(ActorCriticOptions, 'n_steps', 20)
+    lam: float = changed(
+        ActorCriticOptions, 'lam', 1.0, help='Retrace lambda; larger trusts rewards more than the Q values'
+    )
+    grad_norm: float = changed(ActorCriticOptions, 'grad_norm', 10.0)
     log_std_init: float = changed(
-        A2COptions, 'log_std_init', 0.0, without_effect=True, help='without effect: actions are discrete'
+        ActorCriticOptions, 'log_std_init', 0.0, without_effect=True, help='without effect: actions are discrete'
     )
     buffer_batch_size: int | None = option(None, 'refused: a replay draws one stored rollout, whole', at_least=1)
     replay_ratio: float = option(

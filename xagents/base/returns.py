@@ -58,6 +58,35 @@ def retrace(
     return q_taken + _accumulated(errors, gamma * (1.0 - ended) * following)
 
 
+def vtrace(
+    rewards: tf.Tensor,
+    values: tf.Tensor,
+    ratios: tf.Tensor,
+    terminated: tf.Tensor,
+    ended: tf.Tensor,
+    gamma: float,
+    lam: float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return V-trace targets and advantages (Espeholt et al. 2018, arXiv:1802.01561, equation 1 and section 4.2).
+
+    v_t = V(x_t) + δ_t + γ c_t (v_t+1 − V(x_t+1)), where δ_t = ρ_t (r_t + γ V(x_t+1) − V(x_t)), ρ_t = min(1, ratio) and
+    c_t = λ ρ_t; the advantage is ρ_t (r_t + γ v_t+1 − V(x_t)). A terminated episode has no value of x_t+1; at the end
+    of a truncated one, and of the rollout, v_t+1 is V(x_t+1). With ratios of 1 both are those of GAE for λ = 1.
+
+    What `gae` takes, too, is as there; `ratios` [T, N] are how much more probable the actions are now than when they
+    were taken.
+
+    Returns:
+        Both [T, N] float32.
+    """
+    clipped, following = tf.minimum(ratios, 1.0), (1.0 - terminated) * values[1:]
+    deltas = clipped * (rewards + gamma * following - values[:-1])
+    targets = values[:-1] + _accumulated(deltas, gamma * lam * (1.0 - ended) * clipped)
+    later = tf.concat([targets[1:], values[-1:]], 0)
+    bootstraps = tf.where(ended > 0, following, later)
+    return targets, clipped * (rewards + gamma * bootstraps - values[:-1])
+
+
 def _accumulated(now: tf.Tensor, decays: tf.Tensor) -> tf.Tensor:
     """Return x [T, N] with x_t = now_t + decay_t x_t+1, and 0 after the last row."""
     return tf.scan(lambda later, row: row[0] + row[1] * later, (now, decays), tf.zeros_like(now[0]), reverse=True)

@@ -15,7 +15,7 @@ from xagents.options.commands import (
 )
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, nearest, shown
-from xagents.options.runs import RecordOptions, RunOptions, TrainOptions
+from xagents.options.runs import ExplorerOptions, RecordOptions, RunOptions, TrainOptions
 
 ENVIRONMENT, NETWORK = ('Environment', EnvironmentOptions), ('Network', NetworkOptions)
 
@@ -45,7 +45,7 @@ commands: dict[str, Command] = {
             'tune',
             'Tune hyperparameters given an agent, hyperparameter specs, and environment',
             ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
-            (('Tune', TuneOptions), ENVIRONMENT, ('Trial', RecordOptions), NETWORK),
+            (('Tune', TuneOptions), ENVIRONMENT, ('Trial', RecordOptions), ('Trial', ExplorerOptions), NETWORK),
             'tune:tune',
             checks.check_tune,
             searches=True,

@@ -6,14 +6,12 @@ evaluates, plays and records videos; what differs is where it stands and whose w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from xagents.collecting.finite import check_rollout
+from xagents.collecting.explorer import Explorer, Explores, Order, Tally
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout, allocate
 from xagents.collecting.statistics import Statistics
@@ -22,29 +20,9 @@ from xagents.envs.face import Envs, Episode
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Published
-from xagents.pipeline.context import EndedEpisode
 from xagents.system.arrays import prefixed, without_prefix
 
 Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-@dataclass
-class Tally:
-    """What collecting counts, until somebody begins a new tally.
-
-    Attributes:
-        episodes: that ended; `step` and `time` are those since the tally began.
-        steps: environment steps, all environments together, without rows that only reset.
-        seconds: that environments and acting took.
-    """
-
-    episodes: list[EndedEpisode] = field(default_factory=list)
-    steps: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: {'env': 0.0, 'act': 0.0})
-
-    def add(self, episodes: list[Episode], seconds: float) -> None:
-        """Add episodes that ended, at the present step and after `seconds`."""
-        self.episodes += [EndedEpisode(e.reward, e.length, e.success, self.steps, seconds) for e in episodes]
 
 
 class Collector:
@@ -59,7 +37,7 @@ class Collector:
             observations are normalised by the statistics that acting saw.
 
     Attributes:
-        observations: [N, *D], what the environments show now; None where they begin anew with the next step.
+        explorer: who steps the environments for `collect`: this process, or others.
         ended: the episodes that ended with the last `step`.
         tally: counts episodes, steps and seconds.
     """
@@ -73,13 +51,22 @@ class Collector:
         raw: bool = False,
     ):
         self.envs, self.policy, self.statistics, self.streams, self.raw = envs, policy, statistics, streams, raw
+        self.explorer: Explores = Explorer(envs)
         self.decode = ActionDecoder(envs.action_space)
-        self.observations: np.ndarray | None = None
         self.ended: list[Episode] = []
         self.tally = Tally()
         self._restarted = False
         self._beside: dict[tuple[int, str | None], Envs] = {}
         self._rollouts: list[Rollout | None] = [None]
+
+    @property
+    def observations(self) -> np.ndarray | None:
+        """What the environments show now, [N, *D]; None where they begin anew with the next step."""
+        return self.explorer.observations
+
+    @observations.setter
+    def observations(self, observations: np.ndarray | None) -> None:
+        self.explorer.observations = observations
 
     def collect(self, n_steps: int, **schedule: Any) -> Rollout:
         """Take steps in every environment.
@@ -99,11 +86,16 @@ class Collector:
         """
         rollout = self._next(n_steps)
         noise = self.policy.draw_exploration(self.streams('act'), rollout['valid'].shape)
-        self._fill(rollout, noise, schedule)
+        if self.observations is None:
+            self.reset()
         statistics = self.statistics
+        lost = self.explorer.fill(rollout, Order(self.policy, statistics, noise, schedule), self.tally)
+        if lost is not None:
+            statistics.forget_returns(lost)
         statistics.observe_rewards(rollout)
         if self.raw:
-            batch = {**rollout, 'restarted': np.full(self.envs.n_envs, self._restarted)}
+            restarted = np.full(self.envs.n_envs, self._restarted) if lost is None else lost | self._restarted
+            batch = {**rollout, 'restarted': restarted}
             self._restarted = False
         else:
             prepared = statistics.prepare(rollout['observations'])
@@ -123,41 +115,18 @@ class Collector:
         self._rollouts.append(oldest)
         return oldest
 
-    def _fill(self, rollout: Rollout, noise: np.ndarray | None, schedule: Mapping[str, Any]) -> None:
-        envs, tally, clock = self.envs, self.tally, time.perf_counter
-        observations, self.observations = self.standing(), None  # after an error they begin anew
-        acting, start = 0.0, clock()
-        t = 0
-        try:
-            for t in range(len(rollout['valid'])):
-                rollout['observations'][t] = observations
-                before = clock()
-                prepared = self.statistics.prepare(observations)
-                row = None if noise is None else noise[t]
-                chosen = self.policy(prepared, row, valid=envs.valid, **schedule)
-                for name in self.policy.columns:
-                    rollout[name][t] = chosen[name]
-                actions = self.decode(chosen['actions'])
-                acting += clock() - before
-                rollout['valid'][t] = envs.valid
-                observations, *given = envs.step(actions)
-                rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
-                tally.steps += int(np.count_nonzero(rollout['valid'][t]))
-                episodes = envs.pop_episodes()
-                if episodes:
-                    tally.add(episodes, clock() - start)
-        except Exception:
-            check_rollout(rollout, t)  # an error after a NaN is the NaN's
-            raise
-        self.observations = rollout['observations'][-1] = observations
-        tally.seconds['act'] += acting
-        tally.seconds['env'] += clock() - start - acting
-        check_rollout(rollout)
-
     # steps by themselves
+
+    def _at_home(self) -> None:
+        """Refuse steps by themselves while explorers have the environments."""
+        if not isinstance(self.explorer, Explorer):
+            raise TypeError(
+                'explorers have the environments: only collect steps them while a run with explorers goes on'
+            )
 
     def standing(self) -> np.ndarray:
         """Return a copy of the observations [N, *D] that the environments stand at, which are reset where need be."""
+        self._at_home()
         if self.observations is None:
             self.reset()
         return np.array(self.observations)
@@ -165,7 +134,7 @@ class Collector:
     def reset(self, seed: int | None = None) -> None:
         """Begin a new episode in every environment; the seed is drawn when not given."""
         seed = int(self.streams('env').integers(2**31)) if seed is None else seed
-        self.observations = self.envs.reset(seed)
+        self.explorer.reset(seed)
         self._restarted = True
 
     def step(self, actions: np.ndarray) -> Step:
@@ -174,6 +143,7 @@ class Collector:
         Returns:
             Observations, rewards, terminated, truncated, [N, …] each; the arrays may be those of the next step.
         """
+        self._at_home()
         valid = int(np.count_nonzero(self.envs.valid))
         result = self.envs.step(actions)
         self.observations, self.ended = result[0], self.envs.pop_episodes()
@@ -210,7 +180,7 @@ class Collector:
         arrays = {
             k: np.array(v) for name, part in self.parts().items() for k, v in prefixed(name, part.state()).items()
         }
-        snapshot = None if self.observations is None else self.envs.snapshot()
+        snapshot = self.explorer.snapshot()
         record: dict[str, Any] = {'restarted': self._restarted, 'environments': None, 'uncopied': self.envs.uncopied}
         record['rngs'] = self.streams.state()
         if snapshot is not None:

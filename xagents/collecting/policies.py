@@ -136,12 +136,14 @@ class EpsilonGreedy(Policy):
         network: from observations to a value for each action.
         n_actions: how many there are.
         epsilon: ε where no schedule gives one.
+        ladder: whether environment i of N collects with ε^(1 + 7 i / (N − 1)), from much exploration to next to none
+            (Horgan et al. 2018, arXiv:1803.00933, section 4).
     """
 
     columns: Columns = {'actions': ((), np.int32)}
 
-    def __init__(self, network: Network, n_actions: int, epsilon: float):
-        self.network, self.n_actions, self.epsilon = network, n_actions, epsilon
+    def __init__(self, network: Network, n_actions: int, epsilon: float, ladder: bool = False):
+        self.network, self.n_actions, self.epsilon, self.ladder = network, n_actions, epsilon, ladder
         self.n_units = n_actions
 
     def __call__(
@@ -158,6 +160,15 @@ class EpsilonGreedy(Policy):
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
         return rng.random((*shape, 2), np.float32)
+
+    def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return uniform numbers [*shape, 2], the last of `shape` the environments; on a ladder roots of the first."""
+        noise = self.draw_noise(rng, shape)
+        if self.ladder:
+            # u < ε^k where its k-th root is below ε; so who acts need not know which environment it is
+            exponents = 1.0 + 7.0 * np.arange(shape[-1]) / max(shape[-1] - 1, 1)
+            noise[..., 0] **= (1.0 / exponents).astype(np.float32)
+        return noise
 
     def fits(self, action_space: spaces.Space) -> bool:
         """Return whether its actions are of a space."""

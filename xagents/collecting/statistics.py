@@ -70,6 +70,11 @@ class Statistics:
             rewards = rewards * np.float32(self.reward_scale)
         return self.rewards(rewards) if self.rewards else rewards
 
+    def forget_returns(self, lost: np.ndarray) -> None:
+        """Begin the discounted returns of environments, bool [N], anew: their episodes were broken off."""
+        if self.rewards:
+            self.rewards.returns[lost] = 0.0
+
     def observe_rewards(self, rollout: Rollout) -> None:
         """Learn from the raw rewards of a rollout."""
         if self.rewards:

@@ -73,7 +73,8 @@ class DQN(OffPolicy):
 
     def make_policy(self, network: Network) -> Policy:
         """Return the ε-greedy policy."""
-        return EpsilonGreedy(network, self.output_units(self.envs)['q'], self.options.epsilon_end)
+        o = self.options
+        return EpsilonGreedy(network, self.output_units(self.envs)['q'], o.epsilon_end, o.epsilon_ladder)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also ε, and how much prioritized replay is corrected."""

@@ -49,6 +49,9 @@ class DQNOptions(OffPolicyOptions):
     epsilon_decay_steps: int = option(
         150_000, 'environment steps of the decay; more explore for longer', at_least=1, tune='int'
     )
+    epsilon_ladder: bool = option(
+        False, 'environment i of N takes ε^(1 + 7 i / (N - 1)), as Ape-X does with 0.4', tune='categorical'
+    )
     target_sync_steps: int = option(
         1000,
         'environment steps between two copies to the target network; more are slower and steadier',

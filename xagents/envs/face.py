@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,16 +118,22 @@ class Envs:
         return self._again is not None
 
     @property
+    def can_be_divided(self) -> bool:
+        """Whether each environment stands by itself, so that others may go on with some of them."""
+        return isinstance(self._vector, LoopVectorEnv)
+
+    @property
     def frames_per_second(self) -> float:
         """How fast a video of it looks natural; 30 where the environment does not say."""
         return float(self._vector.metadata.get('render_fps') or 30)
 
-    def reset(self, seed: int | None = None) -> np.ndarray:
+    def reset(self, seed: int | None = None, first: int = 0) -> np.ndarray:
         """Resets all environments, whatever they were doing; unfinished episodes count for nothing.
 
         Args:
             seed: each environment gets a seed of its own derived from it, the same for any N; a vector that takes one
                 seed gets one. None goes on with the seeds derived from the last one given.
+            first: index of the first of these environments, where they are some of many.
 
         Returns:
             observations [N, *D]; the array may be reused by the next step.
@@ -136,7 +142,7 @@ class Envs:
             self._seeds = np.random.SeedSequence(seed)
         (sequence,) = self._seeds.spawn(1)
         # 31 bits: some environments keep a seed in a C int.
-        seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(self.n_envs)]
+        seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(first + self.n_envs)[first:]]
         own: Any = seeds if _takes_seeds(self._vector) else seeds[0]
         observations, _ = self._vector.reset(seed=own)
         self.valid[:] = True
@@ -217,6 +223,45 @@ class Envs:
         self._episodes = [Episode(*episode) for episode in state['episodes']]
         for name in ('valid', 'totals', 'lengths'):
             np.copyto(self._state()[name], state[name])
+
+    def snapshots(self) -> list[Snapshot] | None:
+        """Copies each environment by itself, so that others may go on with any of them.
+
+        Returns None where one can not be copied, or where they are not a plain loop; `uncopied` then says what.
+        """
+        if not self.can_be_divided:
+            self.uncopied = 'the environments cannot be copied one by one'
+            return None
+        try:
+            copies = [take(self._state_of(i)) for i in range(self.n_envs)]
+        except Uncopyable as reason:
+            self.uncopied = str(reason)
+            return None
+        self.uncopied = ''
+        return copies
+
+    def restore_each(self, copies: Sequence[Snapshot]) -> None:
+        """Goes on from copies of single environments of the same kind, one for each of these.
+
+        Raises:
+            ValueError: in one line, as `restore`.
+        """
+        try:
+            states = [give(self._state_of(i), copy) for i, copy in enumerate(copies)]
+        except AbsentError:
+            self.reset(0)
+            states = [give(self._state_of(i), copy) for i, copy in enumerate(copies)]
+        self._episodes = []
+        vector: Any = self._vector
+        for i, state in enumerate(states):
+            self.valid[i], self._totals[i], self._lengths[i] = state['valid'], state['total'], state['length']
+            vector.ended[i] = state['ended']
+
+    def _state_of(self, i: int) -> dict[str, Any]:
+        """Returns the state of one environment of a loop."""
+        own = {'valid': bool(self.valid[i]), 'total': float(self._totals[i]), 'length': int(self._lengths[i])}
+        vector: Any = self._vector
+        return {'env': vector.envs[i], 'ended': bool(vector.ended[i]), **own}
 
     def _state(self) -> dict[str, Any]:
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]

@@ -81,6 +81,11 @@ class LoopVectorEnv(VectorEnv):
                 report(infos, i, info[REPORT], self.num_envs)
         return self._gathered(), rewards, terminations, truncations, infos
 
+    @property
+    def ended(self) -> list[bool]:
+        """Which environments the next step resets."""
+        return self._ended
+
     def _gathered(self) -> Any:
         if self._composite:
             self._observations = concatenate(self.single_observation_space, self._parts, self._observations)

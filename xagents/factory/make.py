@@ -71,13 +71,17 @@ class Plan:
         check_files(settings, entry, continued=self.load is not None)
         env: Any = settings.environment.env
         new = isinstance(env, str) or callable(env)
+        divided = settings.run.explorers is not None and settings.environment.vector == 'auto'
+        if divided:  # a native vector has one random generator for all of its environments
+            settings.environment.vector = settings.given['vector'] = 'sync'
         envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
         try:
             descriptions = _descriptions(entry, envs, settings, self.networks)
             agent = _agent(entry, envs, settings, descriptions)
             made_of = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
             given = {name: value for name, value in made_of.items() if name in settings.given}
-            agent.origin = Origin(_plain(given), [network_text(description) for description in descriptions])
+            untold = [name for name, value in given.items() if not _is_told(value, outermost=True)]
+            agent.origin = Origin(_plain(given), [network_text(description) for description in descriptions], untold)
             agent.progress.lines += _without_effect(envs, self.typed)
             if self.load is not None:
                 self.load(agent)
@@ -275,6 +279,15 @@ def _precision(precision: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(kept)
+
+
+def _is_told(value: Any, outermost: bool = False) -> bool:
+    """Return whether JSON gives a value back as it is; an outermost tuple counts as a list."""
+    if type(value) is list or (outermost and type(value) is tuple):
+        return all(map(_is_told, value))
+    if type(value) is dict:
+        return all(type(key) is str and _is_told(one) for key, one in value.items())
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

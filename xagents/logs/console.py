@@ -137,7 +137,7 @@ PHASES = {
     **{'wait': 'waiting', 'rest': 'the rest'},
 }
 HINTS = {
-    'env': 'try more --n-envs; for slow environments --vector envpool or async',
+    'env': 'try more --n-envs; for slow environments --explorers, or --vector envpool',
     'act': 'try more --n-envs: each call acts for all of them',
     'replay': 'try a smaller batch, or more updates at a time: a larger --train-frequency',
     'learn': 'try a smaller network, or fewer updates for each step',
@@ -145,11 +145,14 @@ HINTS = {
 }
 
 
-def bottleneck(spent: Mapping[str, float], total: float, may_overlap: bool = False) -> str:
+def bottleneck(
+    spent: Mapping[str, float], total: float, may_overlap: bool = False, explorers: int | None = None
+) -> str:
     """Return where the time went and what would help, in one line.
 
     `spent` and `total` are seconds, by phase and in all. There is a phase `wait`, for how long learning waited, where
-    env and act went on in a thread beside it. `may_overlap` says that they could have, and did not.
+    env and act went on in a thread beside it, or in `explorers` processes. `may_overlap` says that they could have, and
+    did not.
     """
     if total <= 0:
         return ''
@@ -161,12 +164,26 @@ def bottleneck(spent: Mapping[str, float], total: float, may_overlap: bool = Fal
     if 'wait' not in spent:
         return f'{line}. Most {_most(here)} {_overlap_hint(spent, total) if may_overlap else ""}'.rstrip()
     line = f'{line}; beside it {_shares(beside, total)}' if beside else line
-    if here.pop('wait') >= MUCH_WAITING * total:
+    waited = here.pop('wait')
+    if explorers is not None:
+        return f'{line}. {_explorers_hint(spent, waited >= MUCH_WAITING * total, explorers)}'
+    if waited >= MUCH_WAITING * total:
         waiting, side = 'Learning waits for collecting', beside
     else:
         waiting, side = 'Collecting waits for learning', here
     # own stages may have measured nothing
     return f'{line}. {waiting}, where most {_most(side)}' if side else f'{line}. {waiting}.'
+
+
+def _explorers_hint(spent: Mapping[str, float], waits: bool, explorers: int) -> str:
+    """Return whether more explorers help: collecting is divided by their number, learning is not."""
+    collecting, learning = (
+        sum(spent.get(name, 0.0) for name in side) for side in (('env', 'act'), ('replay', 'learn'))
+    )
+    full = math.ceil(explorers * collecting / learning) if learning else explorers
+    if not waits or full <= explorers:
+        return 'The learner is full: more explorers will not help.'
+    return f'The learner waits: more explorers help, up to about {full}.'
 
 
 def _shares(seconds: Mapping[str, float], total: float) -> str:

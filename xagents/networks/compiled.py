@@ -176,7 +176,8 @@ class Actor:
         return Published(self._version, np.concatenate(weights, dtype=np.float32))
 
     def sync(self, published: Published) -> None:
-        """Take over the weights of an actor of the same kind."""
+        """Take over the weights of an actor of the same kind, and their version."""
+        self._version = published.version
         if self._numpy is not None:
             self._numpy.sync(published)
             return

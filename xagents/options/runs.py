@@ -82,7 +82,16 @@ class RecordOptions(Options):
 
 
 @dataclasses.dataclass
-class RunOptions(RecordOptions, EndOptions):
+class ExplorerOptions(Options):
+    """Who steps the environments of a run, a trial of `tune` too."""
+
+    explorers: int | None = count(
+        None, 'processes among which the environments are divided; more help while environments take the time'
+    )
+
+
+@dataclasses.dataclass
+class RunOptions(RecordOptions, ExplorerOptions, EndOptions):
     """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
 
     A run folder has a place for everything; an own path that is given wins.

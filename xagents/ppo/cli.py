@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.a2c.cli import A2COptions
+from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.declaration import changed, option
 
 
 @dataclass
-class PPOOptions(A2COptions):
+class PPOOptions(ActorCriticOptions):
     """Proximal policy optimisation."""
 
     ranges: ClassVar = {
@@ -28,9 +28,9 @@ class PPOOptions(A2COptions):
         'normalize_reward': (False, True),
     }
 
-    n_steps: int = changed(A2COptions, 'n_steps', 128)
-    lam: float = changed(A2COptions, 'lam', 0.95)
-    normalize_advantage: bool = changed(A2COptions, 'normalize_advantage', True)
+    n_steps: int = changed(ActorCriticOptions, 'n_steps', 128)
+    lam: float = changed(ActorCriticOptions, 'lam', 0.95)
+    normalize_advantage: bool = changed(ActorCriticOptions, 'normalize_advantage', True)
     ppo_epochs: int = option(4, 'passes over a rollout; more reuse it more', at_least=1, tune='categorical')
     mini_batches: int = option(
         4, 'minibatches of a pass; more give smaller, noisier steps', at_least=1, tune='categorical'

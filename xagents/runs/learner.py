@@ -26,10 +26,12 @@ class Origin:
         creation: the options of its environments and networks that were given, as JSON holds them; empty where both
             were handed over.
         networks: the text of each network's description.
+        untold: those of `creation` of which JSON holds something else than was given, such as a function or a tuple.
     """
 
     creation: dict[str, Any] = field(default_factory=dict)
     networks: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
 
 
 def options_record(agent: Learner) -> dict[str, Any]:

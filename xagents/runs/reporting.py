@@ -182,7 +182,8 @@ class _Phases:
         """Return what is said at the end; nothing of a short run."""
         if self._total <= SECONDS_FOR_A_HINT:
             return ''
-        return bottleneck(self._spent, self._total, not self._run.agent.NO_OVERLAP and (os.cpu_count() or 1) > 1)
+        may_overlap = not self._run.agent.NO_OVERLAP and (os.cpu_count() or 1) > 1
+        return bottleneck(self._spent, self._total, may_overlap, self._run.options.explorers)
 
 
 def best_line(old: float, new: float, precision: int) -> str:

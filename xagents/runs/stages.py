@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xagents.collecting.collector import Tally
+from xagents.collecting.explorer import Tally
 from xagents.collecting.finite import NotFiniteError, suspect
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
@@ -60,6 +60,7 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
             ctx.episodes.append(dataclasses.replace(episode, step=step, time=seconds))
     ctx.steps += tally.steps
     ctx.logs |= {f'seconds/{name}': seconds for name, seconds in tally.seconds.items()}
+    ctx.logs |= tally.metrics
     ctx.seconds = before + run.clock() - start
     yield
     # what came after, also a user's own stages, is training time, too

@@ -18,6 +18,7 @@ from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.recipe import Recipe
 from xagents.runs import reporting, saving, weight_files
+from xagents.runs.exploring import check_explorers, exploring
 from xagents.runs.folder import RunFolder
 from xagents.runs.learner import Learner
 from xagents.runs.run import Run
@@ -60,6 +61,7 @@ def _check(run: Run) -> None:
     if options.metrics_path and run.resumed_at is not None:
         check_goes_on('resume', options.metrics_path, read_metrics)
     check_video(run)
+    check_explorers(agent, options.explorers)
     if options.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
     for value in agent.schedules().values():
@@ -177,7 +179,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     first = progress.context if pending is None else pending.onto(progress.context)
     stream = recipe.made(run).stream(first, collected=pending is not None)
     interruption = Interruption()
-    with contextlib.closing(stream), _best_saved_on_bad_numbers(run):
+    with exploring(run), contextlib.closing(stream), _best_saved_on_bad_numbers(run):
         while True:
             with Interruption.guard() as present:
                 ctx = next(stream, None)

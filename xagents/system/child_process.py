@@ -55,6 +55,11 @@ class ChildProcess:
         said.put((self, None))
 
     @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
     def code(self) -> int:
         """The exit code of a process that has ended; below 0 the number of the signal that killed it."""
         return self._process.wait()

@@ -85,7 +85,7 @@ class Plan:
 
 def known_options(entry: Entry) -> dict[str, Option]:
     """Return every option of a trial by name, without those of the command itself."""
-    return entry.known('environment', 'network', 'record', 'session', 'agent')
+    return entry.known('environment', 'network', 'record', 'explorers', 'session', 'agent')
 
 
 def _defaults(known: Mapping[str, Option]) -> dict[str, Any]:

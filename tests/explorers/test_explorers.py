@@ -1,0 +1,330 @@
+"""Explorers: the same weights, to the bit, however many there are, and whatever happens to them."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+import xagents
+from tests.commands import execute
+from xagents.explorers.fleet import ExplorerError, Fleet
+from xagents.explorers.local import LocalCrew
+from xagents.options.errors import OptionError
+
+COMMON = {'n_envs': 8, 'seed': 1, 'quiet': True, 'net': [8], 'vector': 'sync'}
+OFF = {'buffer_max_size': 3000, 'learning_starts': 200, 'buffer_batch_size': 16, 'train_frequency': 64}
+OFF |= {'gradient_steps': 2}
+AGENTS = {
+    'a2c': ('Pendulum-v1', {'n_steps': 16, 'normalize_reward': True}),
+    'acer': ('CartPole-v1', {'n_steps': 16, 'buffer_max_size': 2000, 'learning_starts': 300}),
+    'ddpg': ('Pendulum-v1', {**OFF, 'noise': 'ornstein-uhlenbeck'}),
+    'dqn': (
+        'CartPole-v1',
+        {**OFF, 'normalize_obs': True, 'epsilon_decay_steps': 300, 'epsilon_ladder': True},
+    ),
+    'ppo': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
+    'td3': ('Pendulum-v1', OFF),
+    'trpo': ('CartPole-v1', {'n_steps': 16}),
+}
+
+pytestmark = pytest.mark.usefixtures('without_xla_in_module')
+
+
+def digest(agent):
+    """What training has come to: all weights, and what was counted."""
+    weights = [w.tobytes() for model in agent.output_models for w in model.get_weights()]
+    return hashlib.sha256(b''.join(weights)).hexdigest(), agent.steps, agent.games
+
+
+def make(name, **options):
+    env, own = AGENTS[name]
+    return xagents.make(name, env, **{**COMMON, **own, **options})
+
+
+def trained(name, steps=1000, **options):
+    with contextlib.closing(make(name)) as agent:
+        agent.fit(max_steps=steps, **options)
+        return digest(agent)
+
+
+@pytest.mark.parametrize('name', AGENTS)
+def test_weights_are_the_same_however_many_explore(name):
+    alone = trained(name)
+    assert trained(name, explorers=3) == alone
+    if name == 'ppo':
+        assert all(trained(name, explorers=n) == alone for n in (1, 8))
+
+
+@pytest.mark.parametrize('name', ['ppo', 'dqn'])
+def test_one_iteration_ahead_is_the_same_too(name):
+    alone = trained(name, overlap=True)
+    assert alone != trained(name)
+    assert trained(name, overlap=True, explorers=2) == alone
+
+
+def test_a2c_learns_one_iteration_ahead_with_v_trace():
+    with contextlib.closing(make('a2c')) as agent, pytest.raises(OptionError, match='has no correction'):
+        agent.fit(max_steps=100, overlap=True)
+    found = []
+    for options in ({}, {'overlap': True}, {'overlap': True, 'explorers': 2}):
+        with contextlib.closing(make('a2c', v_trace=True)) as agent:
+            agent.fit(max_steps=1000, **options)
+            found.append(digest(agent))
+    assert found[0] != found[1] == found[2]
+
+
+def test_a_run_goes_on_with_another_number_or_none(tmp_path):
+    whole = trained('ppo', 2000)
+    folder = str(tmp_path / 'run')
+    with contextlib.closing(make('ppo')) as agent:
+        agent.fit(max_steps=500, explorers=4, run_dir=folder)
+    for steps, explorers in ((1000, 2), (1500, None), (2000, 8)):
+        with contextlib.closing(xagents.resume(folder, max_steps=steps, explorers=explorers)) as agent:
+            agent.fit()
+            last = digest(agent)
+    assert last == whole
+
+
+def test_a_fit_without_explorers_goes_on_where_theirs_stood():
+    whole = trained('ppo', 1500)
+    with contextlib.closing(make('ppo')) as agent:
+        agent.fit(max_steps=700, explorers=2)
+        agent.fit(max_steps=1500)
+        assert digest(agent) == whole
+
+
+@pytest.fixture
+def crews(monkeypatch):
+    """The crews that are made, so that their processes can be killed."""
+    made = []
+    begin = LocalCrew.__init__
+
+    def note(self, *arguments):
+        made.append(self)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(LocalCrew, '__init__', note)
+    return made
+
+
+def test_kills_at_random_instants_change_nothing(crews, monkeypatch):
+    monkeypatch.setenv('PYTHONPATH', os.getcwd())
+    fleets = []
+    begin = Fleet.__init__
+    monkeypatch.setattr(Fleet, '__init__', lambda self, *a: (fleets.append(self), begin(self, *a))[1])
+    whole = trained('ppo', 6000)
+    rng, ended = np.random.default_rng(0), threading.Event()
+    killed = []
+
+    def kill():
+        while not ended.wait(rng.uniform(0.05, 0.4)):
+            if fleets and all(slot.ready for slot in fleets[-1].slots):
+                process = crews[-1].processes[rng.integers(3)]
+                process.send_signal(signal.SIGKILL)
+                killed.append(process)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        found = trained('ppo', 6000, explorers=3)
+    finally:
+        ended.set()
+        thread.join()
+    assert killed and fleets[-1].lost >= 1
+    assert found == whole
+    assert fleets[-1].lost_environments == 0
+
+
+def test_nothing_is_left_of_explorers(crews, tmp_path, monkeypatch):
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    before = set(threading.enumerate())
+    trained('ppo', 300, explorers=2)
+    assert [process.code for process in crews[0].processes] == [0, 0]
+    assert not list(tmp_path.iterdir())
+    deadline = time.monotonic() + 5
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not {thread.name for thread in set(threading.enumerate()) - before}
+
+
+def test_what_cannot_be_divided_is_one_line():
+    with contextlib.closing(make('ppo')) as agent, pytest.raises(OptionError, match='got 9, admits 1 to 8'):
+        agent.fit(max_steps=100, explorers=9)
+    with contextlib.closing(make('ppo', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
+        agent.fit(max_steps=100, explorers=2)
+    envs = xagents.create_envs('CartPole-v1', 4)
+    with contextlib.closing(xagents.make('ppo', envs, quiet=True)) as agent, pytest.raises(OptionError, match='handed'):
+        agent.fit(max_steps=100, explorers=2)
+
+
+def test_an_environment_that_fails_ends_the_run_with_its_line(tmp_path, monkeypatch):
+    (tmp_path / 'failing.py').write_text(
+        'import gymnasium\n'
+        'from gymnasium.envs.classic_control import CartPoleEnv\n'
+        'class Failing(CartPoleEnv):\n'
+        '    def step(self, action):\n'
+        "        if self.state[0] > 0.05: raise RuntimeError('the motor is\\nhot')\n"
+        '        return super().step(action)\n'
+        "gymnasium.register('Failing-v0', entry_point=Failing, max_episode_steps=100)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {**COMMON, 'n_steps': 64, 'explorers': 2}
+    failed = pytest.raises(ExplorerError, match=r'3 times at the same order: RuntimeError: the motor is hot$')
+    with contextlib.closing(xagents.make('ppo', 'failing:Failing-v0', **options)) as agent, failed:
+        agent.fit(max_steps=1000)
+
+
+def test_the_command_line_knows_them(folder):
+    words = ['train', 'ppo', '--env', 'CartPole-v1', '--n-envs', '8', '--n-steps', '16', '--max-steps', '300']
+    code, out, said = execute(*words, '--explorers', '2', '--run-dir', 'run', '--seed', '1')
+    assert (code, said) == (0, '')
+    assert 'sync' in (folder / 'run' / 'config.yaml').read_text()
+    code, out, said = execute(*words, '--explorers', '0')
+    assert (code, out) == (2, '') and said.count('\n') == 1 and '--explorers' in said
+
+
+SLOW = """
+import time
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Slow(CartPoleEnv):
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+gymnasium.register('Slow-v0', entry_point=Slow, max_episode_steps=500)
+"""
+
+
+def living(parent):
+    """The explorers of a process, which may be gone."""
+    found = []
+    for process in psutil.process_iter(['cmdline', 'status']):
+        words = process.info['cmdline'] or []
+        if 'xagents.explorers.process' in words and process.info['status'] != psutil.STATUS_ZOMBIE:
+            found += [process] if parent in words[-2] else []
+    return found
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_explorer_outlives_its_learner(number, code, tmp_path):
+    (tmp_path / 'slow.py').write_text(SLOW)
+    folder = tmp_path / 't'
+    folder.mkdir()
+    words = 'train ppo --env slow:Slow-v0 --n-envs 4 --n-steps 64 --explorers 2 --max-steps 100000 --run-dir run'
+    environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}:{os.environ.get("PYTHONPATH", "")}', 'TMPDIR': str(folder)}
+    learner = subprocess.Popen(
+        [sys.executable, '-m', 'xagents', *words.split()], cwd=tmp_path, env=environment, stdout=-3, stderr=-3
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / 'run' / 'checkpoints' / 'last').exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(living(str(folder))) == 2
+        learner.send_signal(number)
+        assert learner.wait(30) == code
+        deadline = time.monotonic() + 10
+        while living(str(folder)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not living(str(folder))
+        assert number == signal.SIGKILL or not list(folder.iterdir())
+    finally:
+        learner.kill()
+        for process in living(str(folder)):
+            process.kill()
+
+
+def test_an_explorer_is_small_and_loads_no_tensorflow(crews):
+    with contextlib.closing(make('ppo')) as agent:
+        stream = agent.train_iter(max_steps=5000, explorers=1)
+        next(stream)
+        process = psutil.Process(crews[0].processes[0]._process.pid)
+        maps = {os.path.basename(place.path) for place in process.memory_maps()}
+        assert process.memory_info().rss < 90e6
+        assert not any('tensorflow' in name for name in maps)
+        stream.close()
+
+
+OWN = """
+import os
+import pathlib
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Own(CartPoleEnv):
+    def __init__(self, table=None, uncopied=False, **others):
+        super().__init__(**others)
+        self.place = os.environ['OWN_PLACE']
+        self.held = open(os.devnull) if uncopied else None
+
+    def close(self):
+        super().close()
+        pathlib.Path(self.place, f'closed-{os.getpid()}').touch()
+
+gymnasium.register('Own-v0', entry_point=Own, max_episode_steps=40)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The name of an environment that notes its end, and may hold what cannot be copied."""
+    (tmp_path / 'own_env.py').write_text(OWN)
+    monkeypatch.setenv('OWN_PLACE', str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    return 'own_env:Own-v0'
+
+
+def test_explorers_close_their_environments(own, tmp_path, crews):
+    with contextlib.closing(xagents.make('ppo', own, **COMMON, n_steps=16, explorers=2)) as agent:
+        agent.fit(max_steps=200)
+    pids = {process.pid for process in crews[0].processes}
+    assert {int(path.name.split('-')[1]) for path in tmp_path.glob('closed-*')} >= pids
+
+
+@pytest.mark.parametrize('table', [{1: 2}, {'a': (1, 2)}, len, np.ones(2)], ids=['key', 'tuple', 'function', 'array'])
+def test_arguments_that_would_arrive_as_others_are_refused(own, table):
+    refused = pytest.raises(OptionError, match='env_kwargs cannot be told')
+    with contextlib.closing(xagents.make('ppo', own, **COMMON, env_kwargs={'table': table})) as agent, refused:
+        agent.fit(max_steps=100, explorers=2)
+
+
+def test_what_cannot_be_copied_begins_anew_and_is_counted(own, crews):
+    options = {**COMMON, **OFF, 'env_kwargs': {'uncopied': True}}
+    with contextlib.closing(xagents.make('dqn', own, **options)) as agent:
+        stream = agent.train_iter(max_steps=3000, explorers=2)
+        logs = [next(stream) for _ in range(3)]
+        assert logs[-1]['explorers/lost_environments'] == 0
+        crews[0].processes[0].send_signal(signal.SIGKILL)
+        lost = [log['explorers/lost_environments'] for log in stream]
+    assert lost[-1] == 4
+
+
+def test_an_explorer_that_is_silent_is_replaced(crews, monkeypatch):
+    monkeypatch.setattr('xagents.explorers.fleet.PATIENCE', 1.0)
+    whole = trained('ppo', 3000)
+    with contextlib.closing(make('ppo')) as agent:
+        stream = agent.train_iter(max_steps=3000, explorers=2)
+        next(stream)
+        crews[0].processes[1].send_signal(signal.SIGSTOP)
+        for _ in stream:
+            pass
+        assert digest(agent) == whole
+
+
+def test_steps_by_themselves_are_refused_meanwhile():
+    with contextlib.closing(make('ppo')) as agent:
+        stream = agent.train_iter(max_steps=1000, explorers=2)
+        next(stream)
+        with pytest.raises(TypeError, match='explorers have the environments'):
+            agent.collector.standing()
+        stream.close()
+        assert agent.collector.standing().shape == (8, 4)

@@ -1,0 +1,155 @@
+"""The learner beside explorers that say what they like: nothing breaks it, and nothing makes it wait for ever."""
+
+import queue
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from xagents.collecting.explorer import Order, Tally
+from xagents.collecting.statistics import Statistics
+from xagents.collecting.streams import Streams
+from xagents.explorers.fleet import Event, ExplorerError, Fleet
+from xagents.explorers.messages import FORMAT, pack, unpack
+from xagents.networks.acting import Published
+from xagents.version import __version__
+
+T, N = 3, 2
+
+
+class FakeLink:
+    """Notes what is sent; when it is cut, its end is an event."""
+
+    def __init__(self, events):
+        self.events, self.sent, self.pid, self.cuts = events, [], None, 0
+
+    def send(self, data):
+        self.sent.append(unpack(data))
+
+    def cut(self):
+        self.cuts += 1
+        self.events.put(Event(self, None))
+
+    def say(self, kind, header=(), arrays=None):
+        self.events.put(Event(self, pack(kind, dict(header), arrays)))
+
+    def hello(self, **others):
+        self.say('hello', {'format': FORMAT, 'xagents': __version__, 'pid': 1, **others})
+
+
+class Crew:
+    def joined(self, pid): ...
+    def ended(self, source): ...
+    def give_up(self, pid): ...
+
+
+def rollout():
+    columns = {'actions': np.zeros((T, N), np.int32), 'rewards': np.zeros((T, N), np.float32)}
+    flags = {name: np.zeros((T, N), bool) for name in ('terminated', 'truncated', 'valid')}
+    return {'observations': np.zeros((T + 1, N, 4), np.float32), **columns, **flags}
+
+
+def fragment(number=1, **others):
+    arrays = rollout()
+    arrays['valid'][:] = True
+    seconds = {'env': 0.1, 'act': 0.1, 'busy': 0.2}
+    header = {'number': number, 'episodes': [[1.0, 2, None, 0, 1, 0.1]], 'seconds': seconds, 'uncopied': ''}
+    arrays |= others.pop('arrays', {})
+    return {**header, **others}, arrays
+
+
+@pytest.fixture
+def fleet():
+    events, crew, tally = queue.SimpleQueue(), Crew(), Tally()
+    made = Fleet({}, N, 1, SimpleNamespace(observations=None), Streams(1), events, crew)
+    made.reset(7)
+    policy = SimpleNamespace(published=Published(1, np.zeros(3, np.float32)), warming_up=False, exploration=None)
+    order = Order(policy, Statistics(), np.zeros((T, N)), {})
+    return SimpleNamespace(events=events, crew=crew, tally=tally, fill=lambda: made.fill(rollout(), order, tally))
+
+
+def honest(fleet):
+    """Let an explorer come that does what it is told, as far as it can be said beforehand."""
+    link = FakeLink(fleet.events)
+    link.hello()
+    link.say('ready')
+    link.say('fragment', *fragment())
+    return link
+
+
+def test_an_honest_explorer_is_heard(fleet):
+    link = honest(fleet)
+    fleet.fill()
+    assert [message.kind for message in link.sent] == ['spec', 'order']
+    assert link.sent[1].header['seed'] == 7 and fleet.tally.steps == T * N
+    assert [(e.reward, e.length, e.step) for e in fleet.tally.episodes] == [(1.0, 2, 4)]
+
+
+WRONG = [
+    fragment(number=2),
+    fragment(episodes=[[1.0, float('inf'), None, 0, 1, 0.1]]),
+    fragment(episodes=[[1.0, 2, [1, 2], 0, 1, 0.1]]),
+    fragment(episodes=[[1.0, 2, None, 9, 1, 0.1]]),
+    fragment(episodes=[[1.0, 2, None, 0, -1, 0.1]]),
+    fragment(episodes=7),
+    fragment(seconds={'env': 10**400, 'act': 0, 'busy': 0}),
+    fragment(seconds={'env': float('nan'), 'act': 0, 'busy': 0}),
+    fragment(seconds=None),
+    fragment(stand=[{}, {}]),
+    fragment(stand=[{}], arrays={'stand/zzz': np.zeros(3, np.uint8)}),
+    fragment(stand=[1, 2], arrays={'stand/0': np.zeros(3, np.uint8), 'stand/1': np.zeros(3, np.uint8)}),
+    fragment(arrays={'exploration/x': np.zeros((N, 1), np.float32)}),
+    fragment(arrays={'rewards': np.zeros((T, N))}),
+    fragment(arrays={'rewards': np.zeros((T, 1), np.float32)}),
+]
+
+
+@pytest.mark.parametrize('wrong', WRONG, ids=range(len(WRONG)))
+def test_a_wrong_fragment_ends_its_explorer_and_another_does_the_order_again(fleet, wrong):
+    link, other = FakeLink(fleet.events), FakeLink(fleet.events)
+    link.hello()
+    link.say('ready')
+    other.hello()
+    link.say('fragment', *wrong)
+    fleet.crew.ended = lambda source: (other.say('ready'), other.say('fragment', *fragment()))
+    fleet.fill()
+    assert link.cuts == 1 and not other.cuts
+    assert [message.kind for message in other.sent] == ['spec', 'order']
+    assert {'seed', 'number'} <= other.sent[1].header.keys() and 'weights' in other.sent[1].arrays
+
+
+@pytest.mark.parametrize('kind', ['hello', 'ready', 'order', 'nonsense'])
+def test_what_is_said_out_of_turn_ends_the_link(fleet, kind):
+    link = FakeLink(fleet.events)
+    link.hello()
+    link.say('ready')
+    link.say(kind, {'format': FORMAT, 'xagents': __version__, 'pid': 1})
+    fleet.crew.ended = lambda source: honest(fleet)
+    fleet.fill()
+    assert link.cuts == 1
+
+
+def test_bytes_that_are_no_message_end_the_link(fleet):
+    link = FakeLink(fleet.events)
+    fleet.events.put(Event(link, b'nothing'))
+    honest(fleet)
+    fleet.fill()
+    assert link.cuts == 1
+
+
+def test_another_version_is_told_and_let_go(fleet):
+    link = FakeLink(fleet.events)
+    link.hello(xagents='1.0')
+    honest(fleet)
+    fleet.fill()
+    assert link.sent[0].kind == 'refused' and '1.0' in link.sent[0].header['why'] and link.cuts == 1
+
+
+def test_an_order_that_fails_three_times_ends_the_run_with_its_line(fleet):
+    link = FakeLink(fleet.events)
+    link.hello()
+    for _ in range(3):
+        link.say('error', {'why': 'the motor\nis hot'})
+    with pytest.raises(ExplorerError, match='3 times at the same order: the motor is hot'):
+        fleet.fill()
+    assert [message.kind for message in link.sent] == ['spec', 'spec', 'spec']

@@ -1,0 +1,136 @@
+"""Who explores: environments that collect when they are ordered to. Loads no TensorFlow.
+
+An order is the whole cause of what is collected: whoever has the same order, and environments that stand where these
+stood, collects the same. An explorer draws no random numbers and keeps no statistics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from xagents.collecting.finite import check_rollout
+from xagents.collecting.policies import Policy
+from xagents.collecting.rollouts import Rollout
+from xagents.collecting.statistics import Statistics
+from xagents.envs.face import Envs, Episode
+from xagents.envs.snapshots.write import Snapshot
+from xagents.envs.spaces import ActionDecoder
+from xagents.pipeline.context import EndedEpisode
+
+
+class Order(NamedTuple):
+    """What makes a rollout, together with where the environments stand.
+
+    Attributes:
+        policy: chooses the actions.
+        statistics: through which it looks at observations; they learn nothing here.
+        noise: of all actions, [T, N, …]; None where the policy takes none.
+        schedule: the values that a run's schedules have now.
+    """
+
+    policy: Policy
+    statistics: Statistics
+    noise: np.ndarray | None
+    schedule: Mapping[str, Any]
+
+
+@dataclass
+class Tally:
+    """What collecting counts, until somebody begins a new tally.
+
+    Attributes:
+        episodes: that ended; `step` and `time` are those since the tally began.
+        steps: environment steps, all environments together, without rows that only reset.
+        seconds: that environments and acting took.
+        row: of the rollout that is being written.
+        metrics: what explorers elsewhere tell of themselves, by name.
+    """
+
+    episodes: list[EndedEpisode] = field(default_factory=list)
+    steps: int = 0
+    row: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: {'env': 0.0, 'act': 0.0})
+
+    def add(self, episodes: list[Episode], seconds: float) -> None:
+        """Add episodes that ended, at the present step and after `seconds`."""
+        self.episodes += [EndedEpisode(e.reward, e.length, e.success, self.steps, seconds) for e in episodes]
+
+
+class Explores(Protocol):
+    """What a collector needs of who explores for it, in this process or elsewhere."""
+
+    # [N, *D], what the environments show now; None where they begin anew
+    observations: np.ndarray | None
+
+    def reset(self, seed: int) -> None:
+        """Begin a new episode in every environment."""
+
+    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> np.ndarray | None:
+        """Write what an order makes into a rollout, raw, and count it.
+
+        Returns:
+            bool [N], which environments were lost and began anew before it; None where none was.
+        """
+
+    def snapshot(self) -> Snapshot | None:
+        """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
+
+
+class Explorer:
+    """Environments in this process."""
+
+    def __init__(self, envs: Envs):
+        self.envs, self.decode = envs, ActionDecoder(envs.action_space)
+        self.observations: np.ndarray | None = None
+
+    def reset(self, seed: int) -> None:
+        """Begin a new episode in every environment."""
+        self.observations = self.envs.reset(seed)
+
+    def snapshot(self) -> Snapshot | None:
+        """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
+        return None if self.observations is None else self.envs.snapshot()
+
+    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> None:
+        """Write what an order makes into a rollout, raw, and count it; no environment is lost.
+
+        Raises:
+            NotFiniteError: where observations or rewards are not finite; the environments begin anew then.
+        """
+        envs, clock = self.envs, time.perf_counter
+        policy, statistics, noise, schedule = order
+        assert self.observations is not None
+        observations, self.observations = np.array(self.observations), None  # after an error they begin anew
+        acting, start = 0.0, clock()
+        t = 0
+        try:
+            for t in range(len(rollout['valid'])):
+                rollout['observations'][t], tally.row = observations, t
+                before = clock()
+                prepared = statistics.prepare(observations)
+                row = None if noise is None else noise[t]
+                chosen = policy(prepared, row, valid=envs.valid, **schedule)
+                for name in policy.columns:
+                    rollout[name][t] = chosen[name]
+                actions = self.decode(chosen['actions'])
+                acting += clock() - before
+                rollout['valid'][t] = envs.valid
+                observations, *given = envs.step(actions)
+                rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
+                tally.steps += int(np.count_nonzero(rollout['valid'][t]))
+                episodes = envs.pop_episodes()
+                if episodes:
+                    tally.add(episodes, clock() - start)
+        except Exception:
+            check_rollout(rollout, t)  # an error after a NaN is the NaN's
+            raise
+        self.observations = rollout['observations'][-1] = observations
+        tally.seconds['act'] += acting
+        tally.seconds['env'] += clock() - start - acting
+        check_rollout(rollout)

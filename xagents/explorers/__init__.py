@@ -1,0 +1,1 @@
+"""Collecting in other processes: orders go out, fragments come back. Loads no TensorFlow."""

@@ -1,0 +1,85 @@
+"""What goes over the wire: a header, as JSON holds it, and arrays by name. Nothing in it is executed.
+
+A message is the header's length (4 bytes, little-endian), the header with the names, dtypes and shapes of the arrays,
+and their bytes, one after the other. Sizes are checked before memory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FORMAT = 1
+# of a header, with the records of environments that a fragment brings; and how deep it may be nested
+LARGEST_HEADER = 64 * 2**20
+DTYPES = frozenset('?bBhHiIlLqQefd')
+MOST_DIMENSIONS = 8
+
+
+class WireError(ValueError):
+    """What came over the wire is none of our messages; one line."""
+
+
+class Message(NamedTuple):
+    """A message.
+
+    Attributes:
+        kind: what it is.
+        header: the rest of what JSON holds.
+        arrays: by name.
+    """
+
+    kind: str
+    header: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def pack(kind: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
+    """Return a message as bytes."""
+    held = {name: np.asarray(array) for name, array in (arrays or {}).items()}
+    table = [[name, array.dtype.str, list(array.shape)] for name, array in held.items()]
+    text = json.dumps({**header, 'kind': kind, 'arrays': table}, separators=(',', ':')).encode()
+    return b''.join([struct.pack('<I', len(text)), text, *(array.tobytes() for array in held.values())])
+
+
+def unpack(data: bytes) -> Message:
+    """Return a message; its arrays are views of the bytes.
+
+    Raises:
+        WireError: in one line, where it is none.
+    """
+    try:
+        (length,) = struct.unpack_from('<I', data)
+        if length > min(LARGEST_HEADER, len(data) - 4):
+            raise WireError(f'its header is to have {length} of {len(data)} bytes')
+        header = json.loads(data[4 : 4 + length])
+        kind, table = header.pop('kind'), header.pop('arrays')
+        arrays, at = {}, 4 + length
+        for name, dtype, shape in table:
+            if not isinstance(name, str) or name in arrays:
+                raise WireError(f'an array has the name {str(name)[:20]!r}')
+            array = _array(data, at, dtype, shape)
+            arrays[name], at = array, at + array.nbytes
+        if at != len(data) or not isinstance(kind, str):
+            raise WireError(f'it has {len(data)} bytes and tells of {at}')
+        return Message(kind, header, arrays)
+    except WireError:
+        raise
+    except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        raise WireError(f'it is no message ({type(error).__name__}: {" ".join(str(error).split())[:100]})') from error
+
+
+def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
+    kind = np.dtype(dtype) if isinstance(dtype, str) else None
+    plain = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+    if kind is None or kind.char not in DTYPES or not plain or any(type(n) is not int or n < 0 for n in shape):
+        raise WireError(f'it has an array of {str(dtype)[:20]!r} and {str(shape)[:40]}')
+    size = math.prod(shape)
+    if size * kind.itemsize > len(data) - at:
+        raise WireError(f'an array of the shape {str(shape)[:40]} is longer than the message')
+    return np.frombuffer(data, kind, size, at).reshape(shape)

@@ -1,0 +1,120 @@
+"""An explorer's own side: what it is told, and what it makes of an order. No connection, no process.
+
+Told once (`spec`): environments, policy, network, and which of the environments are its own. Told with each order:
+weights, statistics, noise, the schedule's values, and where the environments stand if they do not stand there already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from xagents.collecting.explorer import Explorer, Order, Tally
+from xagents.collecting.finite import NotFiniteError
+from xagents.collecting.policies import policy_of
+from xagents.collecting.rollouts import Rollout, allocate
+from xagents.collecting.statistics import Statistics
+from xagents.envs.create import create_envs
+from xagents.envs.face import Episode
+from xagents.envs.normalisation import ObservationNormalizer
+from xagents.envs.snapshots.write import Snapshot
+from xagents.explorers.messages import Message, pack
+from xagents.networks.acting import Published
+from xagents.networks.forward import NumpyNetwork
+from xagents.networks.plan import NetworkPlan
+from xagents.system.arrays import prefixed, without_prefix
+
+# parts of a message's arrays: of the statistics, of the exploration, of where the environments stand
+STATISTICS, EXPLORATION, STAND = 'statistics', 'exploration', 'stand'
+
+
+@dataclass
+class Noted(Tally):
+    """Notes of each episode what the learner needs to put it among those of others."""
+
+    notes: list[tuple[float, int, bool | None, int, int, float]] = field(default_factory=list)
+
+    def add(self, episodes: list[Episode], seconds: float) -> None:
+        """Add episodes that ended with the row that is being written."""
+        self.notes += [(e.reward, e.length, e.success, e.env, self.row, seconds) for e in episodes]
+
+
+class Worker:
+    """Environments of a slot, and the policy that acts in them.
+
+    Args:
+        spec: what the learner says of a run; see `xagents.explorers.fleet.specification`.
+        first: index of the first of its environments among all.
+        n_envs: how many of them are its own.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
+        self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
+        self.explorer = Explorer(envs)
+        plan = NetworkPlan.of(spec['network'])
+        network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32), alike=spec['alike'])
+        self.policy = policy_of(spec['policy'], network, envs.action_space)
+        normalizer = ObservationNormalizer(envs.observation_space.shape) if spec['normalizes'] else None
+        self.statistics = Statistics(normalizer, dtype=envs.observation_space.dtype)
+        self._rollout: Rollout | None = None
+
+    def collect(self, order: Message) -> bytes:
+        """Return the fragment of an order, as a message.
+
+        Raises:
+            Exception: whatever an environment raises.
+        """
+        header, arrays = order.header, order.arrays
+        start = time.perf_counter()
+        self._prepare(header, arrays)
+        rollout, tally = self._next(header['n_steps']), Noted()
+        given = Order(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
+        with contextlib.suppress(NotFiniteError):  # the learner finds it, too, and knows what to do
+            self.explorer.fill(rollout, given, tally)
+        rollout['valid'][tally.row + 1 :] = False  # of what was broken off nothing follows
+        told: dict[str, Any] = {'number': header['number'], 'episodes': tally.notes}
+        sent = {**rollout, **self._exploration(), **self._stand(told)}
+        told['seconds'] = {**tally.seconds, 'busy': time.perf_counter() - start}
+        return pack('fragment', told, sent)
+
+    def _prepare(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        if 'weights' in arrays:
+            self.policy.sync(Published(header['version'], arrays['weights'], header['warming_up']))
+        self.policy.warming_up = header['warming_up']
+        if self.statistics.observations:
+            self.statistics.observations.load(without_prefix(STATISTICS, arrays))
+        if self.policy.exploration is not None:
+            self.policy.exploration.load(without_prefix(EXPLORATION, arrays))
+        if 'seed' in header:
+            self.explorer.observations = self.explorer.envs.reset(header['seed'], self.first)
+        elif 'stand' in header:
+            held = without_prefix(STAND, arrays)
+            copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(header['stand'])]
+            self.explorer.envs.restore_each(copies)
+            self.explorer.observations = np.array(held['observations'])
+
+    def _next(self, n_steps: int) -> Rollout:
+        if self._rollout is None or len(self._rollout['valid']) != n_steps:
+            self._rollout = allocate(self.explorer.envs, n_steps, self.policy.columns)
+        return self._rollout
+
+    def _exploration(self) -> dict[str, np.ndarray]:
+        return {} if self.policy.exploration is None else prefixed(EXPLORATION, self.policy.exploration.state())
+
+    def _stand(self, told: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Return where the environments stand now, and tell the rest of it; nothing where they cannot be copied."""
+        copies = None if self.explorer.observations is None else self.explorer.envs.snapshots()
+        told['uncopied'] = self.explorer.envs.uncopied
+        if copies is None:
+            return {}
+        told['stand'] = [copy.record for copy in copies]
+        return prefixed(STAND, {str(i): copy.arrays['bytes'] for i, copy in enumerate(copies)})
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.explorer.envs.close()
