@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.a2c.cli import A2COptions
+from xagents.a2c.cli import A2COptions, ActorCriticOptions
 from xagents.base.actor_critic import ActorCritic
 from xagents.base.records import Steps, Transitions, flatten
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise, vtrace
@@ -26,12 +26,14 @@ class A2C(ActorCritic):
         options: those of `A2COptions` and `RunOptions`.
     """
 
-    NO_OVERLAP: ClassVar[str] = (
+    NO_OVERLAP: str = (
         'learns from what its present policy has collected and has no correction for one that is an update older '
         '(PPO, ACER and agents with a replay buffer have)'
     )
     Options: ClassVar[type[AgentOptions]] = A2COptions
-    options: A2COptions
+    options: ActorCriticOptions
+    # whether it learns by V-trace, which knows that an older policy may have acted
+    _corrects: bool = False
     METRICS: ClassVar[tuple[str, ...]] = (
         *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         'stats/explained_variance',
@@ -39,8 +41,8 @@ class A2C(ActorCritic):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
-        if getattr(self.options, 'v_trace', False):
-            self.keeps_outputs, self.NO_OVERLAP = True, ''  # type: ignore[misc]
+        if isinstance(self.options, A2COptions) and self.options.v_trace:
+            self._corrects, self.keeps_outputs, self.NO_OVERLAP = True, True, ''
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
@@ -73,7 +75,7 @@ class A2C(ActorCritic):
 
     def transitions(self, steps: Steps) -> Transitions:
         """Return advantages and returns by GAE; with `v_trace` by that, which knows that an older policy acted."""
-        if not getattr(self.options, 'v_trace', False):
+        if not self._corrects:
             return super().transitions(steps)
         terminated, truncated, valid = steps.flags()
         observations, actions = flatten(steps.observations[:-1]), flatten(steps.actions)

@@ -68,7 +68,7 @@ class BaseAgent(Classic):
     """
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
-    NO_OVERLAP: ClassVar[str] = ''
+    NO_OVERLAP: str = ''
     model_names: ClassVar[tuple[str, ...]] = ()
     # whether rollouts stay as the environments gave them, to be normalised when they are learned from
     raw: ClassVar[bool] = False

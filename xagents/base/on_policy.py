@@ -36,7 +36,7 @@ class OnPolicy(BaseAgent):
     options: OnPolicyOptions
     METRICS: ClassVar[tuple[str, ...]] = ()
     # whether a rollout has the outputs of the policy that acted as columns
-    keeps_outputs: ClassVar[bool] = False
+    keeps_outputs: bool = False
     critic: keras.Model
     # the whole update, compiled: from `Steps` and what else `learn` gives to metrics by name
     update: Callable[..., dict[str, tf.Tensor]]

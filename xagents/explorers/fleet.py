@@ -20,34 +20,17 @@ from xagents.collecting.finite import check_rollout
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.streams import Streams
 from xagents.envs.snapshots.write import Snapshot
+from xagents.explorers.fragments import DRIFT, STATISTICS, Columns, Fragment, Told, fragment_of, stand_of, told_stand
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
-from xagents.explorers.work import EXPLORATION, STAND, STATISTICS
 from xagents.options.errors import one_line
 from xagents.pipeline.context import EndedEpisode
-from xagents.system.arrays import prefixed, without_prefix
+from xagents.system.arrays import prefixed
 from xagents.version import __version__
 
 # so often may the same order fail
 MOST_FAILURES = 3
 # how long an explorer may say nothing, or 20 times as long as the longest fragment; and how often that is looked at
 PATIENCE, LOOK_SECONDS = 60.0, 1.0
-_COLUMNS = ('rewards', 'terminated', 'truncated', 'valid')
-
-
-def _episode(told: Any, n_envs: int, rows: int) -> tuple[float, int, bool | None, int, int, float]:
-    """Return an episode that a fragment tells of: reward, length, success, environment, row, seconds."""
-    reward, length, success, env, row, seconds = told
-    whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < n_envs and 0 <= row < rows
-    if not whole or success not in (None, True, False) or type(reward) not in (int, float):
-        raise ValueError('it is no episode')
-    return float(reward), length, success, env, row, _seconds(seconds)
-
-
-def _seconds(told: Any) -> float:
-    seconds = float(told)
-    if not 0 <= seconds < float('inf'):
-        raise ValueError('it is no time')
-    return seconds
 
 
 class ExplorerError(RuntimeError):
@@ -99,7 +82,6 @@ class Slot:
         stand: where they stood when the present order was given, as a header and arrays; None where that is not known.
         order: header and arrays of the present order; None where nothing is under way.
         failures: how often the present order has failed.
-        lives: how often its environments began anew because their explorer was lost.
         since: when its order was given.
     """
 
@@ -108,9 +90,9 @@ class Slot:
         self.link: Any = None
         self.ready = self.there = False
         self.version = -1
-        self.stand: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
-        self.order: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
-        self.failures = self.lives = 0
+        self.stand: Told | None = None
+        self.order: Told | None = None
+        self.failures = 0
         self.since = 0.0
 
     @property
@@ -163,8 +145,8 @@ class Fleet:
         self._number = 0
         self._longest = 0.0
         self._broken_off = np.zeros(n_envs, bool)
-        self._fragments: dict[int, Message] = {}
-        self._wanted: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+        self._fragments: dict[int, Fragment] = {}
+        self._wanted: Columns = {}
         self._take_over()
 
     # what a collector asks for
@@ -189,8 +171,9 @@ class Fleet:
         self._number += 1
         self.observations = None  # after an error they begin anew
         self._wanted = {name: (array.dtype, array.shape) for name, array in rollout.items()}
+        header, shared = self._whole(order, len(rollout['valid']))
         for slot in self.slots:
-            slot.order, slot.failures = self._cut(slot, order, len(rollout['valid'])), 0
+            slot.order, slot.failures = (header, {**shared, **self._own(slot, order)}), 0
             slot.since = time.perf_counter()
             self._send(slot)
         while any(slot.order is not None for slot in self.slots):
@@ -218,9 +201,7 @@ class Fleet:
             return
         self.observations = np.array(home.observations)
         for slot in self.slots:
-            held = {str(i): copy.arrays['bytes'] for i, copy in enumerate(copies[slot.range])}
-            arrays = prefixed(STAND, {**held, 'observations': self.observations[slot.range]})
-            slot.stand = {'stand': [copy.record for copy in copies[slot.range]]}, arrays
+            slot.stand = told_stand(copies[slot.range], self.observations[slot.range])
 
     def hand_back(self) -> bool:
         """Let the environments of this process stand where the slots do; return whether they do now."""
@@ -230,30 +211,29 @@ class Fleet:
         if self.observations is None or len(stands) < len(self.slots):
             home.envs.uncopied = self.uncopied
             return False
-        copies = []
-        for told, arrays in stands:
-            held = without_prefix(STAND, arrays)
-            copies += [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(told['stand'])]
-        home.envs.restore_each(copies)
+        home.envs.restore_each([copy for stand in stands for copy in stand_of(stand)[0]])
         home.observations = np.array(self.observations)
         return True
 
     # orders
 
-    def _cut(self, slot: Slot, order: Order, n_steps: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return the part of an order that is a slot's."""
+    def _whole(self, order: Order, n_steps: int) -> Told:
+        """Return the part of an order that is the same for all slots."""
         published = order.policy.published
         header = {'number': self._number, 'n_steps': n_steps, 'schedule': dict(order.schedule)}
         header |= {'version': published.version, 'warming_up': order.policy.warming_up}
         arrays = {'weights': np.array(published.weights)}
-        if order.noise is not None:
-            arrays['noise'] = order.noise[:, slot.range]
         if order.statistics.observations:
             arrays |= prefixed(STATISTICS, order.statistics.observations.state())
+        return header, arrays
+
+    def _own(self, slot: Slot, order: Order) -> dict[str, np.ndarray]:
+        """Return the part of an order that is a slot's."""
+        arrays = {} if order.noise is None else {'noise': order.noise[:, slot.range]}
         if order.policy.exploration is not None:
             x = order.policy.exploration.state()['x']
-            arrays |= prefixed(EXPLORATION, {'x': x[slot.range] if len(x) else x})
-        return header, arrays
+            arrays[DRIFT] = x[slot.range] if len(x) else x
+        return arrays
 
     def _send(self, slot: Slot) -> None:
         """Give a slot's order to its explorer, with what it lacks."""
@@ -264,7 +244,6 @@ class Fleet:
             arrays = {name: array for name, array in arrays.items() if name != 'weights'}
         if not slot.there:
             if slot.stand is None:  # nobody knows where they stood
-                slot.lives += 1
                 self.lost_environments += slot.n_envs
                 self._broken_off[slot.range] = True
                 slot.stand = {'seed': int(self._streams('env').integers(2**31))}, {}
@@ -351,59 +330,29 @@ class Fleet:
 
     def _take(self, slot: Slot, message: Message) -> None:
         """Take a fragment, after it was checked."""
-        header, arrays = message.header, message.arrays
-        if slot.order is None or not slot.ready or header.get('number') != self._number:
+        if slot.order is None or not slot.ready or message.header.get('number') != self._number:
             raise WireError('it brings what was not ordered')
-        for name, (dtype, shape) in self._wanted.items():
-            array = arrays.get(name)
-            if array is None or (array.dtype, array.shape) != (dtype, (shape[0], slot.n_envs, *shape[2:])):
-                raise WireError(f'its {name} are of another kind')
-        x = slot.order[1].get(f'{EXPLORATION}/x')
-        held, records = without_prefix(STAND, arrays), header.get('stand')
-        try:
-            header['episodes'] = [
-                _episode(told, slot.n_envs, self._wanted['valid'][1][0]) for told in header['episodes']
-            ]
-            header['seconds'] = {name: _seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
-            sound = records is None or (
-                [type(record) for record in records] == [dict] * slot.n_envs
-                and held.keys() == {str(i) for i in range(slot.n_envs)}
-                and all(array.dtype == np.uint8 and array.ndim == 1 for array in held.values())
-            )
-            drift = arrays.get(f'{EXPLORATION}/x')
-            sound &= (x is None) == (drift is None)
-            sound &= drift is None or (drift.dtype == np.float32 and drift.ndim == 2 and len(drift) in (0, slot.n_envs))
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
-            raise WireError('its header is of another kind') from error
-        if not sound:
-            raise WireError('its header is of another kind')
-        self._longest = max(self._longest, header['seconds']['busy'])
-        slot.order, slot.there, slot.stand = None, True, None
-        if records is not None:
-            last = {**held, 'observations': arrays['observations'][-1]}
-            slot.stand = {'stand': records}, prefixed(STAND, last)
-        self.uncopied = str(header.get('uncopied', ''))[:300]
-        self._fragments[slot.first] = message
+        fragment = fragment_of(message, self._wanted, slot.first, slot.n_envs, DRIFT in slot.order[1])
+        self._longest = max(self._longest, fragment.seconds['busy'])
+        slot.order, slot.there, slot.stand = None, True, fragment.stand
+        self.uncopied = fragment.uncopied
+        self._fragments[slot.first] = fragment
 
     def _join(self, rollout: Rollout, order: Order, tally: Tally, seconds: float) -> None:
         """Put all fragments into the rollout, by slot, and count what they tell."""
-        fragments, self._fragments = self._fragments, {}
-        notes, drift = [], []
-        for slot in self.slots:
-            header, arrays = fragments[slot.first].header, fragments[slot.first].arrays
-            for name in self._wanted:
-                rollout[name][:, slot.range] = arrays[name]
-            notes += [(row, env + slot.first, *rest, took) for *rest, env, row, took in header['episodes']]
-            drift += [arrays[f'{EXPLORATION}/x']] if f'{EXPLORATION}/x' in arrays else []
-            for name in ('env', 'act'):
-                tally.seconds[name] += header['seconds'][name] / len(self.slots)
+        fragments, self._fragments = [self._fragments[slot.first] for slot in self.slots], {}
+        for slot, fragment in zip(self.slots, fragments, strict=True):
+            for name, column in fragment.columns.items():
+                rollout[name][:, slot.range] = column
         if order.policy.exploration is not None:
-            order.policy.exploration.load({'x': np.concatenate(drift)})
+            order.policy.exploration.load({'x': np.concatenate([fragment.drift for fragment in fragments])})
         steps = tally.steps + np.cumsum(np.count_nonzero(rollout['valid'], 1))
-        for row, _, reward, length, success, took in sorted(notes, key=lambda note: note[:2]):
-            tally.episodes.append(EndedEpisode(reward, length, success, int(steps[row]), took))
+        for e in sorted((e for fragment in fragments for e in fragment.episodes), key=lambda e: (e.row, e.env)):
+            tally.episodes.append(EndedEpisode(e.reward, e.length, e.success, int(steps[e.row]), e.seconds))
         tally.steps = int(steps[-1])
-        busy = sum(fragments[slot.first].header['seconds']['busy'] for slot in self.slots) / len(self.slots)
+        for name in ('env', 'act'):
+            tally.seconds[name] += sum(fragment.seconds[name] for fragment in fragments) / len(fragments)
+        busy = sum(fragment.seconds['busy'] for fragment in fragments) / len(fragments)
         tally.seconds['wait'] = tally.seconds.get('wait', 0.0) + seconds
         alive = sum(slot.link is not None for slot in self.slots)
         tally.metrics = {

@@ -15,7 +15,7 @@ from xagents.collecting.explorer import Explorer
 from xagents.collecting.streams import Streams
 from xagents.explorers.fleet import Event, ExplorerError, Fleet
 from xagents.explorers.links import Server
-from xagents.system.child_process import ChildProcess
+from xagents.system.child_process import ChildProcess, last_line
 
 SECONDS_TO_END = 2.0
 # so many processes that end in a row before they have joined end the run
@@ -30,13 +30,11 @@ class ExplorerProcess(ChildProcess):
     def __init__(self, address: str, largest: int, events: queue.SimpleQueue[Event]):
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         words = ['xagents.explorers.process', address, str(largest)]
-        super().__init__(words, _Ends(self, events), SECONDS_TO_END, self._printed, **ONE_THREAD)  # type: ignore[arg-type]
+        super().__init__(words, _Ends(self, events), SECONDS_TO_END, self._printed, **ONE_THREAD)
 
     def why_it_died(self) -> str:
         """Return how it ended, and the last line that it printed."""
-        self._printed.seek(0)
-        lines = self._printed.read()[-2000:].decode(errors='replace').strip().splitlines()
-        return ': '.join([self.how_it_ended, *lines[-1:]])
+        return ': '.join([self.how_it_ended, *last_line(self._printed)])
 
     def end(self) -> None:
         """Tell it to end, and kill it if it does not."""
@@ -50,7 +48,7 @@ class _Ends:
     def __init__(self, process: ExplorerProcess, events: queue.SimpleQueue[Event]):
         self._process, self._events = process, events
 
-    def put(self, said: tuple[Any, str | None]) -> None:
+    def put(self, said: tuple[Any, str | None], /) -> None:
         if said[1] is None:
             self._events.put(Event(self._process, None))
 

@@ -6,7 +6,6 @@ parent, whose end closes standard input.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from xagents.explorers.links import Connection
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
 from xagents.explorers.work import Worker
 from xagents.options.errors import told
+from xagents.system.orphans import await_parents_end
 from xagents.version import __version__
 
 # that environments may take to close, once the learner is gone
@@ -65,9 +65,7 @@ def _answer(connection: Connection, worker: Worker | None, message: Message) -> 
 
 
 def _end_with_parent(ended: threading.Event) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 1024):
-            pass
+    await_parents_end()
     ended.wait(SECONDS_TO_CLOSE)
     os._exit(0)
 

@@ -22,15 +22,12 @@ from xagents.collecting.statistics import Statistics
 from xagents.envs.create import create_envs
 from xagents.envs.face import Episode
 from xagents.envs.normalisation import ObservationNormalizer
-from xagents.envs.snapshots.write import Snapshot
+from xagents.explorers.fragments import EXPLORATION, STATISTICS, stand_of, told_stand
 from xagents.explorers.messages import Message, pack
 from xagents.networks.acting import Published
 from xagents.networks.forward import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import prefixed, without_prefix
-
-# parts of a message's arrays: of the statistics, of the exploration, of where the environments stand
-STATISTICS, EXPLORATION, STAND = 'statistics', 'exploration', 'stand'
 
 
 @dataclass
@@ -93,10 +90,9 @@ class Worker:
         if 'seed' in header:
             self.explorer.observations = self.explorer.envs.reset(header['seed'], self.first)
         elif 'stand' in header:
-            held = without_prefix(STAND, arrays)
-            copies = [Snapshot({'bytes': held[str(i)]}, record) for i, record in enumerate(header['stand'])]
+            copies, observations = stand_of((dict(header), dict(arrays)))
             self.explorer.envs.restore_each(copies)
-            self.explorer.observations = np.array(held['observations'])
+            self.explorer.observations = observations
 
     def _next(self, n_steps: int) -> Rollout:
         if self._rollout is None or len(self._rollout['valid']) != n_steps:
@@ -112,8 +108,9 @@ class Worker:
         told['uncopied'] = self.explorer.envs.uncopied
         if copies is None:
             return {}
-        told['stand'] = [copy.record for copy in copies]
-        return prefixed(STAND, {str(i): copy.arrays['bytes'] for i, copy in enumerate(copies)})
+        header, arrays = told_stand(copies)  # the learner has the observations: a rollout ends with them
+        told |= header
+        return arrays
 
     def close(self) -> None:
         """Close the environments."""

@@ -27,7 +27,7 @@ class PPO(A2C):
     """
 
     Options = PPOOptions
-    options: PPOOptions  # type: ignore[assignment]
+    options: PPOOptions
     keeps_outputs = True
     NO_OVERLAP = ''  # the ratio is that to the policy that acted
     METRICS = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction', 'stats/explained_variance')

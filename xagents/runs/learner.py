@@ -83,7 +83,7 @@ class Learner(Playing, Protocol):
     """An agent, as its run sees it."""
 
     # why it may not learn from what an older policy has collected, for a message; empty where it may
-    NO_OVERLAP: ClassVar[str]
+    NO_OVERLAP: str
     model_names: ClassVar[tuple[str, ...]]
     origin: Origin
     output_models: list[Any]

@@ -9,12 +9,25 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 # how long its last lines may take to arrive after it has ended
 SECONDS_TO_DRAIN = 2.0
 Said = queue.Queue[tuple[Any, str | None]]
 """Lines of some children, each with the child that printed it; None instead of a line says that the child has ended."""
+
+
+class Hears(Protocol):
+    """Takes what children say; a queue does."""
+
+    def put(self, said: tuple[Any, str | None], /) -> None:
+        """Take a child, and a line of it or None."""
+
+
+def last_line(printed: IO[bytes], since: int = 0) -> list[str]:
+    """Return the last line of a file from a position on; none where there is none."""
+    printed.seek(since)
+    return printed.read()[-2000:].decode(errors='replace').strip().splitlines()[-1:]
 
 
 class ChildProcess:
@@ -29,7 +42,12 @@ class ChildProcess:
     """
 
     def __init__(
-        self, words: list[str], said: Said, seconds_to_end: float, stderr: int | IO[Any] | None = None, **variables: str
+        self,
+        words: list[str],
+        said: Hears,
+        seconds_to_end: float,
+        stderr: int | IO[Any] | None = None,
+        **variables: str,
     ):
         self._seconds_to_end = seconds_to_end
         # what is imported here can be imported there, and nothing else
@@ -43,12 +61,12 @@ class ChildProcess:
         listener.start()
         threading.Thread(target=self._await_end, args=(said, listener), daemon=True).start()
 
-    def _listen(self, said: Said) -> None:
+    def _listen(self, said: Hears) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             said.put((self, line.rstrip('\r\n')))
 
-    def _await_end(self, said: Said, listener: threading.Thread) -> None:
+    def _await_end(self, said: Hears, listener: threading.Thread) -> None:
         self._process.wait()
         # processes that it has started may hold its output open, so the end of the output is not awaited
         listener.join(SECONDS_TO_DRAIN)

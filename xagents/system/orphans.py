@@ -19,10 +19,15 @@ def follow_parent() -> None:
         threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def await_parents_end() -> None:
+    """Return once standard input ends, as it does with the parent, however that ends."""
     with contextlib.suppress(OSError):
         while os.read(0, 1024):
             pass
+
+
+def _end_with_parent() -> None:
+    await_parents_end()
     # nobody reads any more, which is not to be an error of the run
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):

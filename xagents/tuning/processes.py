@@ -9,7 +9,7 @@ import queue
 import tempfile
 from typing import IO, Any
 
-from xagents.system.child_process import ChildProcess, Said
+from xagents.system.child_process import ChildProcess, Said, last_line
 from xagents.tuning.worker import Job
 
 SECONDS_TO_END = 2.0
@@ -51,11 +51,8 @@ class WorkerProcess(ChildProcess):
 
     def why_it_died(self) -> str:
         """Return how a dead process ended, and the last line that it printed in its present job."""
-        lines = []
-        if self._printed is not None:
-            self._printed.seek(self._printed_before)
-            lines = self._printed.read()[-2000:].decode(errors='replace').strip().splitlines()
-        return ': '.join([f'its worker died ({self.how_it_ended})', *lines[-1:]])
+        last = [] if self._printed is None else last_line(self._printed, self._printed_before)
+        return ': '.join([f'its worker died ({self.how_it_ended})', *last])
 
     def end(self) -> None:
         """End the process, and forget what it printed."""
