@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -15,8 +16,9 @@ import pytest
 
 import xagents
 from tests.commands import execute
-from xagents.explorers.fleet import ExplorerError, Fleet
+from xagents.explorers.fleet import Fleet
 from xagents.explorers.local import LocalCrew
+from xagents.explorers.slots import ExplorerError
 from xagents.options.errors import OptionError
 
 COMMON = {'n_envs': 8, 'seed': 1, 'quiet': True, 'net': [8], 'vector': 'sync'}
@@ -144,7 +146,7 @@ def test_kills_at_random_instants_change_nothing(crews, monkeypatch):
 
 
 def test_nothing_is_left_of_explorers(crews, tmp_path, monkeypatch):
-    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    monkeypatch.setattr('xagents.explorers.local.IN_MEMORY', str(tmp_path))
     before = set(threading.enumerate())
     trained('ppo', 300, explorers=2)
     assert [process.code for process in crews[0].processes] == [0, 0]
@@ -205,23 +207,21 @@ gymnasium.register('Slow-v0', entry_point=Slow, max_episode_steps=500)
 """
 
 
-def living(parent):
-    """The explorers of a process, which may be gone."""
+def living(place):
+    """The explorers of a process that works in a folder, and may be gone."""
     found = []
-    for process in psutil.process_iter(['cmdline', 'status']):
+    for process in psutil.process_iter(['cmdline', 'status', 'cwd']):
         words = process.info['cmdline'] or []
         if 'xagents.explorers.process' in words and process.info['status'] != psutil.STATUS_ZOMBIE:
-            found += [process] if parent in words[-2] else []
+            found += [process] if process.info['cwd'] == str(place) else []
     return found
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_no_explorer_outlives_its_learner(number, code, tmp_path):
     (tmp_path / 'slow.py').write_text(SLOW)
-    folder = tmp_path / 't'
-    folder.mkdir()
     words = 'train ppo --env slow:Slow-v0 --n-envs 4 --n-steps 64 --explorers 2 --max-steps 100000 --run-dir run'
-    environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}:{os.environ.get("PYTHONPATH", "")}', 'TMPDIR': str(folder)}
+    environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}:{os.environ.get("PYTHONPATH", "")}'}
     learner = subprocess.Popen(
         [sys.executable, '-m', 'xagents', *words.split()], cwd=tmp_path, env=environment, stdout=-3, stderr=-3
     )
@@ -229,17 +229,19 @@ def test_no_explorer_outlives_its_learner(number, code, tmp_path):
         deadline = time.monotonic() + 60
         while not (tmp_path / 'run' / 'checkpoints' / 'last').exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert len(living(str(folder))) == 2
+        explorers = living(tmp_path)
+        folders = {Path(explorer.cmdline()[-1]) for explorer in explorers}
+        assert len(explorers) == 2 and len(folders) == 1 and all(folder.exists() for folder in folders)
         learner.send_signal(number)
         assert learner.wait(30) == code
         deadline = time.monotonic() + 10
-        while living(str(folder)) and time.monotonic() < deadline:
+        while living(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert not living(str(folder))
-        assert number == signal.SIGKILL or not list(folder.iterdir())
+        assert not living(tmp_path)
+        assert not any(folder.exists() for folder in folders)
     finally:
         learner.kill()
-        for process in living(str(folder)):
+        for process in living(tmp_path):
             process.kill()
 
 

@@ -9,8 +9,9 @@ import pytest
 from xagents.collecting.explorer import Order, Tally
 from xagents.collecting.statistics import Statistics
 from xagents.collecting.streams import Streams
-from xagents.explorers.fleet import Event, ExplorerError, Fleet
+from xagents.explorers.fleet import Fleet
 from xagents.explorers.messages import FORMAT, pack, unpack
+from xagents.explorers.slots import Event, ExplorerError
 from xagents.networks.acting import Published
 from xagents.version import __version__
 
@@ -21,10 +22,13 @@ class FakeLink:
     """Notes what is sent; when it is cut, its end is an event."""
 
     def __init__(self, events):
-        self.events, self.sent, self.pid, self.cuts = events, [], None, 0
+        self.events, self.sent, self.pid, self.cuts, self.shared = events, [], None, 0, []
 
-    def send(self, data):
+    def send(self, data, share=None):
         self.sent.append(unpack(data))
+        self.shared.append(None if share is None else unpack(share))
+
+    def taken(self): ...
 
     def cut(self):
         self.cuts += 1
@@ -38,9 +42,12 @@ class FakeLink:
 
 
 class Crew:
-    def joined(self, pid): ...
+    last_words = ''
+
+    def joined(self, link): ...
     def ended(self, source): ...
-    def give_up(self, pid): ...
+    def give_up(self, link): ...
+    def lack(self, links, n): ...
 
 
 def rollout():
@@ -115,7 +122,7 @@ def test_a_wrong_fragment_ends_its_explorer_and_another_does_the_order_again(fle
     fleet.fill()
     assert link.cuts == 1 and not other.cuts
     assert [message.kind for message in other.sent] == ['spec', 'order']
-    assert {'seed', 'number'} <= other.sent[1].header.keys() and 'weights' in other.sent[1].arrays
+    assert {'seed', 'number'} <= other.sent[1].header.keys() and 'weights' in other.shared[1].arrays
 
 
 @pytest.mark.parametrize('kind', ['hello', 'ready', 'order', 'nonsense'])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from xagents.explorers.keys import parse_address, read_key
 from xagents.options.environment import NO_ENVIRONMENT
 from xagents.options.errors import Given, InputError, OptionError, nearest, shown, wrong_input
 from xagents.registry.agents import find_agent
@@ -133,3 +134,14 @@ def check_completion(names: list[str], given: Given) -> None:
 def _check_one(names: list[str], admitted: str) -> None:
     if len(names) > 1:
         raise InputError(f'{shown(names[1])}: stands behind {shown(names[0])}, admits {admitted}')
+
+
+def check_explore(paths: list[str], given: Given) -> None:
+    """Refuse a line without the one address of a learner, or without its key."""
+    if len(paths) != 1:
+        got = ' and '.join(map(shown, paths)) or 'no address'
+        raise InputError(f'got {got}, admits one HOST:PORT, where a training with --cluster listens')
+    parse_address('address', paths[0])
+    if 'cluster_key' not in given:
+        raise OptionError('cluster_key', 'is required: the file that the training has made, copied to this machine')
+    read_key(given['cluster_key'])

@@ -6,6 +6,7 @@ from xagents.cli import checks
 from xagents.cli.command import Command as Command
 from xagents.options.commands import (
     EvaluateOptions,
+    ExploreOptions,
     ExportOptions,
     PlayOptions,
     PlotOptions,
@@ -59,6 +60,15 @@ commands: dict[str, Command] = {
             checks.check_trained,
             named_by=('run_dir',),
             hidden=RecordOptions,
+        ),
+        Command(
+            'explore',
+            'Collect on this machine for a training on another one',
+            ('HOST:PORT --explorers N --cluster-key FILE [options]',),
+            (('Explore', ExploreOptions),),
+            'explore:explore',
+            checks.check_explore,
+            takes_agent=False,
         ),
         Command(
             'export',

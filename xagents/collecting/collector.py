@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xagents.collecting.explorer import Explorer, Explores, Order, Tally
+from xagents.collecting.explorer import Explorer, Explores, Filled, Order, Tally
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout, allocate
 from xagents.collecting.statistics import Statistics
@@ -21,7 +21,10 @@ from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Published
 from xagents.system.arrays import prefixed, without_prefix
+from xagents.system.interruption import Interrupted
 
+# of a rollout, what statistics of rewards want to know
+REWARDED = ('rewards', 'terminated', 'truncated', 'valid')
 Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -83,25 +86,52 @@ class Collector:
 
         Raises:
             NotFiniteError: where observations or rewards are not finite.
+            Interrupted: where explorers are waited for in vain, and the run is to end.
         """
         rollout = self._next(n_steps)
+        rngs = [self.streams(purpose).bit_generator for purpose in ('act', 'env')] if self.away else []
+        stood = [rng.state for rng in rngs]
         noise = self.policy.draw_exploration(self.streams('act'), rollout['valid'].shape)
         if self.observations is None:
             self.reset()
         statistics = self.statistics
-        lost = self.explorer.fill(rollout, Order(self.policy, statistics, noise, schedule), self.tally)
-        if lost is not None:
-            statistics.forget_returns(lost)
-        statistics.observe_rewards(rollout)
+        try:
+            filled = self.explorer.fill(rollout, Order(self.policy, statistics, noise, schedule), self.tally)
+        except Interrupted:  # nothing was collected: what was drawn is drawn again when the run goes on
+            for rng, state in zip(rngs, stood, strict=True):
+                rng.state = state
+            raise
+        if filled.lost is not None:
+            statistics.forget_returns(filled.lost)
+        self._observe_rewards(rollout, filled)
         if self.raw:
-            restarted = np.full(self.envs.n_envs, self._restarted) if lost is None else lost | self._restarted
+            restarted = np.full(self.envs.n_envs, self._restarted)
+            for others in (filled.lost, filled.moved):
+                restarted |= False if others is None else others
             batch = {**rollout, 'restarted': restarted}
             self._restarted = False
         else:
-            prepared = statistics.prepare(rollout['observations'])
+            prepared = self._prepared(rollout['observations'], filled)
             batch = {**rollout, 'observations': prepared, 'rewards': statistics.scale_rewards(rollout['rewards'])}
         statistics.observe(rollout)
         return batch
+
+    def _observe_rewards(self, rollout: Rollout, filled: Filled) -> None:
+        """Let the statistics learn from rewards, each block's after the others'."""
+        if not filled.blocks:
+            self.statistics.observe_rewards(rollout)
+        for block in filled.blocks:
+            columns = {name: rollout[name][:, block.columns] for name in REWARDED}
+            self.statistics.observe_rewards(columns, block.envs)
+
+    def _prepared(self, observations: np.ndarray, filled: Filled) -> np.ndarray:
+        """Return observations [T + 1, N, *D] as acting saw them."""
+        if not filled.blocks:
+            return self.statistics.prepare(observations)
+        prepared = np.empty(observations.shape, self.statistics.dtype)
+        for block in filled.blocks:
+            prepared[:, block.columns] = block.statistics.prepare(observations[:, block.columns])
+        return prepared
 
     def keep(self, n: int) -> None:
         """Let the arrays of the last `n` rollouts stay as they are."""
@@ -117,9 +147,14 @@ class Collector:
 
     # steps by themselves
 
+    @property
+    def away(self) -> bool:
+        """Whether explorers have the environments."""
+        return not isinstance(self.explorer, Explorer)
+
     def _at_home(self) -> None:
         """Refuse steps by themselves while explorers have the environments."""
-        if not isinstance(self.explorer, Explorer):
+        if self.away:
             raise TypeError(
                 'explorers have the environments: only collect steps them while a run with explorers goes on'
             )

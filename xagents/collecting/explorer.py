@@ -62,6 +62,35 @@ class Tally:
         self.episodes += [EndedEpisode(e.reward, e.length, e.success, self.steps, seconds) for e in episodes]
 
 
+class Block(NamedTuple):
+    """Columns of a rollout that one explorer has collected, by an order of its own.
+
+    Attributes:
+        columns: which they are.
+        envs: of which environments; none is in two blocks at the same time, and a range may be in two of them.
+        statistics: through which it looked at observations.
+    """
+
+    columns: slice
+    envs: slice
+    statistics: Statistics
+
+
+class Filled(NamedTuple):
+    """How a rollout was filled.
+
+    Attributes:
+        lost: bool [N], environments that were lost and began anew before it; None where none was.
+        moved: bool [N], columns that do not go on where those of the last rollout ended; None where all do.
+        blocks: of a rollout of several orders, in the order in which they are learned from; empty where one order has
+            made all of it, a column for each environment.
+    """
+
+    lost: np.ndarray | None = None
+    moved: np.ndarray | None = None
+    blocks: tuple[Block, ...] = ()
+
+
 class Explores(Protocol):
     """What a collector needs of who explores for it, in this process or elsewhere."""
 
@@ -71,12 +100,8 @@ class Explores(Protocol):
     def reset(self, seed: int) -> None:
         """Begin a new episode in every environment."""
 
-    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> np.ndarray | None:
-        """Write what an order makes into a rollout, raw, and count it.
-
-        Returns:
-            bool [N], which environments were lost and began anew before it; None where none was.
-        """
+    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> Filled:
+        """Write what an order makes into a rollout, raw, and count it."""
 
     def snapshot(self) -> Snapshot | None:
         """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
@@ -97,8 +122,8 @@ class Explorer:
         """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
         return None if self.observations is None else self.envs.snapshot()
 
-    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> None:
-        """Write what an order makes into a rollout, raw, and count it; no environment is lost.
+    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> Filled:
+        """Write what an order makes into a rollout, raw, and count it.
 
         Raises:
             NotFiniteError: where observations or rewards are not finite; the environments begin anew then.
@@ -134,3 +159,4 @@ class Explorer:
         tally.seconds['act'] += acting
         tally.seconds['env'] += clock() - start - acting
         check_rollout(rollout)
+        return Filled()

@@ -75,11 +75,11 @@ class Statistics:
         if self.rewards:
             self.rewards.returns[lost] = 0.0
 
-    def observe_rewards(self, rollout: Rollout) -> None:
-        """Learn from the raw rewards of a rollout."""
+    def observe_rewards(self, rollout: Rollout, envs: slice = slice(None)) -> None:
+        """Learn from the raw rewards of a rollout, whose columns are these environments."""
         if self.rewards:
             ended = rollout['terminated'] | rollout['truncated']
-            self.rewards.update(rollout['rewards'] * self.reward_scale, ended, rollout['valid'])
+            self.rewards.update(rollout['rewards'] * self.reward_scale, ended, rollout['valid'], envs)
 
     def observe(self, rollout: Rollout) -> None:
         """Learn from the raw observations of a rollout."""

@@ -112,20 +112,20 @@ class RewardNormalizer:
         self.statistics = RunningStatistics(())
         self.returns = np.zeros(n_envs, np.float64)
 
-    def update(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> None:
-        """Takes in a rollout: rewards, bool `ended` (terminated or truncated) and bool `valid` [T, N].
+    def update(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray, envs: slice = slice(None)) -> None:
+        """Takes in a rollout: rewards, bool `ended` (terminated or truncated) and bool `valid` [T, n] of `envs`.
 
         Rows that only reset are not valid and left out.
         """
         valid = np.asarray(valid, bool)
         alive = ~(np.asarray(ended, bool) & valid)
-        returns, running = np.empty(np.shape(rewards), np.float64), self.returns
+        returns, running = np.empty(np.shape(rewards), np.float64), self.returns[envs]
         for t, row in enumerate(rewards):
             running = np.where(valid[t], self.gamma * running + row, running)
             returns[t] = running
             running = running * alive[t]
         # A reward that is not finite must not stay in the running return for ever.
-        self.returns = np.where(np.isfinite(running), running, 0.0)
+        self.returns[envs] = np.where(np.isfinite(running), running, 0.0)
         self.statistics.update(returns[valid])
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:

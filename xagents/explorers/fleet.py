@@ -1,30 +1,36 @@
-"""The learner's side: slots, orders and fragments. It knows no wire; links bring explorers, and take them away.
+"""The learner's side: orders go to slots, fragments come back. It knows no wire; links bring explorers.
 
 A slot is a fixed range of environments. Slots are the work, explorers are the workers, and come and go: a slot whose
 explorer is gone keeps its order, and whoever takes it does the same order again, from where the slot's environments
 stood when it was given. So what is collected does not depend on who collects, or on what happens to them.
+
+Of M slots, a rollout takes the M oldest fragments, and waits for those that would be older than `max_lag` rollouts with
+the next one. With a lag of 0 these are the M of this rollout, and nothing depends on who comes first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from xagents.collecting.explorer import Explorer, Order, Tally
+from xagents.collecting.explorer import Block, Explorer, Filled, Order, Tally
 from xagents.collecting.finite import check_rollout
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.streams import Streams
 from xagents.envs.snapshots.write import Snapshot
-from xagents.explorers.fragments import DRIFT, STATISTICS, Columns, Fragment, Told, fragment_of, stand_of, told_stand
+from xagents.explorers.fragments import DRIFT, STATISTICS, Columns, fragment_of, stand_of, told_stand
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
+from xagents.explorers.slots import Arrived, Crew, Event, ExplorerError, Given, Link, Share, Slot
 from xagents.options.errors import one_line
 from xagents.pipeline.context import EndedEpisode
 from xagents.system.arrays import prefixed
+from xagents.system.interruption import Interruption
 from xagents.version import __version__
 
 # so often may the same order fail
@@ -33,85 +39,18 @@ MOST_FAILURES = 3
 PATIENCE, LOOK_SECONDS = 60.0, 1.0
 
 
-class ExplorerError(RuntimeError):
-    """Explorers cannot do what is asked of them; one line."""
-
-
-class Link(Protocol):
-    """The connection to one explorer, whose process has the number `pid` where it is."""
-
-    pid: Any
-
-    def send(self, data: bytes) -> None:
-        """Send a message; nothing happens where the explorer is gone."""
-
-    def cut(self) -> None:
-        """End the connection."""
-
-
-class Event(NamedTuple):
-    """What a link, or the process of an explorer, has to tell: a message, or None as its last word."""
-
-    source: Any
-    data: bytes | None
-
-
-class Crew(Protocol):
-    """Who brings explorers."""
-
-    def joined(self, pid: Any) -> None:
-        """Hear that an explorer has come."""
-
-    def ended(self, source: Any) -> None:
-        """Hear that something has had its last word; raises ExplorerError where it makes no sense to go on."""
-
-    def give_up(self, pid: Any) -> None:
-        """End an explorer that is silent; without a number those that have not come."""
-
-
-class Slot:
-    """A range of environments.
-
-    Attributes:
-        first: index of its first environment.
-        n_envs: how many it has.
-        link: to who collects for it; None while nobody does.
-        ready: whether its explorer has made the environments.
-        version: of the weights that its explorer has.
-        there: whether its explorer's environments stand where the slot's do.
-        stand: where they stood when the present order was given, as a header and arrays; None where that is not known.
-        order: header and arrays of the present order; None where nothing is under way.
-        failures: how often the present order has failed.
-        since: when its order was given.
-    """
-
-    def __init__(self, first: int, n_envs: int):
-        self.first, self.n_envs = first, n_envs
-        self.link: Any = None
-        self.ready = self.there = False
-        self.version = -1
-        self.stand: Told | None = None
-        self.order: Told | None = None
-        self.failures = 0
-        self.since = 0.0
-
-    @property
-    def range(self) -> slice:
-        """Its environments among all."""
-        return slice(self.first, self.first + self.n_envs)
-
-
 class Fleet:
     """Explores by explorers elsewhere; see `xagents.collecting.explorer.Explores`.
 
     Args:
         specification: what every explorer is told; see `xagents.explorers.work`.
         n_envs: N, of all slots.
-        n_explorers: how many slots there are, at most N.
+        n_explorers: M, how many slots there are: at most N, and with a lag a divisor of it.
         home: the environments of this process, of the same kind, which stand still meanwhile.
-        streams: for the seeds of environments that are lost.
+        streams: for the noise of further orders, and the seeds of environments that are lost.
         events: what links and processes tell; their threads put it there.
         crew: brings explorers, and others for those that are gone.
+        max_lag: K, of how many rollouts before its own a fragment's order may be.
 
     Attributes:
         observations: as the last rollout ended; None where the environments begin anew.
@@ -128,64 +67,64 @@ class Fleet:
         streams: Streams,
         events: queue.SimpleQueue[Event],
         crew: Crew,
+        max_lag: int = 0,
     ):
         ends = [n_envs * i // n_explorers for i in range(n_explorers + 1)]
-        self.slots = [Slot(a, b - a) for a, b in itertools.pairwise(ends)]
+        self.slots = [Slot(i, a, b - a) for i, (a, b) in enumerate(itertools.pairwise(ends))]
         self.observations: np.ndarray | None = None
         self.lost = self.lost_environments = 0
         self.uncopied = ''
-        self._spec, self._home, self._streams, self._events, self._crew = (
-            dict(specification),
-            home,
-            streams,
-            events,
-            crew,
-        )
-        self._spare: list[Any] = []
-        self._number = 0
-        self._longest = 0.0
-        self._broken_off = np.zeros(n_envs, bool)
-        self._fragments: dict[int, Fragment] = {}
+        self._n_envs, self._max_lag = n_envs, max_lag
+        # orders under way and fragments that wait, together
+        self._credit = n_explorers * max(1, min(max_lag, 2))
+        self._spec, self._home, self._streams = dict(specification), home, streams
+        self._events, self._crew = events, crew
+        self._spare: list[Link] = []
+        self._waiting: list[Arrived] = []
+        self._fills = self._orders = 0
+        self._longest, self._looked = 0.0, time.perf_counter()
         self._wanted: Columns = {}
+        # whose fragment each slot's columns held last, and which of it
+        self._held: dict[int, tuple[int, int]] = {}
         self._take_over()
 
     # what a collector asks for
 
     def reset(self, seed: int) -> None:
-        """Begin a new episode in every environment."""
+        """Begin a new episode in every environment; what is under way is waited for, and forgotten."""
+        while any(slot.order is not None for slot in self.slots):
+            self._hear()
+        self._waiting.clear()
         for slot in self.slots:
-            slot.stand, slot.there = ({'seed': seed}, {}), False
+            slot.stand = slot.kept = ({'seed': seed}, {})
+            slot.there = False
         self.observations = np.zeros(0)  # they are seen with the next order
 
-    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> np.ndarray | None:
-        """Write what an order makes into a rollout, raw, and count it.
-
-        Returns:
-            bool [N], which environments were lost and began anew before it; None where none was.
+    def fill(self, rollout: Rollout, order: Order, tally: Tally) -> Filled:
+        """Write what orders make into a rollout, raw, and count it.
 
         Raises:
             ExplorerError: where an order has failed as often as it may.
             NotFiniteError: where observations or rewards are not finite; the environments begin anew then.
+            Interrupted: where fragments are waited for, and the run is to end; everything is as before then.
         """
-        start = time.perf_counter()
-        self._number += 1
-        self.observations = None  # after an error they begin anew
+        start, stood = time.perf_counter(), self.observations
+        self._fills += 1
         self._wanted = {name: (array.dtype, array.shape) for name, array in rollout.items()}
-        header, shared = self._whole(order, len(rollout['valid']))
-        for slot in self.slots:
-            slot.order, slot.failures = (header, {**shared, **self._own(slot, order)}), 0
-            slot.since = time.perf_counter()
-            self._send(slot)
-        while any(slot.order is not None for slot in self.slots):
-            try:
-                self._handle(self._events.get(timeout=LOOK_SECONDS))
-            except queue.Empty:
-                self._look_after()
-        self._join(rollout, order, tally, time.perf_counter() - start)
-        lost, self._broken_off = self._broken_off, np.zeros_like(self._broken_off)
+        share = self._share(order, len(rollout['valid']))
+        self._give(order, share)
+        while not (self._events.empty() and self._complete()):
+            self._hear()
+            if self._max_lag:
+                self._give(order, share)
+        batch, self._waiting = self._waiting[: len(self.slots)], self._waiting[len(self.slots) :]
+        self.observations = None  # after an error they begin anew
+        filled = self._join(batch, rollout, order, tally, time.perf_counter() - start)
         check_rollout(rollout)
-        self.observations = rollout['observations'][-1]
-        return lost if lost.any() else None
+        self._stand_after(batch, stood)
+        if self._max_lag:  # explorers go on while this rollout is learned from
+            self._give(order, share)
+        return filled
 
     def snapshot(self) -> Snapshot | None:
         """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
@@ -201,13 +140,13 @@ class Fleet:
             return
         self.observations = np.array(home.observations)
         for slot in self.slots:
-            slot.stand = told_stand(copies[slot.range], self.observations[slot.range])
+            slot.stand = slot.kept = told_stand(copies[slot.range], self.observations[slot.range])
 
     def hand_back(self) -> bool:
         """Let the environments of this process stand where the slots do; return whether they do now."""
         home = self._home
         home.observations = None
-        stands = [slot.stand for slot in self.slots if slot.stand is not None and 'stand' in slot.stand[0]]
+        stands = [slot.kept for slot in self.slots if slot.kept is not None and 'stand' in slot.kept[0]]
         if self.observations is None or len(stands) < len(self.slots):
             home.envs.uncopied = self.uncopied
             return False
@@ -215,44 +154,85 @@ class Fleet:
         home.observations = np.array(self.observations)
         return True
 
+    def _stand_after(self, batch: list[Arrived], stood: np.ndarray | None) -> None:
+        """Let the environments stand where the fragments of a batch ended."""
+        after = batch[0].fragment.columns['observations'][-1]
+        shape = (self._n_envs, *after.shape[1:])
+        observations = np.zeros(shape, after.dtype) if stood is None or stood.shape != shape else np.array(stood)
+        for slot, _, fragment, *_ in batch:
+            observations[slot.range], slot.kept = fragment.columns['observations'][-1], fragment.stand
+        self.observations = observations
+
     # orders
 
-    def _whole(self, order: Order, n_steps: int) -> Told:
+    def _share(self, order: Order, n_steps: int) -> Share:
         """Return the part of an order that is the same for all slots."""
         published = order.policy.published
-        header = {'number': self._number, 'n_steps': n_steps, 'schedule': dict(order.schedule)}
+        header = {'n_steps': n_steps, 'schedule': dict(order.schedule)}
         header |= {'version': published.version, 'warming_up': order.policy.warming_up}
         arrays = {'weights': np.array(published.weights)}
         if order.statistics.observations:
             arrays |= prefixed(STATISTICS, order.statistics.observations.state())
-        return header, arrays
+        return Share(header, arrays)
 
-    def _own(self, slot: Slot, order: Order) -> dict[str, np.ndarray]:
+    def _give(self, order: Order, share: Share) -> None:
+        """Give an order to each slot that has none, as far as the credit goes."""
+        under_way = sum(slot.order is not None for slot in self.slots)
+        statistics = order.statistics.copy() if self._max_lag and order.statistics.observations else order.statistics
+        for slot in self.slots:
+            if slot.order is not None or under_way + len(self._waiting) >= self._credit:
+                continue
+            self._orders, under_way = self._orders + 1, under_way + 1
+            arrays = self._own(slot, order, self._noise(slot, order))
+            slot.order, slot.failures = Given(self._orders, self._fills, share, arrays, statistics), 0
+            slot.since, slot.anew = time.perf_counter(), False
+            self._send(slot)
+
+    def _noise(self, slot: Slot, order: Order) -> np.ndarray | None:
+        """Return a slot's noise: of the rollout's, or other one where the slot has used that."""
+        noise = order.noise
+        if noise is not None and slot.drawn == self._fills:
+            noise = order.policy.draw_exploration(self._streams('act'), (len(noise), self._n_envs))
+        slot.drawn = self._fills
+        return None if noise is None else noise[:, slot.range]
+
+    def _own(self, slot: Slot, order: Order, noise: np.ndarray | None) -> dict[str, np.ndarray]:
         """Return the part of an order that is a slot's."""
-        arrays = {} if order.noise is None else {'noise': order.noise[:, slot.range]}
+        arrays = {} if noise is None else {'noise': noise}
         if order.policy.exploration is not None:
+            waiting = [arrived.fragment.drift for arrived in self._waiting if arrived.slot is slot]
             x = order.policy.exploration.state()['x']
-            arrays[DRIFT] = x[slot.range] if len(x) else x
+            drift = waiting[-1] if waiting else x[slot.range] if len(x) else x
+            assert drift is not None
+            arrays[DRIFT] = drift
         return arrays
 
     def _send(self, slot: Slot) -> None:
         """Give a slot's order to its explorer, with what it lacks."""
-        if slot.order is None or not slot.ready:
+        if slot.order is None or slot.link is None or not slot.ready:
             return
-        header, arrays = slot.order
-        if slot.version == header['version']:
-            arrays = {name: array for name, array in arrays.items() if name != 'weights'}
+        header: dict[str, Any] = {'number': slot.order.number}
+        arrays = slot.order.arrays
         if not slot.there:
             if slot.stand is None:  # nobody knows where they stood
                 self.lost_environments += slot.n_envs
-                self._broken_off[slot.range] = True
-                slot.stand = {'seed': int(self._streams('env').integers(2**31))}, {}
+                slot.anew, slot.stand = True, ({'seed': int(self._streams('env').integers(2**31))}, {})
             told, held = slot.stand
             header, arrays = {**header, **told}, {**arrays, **held}
-        slot.version, slot.there = header['version'], True
-        slot.link.send(pack('order', header, arrays))
+        share = slot.order.share
+        slot.link.send(pack('order', header, arrays), share.message(slot.version))
+        slot.version, slot.there = share.version, True
 
     # what links tell
+
+    def _hear(self) -> None:
+        """Handle the next event, and look after explorers once in a while."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(self._events.get(timeout=LOOK_SECONDS))
+        now = time.perf_counter()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._look_after(now)
 
     def _handle(self, event: Event) -> None:
         link, data = event
@@ -261,41 +241,48 @@ class Fleet:
             self._gone(link, slot)
             return
         try:
-            message = unpack(data)
-            if message.kind == 'hello' and slot is None and link not in self._spare:
-                self._welcome(link, message)
-            elif slot is None:
-                raise WireError('nothing was asked of it')
-            elif message.kind == 'ready' and not slot.ready:
-                slot.ready = True
-                self._send(slot)
-            elif message.kind == 'fragment':
-                self._take(slot, message)
-            elif message.kind == 'error':
-                self._failed(slot, one_line(message.header.get('why', ''))[:300])
-                if not slot.ready:
-                    self._instruct(slot)
-            else:
-                raise WireError(f'it says {message.kind[:20]!r}')
+            self._listen(link, slot, unpack(data))
         except WireError:
             link.cut()  # it is gone then
+        link.taken()
 
-    def _look_after(self) -> None:
+    def _listen(self, link: Link, slot: Slot | None, message: Message) -> None:
+        """Do what a message asks for; raises WireError where nobody has asked for it."""
+        if message.kind == 'hello' and slot is None and link not in self._spare:
+            self._welcome(link, message)
+        elif slot is None:
+            raise WireError('nothing was asked of it')
+        elif message.kind == 'ready' and not slot.ready:
+            slot.ready = True
+            self._send(slot)
+        elif message.kind == 'fragment':
+            self._take(slot, message)
+        elif message.kind == 'error':
+            self._failed(slot, one_line(message.header.get('why', ''))[:300])
+            if not slot.ready:
+                self._instruct(slot)
+        else:
+            raise WireError(f'it says {message.kind[:20]!r}')
+
+    def _look_after(self, now: float) -> None:
         """End explorers that have been silent for too long; their ends are told, as those of others."""
+        Interruption.check()
         patience = max(PATIENCE, 20 * self._longest)
         for slot in self.slots:
-            if slot.order is not None and time.perf_counter() - slot.since > patience:
-                slot.since = time.perf_counter()
-                self._crew.give_up(None if slot.link is None else slot.link.pid)
+            if slot.order is not None and now - slot.since > patience:
+                slot.since = now
+                self._crew.give_up(slot.link)
+        links = [slot.link for slot in self.slots if slot.link is not None]
+        self._crew.lack(links, len(self.slots) - len(links))
 
-    def _welcome(self, link: Any, message: Message) -> None:
+    def _welcome(self, link: Link, message: Message) -> None:
         told = [message.header.get(name) for name in ('format', 'xagents')]
         if told != [FORMAT, __version__]:
-            link.send(pack('refused', {'why': f'it is xagents {told[1]}, this run is of {__version__}'}))
+            link.send(pack('refused', {'why': f'it is xagents {str(told[1])[:20]}, the learner is {__version__}'}))
             link.cut()
             return
         link.pid = message.header.get('pid')
-        self._crew.joined(link.pid)
+        self._crew.joined(link)
         self._spare.append(link)
         self._employ()
 
@@ -303,16 +290,18 @@ class Fleet:
         """Give free slots to explorers that have none."""
         for slot in self.slots:
             if slot.link is None and self._spare:
-                slot.link, slot.ready, slot.there, slot.version = self._spare.pop(0), False, False, -1
+                slot.leave()
+                slot.link = self._spare.pop(0)
+                slot.since = time.perf_counter()
                 self._instruct(slot)
 
-    def _gone(self, link: Any, slot: Slot | None) -> None:
+    def _gone(self, link: Link, slot: Slot | None) -> None:
         self._crew.ended(link)
         if link in self._spare:
             self._spare.remove(link)
         if slot is None:
             return
-        slot.link, slot.ready, slot.there = None, False, False
+        slot.leave()
         self.lost += 1
         if slot.order is not None:
             self._failed(slot, 'the explorer ended')
@@ -321,31 +310,70 @@ class Fleet:
     def _failed(self, slot: Slot, why: str) -> None:
         slot.failures += 1
         if slot.failures >= MOST_FAILURES:
-            raise ExplorerError(f'explorers have failed {MOST_FAILURES} times at the same order: {why}')
+            words = f' ({self._crew.last_words})' if slot.link is None and self._crew.last_words else ''
+            raise ExplorerError(f'explorers have failed {MOST_FAILURES} times at the same order: {why}{words}')
         slot.there = False
         self._send(slot)
 
     def _instruct(self, slot: Slot) -> None:
-        slot.link.send(pack('spec', {**self._spec, 'first': slot.first, 'n_envs': slot.n_envs}))
+        assert slot.link is not None
+        slot.link.send(pack('spec', {**self._spec, 'first': slot.range.start, 'n_envs': slot.n_envs}))
 
     def _take(self, slot: Slot, message: Message) -> None:
         """Take a fragment, after it was checked."""
-        if slot.order is None or not slot.ready or message.header.get('number') != self._number:
+        order = slot.order
+        if order is None or not slot.ready or message.header.get('number') != order.number:
             raise WireError('it brings what was not ordered')
-        fragment = fragment_of(message, self._wanted, slot.first, slot.n_envs, DRIFT in slot.order[1])
+        fragment = fragment_of(message, self._wanted, slot.range.start, slot.n_envs, DRIFT in order.arrays)
         self._longest = max(self._longest, fragment.seconds['busy'])
+        self._waiting.append(Arrived(slot, order, fragment, slot.brought, slot.anew))
+        self._waiting.sort(key=lambda arrived: (arrived.order.fill, arrived.slot.index, arrived.order.number))
         slot.order, slot.there, slot.stand = None, True, fragment.stand
+        slot.brought += 1
         self.uncopied = fragment.uncopied
-        self._fragments[slot.first] = fragment
 
-    def _join(self, rollout: Rollout, order: Order, tally: Tally, seconds: float) -> None:
-        """Put all fragments into the rollout, by slot, and count what they tell."""
-        fragments, self._fragments = [self._fragments[slot.first] for slot in self.slots], {}
-        for slot, fragment in zip(self.slots, fragments, strict=True):
+    # fragments
+
+    def _complete(self) -> bool:
+        """Return whether there are fragments for a rollout, and none under way that would be too old for the next."""
+        late = (slot.order is not None and slot.order.fill <= self._fills - self._max_lag for slot in self.slots)
+        return len(self._waiting) >= len(self.slots) and not any(late)
+
+    def _place(self, batch: list[Arrived]) -> list[Slot]:
+        """Return the slot whose columns each fragment gets: its own where that is free."""
+        firsts = {arrived.slot.index: i for i, arrived in reversed([*enumerate(batch)])}
+        free = iter([slot for slot in self.slots if slot.index not in firsts])
+        return [a.slot if firsts[a.slot.index] == i else next(free) for i, a in enumerate(batch)]
+
+    def _join(self, batch: list[Arrived], rollout: Rollout, order: Order, tally: Tally, seconds: float) -> Filled:
+        """Put fragments into the rollout, and count what they tell."""
+        lost, moved = np.zeros(self._n_envs, bool), np.zeros(self._n_envs, bool)
+        blocks = []
+        for (slot, given, fragment, sequence, anew), place in zip(batch, self._place(batch), strict=True):
             for name, column in fragment.columns.items():
-                rollout[name][:, slot.range] = column
-        if order.policy.exploration is not None:
-            order.policy.exploration.load({'x': np.concatenate([fragment.drift for fragment in fragments])})
+                rollout[name][:, place.range] = column
+            lost[slot.range] |= anew
+            before = slot.index, sequence - 1
+            moved[place.range] = anew or self._held.get(place.index, before) != before
+            self._held[place.index] = slot.index, sequence
+            blocks.append(Block(place.range, slot.range, given.statistics))
+            self._drift(slot, fragment.drift, order)
+        self._count([arrived.fragment for arrived in batch], rollout, tally, seconds)
+        lags = [self._fills - arrived.order.fill for arrived in batch]
+        if self._max_lag:
+            tally.metrics |= {'explorers/lag': sum(lags) / len(lags), 'explorers/most_lag': float(max(lags))}
+        return Filled(lost if lost.any() else None, moved, tuple(blocks) if self._max_lag else ())
+
+    def _drift(self, slot: Slot, drift: np.ndarray | None, order: Order) -> None:
+        """Let the policy's noise have the memory that a fragment ended with."""
+        if drift is None or order.policy.exploration is None or not len(drift):
+            return
+        x = order.policy.exploration.state()['x']
+        x = x if len(x) else np.zeros((self._n_envs, drift.shape[1]), np.float32)
+        x[slot.range] = drift
+        order.policy.exploration.load({'x': x})
+
+    def _count(self, fragments: list[Any], rollout: Rollout, tally: Tally, seconds: float) -> None:
         steps = tally.steps + np.cumsum(np.count_nonzero(rollout['valid'], 1))
         for e in sorted((e for fragment in fragments for e in fragment.episodes), key=lambda e: (e.row, e.env)):
             tally.episodes.append(EndedEpisode(e.reward, e.length, e.success, int(steps[e.row]), e.seconds))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import IO, Any
 
-from xagents.collecting.explorer import Explorer
-from xagents.collecting.streams import Streams
-from xagents.explorers.fleet import Event, ExplorerError, Fleet
 from xagents.explorers.links import Server
+from xagents.explorers.slots import Event, ExplorerError, Link
 from xagents.system.child_process import ChildProcess, last_line
 
 SECONDS_TO_END = 2.0
+# of messages between processes of one user
+UNBOUNDED = 2**31 - 2**21
+# a folder whose files lie in memory, if so many bytes are free there
+IN_MEMORY, LEAST_FREE = '/dev/shm', 2**30
 # so many processes that end in a row before they have joined end the run
 STILLBORN = 3
 # one thread each: there are as many explorers as somebody wants to be busy
@@ -27,9 +31,9 @@ ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', 'MKL_NUM_THRE
 class ExplorerProcess(ChildProcess):
     """The process of an explorer, whose last words are kept."""
 
-    def __init__(self, address: str, largest: int, events: queue.SimpleQueue[Event]):
+    def __init__(self, address: str, folder: Path, events: queue.SimpleQueue[Event]):
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        words = ['xagents.explorers.process', address, str(largest)]
+        words = ['xagents.explorers.process', address, str(folder)]
         super().__init__(words, _Ends(self, events), SECONDS_TO_END, self._printed, **ONE_THREAD)
 
     def why_it_died(self) -> str:
@@ -58,75 +62,87 @@ class LocalCrew:
 
     Args:
         n_explorers: how many.
-        address: that they dial.
-        largest: bytes of a message.
+        folder: where the socket and files of large messages lie.
         events: where their ends are told.
     """
 
-    def __init__(self, n_explorers: int, address: str, largest: int, events: queue.SimpleQueue[Event]):
-        self._make = lambda: ExplorerProcess(address, largest, events)
+    def __init__(self, n_explorers: int, folder: Path, events: queue.SimpleQueue[Event]):
+        self._make = lambda: ExplorerProcess(address_in(folder), folder, events)
         self._stillborn = 0
         self._joined: set[Any] = set()
+        self.last_words = ''
         self.processes: list[ExplorerProcess] = []
         try:
             for _ in range(n_explorers):
-                self.processes.append(self._make())
+                self.add()
         except BaseException:
             self.close()
             raise
 
-    def joined(self, pid: Any) -> None:
+    def add(self) -> None:
+        """Begin one process more."""
+        self.processes.append(self._make())
+
+    def joined(self, link: Link) -> None:
         """Hear that an explorer has come."""
         self._stillborn = 0
-        self._joined.add(pid)
+        self._joined.add(link.pid)
 
-    def give_up(self, pid: Any) -> None:
-        """Kill an explorer that is silent; without a number those that have not come."""
+    def give_up(self, link: Link | None) -> None:
+        """Kill an explorer that is silent; without a link those that have not come."""
         for process in self.processes:
-            if process.pid == pid or (pid is None and process.pid not in self._joined):
+            if process.pid not in self._joined if link is None else process.pid == link.pid:
                 process.send_signal(signal.SIGKILL)
 
     def ended(self, source: Any) -> None:
         """Begin another process where one has ended."""
         if source not in self.processes:
             return
+        self.last_words = source.why_it_died()
         self._stillborn += 1
         if self._stillborn >= STILLBORN * len(self.processes):
-            raise ExplorerError(f'explorers end before they have begun ({source.why_it_died()})')
+            raise ExplorerError(f'explorers end before they have begun ({self.last_words})')
         self.processes[self.processes.index(source)] = self._make()
         source.end()
+
+    def lack(self, links: list[Link], n: int) -> None:
+        """Do nothing: there is a process for each slot, or there will be."""
 
     def close(self) -> None:
         """End all processes."""
         for process in self.processes:
             process.dismiss()
-        for process in self.processes:
-            process.end()
+        with futures.ThreadPoolExecutor(max(len(self.processes), 1)) as threads:  # those that hang, at the same time
+            list(threads.map(ExplorerProcess.end, self.processes))
+
+
+def address_in(folder: Path) -> str:
+    """Return the address of the socket in a folder."""
+    return f'unix:{folder / "explorers"}'
 
 
 @contextlib.contextmanager
-def local_fleet(
-    specification: Mapping[str, Any], n_envs: int, n_explorers: int, home: Explorer, streams: Streams, largest: int
-) -> Iterator[Fleet]:
-    """Make explorers on this machine, for as long as the context lasts.
+def local_crew(
+    n_explorers: int, events: queue.SimpleQueue[Event], largest: int = UNBOUNDED, most: int | None = None
+) -> Iterator[LocalCrew]:
+    """Bring explorers on this machine, for as long as the context lasts.
 
     Args:
-        specification: as for `Fleet`, like the next four.
-        n_envs: N.
         n_explorers: how many.
-        home: the environments of this process.
-        streams: for the seeds of environments that are lost.
+        events: where what they do is told.
         largest: bytes of a message.
+        most: how many there may come to be; as many as there are when not given.
     """
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix='xagents-'))
+        folder = Path(tempfile.mkdtemp(prefix='xagents-', dir=IN_MEMORY if _has_room(IN_MEMORY) else None))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        address = f'unix:{folder / "explorers"}'
-        server = Server(address, events, n_explorers, largest)
+        server = Server(address_in(folder), events, most or n_explorers, largest, folder=folder)
         stack.callback(server.close)
-        crew = LocalCrew(n_explorers, address, largest, events)
+        crew = LocalCrew(n_explorers, folder, events)
         stack.callback(crew.close)
-        fleet = Fleet(specification, n_envs, n_explorers, home, streams, events, crew)
-        stack.callback(fleet.dismiss)
-        yield fleet
+        yield crew
+
+
+def _has_room(folder: str) -> bool:
+    """Return whether files may lie in a folder that is in memory, and fit."""
+    return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free > LEAST_FREE

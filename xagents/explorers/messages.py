@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 # of a header, with the records of environments that a fragment brings; and how deep it may be nested
 LARGEST_HEADER = 64 * 2**20
 DTYPES = frozenset('?bBhHiIlLqQefd')

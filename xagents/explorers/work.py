@@ -1,7 +1,8 @@
 """An explorer's own side: what it is told, and what it makes of an order. No connection, no process.
 
-Told once (`spec`): environments, policy, network, and which of the environments are its own. Told with each order:
-weights, statistics, noise, the schedule's values, and where the environments stand if they do not stand there already.
+Told once (`spec`): environments, policy, network, and which of the environments are its own. Told before an order, to
+all explorers alike (`share`): weights, statistics, the schedule's values. Told with each order: noise, and where the
+environments stand if they do not stand there already.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from xagents.envs.create import create_envs
 from xagents.envs.face import Episode
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import EXPLORATION, STATISTICS, stand_of, told_stand
-from xagents.explorers.messages import Message, pack
+from xagents.explorers.messages import Message, WireError, pack
 from xagents.networks.acting import Published
 from xagents.networks.forward import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
@@ -59,6 +60,11 @@ class Worker:
         normalizer = ObservationNormalizer(envs.observation_space.shape) if spec['normalizes'] else None
         self.statistics = Statistics(normalizer, dtype=envs.observation_space.dtype)
         self._rollout: Rollout | None = None
+        self._share: Message | None = None
+
+    def share(self, message: Message) -> None:
+        """Keep what the orders to come have in common."""
+        self._share = message
 
     def collect(self, order: Message) -> bytes:
         """Return the fragment of an order, as a message.
@@ -66,7 +72,9 @@ class Worker:
         Raises:
             Exception: whatever an environment raises.
         """
-        header, arrays = order.header, order.arrays
+        if self._share is None:
+            raise WireError('an order came without what it shares with others')
+        header, arrays = {**self._share.header, **order.header}, {**self._share.arrays, **order.arrays}
         start = time.perf_counter()
         self._prepare(header, arrays)
         rollout, tally = self._next(header['n_steps']), Noted()

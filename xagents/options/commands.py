@@ -143,3 +143,17 @@ class PresetsOptions(Options):
     """`xagents presets`."""
 
     debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
+class ExploreOptions(Options):
+    """`xagents explore`."""
+
+    explorers: int | None = count(
+        None, 'processes here, as many as there are processors when not given; more help while processors are free'
+    )
+    cluster_key: str | None = option(None, "the key's file, as the training has printed it", metavar='FILE')
+    wait: float = option(
+        60.0, 'seconds for which the learner is looked for, again after it was lost; more wait longer', above=0
+    )
+    debug: bool = option(False, 'show the traceback of an error')

@@ -88,10 +88,30 @@ class ExplorerOptions(Options):
     explorers: int | None = count(
         None, 'processes among which the environments are divided; more help while environments take the time'
     )
+    max_lag: int | None = count(
+        None,
+        'learn from what explorers bring as it comes, none of it ordered more than so many rollouts before: faster '
+        'where some are slow, and no longer the same run twice; a larger one waits less for the slowest',
+    )
 
 
 @dataclasses.dataclass
-class RunOptions(RecordOptions, ExplorerOptions, EndOptions):
+class ClusterOptions(Options):
+    """Where the explorers of a run are, if not here."""
+
+    cluster: str | None = option(
+        None,
+        'address HOST:PORT to listen at for explorers of other machines (xagents explore); or ray, or ray://HOST:PORT, '
+        'where Ray places them',
+        metavar='WHERE',
+    )
+    cluster_key: str | None = option(
+        None, 'file with the key of --cluster, made in the run folder when not given', metavar='FILE'
+    )
+
+
+@dataclasses.dataclass
+class RunOptions(RecordOptions, ExplorerOptions, ClusterOptions, EndOptions):
     """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
 
     A run folder has a place for everything; an own path that is given wins.

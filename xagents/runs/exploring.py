@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from xagents.collecting.explorer import Explorer
-from xagents.explorers.local import local_fleet
+from xagents.explorers.cluster import Place, cluster_crew
+from xagents.explorers.fleet import Fleet
+from xagents.explorers.keys import make_key, parse_address, read_key
+from xagents.explorers.local import UNBOUNDED, local_crew
+from xagents.explorers.placed import ray_crew
+from xagents.explorers.slots import Crew, Event
 from xagents.networks.plan import NetworkPlan
 from xagents.options.declaration import describe
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError
+from xagents.options.runs import RunOptions
 from xagents.runs.learner import Learner
 from xagents.runs.run import Run
 
@@ -21,12 +28,15 @@ from xagents.runs.run import Run
 ROOM = 256 * 2**20
 
 
-def check_explorers(agent: Learner, n_explorers: int | None) -> None:
+def check_explorers(agent: Learner, options: RunOptions) -> None:
     """Check, before a run, that an agent's collecting can be divided among explorers.
 
     Raises:
-        OptionError: naming `explorers`, in one line.
+        OptionError: naming `explorers`, or what goes with them, in one line.
     """
+    n_explorers = options.explorers
+    _check_elsewhere(options)
+    _check_lag(agent, options)
     if n_explorers is None:
         return
     if n_explorers > agent.envs.n_envs:
@@ -36,6 +46,24 @@ def check_explorers(agent: Learner, n_explorers: int | None) -> None:
             'explorers', f"{agent.envs.id} is one vector of environments: make them by their name, with vector='sync'"
         )
     specification(agent)
+
+
+def _check_lag(agent: Learner, options: RunOptions) -> None:
+    """Check that an agent may learn from what explorers have collected with older weights."""
+    lag, n_explorers, n_envs = options.max_lag, options.explorers, agent.envs.n_envs
+    if lag is None:
+        return
+    if n_explorers is None:
+        raise OptionError('max_lag', f'got {lag} without --explorers, whose fragments it is about')
+    if options.overlap:
+        raise OptionError('max_lag', f'got {lag} beside --overlap, which collects exactly one iteration ahead')
+    if agent.NO_OVERLAP:
+        raise OptionError('max_lag', f'{type(agent).__name__} {agent.NO_OVERLAP}')
+    if n_envs % n_explorers:
+        admitted = ', '.join(str(n) for n in range(1, n_envs + 1) if not n_envs % n)
+        raise OptionError(
+            'max_lag', f'got {n_explorers} explorers beside it, admits {admitted} for {n_envs} environments'
+        )
 
 
 def specification(agent: Learner) -> dict[str, Any]:
@@ -64,6 +92,54 @@ def specification(agent: Learner) -> dict[str, Any]:
     }
 
 
+def _check_elsewhere(options: RunOptions) -> None:
+    """Check where explorers are to come from, and that there is a key for them."""
+    if options.cluster is None:
+        if options.cluster_key is not None:
+            raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, whose key it is')
+        return
+    if options.explorers is None:
+        raise OptionError('cluster', f'got {options.cluster} without --explorers, how many are to come')
+    if not is_ray(options.cluster):
+        parse_address('cluster', options.cluster)
+    if options.cluster_key is not None:
+        read_key(options.cluster_key)
+    elif options.run_dir is None:
+        raise OptionError('cluster', f'got {options.cluster} without a key: --cluster-key, or --run-dir to make one in')
+
+
+def is_ray(cluster: str) -> bool:
+    """Return whether Ray is to place explorers."""
+    return cluster == 'ray' or cluster.startswith('ray://')
+
+
+def _key_of(options: RunOptions) -> str:
+    """Return the path of the cluster's key, which is made where none was given."""
+    path = options.cluster_key or options.place('cluster.pem')
+    assert path is not None
+    if options.cluster_key is None:
+        make_key(path)
+    return path
+
+
+@contextlib.contextmanager
+def _crew(run: Run, events: queue.SimpleQueue[Event], largest: int) -> Iterator[Crew]:
+    """Bring the explorers of a run, from where its options say."""
+    options = run.options
+    assert options.explorers is not None
+    say = run.console.say
+    if options.cluster is None:
+        with local_crew(options.explorers, events, largest) as local:
+            yield local
+    elif is_ray(options.cluster):
+        with ray_crew(options.cluster, _key_of(options), options.explorers, events, largest, say) as placed:
+            yield placed
+    else:
+        place = Place(*parse_address('cluster', options.cluster), _key_of(options))
+        with cluster_crew(place, options.explorers, events, largest, say) as crew:
+            yield crew
+
+
 @contextlib.contextmanager
 def exploring(run: Run) -> Iterator[None]:
     """Let explorers collect for a run, where it asks for some; afterwards the environments stand where theirs did."""
@@ -76,7 +152,10 @@ def exploring(run: Run) -> Iterator[None]:
     assert isinstance(home, Explorer)
     row = agent.envs.observation_space
     largest = ROOM + 2 * n_envs * (getattr(agent, 'n_steps', 1) + 1) * int(np.prod(row.shape)) * row.dtype.itemsize
-    with local_fleet(specification(agent), n_envs, n_explorers, home, agent.streams, min(largest, 2**31 - 1)) as fleet:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _crew(run, events, min(largest, UNBOUNDED)) as crew:
+        lag = run.options.max_lag or 0
+        fleet = Fleet(specification(agent), n_envs, n_explorers, home, agent.streams, events, crew, lag)
         collector.explorer = fleet
         try:
             yield
@@ -84,4 +163,5 @@ def exploring(run: Run) -> Iterator[None]:
             try:
                 fleet.hand_back()
             finally:
+                fleet.dismiss()
                 collector.explorer = home

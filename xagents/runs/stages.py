@@ -51,6 +51,8 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
         ctx.idle, ctx.batch = True, {}
         ctx.logs['stats/refused'] = 1.0
         ctx.messages.append(f'Skipped an iteration: {error}')
+    except Interrupted:
+        ctx.idle, ctx.batch, ctx.stop = True, {}, 'interrupted'
     # what is learned from later is normalised by what is known now, also when collecting has gone on since
     known = collector.statistics
     ctx.statistics = known if known is agent.statistics else known.copy()

@@ -61,7 +61,7 @@ def _check(run: Run) -> None:
     if options.metrics_path and run.resumed_at is not None:
         check_goes_on('resume', options.metrics_path, read_metrics)
     check_video(run)
-    check_explorers(agent, options.explorers)
+    check_explorers(agent, options)
     if options.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
     for value in agent.schedules().values():

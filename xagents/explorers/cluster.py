@@ -1,0 +1,107 @@
+"""Explorers on other machines: the learner listens for them, and says what is to be typed there."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import shlex
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from xagents.explorers.keys import ClusterKey, read_key
+from xagents.explorers.links import Server
+from xagents.explorers.slots import Event, Link
+from xagents.options.errors import OptionError
+
+# how long slots without an explorer wait for another machine, before those that are there are asked for one more
+SECONDS_FOR_OTHERS = 10.0
+# how often it is said that explorers are waited for
+SECONDS_BETWEEN_LINES = 60.0
+ANYWHERE = ('0.0.0.0', '[::]')
+
+
+class Place(NamedTuple):
+    """Where a learner listens.
+
+    Attributes:
+        host: as it was typed; an address, or a name.
+        port: 0 for any that is free.
+        path: of the key's file.
+    """
+
+    host: str
+    port: int
+    path: str
+
+
+class ClusterCrew:
+    """Those who come from elsewhere.
+
+    Args:
+        line: what is to be typed there.
+        say: prints a line of the run.
+    """
+
+    def __init__(self, line: str, say: Callable[[str], None]):
+        self._line, self._say = line, say
+        self.last_words = ''
+        self._lacks_since = self._asked = 0.0
+        self._said = time.perf_counter()
+
+    def joined(self, link: Link) -> None:
+        """Hear that an explorer has come."""
+
+    def ended(self, source: Any) -> None:
+        """Hear that one has gone."""
+
+    def give_up(self, link: Link | None) -> None:
+        """Let one go that is silent; its machine begins another one."""
+        if link is not None:
+            link.cut()
+
+    def lack(self, links: list[Any], n: int) -> None:
+        """Say what is waited for; ask the machines that are there for more, where nobody else comes."""
+        now = time.perf_counter()
+        if not n:
+            self._lacks_since = 0.0
+            return
+        self._lacks_since = self._lacks_since or now
+        if now - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = now
+            self._say(f'{n} of {n + len(links)} explorers are missing: {self._line}')
+        if links and now - max(self._lacks_since, self._asked) >= SECONDS_FOR_OTHERS:
+            self._asked = now
+            for i in range(n):
+                links[i % len(links)].ask_for_another()
+
+
+@contextlib.contextmanager
+def listening(
+    place: Place, n_explorers: int, events: queue.SimpleQueue[Event], largest: int
+) -> Iterator[tuple[str, ClusterKey]]:
+    """Listen for explorers, for as long as the context lasts; yields the address that they dial, and the key.
+
+    Raises:
+        OptionError: where nothing can listen there.
+    """
+    key = read_key(place.path)
+    try:
+        server = Server(f'{place.host}:{place.port}', events, n_explorers, largest, key)
+    except OSError as error:
+        raise OptionError('cluster', f'got {place.host}:{place.port}, and {error}') from error
+    with contextlib.closing(server):
+        host = socket.gethostname() if place.host in ANYWHERE else place.host
+        yield f'{host}:{server.port}', key
+
+
+@contextlib.contextmanager
+def cluster_crew(
+    place: Place, n_explorers: int, events: queue.SimpleQueue[Event], largest: int, say: Callable[[str], None]
+) -> Iterator[ClusterCrew]:
+    """Let explorers from elsewhere come, for as long as the context lasts; arguments as for `listening`."""
+    with listening(place, n_explorers, events, largest) as (address, _):
+        line = f'xagents explore {address} --explorers {n_explorers} --cluster-key {shlex.quote(place.path)}'
+        say(f'Listening for {n_explorers} explorers. On each machine, with as many as it has cores: {line}')
+        yield ClusterCrew(line, say)

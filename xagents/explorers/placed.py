@@ -1,0 +1,119 @@
+"""Explorers that Ray places: by free processors, on whatever machines it has. They dial in as all others do.
+
+What Ray lets in is Ray's own affair: it sends pickled code to its machines, and whoever reaches its ports can run some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xagents.explorers.cluster import ClusterCrew, Place, listening
+from xagents.explorers.keys import ClusterKey
+from xagents.explorers.links import Connection
+from xagents.explorers.local import ONE_THREAD
+from xagents.explorers.process import explore
+from xagents.explorers.slots import Event, Link
+from xagents.options.errors import OptionError, told
+
+
+class PlacedExplorer:
+    """An explorer in a process of Ray's."""
+
+    def explore(self, address: str, key: ClusterKey) -> str:
+        """Explore until the learner lets go; returns why not, on one line, where something went wrong."""
+        try:
+            explore(Connection(address, key=key))
+        except Exception as error:  # Ray would send a traceback
+            return told(error)
+        return ''
+
+
+class RayCrew(ClusterCrew):
+    """Those whom Ray brings.
+
+    Args:
+        ray: the module.
+        n_explorers: how many.
+        address: that they dial.
+        key: of the cluster.
+        say: prints a line of the run.
+    """
+
+    def __init__(self, ray: Any, n_explorers: int, address: str, key: ClusterKey, say: Callable[[str], None]):
+        super().__init__('Ray has not placed them, for want of free processors or because they end at once', say)
+        self._ray, self._told = ray, (address, key)
+        variables = {**ONE_THREAD, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        # one that dies begins again, where there is room
+        made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(PlacedExplorer)
+        placed = made.options(runtime_env={'env_vars': variables})
+        self.actors = [placed.remote() for _ in range(n_explorers)]
+        self._under_way = [actor.explore.remote(*self._told) for actor in self.actors]
+
+    def lack(self, links: list[Link], n: int) -> None:
+        """Let those explore again who have come back."""
+        if n:
+            done, _ = self._ray.wait(self._under_way, num_returns=len(self._under_way), timeout=0)
+            for ref in done:
+                self._again(ref)
+        super().lack([], n)
+
+    def _again(self, ref: Any) -> None:
+        i = self._under_way.index(ref)
+        try:
+            self.last_words = self._ray.get(ref) or self.last_words
+        except self._ray.exceptions.RayError as error:
+            self.last_words = told(error)
+        self._under_way[i] = self.actors[i].explore.remote(*self._told)
+
+    def close(self) -> None:
+        """Let Ray have its processors back."""
+        for actor in self.actors:
+            self._ray.kill(actor)
+
+
+@contextlib.contextmanager
+def ray_crew(
+    where: str,
+    path: str,
+    n_explorers: int,
+    events: queue.SimpleQueue[Event],
+    largest: int,
+    say: Callable[[str], None],
+) -> Iterator[RayCrew]:
+    """Let Ray bring explorers, for as long as the context lasts.
+
+    Args:
+        where: `ray` for the cluster of this machine, or one that begins here; `ray://HOST:PORT` for another one.
+        path: of the key's file.
+        n_explorers: how many.
+        events: where what they do is told.
+        largest: bytes of a message.
+        say: prints a line of the run.
+
+    Raises:
+        OptionError: where there is no Ray, or none to be reached.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise OptionError('cluster', f"got {where}, which needs an extra: pip install 'xagents[ray]'") from None
+    quiet: dict[str, Any] = {'log_to_driver': False, 'logging_level': 'ERROR'}
+    began = not ray.is_initialized()
+    try:
+        if began:
+            ray.init(None if where == 'ray' else where, **quiet)
+    except Exception as error:  # Ray raises what it likes
+        raise OptionError('cluster', f'got {where}, where Ray cannot be reached ({told(error)})') from error
+    with contextlib.ExitStack() as stack:
+        if began:
+            stack.callback(ray.shutdown)
+        place = Place(ray.util.get_node_ip_address(), 0, path)
+        address, key = stack.enter_context(listening(place, n_explorers, events, largest))
+        crew = RayCrew(ray, n_explorers, address, key, say)
+        stack.callback(crew.close)
+        yield crew
