@@ -23,6 +23,7 @@ class FakeLink:
 
     def __init__(self, events):
         self.events, self.sent, self.pid, self.cuts, self.shared = events, [], None, 0, []
+        self.extra = False
 
     def send(self, data, share=None):
         self.sent.append(unpack(data))

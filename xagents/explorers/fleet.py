@@ -83,6 +83,7 @@ class Fleet:
         self._waiting: list[Arrived] = []
         self._fills = self._orders = 0
         self._longest, self._looked = 0.0, time.perf_counter()
+        self._counted = self._looked
         self._wanted: Columns = {}
         # whose fragment each slot's columns held last, and which of it
         self._held: dict[int, tuple[int, int]] = {}
@@ -112,6 +113,7 @@ class Fleet:
         self._fills += 1
         self._wanted = {name: (array.dtype, array.shape) for name, array in rollout.items()}
         share = self._share(order, len(rollout['valid']))
+        self._relieve()
         self._give(order, share)
         while not (self._events.empty() and self._complete()):
             self._hear()
@@ -290,10 +292,22 @@ class Fleet:
         """Give free slots to explorers that have none."""
         for slot in self.slots:
             if slot.link is None and self._spare:
+                self._take_in(slot, self._spare.pop(0))
+
+    def _take_in(self, slot: Slot, link: Link) -> None:
+        """Give a slot to an explorer."""
+        slot.link, slot.since = link, time.perf_counter()
+        self._instruct(slot)
+
+    def _relieve(self) -> None:
+        """Let those who wait take the slots of explorers that a machine has begun for want of others."""
+        for slot in self.slots:
+            fresh = [link for link in self._spare if not link.extra]
+            if fresh and slot.order is None and slot.link is not None and slot.link.extra:
+                slot.link.cut()
                 slot.leave()
-                slot.link = self._spare.pop(0)
-                slot.since = time.perf_counter()
-                self._instruct(slot)
+                self._spare.remove(fresh[0])
+                self._take_in(slot, fresh[0])
 
     def _gone(self, link: Link, slot: Slot | None) -> None:
         self._crew.ended(link)
@@ -382,13 +396,14 @@ class Fleet:
             tally.seconds[name] += sum(fragment.seconds[name] for fragment in fragments) / len(fragments)
         busy = sum(fragment.seconds['busy'] for fragment in fragments) / len(fragments)
         tally.seconds['wait'] = tally.seconds.get('wait', 0.0) + seconds
-        alive = sum(slot.link is not None for slot in self.slots)
+        alive, now = sum(slot.link is not None for slot in self.slots), time.perf_counter()
         tally.metrics = {
             'explorers/alive': float(alive),
-            'explorers/busy': busy / seconds,
+            'explorers/busy': busy / (now - self._counted if self._max_lag else seconds),
             'explorers/lost': float(self.lost),
             'explorers/lost_environments': float(self.lost_environments),
         }
+        self._counted = now
 
     def dismiss(self) -> None:
         """Let every explorer go."""

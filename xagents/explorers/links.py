@@ -7,6 +7,7 @@ files there. Between machines they go over TLS with a pinned certificate, and op
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import itertools
 import mmap
@@ -81,6 +82,11 @@ class Channel:
             self._stream.outgoing.put_frame(NOBODY, Kind.MORE)
         return self._stream.machine
 
+    @property
+    def extra(self) -> bool:
+        """Whether its machine has more explorers now than it came with."""
+        return self._stream.living > self._stream.own
+
     def taken(self) -> None:
         """Hear that a message was dealt with: there is room for another one."""
         with contextlib.suppress(ValueError):
@@ -97,6 +103,7 @@ class Channel:
         """Have the last word."""
         if not self._ended:
             self._ended = True
+            self._stream.living -= 1
             self._stream.events.put(Event(self, None))
 
 
@@ -105,13 +112,14 @@ class Stream:
 
     Args:
         events: where what happens is put.
-        machine: whether several explorers may be at the other end.
-        most: how many.
+        own: with how many explorers a machine comes; 0 for an explorer alone.
+        most: how many a machine may have.
         folder: where files of large messages lie; None where none may.
     """
 
-    def __init__(self, events: queue.SimpleQueue[Event], machine: bool, most: int, folder: Path | None):
-        self.events, self.machine, self._most, self._folder = events, machine, most if machine else 1, folder
+    def __init__(self, events: queue.SimpleQueue[Event], own: int, most: int, folder: Path | None):
+        self.events, self.machine, self.own, self._folder = events, own > 0, max(own, 1), folder
+        self._most, self.living = most if self.machine else 1, 0
         self.outgoing = Outgoing()
         self._channels: dict[int, Channel] = {}
 
@@ -134,6 +142,7 @@ class Stream:
             if len(self._channels) >= self._most or kind is Kind.END:
                 raise WireError('nobody more is admitted')
             channel = self._channels[number] = Channel(self, number)
+            self.living += 1
         if kind is Kind.END:
             self._channels.pop(number).end()
         elif kind is Kind.FILE:
@@ -169,6 +178,7 @@ class Server:
         folder: Path | None = None,
     ):
         self._events, self._key, self._folder, self._most = events, key, folder, n_explorers + SPARE
+        self._streams: set[Stream] = set()
         self._threads = futures.ThreadPoolExecutor(self._most, 'explorers')
         self._server = grpc.server(
             self._threads,
@@ -193,14 +203,25 @@ class Server:
         token = '' if self._key is None else self._key.token
         if not hmac.compare_digest(str(told.get(TOKEN, '')).encode(), token.encode()):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')
-        stream = Stream(self._events, MACHINE in told, self._most, self._folder)
-        context.add_callback(stream.outgoing.end)
+        own = str(told.get(MACHINE, '0'))
+        if not own.isdecimal() or int(own) > self._most:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f'it brings {own[:9]} explorers, {self._most} are admitted')
+        stream = Stream(self._events, int(own), self._most, self._folder)
+        self._streams.add(stream)
+        context.add_callback(functools.partial(self._ended, stream))
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
         yield from stream.outgoing.stream()
 
+    def _ended(self, stream: Stream) -> None:
+        stream.outgoing.end()
+        self._streams.discard(stream)
+
     def close(self) -> None:
         """End all streams."""
-        self._server.stop(0.5).wait()
+        stopped = self._server.stop(1.0)
+        for stream in [*self._streams]:
+            stream.outgoing.end()
+        stopped.wait()
         self._threads.shutdown()
 
 
@@ -211,7 +232,7 @@ class Connection:
         address: of the learner.
         largest: bytes of a message; any where it is not known.
         key: of the cluster; None for a Unix socket.
-        machine: whether several explorers are at this end.
+        own: how many explorers of a machine are at this end; 0 for an explorer alone.
         folder: where files of large messages lie; None where none may.
     """
 
@@ -220,7 +241,7 @@ class Connection:
         address: str,
         largest: int = -1,
         key: ClusterKey | None = None,
-        machine: bool = False,
+        own: int = 0,
         folder: Path | None = None,
     ):
         self._folder, self._names = folder, itertools.count()
@@ -231,7 +252,7 @@ class Connection:
             # pinned: it is this certificate, wherever it stands
             options += [('grpc.ssl_target_name_override', 'xagents'), ('grpc.default_authority', 'xagents')]
             self.channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(key.certificate), options)
-        told = [*([(TOKEN, key.token)] if key else []), *([(MACHINE, '1')] if machine else [])]
+        told = [*([(TOKEN, key.token)] if key else []), *([(MACHINE, str(own))] if own else [])]
         self.outgoing = Outgoing()
         explore = self.channel.stream_stream(f'/{SERVICE}/{METHOD}', _as_it_is, _as_it_is)
         self._stream: Any = explore(self.outgoing.stream(), wait_for_ready=True, metadata=told)

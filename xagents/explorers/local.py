@@ -67,6 +67,7 @@ class LocalCrew:
     """
 
     def __init__(self, n_explorers: int, folder: Path, events: queue.SimpleQueue[Event]):
+        self._own = n_explorers
         self._make = lambda: ExplorerProcess(address_in(folder), folder, events)
         self._stillborn = 0
         self._joined: set[Any] = set()
@@ -80,7 +81,7 @@ class LocalCrew:
             raise
 
     def add(self) -> None:
-        """Begin one process more."""
+        """Begin one process more, as long as it lasts."""
         self.processes.append(self._make())
 
     def joined(self, link: Link) -> None:
@@ -95,15 +96,17 @@ class LocalCrew:
                 process.send_signal(signal.SIGKILL)
 
     def ended(self, source: Any) -> None:
-        """Begin another process where one has ended."""
+        """Begin another process where one has ended, unless there are more than there were."""
         if source not in self.processes:
             return
         self.last_words = source.why_it_died()
         self._stillborn += 1
         if self._stillborn >= STILLBORN * len(self.processes):
             raise ExplorerError(f'explorers end before they have begun ({self.last_words})')
-        self.processes[self.processes.index(source)] = self._make()
         source.end()
+        self.processes.remove(source)
+        if len(self.processes) < self._own:
+            self.add()
 
     def lack(self, links: list[Link], n: int) -> None:
         """Do nothing: there is a process for each slot, or there will be."""

@@ -124,7 +124,7 @@ def explore_here(address: str, n_explorers: int, key: ClusterKey, seconds: float
     """
     deadline = time.monotonic() + seconds
     while True:
-        connection = Connection(address, key=key, machine=True)
+        connection = Connection(address, key=key, own=n_explorers)
         try:
             _await(connection, address, deadline, seconds)
             events: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -21,6 +21,10 @@ class Link(Protocol):
 
     pid: Any
 
+    @property
+    def extra(self) -> bool:
+        """Whether its machine has more explorers now than it came with."""
+
     def send(self, message: bytes, share: bytes | None = None) -> None:
         """Send a message, after the `share` that others may get, too; nothing happens where the explorer is gone."""
 

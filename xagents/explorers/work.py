@@ -25,6 +25,7 @@ from xagents.envs.face import Episode
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import EXPLORATION, STATISTICS, stand_of, told_stand
 from xagents.explorers.messages import Message, WireError, pack
+from xagents.explorers.versions import differing, versions
 from xagents.networks.acting import Published
 from xagents.networks.forward import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
@@ -53,6 +54,10 @@ class Worker:
 
     def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
         self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
+        others = differing(versions(spec['environment']['env']), spec['versions'])
+        if others:
+            envs.close()
+            raise ValueError(f"an explorer's environments are others than the learner's: {others}")
         self.explorer = Explorer(envs)
         plan = NetworkPlan.of(spec['network'])
         network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32), alike=spec['alike'])

@@ -16,6 +16,7 @@ from xagents.explorers.keys import make_key, parse_address, read_key
 from xagents.explorers.local import UNBOUNDED, local_crew
 from xagents.explorers.placed import ray_crew
 from xagents.explorers.slots import Crew, Event
+from xagents.explorers.versions import versions
 from xagents.networks.plan import NetworkPlan
 from xagents.options.declaration import describe
 from xagents.options.environment import EnvironmentOptions
@@ -85,6 +86,7 @@ def specification(agent: Learner) -> dict[str, Any]:
         raise OptionError('explorers', f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act')
     return {
         'environment': EnvironmentOptions.resolve(created).creation(),
+        'versions': versions(created['env']),
         'policy': policy,
         'network': plan.record(),
         'alike': getattr(network, 'alike', True) or plan.differs,

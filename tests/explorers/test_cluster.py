@@ -1,0 +1,161 @@
+"""Explorers of other machines: the same weights, whoever comes and goes; and who has no key stays out."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import pytest
+
+import xagents
+from tests.explorers.test_explorers import COMMON, digest
+from xagents.explorers.keys import ClusterKey, make_key, read_key
+from xagents.explorers.links import Connection
+from xagents.options.errors import OptionError
+
+pytestmark = pytest.mark.usefixtures('without_xla_in_module')
+STEPS = 5000
+
+
+@pytest.fixture
+def address():
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return f'127.0.0.1:{free.getsockname()[1]}'
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = str(tmp_path / 'key.pem')
+    make_key(path)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    return path
+
+
+@pytest.fixture
+def machines(address, key):
+    """Begin machines of explorers, which end with the test."""
+    begun = []
+
+    def begin(n, key=key, wait=30):
+        words = [sys.executable, '-m', 'xagents', 'explore', address, '--explorers', str(n)]
+        machine = subprocess.Popen([*words, '--cluster-key', key, '--wait', str(wait)], stdout=-1, stderr=-1, text=True)
+        begun.append(machine)
+        return machine
+
+    yield begin
+    for machine in begun:
+        machine.kill()
+        machine.communicate()
+
+
+def make(**options):
+    return xagents.make('ppo', 'CartPole-v1', **{**COMMON, 'n_steps': 16, 'normalize_obs': True, **options})
+
+
+@pytest.fixture(scope='module')
+def alone():
+    with contextlib.closing(make()) as agent:
+        agent.fit(max_steps=STEPS)
+        return digest(agent)
+
+
+def test_machines_that_come_and_go_change_nothing(address, key, machines, alone, monkeypatch):
+    monkeypatch.setattr('xagents.explorers.cluster.SECONDS_FOR_OTHERS', 0.5)
+    first, second = machines(1), machines(2)
+    with contextlib.closing(make()) as agent:
+        stream = agent.train_iter(max_steps=STEPS, explorers=2, cluster=address, cluster_key=key)
+        logs = [next(stream) for _ in range(4)]
+        second.kill()  # whoever of the others is there has to do for all
+        logs += [next(stream) for _ in range(8)]
+        third = machines(1)
+        logs += list(stream)
+        assert digest(agent) == alone
+    assert {log['explorers/alive'] for log in logs} <= {1, 2} and logs[-1]['explorers/lost_environments'] == 0
+    for machine in (first, third):
+        out, said = machine.communicate(timeout=20)
+        assert (machine.returncode, said) == (0, '') and 'let them go' in out
+
+
+def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path, alone):
+    other = str(tmp_path / 'other.pem')
+    make_key(other)
+    stranger = machines(1, other, wait=4)
+    said = []
+
+    def ask():
+        wrong = ClusterKey(read_key(other).private, read_key(key).certificate)
+        try:
+            list(Connection(address, key=wrong))
+        except grpc.RpcError as error:
+            said.append((error.code(), error.details()))
+
+    asking = threading.Thread(target=ask)
+    with contextlib.closing(make()) as agent:
+        stream = agent.train_iter(max_steps=STEPS, explorers=2, cluster=address, cluster_key=key)
+        asking.start()
+        beginning = threading.Timer(6, machines, (2,))
+        beginning.start()
+        list(stream)
+        assert digest(agent) == alone
+    asking.join(10)
+    assert said == [(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')]
+    assert stranger.wait(20) == 2
+    line = stranger.stderr.read()
+    assert line.count('\n') == 1 and f'who answers at {address} has another key' in line
+
+
+def test_nobody_there_is_one_line(address, machines):
+    machine = machines(1, wait=1)
+    out, said = machine.communicate(timeout=30)
+    assert machine.returncode == 2
+    assert said == f'xagents explore: nobody answers at {address}, after 1 s\n'
+
+
+@pytest.mark.parametrize(
+    ('options', 'said'),
+    [
+        ({'cluster': '1.2.3.4:5'}, '--explorers'),
+        ({'cluster': 'nowhere', 'explorers': 2}, 'HOST:PORT'),
+        ({'cluster': '1.2.3.4:99999', 'explorers': 2}, 'HOST:PORT'),
+        ({'cluster': '1.2.3.4:5', 'explorers': 2}, 'without a key'),
+        ({'cluster': '1.2.3.4:5', 'explorers': 2, 'cluster_key': 'none.pem'}, 'cannot be read'),
+        ({'cluster': '1.2.3.4:5', 'explorers': 2, 'cluster_key': __file__}, 'holds no key'),
+        ({'explorers': 2, 'cluster_key': 'none.pem'}, 'without --cluster'),
+        ({'max_lag': 2}, 'without --explorers'),
+        ({'max_lag': 2, 'explorers': 2, 'overlap': True}, 'beside --overlap'),
+        ({'max_lag': 2, 'explorers': 3}, 'admits 1, 2, 4, 8'),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(options, said):
+    with contextlib.closing(make()) as agent, pytest.raises(OptionError, match=said):
+        agent.fit(max_steps=100, **options)
+
+
+def test_an_address_that_is_taken_is_one_line(key):
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen()
+        place = f'127.0.0.1:{taken.getsockname()[1]}'
+        refused = pytest.raises(OptionError, match='nothing can listen')
+        with contextlib.closing(make()) as agent, refused:
+            agent.fit(max_steps=100, explorers=2, cluster=place, cluster_key=key)
+
+
+def test_an_interruption_does_not_wait_for_explorers(tmp_path, address):
+    words = 'train ppo --env CartPole-v1 --n-envs 8 --n-steps 16 --max-steps 3000 --explorers 2 --run-dir run --seed 1'
+    learner = subprocess.Popen(
+        [sys.executable, '-m', 'xagents', *words.split(), '--cluster', address], cwd=tmp_path, stdout=-1, text=True
+    )
+    try:
+        assert any('xagents explore' in line for line in learner.stdout)
+        time.sleep(1)
+        learner.terminate()
+        out, _ = learner.communicate(timeout=20)
+        assert learner.returncode == 143 and 'resume' in out
+    finally:
+        learner.kill()

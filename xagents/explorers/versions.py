@@ -1,0 +1,24 @@
+"""Of which versions environments are: two that differ may give other numbers."""
+
+from __future__ import annotations
+
+import sys
+
+# what steps environments, where it is loaded
+PACKAGES = ('gymnasium', 'ale_py', 'mujoco', 'Box2D')
+
+
+def versions(env: str) -> dict[str, str]:
+    """Return the versions of what steps an environment, `Id` or `module:Id`, that was made here."""
+    module = env.partition(':')[0].partition('.')[0] if ':' in env else ''
+    loaded = {name: sys.modules[name] for name in (*PACKAGES, module) if name in sys.modules}
+    found = {name: getattr(module, '__version__', None) for name, module in loaded.items()}
+    return {name: version for name, version in found.items() if isinstance(version, str)}
+
+
+def differing(here: dict[str, str], there: dict[str, str]) -> str:
+    """Return what differs in words; empty where nothing does."""
+    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    return ', '.join(
+        f'{name} is {here.get(name, "missing")} here and {there.get(name, "missing")} there' for name in names
+    )
