@@ -20,6 +20,9 @@ from xagents.explorers.process import explore
 from xagents.explorers.slots import Event, Link
 from xagents.options.errors import OptionError, told
 
+# how long explorers may take to go
+SECONDS_TO_END = 2.0
+
 
 class PlacedExplorer:
     """An explorer in a process of Ray's."""
@@ -71,7 +74,8 @@ class RayCrew(ClusterCrew):
         self._under_way[i] = self.actors[i].explore.remote(*self._told)
 
     def close(self) -> None:
-        """Let Ray have its processors back."""
+        """Let Ray have its processors back, once explorers have heard that they may go."""
+        self._ray.wait(self._under_way, num_returns=len(self._under_way), timeout=SECONDS_TO_END)
         for actor in self.actors:
             self._ray.kill(actor)
 
@@ -102,6 +106,7 @@ def ray_crew(
         import ray
     except ImportError:
         raise OptionError('cluster', f"got {where}, which needs an extra: pip install 'xagents[ray]'") from None
+    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')  # no call to others that nobody asked for
     quiet: dict[str, Any] = {'log_to_driver': False, 'logging_level': 'ERROR'}
     began = not ray.is_initialized()
     try:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import grpc
@@ -90,8 +91,11 @@ def _end_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
     os._exit(0)
 
 
-def _tidy(parent: int, folder: str) -> None:
-    """Remove the folder of a parent that was killed."""
+def _tidy(parent: int, folder: str, seconds: float = 0.0) -> None:
+    """Remove the folder of a parent that was killed, which may take a moment to be seen."""
+    deadline = time.monotonic() + seconds
+    while os.getppid() == parent and time.monotonic() < deadline:
+        time.sleep(0.05)
     if os.getppid() != parent:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -102,5 +106,5 @@ if __name__ == '__main__':
     threading.Thread(target=_end_with_parent, args=(ended, parent, sys.argv[2]), daemon=True).start()
     code = main(*sys.argv[1:3])
     ended.set()
-    _tidy(parent, sys.argv[2])
+    _tidy(parent, sys.argv[2], 1.0 if code else 0.0)
     sys.exit(code)
