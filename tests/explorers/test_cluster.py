@@ -111,7 +111,7 @@ def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path,
 
 def test_nobody_there_is_one_line(address, machines):
     machine = machines(1, wait=1)
-    out, said = machine.communicate(timeout=30)
+    _, said = machine.communicate(timeout=30)
     assert machine.returncode == 2
     assert said == f'xagents explore: nobody answers at {address}, after 1 s\n'
 

@@ -161,3 +161,24 @@ def test_an_order_that_fails_three_times_ends_the_run_with_its_line(fleet):
     with pytest.raises(ExplorerError, match='3 times at the same order: the motor is hot'):
         fleet.fill()
     assert [message.kind for message in link.sent] == ['spec', 'spec', 'spec']
+
+
+def test_who_comes_relieves_an_explorer_that_a_machine_has_begun_for_want_of_others(fleet):
+    extra, fresh = FakeLink(fleet.events), FakeLink(fleet.events)
+    extra.hello()
+    extra.say('ready')
+    extra.say('fragment', *fragment())
+    fleet.fill()
+    extra.extra = True
+    fresh.hello()
+    fleet.events.put(Event(fresh, b'nothing'))  # it is heard before the next order, and let go
+    other = FakeLink(fleet.events)
+    other.hello()
+    extra.say('fragment', *fragment(2))
+    fleet.fill()
+    assert not extra.cuts and fresh.cuts == 1
+    other.say('ready')
+    other.say('fragment', *fragment(3))
+    fleet.fill()
+    assert extra.cuts == 1 and [message.kind for message in other.sent] == ['spec', 'order']
+    assert {'seed', 'number'} <= other.sent[1].header.keys()

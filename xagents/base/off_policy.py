@@ -116,10 +116,13 @@ class OffPolicy(Replaying):
     @property
     def n_steps(self) -> int:
         """T of one iteration: steps in each environment."""
+        return self.options.fragment_steps or self._steps_of_training()
+
+    def _steps_of_training(self) -> int:
         return math.ceil(self.options.train_frequency / self.envs.n_envs)
 
     def collect(self, **schedule: Any) -> Rollout:
-        """Take `train_frequency` steps, over all environments; see `Collector.collect`."""
+        """Take `train_frequency` steps over all environments, or `fragment_steps` in each; see `Collector.collect`."""
         return self.collector.collect(self.n_steps, **schedule)
 
     def explore(self, choose: Callable[[np.ndarray], np.ndarray]) -> Rollout:
@@ -150,8 +153,9 @@ class OffPolicy(Replaying):
         return not (self.progress.context.updates or self.buffer.ready)
 
     def updates_for(self, steps: int) -> int:
-        """Return how many updates follow `steps` environment steps."""
-        return steps if self.options.gradient_steps < 0 else self.options.gradient_steps
+        """Return how many updates follow the `steps` environment steps of an iteration."""
+        each = self.options.gradient_steps
+        return steps if each < 0 else max(1, round(each * self.n_steps / self._steps_of_training()))
 
     def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
         """Draw the batches of `n_updates` updates.

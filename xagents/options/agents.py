@@ -108,6 +108,11 @@ class OffPolicyOptions(ReplayOptions):
         at_least=-1,
         tune='int',
     )
+    fragment_steps: int | None = count(
+        None,
+        'steps of each environment that are taken at once, with the updates of as many trainings after them; what '
+        '--train-frequency says when not given; more make messages of explorers rarer, and updates later',
+    )
     n_step: int = count(
         1,
         'steps whose rewards a target sums before it bootstraps; more spread rewards faster and less exactly',

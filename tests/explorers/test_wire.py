@@ -1,0 +1,186 @@
+"""Both ends of the wire beside peers that say anything: one line at most, no traceback, no memory."""
+
+import contextlib
+import queue
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xagents.explorers.frames import Frame, Kind, Outgoing, Repeats, frames_of
+from xagents.explorers.keys import key_of, make_key, read_key
+from xagents.explorers.links import Connection, Server
+from xagents.explorers.local import address_in
+from xagents.explorers.messages import WireError, pack, unpack
+from xagents.explorers.versions import differing, versions
+from xagents.options.errors import OptionError
+
+FRAMES = st.lists(st.builds(Frame, st.integers(0, 2**32 - 1), st.sampled_from(Kind), st.binary(max_size=40)))
+
+
+@given(FRAMES)
+def test_frames_come_out_as_they_went_in(frames):
+    assert list(frames_of(b''.join(frame.packed() for frame in frames))) == frames
+
+
+@given(st.binary(max_size=200))
+def test_bytes_are_frames_or_an_error(data):
+    with contextlib.suppress(WireError):
+        assert b''.join(frame.packed() for frame in frames_of(data)) == data
+
+
+def test_what_all_are_told_goes_over_a_stream_once():
+    out, share = Outgoing(), bytes(1000)
+    for channel in range(5):
+        out.put(channel, b'own', share)
+    out.put(0, b'last')
+    out.end()
+    sent = list(out.stream())
+    assert len(sent) == 1 and len(sent[0]) < 1200
+    repeats = Repeats()
+    heard = [frame for data in sent for frame in repeats.read(data)]
+    assert heard[:10] == [Frame(i, Kind.MESSAGE, data) for i in range(5) for data in (share, b'own')]
+    with pytest.raises(WireError):
+        list(Repeats().read(Frame(0, Kind.SAME).packed()))
+
+
+@pytest.fixture
+def server(tmp_path):
+    events = queue.SimpleQueue()
+    made = Server(address_in(tmp_path), events, 2, 2**20, folder=tmp_path)
+    yield events, tmp_path
+    made.close()
+
+
+def test_a_large_message_lies_in_a_file_that_goes(server):
+    events, folder = server
+    connection = Connection(address_in(folder), folder=folder)
+    array = np.arange(2**20, dtype=np.uint8)
+    connection.send(pack('fragment', {}, {'a': array}))
+    message = unpack(events.get(timeout=10).data)
+    assert np.array_equal(message.arrays['a'], array)
+    assert [path.name for path in folder.iterdir()] == ['explorers']
+    connection.close()
+
+
+@pytest.mark.parametrize('name', [b'../other', b'', b'none-1', b'/etc/passwd', b'\xff', b'explorers'])
+def test_no_other_file_is_read(server, name):
+    events, folder = server
+    (folder.parent / 'other').write_bytes(b'secret')
+    connection = Connection(address_in(folder), folder=folder)
+    connection.send(b'hello')
+    assert events.get(timeout=10).data == b'hello'
+    connection.outgoing.put_frame(0, Kind.FILE, name)
+    assert events.get(timeout=10).data is None  # its last word
+    assert (folder.parent / 'other').exists()
+    connection.close()
+
+
+def test_who_floods_waits(server):
+    """A peer that sends and sends is read no faster than it is heard: memory stays."""
+    events, folder = server
+    connection = Connection(address_in(folder))
+    before = psutil.Process().memory_info().rss
+    for _ in range(300):
+        connection.send(bytes(2**18))
+        if events.qsize() > 2:
+            break
+    time.sleep(1)
+    assert events.qsize() <= 2
+    assert psutil.Process().memory_info().rss - before < 300 * 2**18 * 2
+    events.get().source.taken()
+    events.get().source.cut()
+    connection.close()
+
+
+def noise(rng):
+    """A message: real ones, bent ones, nonsense."""
+    whole = pack('spec', {'first': 0, 'n_envs': 1, 'environment': {'env': 'CartPole-v1'}}, {'a': np.zeros(4)})
+    kinds = ['spec', 'share', 'order', 'ready', 'refuse', 'x']
+    made = [
+        lambda: pack(str(rng.choice(kinds)), {'number': int(rng.integers(9)), 'n_steps': 2**40}),
+        lambda: bytes(rng.integers(0, 256, int(rng.integers(0, 60)), np.uint8)),
+        lambda: whole[: int(rng.integers(len(whole)))],
+        lambda: bytes(b ^ (int(rng.random() < 0.05) * int(rng.integers(256))) for b in whole),
+        lambda: struct.pack('<I', 20) + b'{"kind":' + b'[' * int(rng.integers(5000)),
+        lambda: pack('order', {'kind': 'order'}, {'noise': np.zeros((0, 2**10))}),
+    ]
+    return made[int(rng.integers(len(made)))]()
+
+
+def test_an_explorer_beside_a_learner_that_says_anything(tmp_path):
+    events, rng, ended = queue.SimpleQueue(), np.random.default_rng(0), []
+    server = Server(address_in(tmp_path), events, 2, 2**20)
+    try:
+        for _ in range(3):
+            process = subprocess.Popen(
+                [sys.executable, '-m', 'xagents.explorers.process', address_in(tmp_path), str(tmp_path)],
+                stdin=-1, stderr=-1, text=True,
+            )  # fmt: skip
+            link = events.get(timeout=20).source
+            while process.poll() is None:
+                link.send(noise(rng))
+                with contextlib.suppress(queue.Empty):
+                    while events.get(timeout=0.01).data is not None:
+                        link.taken()
+            said = process.stderr.read()
+            process.communicate()
+            assert 'Traceback' not in said and said.count('\n') <= 1
+            ended.append(process.returncode)
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    events.get(timeout=0.2)
+    finally:
+        server.close()
+    assert set(ended) <= {0, 1}
+
+
+def test_who_says_nothing_sensible_is_let_go_and_others_stay(server):
+    events, folder = server
+    good = Connection(address_in(folder))
+    good.send(b'first')
+    assert events.get(timeout=10).data == b'first'
+    channel = grpc.insecure_channel(address_in(folder))
+    call = channel.stream_stream('/xagents/explore', lambda data: data, lambda data: data)
+    for data in (b'\x00', b'\xff' * 40, Frame(7, Kind.SAME).packed(), Frame(0, Kind.END).packed()):
+        assert list(call(iter([data]), timeout=10)) == []
+    threading.Event().wait(0.1)
+    good.send(b'second')
+    while (event := events.get(timeout=10)).data is None:  # the last words of those who were let go
+        pass
+    assert event.data == b'second'
+    good.close()
+    channel.close()
+
+
+def test_keys_are_made_once_and_read_in_any_order(tmp_path):
+    path = tmp_path / 'a.pem'
+    make_key(str(path))
+    first = path.read_bytes()
+    make_key(str(path))
+    key = read_key(str(path))
+    assert path.read_bytes() == first and key_of(key.certificate + b'text\n' + key.private) == key
+    assert len(key.token) == 64 and key.token.encode() not in first
+    with pytest.raises(OptionError, match='holds no key'):
+        path.write_bytes(key.certificate)
+        read_key(str(path))
+
+
+def test_other_versions_of_environments_are_told():
+    import gymnasium
+
+    here = versions('CartPole-v1')
+    assert here['gymnasium'] == gymnasium.__version__ and versions('numpy:Id')['numpy'] == np.__version__
+    assert differing(here, here) == ''
+    here = {'gymnasium': gymnasium.__version__}
+    assert differing(here, {'gymnasium': '0.1', 'mujoco': '3'}) == (
+        f'gymnasium is {gymnasium.__version__} here and 0.1 there, mujoco is missing here and 3 there'
+    )
