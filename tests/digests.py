@@ -33,7 +33,7 @@ from gymnasium import spaces
 import xagents
 
 AGENTS = ('a2c', 'acer', 'ddpg', 'dqn', 'ppo', 'td3', 'trpo')
-COMMANDS = ('train', 'play', 'tune', 'evaluate', 'export', 'runs', 'plot', 'presets', 'completion')
+COMMANDS = ('train', 'play', 'tune', 'evaluate', 'explore', 'export', 'runs', 'plot', 'presets', 'completion')
 CLOCKS = ('time', 'steps_per_second')
 
 

@@ -40,7 +40,7 @@ PLACES = {
     'docs/agents': 'agents/index.md',
 }
 # files that are shown as they are, and as what
-SHOWN = {'.py': 'python', '.toml': 'toml', '.cfg': 'ini'}
+SHOWN = {'.py': 'python', '.toml': 'toml', '.cfg': 'ini', '.sh': 'bash', '.yaml': 'yaml'}
 # what a page's links are made of anew, in this order: a link to code, code, which stays, another link or picture
 TOKEN = re.compile(
     rf'{CODE_LINK.pattern}|(?P<code>^ *```.*?^ *```$|`[^`\n]+`)'

@@ -48,6 +48,7 @@ Available commands:
     play       Play a game given a trained agent and environment
     tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
     evaluate   Evaluate a trained agent given its weights and environment
+    explore    Collect on this machine for a training on another one
     export     Export a trained agent as one file for other runtimes
     runs       List runs and groups of them, and how they stand
     plot       Plot the histories of trainings
@@ -220,7 +221,7 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, export, runs, plot, presets, '
+        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, explore, export, runs, plot, presets, '
          'completion (did you mean train?)'),
         ('train poo --env X', 'agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)'),
         ('train --env X', 'agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo'),

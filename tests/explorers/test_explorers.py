@@ -65,6 +65,45 @@ def test_weights_are_the_same_however_many_explore(name):
         assert all(trained(name, explorers=n) == alone for n in (1, 8))
 
 
+IMAGES = """
+import gymnasium
+import numpy as np
+
+class Dots(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (44, 44, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.seen(), {}
+
+    def seen(self):
+        return self.np_random.integers(0, 256, (44, 44, 1), np.uint8)
+
+    def step(self, action):
+        self.steps += 1
+        return self.seen(), float(action), self.steps == 20, False, {}
+
+gymnasium.register('Dots-v0', entry_point=Dots)
+"""
+
+
+@pytest.mark.parametrize('name', ['ppo', 'dqn'])
+def test_weights_of_networks_with_convolutions_are_the_same(name, tmp_path, monkeypatch):
+    (tmp_path / 'images_env.py').write_text(IMAGES)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {'ppo': {'n_steps': 8}, 'dqn': {**OFF, 'learning_starts': 40, 'train_frequency': 16}}[name]
+    found = []
+    for explorers in (None, 2):
+        options = {**COMMON, 'n_envs': 4, 'net': None, **own}
+        with contextlib.closing(xagents.make(name, 'images_env:Dots-v0', **options)) as agent:
+            agent.fit(max_steps=128, explorers=explorers)
+            assert agent.acting.network.plan.convolves
+            found.append(digest(agent))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize('name', ['ppo', 'dqn'])
 def test_one_iteration_ahead_is_the_same_too(name):
     alone = trained(name, overlap=True)

@@ -45,6 +45,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     agents = {id: line for id, line in registry.listed().items() if id in registry.agents}
     names = {'env': [*_environments(), *envs.names()], 'stages': stages.names()}
     behind: dict[str, dict[str, Any]] = {
+        'explore': {'dest': 'address'},
         'presets': {'dest': 'agent', 'choices': list(agents)},
         'completion': {'dest': 'shell', 'choices': SHELLS},
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},

@@ -119,7 +119,7 @@ def float_outputs(outputs: Any) -> list[tf.Tensor]:
 
 
 class Actor:
-    """A network's outputs as NumPy arrays: by its plan for dense networks, but for gelu; else by a compiled graph.
+    """A network's outputs as NumPy arrays: by its plan where it has one, as explorers compute them; else by a graph.
 
     The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1.
     """
@@ -128,13 +128,15 @@ class Actor:
         self.model = model
         self._dtype = np.dtype(dtype)
         self.plan = plan_of(model) if has_plan(model) else None
-        by_plan = self.plan is not None and not self.plan.differs
-        self._numpy = NumpyNetwork(self.plan, flat_parameters(model).numpy()) if self.plan and by_plan else None
+        self._numpy = self._by_plan()
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
         specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)
         self._graph = tf.function(self._outputs, input_signature=[specification], autograph=False)
         self.refresh()
+
+    def _by_plan(self) -> NumpyNetwork | None:
+        return None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(self.model).numpy())
 
     def refresh(self, vector: np.ndarray | None = None) -> None:
         """Take over the flat weights that an update returned; the model's present ones when not given."""
@@ -153,7 +155,8 @@ class Actor:
         # NumPy's weights are its own anyway
         model = self.model if self._numpy is not None else keras.models.clone_model(self.model)
         other = Actor(model, self._dtype)
-        other.alike = self.alike
+        if not self.alike:
+            other.alike = False
         other.sync(self.published)
         return other
 
@@ -164,7 +167,11 @@ class Actor:
 
     @alike.setter
     def alike(self, alike: bool) -> None:
-        if self._numpy is not None:
+        if self.plan is None:
+            return
+        if self.plan.differs:  # runs that began when such networks acted by the graph go on so
+            self._numpy = self._by_plan() if alike else None
+        elif self._numpy is not None:
             self._numpy.alike = alike
 
     @property

@@ -16,6 +16,7 @@ without AVX-512 does that), each row has a product of its own, which takes longe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable
@@ -34,6 +35,11 @@ from xagents.networks.plan import (
     Call,
     NetworkPlan,
 )
+
+try:
+    from threadpoolctl import ThreadpoolController
+except ImportError:  # a machine that only acts goes without
+    ThreadpoolController = None
 
 Array = np.ndarray
 Step = tuple[Callable[[Any, Any], Any], Any, Any]  # f(from, to)
@@ -107,8 +113,9 @@ class NumpyNetwork:
         if observations.dtype == np.uint8:
             observations = observations.astype(np.float32) / np.float32(255)
         np.copyto(entry, observations.reshape(entry.shape), 'same_kind')
-        for function, source, target in steps:
-            function(source, target)
+        with one_thread() if self.plan.convolves else contextlib.nullcontext():
+            for function, source, target in steps:
+                function(source, target)
         return outputs.copy()
 
     def _make(self, n: int) -> tuple[Array, list[Step], list[Array]]:
@@ -230,6 +237,21 @@ def _product_by_rows(weights: Array, source: Array, target: Array, steps: list[S
         np.matmul(source, weights, target)
 
     steps += [(_fill, source.T[:, None], rows), (multiply, rows, products), (_fill, products[:, 0].T, target)]
+
+
+@functools.cache
+def _blas() -> Any:
+    """Return what sets the threads of BLAS, where they are more than one and it is installed."""
+    if ThreadpoolController is None:
+        return None
+    controller = ThreadpoolController()
+    return controller if any(pool['num_threads'] > 1 for pool in controller.info()) else None
+
+
+def one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Let BLAS compute in one thread: waking others, on a machine that is busy, takes ten times as long as an image."""
+    blas = _blas()
+    return contextlib.nullcontext() if blas is None else blas.limit(limits=1, user_api='blas')
 
 
 @functools.cache

@@ -85,7 +85,7 @@ class NetworkPlan:
 
     @property
     def differs(self) -> bool:
-        """Whether the compiled graph, by which its agent acts while it learns then, has other last bits than NumPy."""
+        """Whether the compiled graph, by which older runs act while they learn, has other last bits than NumPy."""
         return self.convolves or any(call.activation == 'gelu' for call in self.calls)
 
     def record(self) -> dict[str, Any]:
