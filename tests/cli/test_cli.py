@@ -221,8 +221,8 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, explore, export, runs, plot, presets, '
-         'completion (did you mean train?)'),
+        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, explore, export, runs, plot, '
+         'presets, completion (did you mean train?)'),
         ('train poo --env X', 'agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)'),
         ('train --env X', 'agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
