@@ -9,6 +9,7 @@ import threading
 import time
 
 import grpc
+import numpy as np
 import pytest
 
 import xagents
@@ -147,7 +148,8 @@ def test_an_address_that_is_taken_is_one_line(key):
 
 
 def test_an_interruption_does_not_wait_for_explorers(tmp_path, address):
-    words = 'train ppo --env CartPole-v1 --n-envs 8 --n-steps 16 --max-steps 3000 --explorers 2 --run-dir run --seed 1'
+    words = 'train ppo --env CartPole-v1 --n-envs 8 --n-steps 16 --max-steps 3000 --seed 1 --vector sync'
+    words += ' --explorers 2 --run-dir run'
     learner = subprocess.Popen(
         [sys.executable, '-m', 'xagents', *words.split(), '--cluster', address], cwd=tmp_path, stdout=-1, text=True
     )
@@ -159,3 +161,9 @@ def test_an_interruption_does_not_wait_for_explorers(tmp_path, address):
         assert learner.returncode == 143 and 'resume' in out
     finally:
         learner.kill()
+    whole = words.replace('--explorers 2 --run-dir run', '--run-dir whole')
+    for line in ('train --resume run --explorers none --cluster here', whole):
+        done = subprocess.run([sys.executable, '-m', 'xagents', *line.split()], cwd=tmp_path, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    weights = [np.load(tmp_path / f / 'checkpoints' / 'last' / 'policy.npz')['weights'] for f in ('run', 'whole')]
+    assert np.array_equal(*weights)

@@ -260,3 +260,11 @@ def test_signature_has_positionals_then_every_option_as_a_keyword():
     assert list(parameters) == ['agent', 'env', 'rate', 'steps', 'names', 'extra']
     assert parameters['rate'].default == 0.25
     assert parameters['rate'].kind is parameters['rate'].KEYWORD_ONLY
+
+
+def test_none_takes_a_number_back_where_it_may_be_missing():
+    known = describe(RunOptions)
+    assert known['explorers'].parse('none') is None and known['max_time'].parse('none') is None
+    assert known['run_dir'].parse('none') == 'none'  # a folder may be called so
+    with pytest.raises(OptionError, match='got none, admits a whole number'):
+        known['final_episodes'].parse('none')

@@ -109,6 +109,8 @@ class Option:
             return key, {'True': True, 'False': False, 'None': None}.get(value, value)
 
     def _parse_one(self, text: str) -> Any:
+        if text == 'none' and self.optional and self.type in (int, float):
+            return None  # takes back what a file or a run folder says
         value: Any = text
         try:
             if self.type is bool:

@@ -101,8 +101,8 @@ class ClusterOptions(Options):
 
     cluster: str | None = option(
         None,
-        'address HOST:PORT to listen at for explorers of other machines (xagents explore); or ray, or ray://HOST:PORT, '
-        'where Ray places them',
+        'address HOST:PORT to listen at for explorers of other machines (xagents explore); ray, or ray://HOST:PORT, '
+        'where Ray places them; here for this machine, as when not given',
         metavar='WHERE',
     )
     cluster_key: str | None = option(

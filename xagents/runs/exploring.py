@@ -27,6 +27,8 @@ from xagents.runs.run import Run
 
 # bytes of a message beside twice those of observations: copies of environments, mostly
 ROOM = 256 * 2**20
+# where explorers are when nothing is said
+HERE = 'here'
 
 
 def check_explorers(agent: Learner, options: RunOptions) -> None:
@@ -97,14 +99,15 @@ def specification(agent: Learner) -> dict[str, Any]:
 
 def _check_elsewhere(options: RunOptions) -> None:
     """Check where explorers are to come from, and that there is a key for them."""
-    if options.cluster is None:
-        if options.cluster_key is not None:
+    where = options.cluster or HERE
+    if where == HERE:
+        if options.cluster_key is not None and options.cluster is None:
             raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, whose key it is')
         return
     if options.explorers is None:
         raise OptionError('cluster', f'got {options.cluster} without --explorers, how many are to come')
-    if not is_ray(options.cluster):
-        parse_address('cluster', options.cluster)
+    if not is_ray(where):
+        parse_address('cluster', where)
     if options.cluster_key is not None:
         read_key(options.cluster_key)
     elif options.run_dir is None:
@@ -131,14 +134,15 @@ def _crew(run: Run, events: queue.SimpleQueue[Event], largest: int) -> Iterator[
     options = run.options
     assert options.explorers is not None
     say = run.console.say
-    if options.cluster is None:
+    where = options.cluster or HERE
+    if where == HERE:
         with local_crew(options.explorers, events, largest) as local:
             yield local
-    elif is_ray(options.cluster):
-        with ray_crew(options.cluster, _key_of(options), options.explorers, events, largest, say) as placed:
+    elif is_ray(where):
+        with ray_crew(where, _key_of(options), options.explorers, events, largest, say) as placed:
             yield placed
     else:
-        place = Place(*parse_address('cluster', options.cluster), _key_of(options))
+        place = Place(*parse_address('cluster', where), _key_of(options))
         with cluster_crew(place, options.explorers, events, largest, say) as crew:
             yield crew
 
