@@ -15,6 +15,7 @@ from benchmarks import parts
 from benchmarks.explorers_kills import measure_kills, render_kills
 from benchmarks.explorers_learner import measure_learner, render_learner
 from benchmarks.explorers_machines import measure_machines, render_machines
+from benchmarks.explorers_messages import MESSAGES, measure_messages, render_messages
 from benchmarks.explorers_ray import measure_ray, render_ray
 from benchmarks.parts import Part
 
@@ -35,6 +36,7 @@ PARTS = {
     'kills': Part('Explorers killed at random instants', measure_kills, render_kills, ('kills', 'seed')),
     'learner': Part('Learners killed at random instants', measure_learner, render_learner, ('seed',)),
     'machines': Part('Explorers on another machine', measure_machines, render_machines),
+    'messages': Part('Messages at random', measure_messages, render_messages, ('messages', 'seed')),
 }
 
 
@@ -43,6 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = parts.make_parser('explorers', __doc__, PARTS)
     parser.add_argument('--repeats', type=int, default=3, help='of speeds: how often each is measured')
     parser.add_argument('--kills', type=int, default=100, help='kills: how many')
+    parser.add_argument('--messages', type=int, default=MESSAGES, help='messages: how many')
     parser.add_argument('--seed', type=int, default=1, help='of the runs, and of what is random')
     parser.add_argument('--timeout', type=float, default=1800, help='seconds that one measured process may take')
     return parser
