@@ -184,3 +184,13 @@ def test_other_versions_of_environments_are_told():
     assert differing(here, {'gymnasium': '0.1', 'mujoco': '3'}) == (
         f'gymnasium is {gymnasium.__version__} here and 0.1 there, mujoco is missing here and 3 there'
     )
+
+
+def test_who_is_refused_says_why_and_ends(server):
+    events, folder = server
+    words = [sys.executable, '-m', 'xagents.explorers.process', address_in(folder), str(folder)]
+    process = subprocess.Popen(words, stdin=-1, stderr=-1, text=True)
+    link = events.get(timeout=20).source
+    link.send(pack('refused', {'why': 'it is xagents 1.0, the learner is 2.0'}))
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (1, 'it is xagents 1.0, the learner is 2.0\n')

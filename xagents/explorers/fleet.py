@@ -152,7 +152,11 @@ class Fleet:
         if self.observations is None or len(stands) < len(self.slots):
             home.envs.uncopied = self.uncopied
             return False
-        home.envs.restore_each([copy for stand in stands for copy in stand_of(stand)[0]])
+        try:
+            home.envs.restore_each([copy for stand in stands for copy in stand_of(stand)[0]])
+        except ValueError as error:  # an explorer may send what it likes
+            home.envs.uncopied = one_line(error)
+            return False
         home.observations = np.array(self.observations)
         return True
 

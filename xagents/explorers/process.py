@@ -86,9 +86,9 @@ def main(address: str, folder: str) -> int:
 
 def _end_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
     await_parents_end()
-    ended.wait(SECONDS_TO_CLOSE)
-    _tidy(parent, folder)
-    os._exit(0)
+    if not ended.wait(SECONDS_TO_CLOSE):
+        _tidy(parent, folder)
+        os._exit(0)
 
 
 def _tidy(parent: int, folder: str, seconds: float = 0.0) -> None:
