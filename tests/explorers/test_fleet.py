@@ -182,3 +182,18 @@ def test_who_comes_relieves_an_explorer_that_a_machine_has_begun_for_want_of_oth
     fleet.fill()
     assert extra.cuts == 1 and [message.kind for message in other.sent] == ['spec', 'order']
     assert {'seed', 'number'} <= other.sent[1].header.keys()
+
+
+def test_environments_that_begin_anew_are_told(fleet):
+    link, other = FakeLink(fleet.events), FakeLink(fleet.events)
+    link.hello()
+    link.say('ready')
+    link.say('fragment', *fragment(uncopied='it holds a file'))
+    fleet.fill()
+    fleet.events.put(Event(link, None))
+    other.hello()
+    other.say('ready')
+    other.say('fragment', *fragment(2, uncopied='it holds a file'))
+    fleet.fill()
+    said = 'An explorer was lost, and 2 environments began new episodes: they cannot be copied (it holds a file)'
+    assert fleet.tally.messages == [said]

@@ -49,12 +49,14 @@ class Tally:
         seconds: that environments and acting took.
         row: of the rollout that is being written.
         metrics: what explorers elsewhere tell of themselves, by name.
+        messages: what is said of them, a line each.
     """
 
     episodes: list[EndedEpisode] = field(default_factory=list)
     steps: int = 0
     row: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {'env': 0.0, 'act': 0.0})
 
     def add(self, episodes: list[Episode], seconds: float) -> None:

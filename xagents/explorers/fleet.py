@@ -377,6 +377,10 @@ class Fleet:
             blocks.append(Block(place.range, slot.range, given.statistics))
             self._drift(slot, fragment.drift, order)
         self._count([arrived.fragment for arrived in batch], rollout, tally, seconds)
+        if lost.any():
+            why = f' ({self.uncopied})' if self.uncopied else ''
+            began = f'{np.count_nonzero(lost)} environments began new episodes: they cannot be copied{why}'
+            tally.messages.append(f'An explorer was lost, and {began}')
         lags = [self._fills - arrived.order.fill for arrived in batch]
         if self._max_lag:
             tally.metrics |= {'explorers/lag': sum(lags) / len(lags), 'explorers/most_lag': float(max(lags))}

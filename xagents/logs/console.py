@@ -202,3 +202,33 @@ def _overlap_hint(spent: Mapping[str, float], total: float) -> str:
     if shorter < ABOUT_AS_LONG * longer or shorter < 0.1 * total:
         return ''
     return 'Collecting and learning take about as long: --overlap does both at once.'
+
+
+class ExplorersFared:
+    """How the explorers of a run have fared, by what its iterations log."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+        self._count = self._busy = self._lag = self._most_lag = 0.0
+
+    def add(self, logs: Mapping[str, float]) -> None:
+        """Add an iteration's."""
+        known = {name.removeprefix('explorers/'): logs[name] for name in logs if name.startswith('explorers/')}
+        if not known:
+            return
+        self._last, self._count = known, self._count + 1
+        self._busy += known['busy']
+        self._lag += known.get('lag', 0.0)
+        self._most_lag = max(self._most_lag, known.get('most_lag', 0.0))
+
+    def line(self) -> str:
+        """Return it in one line; empty where there were none."""
+        last = self._last
+        if not last:
+            return ''
+        line = f'Explorers: {last["alive"]:.0f}, busy {100 * min(self._busy / self._count, 1):.0f} % of the time'
+        if 'lag' in last:
+            line += f'; what they brought was {self._lag / self._count:.1f} rollouts old, {self._most_lag:.0f} at most'
+        if last['lost']:
+            line += f'; {last["lost"]:.0f} were lost, {last["lost_environments"]:.0f} environments began anew'
+        return line

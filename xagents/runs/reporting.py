@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xagents.logs.console import Console, bottleneck, number
+from xagents.logs.console import Console, ExplorersFared, bottleneck, number
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
 from xagents.logs.monitors import TensorBoardMonitor, WandbMonitor
@@ -154,6 +154,7 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
         if old_best is not None:
             screen.say(best_line(old_best, run.progress.context.best_reward, precision))
         screen.say(phases.line())
+        screen.say(phases.explorers.line())
 
 
 class _Phases:
@@ -165,6 +166,7 @@ class _Phases:
         self._total = 0.0
         self._before: float | None = None
         self._learned = False
+        self.explorers = ExplorersFared()
 
     def add(self, logs: dict[str, float]) -> None:
         """Add an iteration's."""
@@ -177,6 +179,7 @@ class _Phases:
                 if f'seconds/{name}' in logs:
                     self._spent[name] = self._spent.get(name, 0.0) + logs[f'seconds/{name}']
         self._before = now
+        self.explorers.add(logs)
 
     def line(self) -> str:
         """Return what is said at the end; nothing of a short run."""

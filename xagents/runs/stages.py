@@ -63,6 +63,7 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
     ctx.steps += tally.steps
     ctx.logs |= {f'seconds/{name}': seconds for name, seconds in tally.seconds.items()}
     ctx.logs |= tally.metrics
+    ctx.messages += tally.messages
     ctx.seconds = before + run.clock() - start
     yield
     # what came after, also a user's own stages, is training time, too
