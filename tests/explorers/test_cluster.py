@@ -14,7 +14,7 @@ import pytest
 
 import xagents
 from tests.explorers.test_explorers import COMMON, digest
-from xagents.explorers.keys import ClusterKey, make_key, read_key
+from xagents.explorers.keys import Pass, make_key, read_key
 from xagents.explorers.links import Connection
 from xagents.options.errors import OptionError
 
@@ -73,13 +73,12 @@ def test_machines_that_come_and_go_change_nothing(address, key, machines, alone,
         logs = [next(stream) for _ in range(4)]
         second.kill()  # whoever of the others is there has to do for all
         logs += [next(stream) for _ in range(8)]
-        third = machines(1)
+        machines(1)  # may come in time, or not
         logs += list(stream)
         assert digest(agent) == alone
     assert {log['explorers/alive'] for log in logs} <= {1, 2} and logs[-1]['explorers/lost_environments'] == 0
-    for machine in (first, third):
-        out, said = machine.communicate(timeout=20)
-        assert (machine.returncode, said) == (0, '') and 'let them go' in out
+    out, said = first.communicate(timeout=20)
+    assert (first.returncode, said) == (0, '') and 'let them go' in out
 
 
 def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path, alone):
@@ -89,7 +88,7 @@ def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path,
     said = []
 
     def ask():
-        wrong = ClusterKey(read_key(other).private, read_key(key).certificate)
+        wrong = Pass(read_key(key).certificate, read_key(other).explorers_pass.token)
         try:
             list(Connection(address, key=wrong))
         except grpc.RpcError as error:

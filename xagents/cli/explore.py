@@ -21,7 +21,7 @@ def explore(paths: list[str], given: Given, line: str) -> str:
     print(f'{n_explorers} explorers for {paths[0]}; Ctrl-C ends them', flush=True)
     try:
         with handled_by(_end):
-            explore_here(paths[0], n_explorers, read_key(options.cluster_key), options.wait)
+            explore_here(paths[0], n_explorers, read_key(options.cluster_key).explorers_pass, options.wait)
     except (LostError, ExplorerError) as error:
         raise InputError(str(error)) from None
     return 'The training let them go'

@@ -19,6 +19,13 @@ NAME = 'xagents'
 DAYS = 3650
 
 
+class Pass(NamedTuple):
+    """What an explorer needs of a key: whom to believe, PEM, and what to show."""
+
+    certificate: bytes
+    token: str
+
+
 class ClusterKey(NamedTuple):
     """A private key and its certificate, PEM each."""
 
@@ -26,9 +33,10 @@ class ClusterKey(NamedTuple):
     certificate: bytes
 
     @property
-    def token(self) -> str:
-        """What explorers show: a digest that tells nothing of the key."""
-        return hmac.new(self.private, b'xagents: token of explorers', hashlib.sha256).hexdigest()
+    def explorers_pass(self) -> Pass:
+        """The part of it that explorers need; its token is a digest that tells nothing of the key."""
+        token = hmac.new(self.private, b'xagents: token of explorers', hashlib.sha256).hexdigest()
+        return Pass(self.certificate, token)
 
 
 def read_key(path: str) -> ClusterKey:

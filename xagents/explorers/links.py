@@ -22,19 +22,21 @@ from typing import Any
 import grpc
 
 from xagents.explorers.frames import MOST_JOINED, NOBODY, Frame, Kind, Outgoing, Repeats, frames_of
-from xagents.explorers.keys import ClusterKey
+from xagents.explorers.keys import ClusterKey, Pass
 from xagents.explorers.messages import WireError
 from xagents.explorers.slots import Event
 
 SERVICE, METHOD = 'xagents', 'explore'
 # explorers beside those that are asked for, which wait to take a slot
 SPARE = 64
+# explorers that a machine may come with, and have begun for others
+MOST_OF_A_MACHINE = 1024
 # messages of one explorer that wait: it has never more to say before it is answered
 MOST_WAITING = 2
 # bytes from which on a message lies in a file where it can
 LARGE = 2**18
 TOKEN, MACHINE = 'xagents-token', 'xagents-machine'
-# a peer that does not answer is gone after 8 s
+# a peer that does not answer is gone after 8 s, and one that was not there is looked for every other second
 ALIVE = [
     ('grpc.keepalive_time_ms', 5000),
     ('grpc.keepalive_timeout_ms', 3000),
@@ -42,6 +44,8 @@ ALIVE = [
     ('grpc.http2.max_pings_without_data', 0),
     ('grpc.http2.min_ping_interval_without_data_ms', 1000),
     ('grpc.http2.max_ping_strikes', 0),
+    ('grpc.initial_reconnect_backoff_ms', 500),
+    ('grpc.max_reconnect_backoff_ms', 2000),
 ]
 
 
@@ -51,7 +55,8 @@ def _as_it_is(data: bytes) -> bytes:
 
 def _options(largest: int) -> list[tuple[str, int]]:
     most = largest + MOST_JOINED if largest > 0 else -1
-    return [('grpc.max_send_message_length', -1), ('grpc.max_receive_message_length', most), *ALIVE]
+    lengths = [('grpc.max_send_message_length', -1), ('grpc.max_receive_message_length', most)]
+    return [*lengths, ('grpc.enable_http_proxy', 0), *ALIVE]
 
 
 class Channel:
@@ -113,13 +118,12 @@ class Stream:
     Args:
         events: where what happens is put.
         own: with how many explorers a machine comes; 0 for an explorer alone.
-        most: how many a machine may have.
         folder: where files of large messages lie; None where none may.
     """
 
-    def __init__(self, events: queue.SimpleQueue[Event], own: int, most: int, folder: Path | None):
+    def __init__(self, events: queue.SimpleQueue[Event], own: int, folder: Path | None):
         self.events, self.machine, self.own, self._folder = events, own > 0, max(own, 1), folder
-        self._most, self.living = most if self.machine else 1, 0
+        self._most, self.living = own + MOST_OF_A_MACHINE if self.machine else 1, 0
         self.outgoing = Outgoing()
         self._channels: dict[int, Channel] = {}
 
@@ -200,13 +204,14 @@ class Server:
 
     def _explore(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         told = dict(context.invocation_metadata())
-        token = '' if self._key is None else self._key.token
+        token = '' if self._key is None else self._key.explorers_pass.token
         if not hmac.compare_digest(str(told.get(TOKEN, '')).encode(), token.encode()):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')
         own = str(told.get(MACHINE, '0'))
-        if not own.isdecimal() or int(own) > self._most:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f'it brings {own[:9]} explorers, {self._most} are admitted')
-        stream = Stream(self._events, int(own), self._most, self._folder)
+        if not own.isdecimal() or int(own) > MOST_OF_A_MACHINE:
+            said = f'it brings {own[:9]} explorers, {MOST_OF_A_MACHINE} are admitted'
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+        stream = Stream(self._events, int(own), self._folder)
         self._streams.add(stream)
         context.add_callback(functools.partial(self._ended, stream))
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
@@ -231,7 +236,7 @@ class Connection:
     Args:
         address: of the learner.
         largest: bytes of a message; any where it is not known.
-        key: of the cluster; None for a Unix socket.
+        key: what opens the cluster; None for a Unix socket.
         own: how many explorers of a machine are at this end; 0 for an explorer alone.
         folder: where files of large messages lie; None where none may.
     """
@@ -240,7 +245,7 @@ class Connection:
         self,
         address: str,
         largest: int = -1,
-        key: ClusterKey | None = None,
+        key: Pass | None = None,
         own: int = 0,
         folder: Path | None = None,
     ):

@@ -12,17 +12,23 @@ from typing import Any
 import grpc
 
 from xagents.explorers.frames import Frame, Kind
-from xagents.explorers.keys import ClusterKey
+from xagents.explorers.keys import Pass
 from xagents.explorers.links import Connection
 from xagents.explorers.local import ExplorerProcess, LocalCrew, local_crew
 from xagents.explorers.messages import WireError, unpack
 
 # explorers that a learner may ask for beside those that were typed
 MOST_MORE = 256
+# what is not another time
+REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class LostError(Exception):
-    """The learner was lost; one line."""
+    """The learner was lost, or does not want this machine, which is final; one line."""
+
+    def __init__(self, why: str, final: bool = False):
+        super().__init__(why)
+        self.final = final
 
 
 class Machine:
@@ -53,7 +59,7 @@ class Machine:
             if source is self._connection:
                 if not isinstance(data, Frame):
                     if data is not None:
-                        raise LostError(data)
+                        raise data
                     return
                 self._pass_down(data)
             elif isinstance(source, ExplorerProcess):
@@ -62,13 +68,14 @@ class Machine:
                 self._pass_up(source, data)
 
     def _listen(self) -> None:
-        """Put the learner's frames among the events, and then None, or why it was lost."""
+        """Put the learner's frames among the events, and then None, or that it was lost."""
+        why: LostError | None
         try:
             for frame in self._connection:
                 self._events.put((self._connection, frame))
             why = None
         except (grpc.RpcError, WireError, ValueError) as error:
-            why = reason(error)
+            why = lost(error)
         self._events.put((self._connection, why))
 
     def _pass_down(self, frame: Frame) -> None:
@@ -101,21 +108,22 @@ class Machine:
         link.taken()
 
 
-def reason(error: BaseException) -> str:
-    """Return why a connection was lost, on one line."""
-    if isinstance(error, grpc.Call):
-        code: Any = error.code()
-        return f'{code.name.lower()}: {" ".join(str(error.details()).split())[:200]}'
-    return str(error)
+def lost(error: BaseException) -> LostError:
+    """Return how a connection was lost."""
+    if not isinstance(error, grpc.Call):
+        return LostError(str(error))
+    code: Any = error.code()
+    said = ' '.join(str(error.details()).split())[:200]
+    return LostError(f'{code.name.lower().replace("_", " ")}: {said}', final=code in REFUSALS)
 
 
-def explore_here(address: str, n_explorers: int, key: ClusterKey, seconds: float) -> None:
+def explore_here(address: str, n_explorers: int, key: Pass, seconds: float) -> None:
     """Let explorers of this machine explore for a learner until it lets go; a lost one is looked for again.
 
     Args:
         address: of the learner.
         n_explorers: how many.
-        key: of the cluster.
+        key: what opens the cluster.
         seconds: for which the learner is looked for.
 
     Raises:
@@ -128,11 +136,11 @@ def explore_here(address: str, n_explorers: int, key: ClusterKey, seconds: float
         try:
             _await(connection, address, deadline, seconds)
             events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            with local_crew(n_explorers, events, most=MOST_MORE) as crew:
+            with local_crew(n_explorers, events, most=n_explorers + MOST_MORE) as crew:
                 Machine(connection, crew, events).explore()
             return
         except LostError as error:
-            if time.monotonic() >= deadline or 'unauthenticated' in str(error):
+            if error.final or time.monotonic() >= deadline:
                 raise
             print(f'The learner was lost ({error}); looking for it again for {seconds:.0f} s', flush=True)
             deadline = time.monotonic() + seconds

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xagents.explorers.cluster import ClusterCrew, Place, listening
-from xagents.explorers.keys import ClusterKey
+from xagents.explorers.keys import Pass
 from xagents.explorers.links import Connection
 from xagents.explorers.local import ONE_THREAD
 from xagents.explorers.process import explore
@@ -27,7 +27,7 @@ SECONDS_TO_END = 2.0
 class PlacedExplorer:
     """An explorer in a process of Ray's."""
 
-    def explore(self, address: str, key: ClusterKey) -> str:
+    def explore(self, address: str, key: Pass) -> str:
         """Explore until the learner lets go; returns why not, on one line, where something went wrong."""
         try:
             explore(Connection(address, key=key))
@@ -43,12 +43,13 @@ class RayCrew(ClusterCrew):
         ray: the module.
         n_explorers: how many.
         address: that they dial.
-        key: of the cluster.
+        key: what opens the cluster.
         say: prints a line of the run.
     """
 
-    def __init__(self, ray: Any, n_explorers: int, address: str, key: ClusterKey, say: Callable[[str], None]):
-        super().__init__('Ray has not placed them, for want of free processors or because they end at once', say)
+    def __init__(self, ray: Any, n_explorers: int, address: str, key: Pass, say: Callable[[str], None]):
+        why = f'Ray has no free processors for them, or they cannot reach the learner at {address}'
+        super().__init__(why, say)
         self._ray, self._told = ray, (address, key)
         variables = {**ONE_THREAD, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
         # one that dies begins again, where there is room
@@ -119,6 +120,6 @@ def ray_crew(
             stack.callback(ray.shutdown)
         place = Place(ray.util.get_node_ip_address(), 0, path)
         address, key = stack.enter_context(listening(place, n_explorers, events, largest))
-        crew = RayCrew(ray, n_explorers, address, key, say)
+        crew = RayCrew(ray, n_explorers, address, key.explorers_pass, say)
         stack.callback(crew.close)
         yield crew

@@ -17,8 +17,6 @@ def versions(env: str) -> dict[str, str]:
 
 
 def differing(here: dict[str, str], there: dict[str, str]) -> str:
-    """Return what differs in words; empty where nothing does."""
-    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
-    return ', '.join(
-        f'{name} is {here.get(name, "missing")} here and {there.get(name, "missing")} there' for name in names
-    )
+    """Return what differs in words; empty where nothing does. What only one side has loaded is for something else."""
+    names = [name for name in sorted(here.keys() & there.keys()) if here[name] != there[name]]
+    return ', '.join(f'{name} is {here[name]} here and {there[name]} there' for name in names)
