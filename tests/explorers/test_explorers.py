@@ -350,7 +350,7 @@ def test_what_cannot_be_copied_begins_anew_and_is_counted(own, crews):
 
 
 def test_an_explorer_that_is_silent_is_replaced(crews, monkeypatch):
-    monkeypatch.setattr('xagents.explorers.fleet.PATIENCE', 1.0)
+    monkeypatch.setattr('xagents.explorers.staff.PATIENCE', 1.0)
     whole = trained('ppo', 3000)
     with contextlib.closing(make('ppo')) as agent:
         stream = agent.train_iter(max_steps=3000, explorers=2)

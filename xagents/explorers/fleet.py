@@ -10,7 +10,6 @@ the next one. With a lag of 0 these are the M of this rollout, and nothing depen
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import queue
 import time
@@ -19,24 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from xagents.collecting.explorer import Block, Explorer, Filled, Order, Tally
+from xagents.collecting.explorer import Explorer, Filled, Order, Tally
 from xagents.collecting.finite import check_rollout
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.streams import Streams
 from xagents.envs.snapshots.write import Snapshot
 from xagents.explorers.fragments import DRIFT, STATISTICS, Columns, fragment_of, stand_of, told_stand
-from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
-from xagents.explorers.slots import Arrived, Crew, Event, ExplorerError, Given, Link, Share, Slot
+from xagents.explorers.joining import Joiner
+from xagents.explorers.messages import Message, WireError, pack
+from xagents.explorers.slots import Arrived, Crew, Event, ExplorerError, Given, Share, Slot
+from xagents.explorers.staff import Staff
 from xagents.options.errors import one_line
-from xagents.pipeline.context import EndedEpisode
 from xagents.system.arrays import prefixed
-from xagents.system.interruption import Interruption
-from xagents.version import __version__
 
 # so often may the same order fail
 MOST_FAILURES = 3
-# how long an explorer may say nothing, or 20 times as long as the longest fragment; and how often that is looked at
-PATIENCE, LOOK_SECONDS = 60.0, 1.0
 
 
 class Fleet:
@@ -54,7 +50,6 @@ class Fleet:
 
     Attributes:
         observations: as the last rollout ended; None where the environments begin anew.
-        lost: explorers that were lost so far.
         lost_environments: environments that began new episodes because of that.
     """
 
@@ -72,21 +67,16 @@ class Fleet:
         ends = [n_envs * i // n_explorers for i in range(n_explorers + 1)]
         self.slots = [Slot(i, a, b - a) for i, (a, b) in enumerate(itertools.pairwise(ends))]
         self.observations: np.ndarray | None = None
-        self.lost = self.lost_environments = 0
-        self.uncopied = ''
+        self.lost_environments, self.uncopied = 0, ''
         self._n_envs, self._max_lag = n_envs, max_lag
+        self._joiner = Joiner(self.slots, max_lag > 0)
+        self._staff = Staff(specification, self.slots, events, crew, self)
         # orders under way and fragments that wait, together
         self._credit = n_explorers * max(1, min(max_lag, 2))
-        self._spec, self._home, self._streams = dict(specification), home, streams
-        self._events, self._crew = events, crew
-        self._spare: list[Link] = []
+        self._home, self._streams = home, streams
         self._waiting: list[Arrived] = []
         self._fills = self._orders = 0
-        self._longest, self._looked = 0.0, time.perf_counter()
-        self._counted = self._looked
         self._wanted: Columns = {}
-        # whose fragment each slot's columns held last, and which of it
-        self._held: dict[int, tuple[int, int]] = {}
         self._take_over()
 
     # what a collector asks for
@@ -94,7 +84,7 @@ class Fleet:
     def reset(self, seed: int) -> None:
         """Begin a new episode in every environment; what is under way is waited for, and forgotten."""
         while any(slot.order is not None for slot in self.slots):
-            self._hear()
+            self._staff.hear()
         self._waiting.clear()
         for slot in self.slots:
             slot.stand = slot.kept = ({'seed': seed}, {})
@@ -113,15 +103,16 @@ class Fleet:
         self._fills += 1
         self._wanted = {name: (array.dtype, array.shape) for name, array in rollout.items()}
         share = self._share(order, len(rollout['valid']))
-        self._relieve()
+        self._staff.relieve()
         self._give(order, share)
-        while not (self._events.empty() and self._complete()):
-            self._hear()
+        while not (self._staff.silent and self._complete()):
+            self._staff.hear()
             if self._max_lag:
                 self._give(order, share)
         batch, self._waiting = self._waiting[: len(self.slots)], self._waiting[len(self.slots) :]
         self.observations = None  # after an error they begin anew
-        filled = self._join(batch, rollout, order, tally, time.perf_counter() - start)
+        filled = self._joiner.join(batch, rollout, order, tally, self._fills, time.perf_counter() - start)
+        self._tell(filled, tally)
         check_rollout(rollout)
         self._stand_after(batch, stood)
         if self._max_lag:  # explorers go on while this rollout is learned from
@@ -131,6 +122,15 @@ class Fleet:
     def snapshot(self) -> Snapshot | None:
         """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
         return self._home.snapshot() if self.hand_back() else None
+
+    @property
+    def lost(self) -> int:
+        """Explorers that were lost so far."""
+        return self._staff.lost
+
+    def dismiss(self) -> None:
+        """Let every explorer go."""
+        self._staff.dismiss()
 
     # where the environments stand
 
@@ -192,7 +192,7 @@ class Fleet:
             arrays = self._own(slot, order, self._noise(slot, order))
             slot.order, slot.failures = Given(self._orders, self._fills, share, arrays, statistics), 0
             slot.since, slot.anew = time.perf_counter(), False
-            self._send(slot)
+            self.send(slot)
 
     def _noise(self, slot: Slot, order: Order) -> np.ndarray | None:
         """Return a slot's noise: of the rollout's, or other one where the slot has used that."""
@@ -213,7 +213,7 @@ class Fleet:
             arrays[DRIFT] = drift
         return arrays
 
-    def _send(self, slot: Slot) -> None:
+    def send(self, slot: Slot) -> None:
         """Give a slot's order to its explorer, with what it lacks."""
         if slot.order is None or slot.link is None or not slot.ready:
             return
@@ -229,121 +229,24 @@ class Fleet:
         slot.link.send(pack('order', header, arrays), share.message(slot.version))
         slot.version, slot.there = share.version, True
 
-    # what links tell
+    # what becomes of them
 
-    def _hear(self) -> None:
-        """Handle the next event, and look after explorers once in a while."""
-        with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=LOOK_SECONDS))
-        now = time.perf_counter()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
-            self._look_after(now)
-
-    def _handle(self, event: Event) -> None:
-        link, data = event
-        slot = next((slot for slot in self.slots if slot.link is link), None)
-        if data is None:
-            self._gone(link, slot)
-            return
-        try:
-            self._listen(link, slot, unpack(data))
-        except WireError:
-            link.cut()  # it is gone then
-        link.taken()
-
-    def _listen(self, link: Link, slot: Slot | None, message: Message) -> None:
-        """Do what a message asks for; raises WireError where nobody has asked for it."""
-        if message.kind == 'hello' and slot is None and link not in self._spare:
-            self._welcome(link, message)
-        elif slot is None:
-            raise WireError('nothing was asked of it')
-        elif message.kind == 'ready' and not slot.ready:
-            slot.ready = True
-            self._send(slot)
-        elif message.kind == 'fragment':
-            self._take(slot, message)
-        elif message.kind == 'error':
-            self._failed(slot, one_line(message.header.get('why', ''))[:300])
-            if not slot.ready:
-                self._instruct(slot)
-        else:
-            raise WireError(f'it says {message.kind[:20]!r}')
-
-    def _look_after(self, now: float) -> None:
-        """End explorers that have been silent for too long; their ends are told, as those of others."""
-        Interruption.check()
-        patience = max(PATIENCE, 20 * self._longest)
-        for slot in self.slots:
-            if slot.order is not None and now - slot.since > patience:
-                slot.since = now
-                self._crew.give_up(slot.link)
-        links = [slot.link for slot in self.slots if slot.link is not None]
-        self._crew.lack(links, len(self.slots) - len(links))
-
-    def _welcome(self, link: Link, message: Message) -> None:
-        told = [message.header.get(name) for name in ('format', 'xagents')]
-        if told != [FORMAT, __version__]:
-            link.send(pack('refused', {'why': f'it is xagents {str(told[1])[:20]}, the learner is {__version__}'}))
-            link.cut()
-            return
-        link.pid = message.header.get('pid')
-        self._crew.joined(link)
-        self._spare.append(link)
-        self._employ()
-
-    def _employ(self) -> None:
-        """Give free slots to explorers that have none."""
-        for slot in self.slots:
-            if slot.link is None and self._spare:
-                self._take_in(slot, self._spare.pop(0))
-
-    def _take_in(self, slot: Slot, link: Link) -> None:
-        """Give a slot to an explorer."""
-        slot.link, slot.since = link, time.perf_counter()
-        self._instruct(slot)
-
-    def _relieve(self) -> None:
-        """Let those who wait take the slots of explorers that a machine has begun for want of others."""
-        for slot in self.slots:
-            fresh = [link for link in self._spare if not link.extra]
-            if fresh and slot.order is None and slot.link is not None and slot.link.extra:
-                slot.link.cut()
-                slot.leave()
-                self._spare.remove(fresh[0])
-                self._take_in(slot, fresh[0])
-
-    def _gone(self, link: Link, slot: Slot | None) -> None:
-        self._crew.ended(link)
-        if link in self._spare:
-            self._spare.remove(link)
-        if slot is None:
-            return
-        slot.leave()
-        self.lost += 1
-        if slot.order is not None:
-            self._failed(slot, 'the explorer ended')
-        self._employ()
-
-    def _failed(self, slot: Slot, why: str) -> None:
+    def failed(self, slot: Slot, why: str) -> None:
+        """Give an order once more that has failed; raises ExplorerError where it has failed too often."""
         slot.failures += 1
         if slot.failures >= MOST_FAILURES:
-            words = f' ({self._crew.last_words})' if slot.link is None and self._crew.last_words else ''
+            words = f' ({self._staff.last_words})' if slot.link is None and self._staff.last_words else ''
             raise ExplorerError(f'explorers have failed {MOST_FAILURES} times at the same order: {why}{words}')
         slot.there = False
-        self._send(slot)
+        self.send(slot)
 
-    def _instruct(self, slot: Slot) -> None:
-        assert slot.link is not None
-        slot.link.send(pack('spec', {**self._spec, 'first': slot.range.start, 'n_envs': slot.n_envs}))
-
-    def _take(self, slot: Slot, message: Message) -> None:
+    def take(self, slot: Slot, message: Message) -> None:
         """Take a fragment, after it was checked."""
         order = slot.order
         if order is None or not slot.ready or message.header.get('number') != order.number:
             raise WireError('it brings what was not ordered')
         fragment = fragment_of(message, self._wanted, slot.range.start, slot.n_envs, DRIFT in order.arrays)
-        self._longest = max(self._longest, fragment.seconds['busy'])
+        self._staff.longest = max(self._staff.longest, fragment.seconds['busy'])
         self._waiting.append(Arrived(slot, order, fragment, slot.brought, slot.anew))
         self._waiting.sort(key=lambda arrived: (arrived.order.fill, arrived.slot.index, arrived.order.number))
         slot.order, slot.there, slot.stand = None, True, fragment.stand
@@ -357,63 +260,12 @@ class Fleet:
         late = (slot.order is not None and slot.order.fill <= self._fills - self._max_lag for slot in self.slots)
         return len(self._waiting) >= len(self.slots) and not any(late)
 
-    def _place(self, batch: list[Arrived]) -> list[Slot]:
-        """Return the slot whose columns each fragment gets: its own where that is free."""
-        firsts = {arrived.slot.index: i for i, arrived in reversed([*enumerate(batch)])}
-        free = iter([slot for slot in self.slots if slot.index not in firsts])
-        return [a.slot if firsts[a.slot.index] == i else next(free) for i, a in enumerate(batch)]
-
-    def _join(self, batch: list[Arrived], rollout: Rollout, order: Order, tally: Tally, seconds: float) -> Filled:
-        """Put fragments into the rollout, and count what they tell."""
-        lost, moved = np.zeros(self._n_envs, bool), np.zeros(self._n_envs, bool)
-        blocks = []
-        for (slot, given, fragment, sequence, anew), place in zip(batch, self._place(batch), strict=True):
-            for name, column in fragment.columns.items():
-                rollout[name][:, place.range] = column
-            lost[slot.range] |= anew
-            before = slot.index, sequence - 1
-            moved[place.range] = anew or self._held.get(place.index, before) != before
-            self._held[place.index] = slot.index, sequence
-            blocks.append(Block(place.range, slot.range, given.statistics))
-            self._drift(slot, fragment.drift, order)
-        self._count([arrived.fragment for arrived in batch], rollout, tally, seconds)
-        if lost.any():
+    def _tell(self, filled: Filled, tally: Tally) -> None:
+        """Tell of those who are there, and of what was lost."""
+        if filled.lost is not None:
             why = f' ({self.uncopied})' if self.uncopied else ''
-            began = f'{np.count_nonzero(lost)} environments began new episodes: they cannot be copied{why}'
+            began = f'{np.count_nonzero(filled.lost)} environments began new episodes: they cannot be copied{why}'
             tally.messages.append(f'An explorer was lost, and {began}')
-        lags = [self._fills - arrived.order.fill for arrived in batch]
-        if self._max_lag:
-            tally.metrics |= {'explorers/lag': sum(lags) / len(lags), 'explorers/most_lag': float(max(lags))}
-        return Filled(lost if lost.any() else None, moved, tuple(blocks) if self._max_lag else ())
-
-    def _drift(self, slot: Slot, drift: np.ndarray | None, order: Order) -> None:
-        """Let the policy's noise have the memory that a fragment ended with."""
-        if drift is None or order.policy.exploration is None or not len(drift):
-            return
-        x = order.policy.exploration.state()['x']
-        x = x if len(x) else np.zeros((self._n_envs, drift.shape[1]), np.float32)
-        x[slot.range] = drift
-        order.policy.exploration.load({'x': x})
-
-    def _count(self, fragments: list[Any], rollout: Rollout, tally: Tally, seconds: float) -> None:
-        steps = tally.steps + np.cumsum(np.count_nonzero(rollout['valid'], 1))
-        for e in sorted((e for fragment in fragments for e in fragment.episodes), key=lambda e: (e.row, e.env)):
-            tally.episodes.append(EndedEpisode(e.reward, e.length, e.success, int(steps[e.row]), e.seconds))
-        tally.steps = int(steps[-1])
-        for name in ('env', 'act'):
-            tally.seconds[name] += sum(fragment.seconds[name] for fragment in fragments) / len(fragments)
-        busy = sum(fragment.seconds['busy'] for fragment in fragments) / len(fragments)
-        tally.seconds['wait'] = tally.seconds.get('wait', 0.0) + seconds
-        alive, now = sum(slot.link is not None for slot in self.slots), time.perf_counter()
-        tally.metrics = {
-            'explorers/alive': float(alive),
-            'explorers/busy': busy / (now - self._counted if self._max_lag else seconds),
-            'explorers/lost': float(self.lost),
-            'explorers/lost_environments': float(self.lost_environments),
-        }
-        self._counted = now
-
-    def dismiss(self) -> None:
-        """Let every explorer go."""
-        for link in [*self._spare, *(slot.link for slot in self.slots if slot.link is not None)]:
-            link.send(pack('end', {}))
+        alive = sum(slot.link is not None for slot in self.slots)
+        told = {'alive': alive, 'lost': self.lost, 'lost_environments': self.lost_environments}
+        tally.metrics |= {f'explorers/{name}': float(number) for name, number in told.items()}
