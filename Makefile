@@ -17,7 +17,7 @@ help:
 	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
-	@echo 'make bench-explorers   measures what explorers give and take: a quarter of an hour; writes the same page'
+	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
 	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
 	@echo 'make images  makes the pictures of the README again'

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import explorers_rates as rates
 from benchmarks import parts
+from benchmarks.explorers_cost import measure_cost, render_cost
 from benchmarks.explorers_kills import measure_kills, render_kills
 from benchmarks.explorers_learner import measure_learner, render_learner
 from benchmarks.explorers_machines import measure_machines, render_machines
@@ -33,6 +34,7 @@ PARTS = {
     'pong': Part('Pong from its frames: PPO, 8 x 128', rates.measure_pong, rates.render_pong, TWICE),
     'cartpole': Part('CartPole itself', rates.measure_cartpole, rates.render_rates, TWICE),
     'start': Part('Start and memory', rates.measure_start, rates.render_start, ('seed',)),
+    'cost': Part('What a fragment costs the learner: PPO, 128 steps', measure_cost, render_cost, ('seed',)),
     'kills': Part('Explorers killed at random instants', measure_kills, render_kills, ('kills', 'seed')),
     'learner': Part('Learners killed at random instants', measure_learner, render_learner, ('seed',)),
     'machines': Part('Explorers on another machine', measure_machines, render_machines),

@@ -269,10 +269,10 @@ def test_no_explorer_outlives_its_learner(number, code, tmp_path):
         while not (tmp_path / 'run' / 'checkpoints' / 'last').exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         explorers = living(tmp_path)
-        folders = {Path(explorer.cmdline()[-1]) for explorer in explorers}
+        folders = {Path(explorer.cmdline()[-2]) for explorer in explorers}
         assert len(explorers) == 2 and len(folders) == 1 and all(folder.exists() for folder in folders)
         learner.send_signal(number)
-        assert learner.wait(30) == code
+        assert learner.wait(90) == code
         deadline = time.monotonic() + 10
         while living(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -49,6 +49,7 @@ class Crew:
     def ended(self, source): ...
     def give_up(self, link): ...
     def lack(self, links, n): ...
+    def refused(self, why): ...
 
 
 def rollout():
@@ -73,7 +74,9 @@ def fleet():
     made.reset(7)
     policy = SimpleNamespace(published=Published(1, np.zeros(3, np.float32)), warming_up=False, exploration=None)
     order = Order(policy, Statistics(), np.zeros((T, N)), {})
-    return SimpleNamespace(events=events, crew=crew, tally=tally, fill=lambda: made.fill(rollout(), order, tally))
+    return SimpleNamespace(
+        events=events, crew=crew, tally=tally, made=made, fill=lambda: made.fill(rollout(), order, tally)
+    )
 
 
 def honest(fleet):
@@ -156,11 +159,57 @@ def test_another_version_is_told_and_let_go(fleet):
 def test_an_order_that_fails_three_times_ends_the_run_with_its_line(fleet):
     link = FakeLink(fleet.events)
     link.hello()
+    link.say('ready')
     for _ in range(3):
-        link.say('error', {'why': 'the motor\nis hot'})
-    with pytest.raises(ExplorerError, match='3 times at the same order: the motor is hot'):
+        link.say('error', {'why': 'the motor\nis \x1b[31mhot'})
+    with pytest.raises(ExplorerError, match=r'3 times at the same order: the motor is  \[31mhot'):
         fleet.fill()
-    assert [message.kind for message in link.sent] == ['spec', 'spec', 'spec']
+    assert [message.kind for message in link.sent] == ['spec', 'order', 'order', 'order']
+
+
+def test_who_cannot_make_the_environments_is_let_go_and_others_stay(fleet):
+    link, said = FakeLink(fleet.events), []
+    fleet.crew.refused = said.append
+    link.hello()
+    link.say('error', {'why': 'no module named simulator'})
+    honest(fleet)
+    fleet.fill()
+    assert [message.kind for message in link.sent] == ['spec', 'refused'] and link.cuts == 1
+    assert said == ['no module named simulator'] and 'simulator' in link.sent[1].header['why']
+
+
+def test_an_order_at_which_explorers_die_ends_the_run(fleet):
+    fleet.crew.last_words = 'SIGSEGV'
+    for _ in range(8):
+        link = FakeLink(fleet.events)
+        link.hello()
+        link.say('ready')
+        link.cut()
+    with pytest.raises(ExplorerError, match=r'8 explorers have ended at the same order \(SIGSEGV\)'):
+        fleet.fill()
+
+
+def test_who_gives_signs_of_life_is_waited_for(fleet, monkeypatch):
+    """Patience is for a step, not for a fragment; what came while nobody listened is no silence."""
+    given_up, now = [], [0.0]
+    fleet.crew.give_up = given_up.append
+    monkeypatch.setattr('xagents.explorers.staff.time', SimpleNamespace(perf_counter=lambda: now[0]))
+    link = FakeLink(fleet.events)
+    link.hello()
+    link.say('ready')
+    taken = fleet.events.get
+
+    def get(timeout=None):
+        now[0] += 50.0
+        if now[0] == 200.0:
+            link.say('fragment', *fragment())
+        elif now[0] < 200.0 and fleet.events.empty():
+            link.say('alive')
+        return taken(timeout=0)
+
+    monkeypatch.setattr(fleet.made._staff, '_events', SimpleNamespace(get=get, empty=fleet.events.empty))
+    fleet.fill()
+    assert not given_up and now[0] >= 200.0
 
 
 def test_who_comes_relieves_an_explorer_that_a_machine_has_begun_for_want_of_others(fleet):

@@ -92,10 +92,10 @@ class Collector:
         rngs = [self.streams(purpose).bit_generator for purpose in ('act', 'env')] if self.away else []
         stood = [rng.state for rng in rngs]
         noise = self.policy.draw_exploration(self.streams('act'), rollout['valid'].shape)
-        if self.observations is None:
-            self.reset()
         statistics = self.statistics
         try:
+            if self.observations is None:
+                self.reset()
             filled = self.explorer.fill(rollout, Order(self.policy, statistics, noise, schedule), self.tally)
         except Interrupted:  # nothing was collected: what was drawn is drawn again when the run goes on
             for rng, state in zip(rngs, stood, strict=True):

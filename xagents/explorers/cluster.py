@@ -48,6 +48,7 @@ class ClusterCrew:
         self._line, self._say = line, say
         self.last_words = ''
         self._lacks_since = self._asked = 0.0
+        self._refusals: set[str] = set()
         self._said = time.perf_counter()
 
     def joined(self, link: Link) -> None:
@@ -61,6 +62,12 @@ class ClusterCrew:
         if link is not None:
             link.cut()
 
+    def refused(self, why: str) -> None:
+        """Say why an explorer was let go, once."""
+        if why not in self._refusals:
+            self._refusals.add(why)
+            self._say(f'An explorer was refused: {why}')
+
     def lack(self, links: list[Any], n: int) -> None:
         """Say what is waited for; ask the machines that are there for more, where nobody else comes."""
         now = time.perf_counter()
@@ -71,7 +78,8 @@ class ClusterCrew:
         if now - self._said >= SECONDS_BETWEEN_LINES:
             self._said = now
             self._say(f'{n} of {n + len(links)} explorers are missing: {self._line}')
-        if links and now - max(self._lacks_since, self._asked) >= SECONDS_FOR_OTHERS:
+        # those that were asked for may take a while to begin
+        if links and now - max(self._lacks_since, self._asked + 5 * SECONDS_FOR_OTHERS) >= SECONDS_FOR_OTHERS:
             self._asked = now
             for i in range(n):
                 links[i % len(links)].ask_for_another()

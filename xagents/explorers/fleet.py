@@ -31,8 +31,8 @@ from xagents.explorers.staff import Staff
 from xagents.options.errors import one_line
 from xagents.system.arrays import prefixed
 
-# so often may the same order fail
-MOST_FAILURES = 3
+# so often may the same order fail, and so many may end with it
+MOST_FAILURES, MOST_DEATHS = 3, 8
 
 
 class Fleet:
@@ -103,6 +103,7 @@ class Fleet:
         self._fills += 1
         self._wanted = {name: (array.dtype, array.shape) for name, array in rollout.items()}
         share = self._share(order, len(rollout['valid']))
+        self._staff.attend()
         self._staff.relieve()
         self._give(order, share)
         while not (self._staff.silent and self._complete()):
@@ -191,6 +192,7 @@ class Fleet:
             self._orders, under_way = self._orders + 1, under_way + 1
             arrays = self._own(slot, order, self._noise(slot, order))
             slot.order, slot.failures = Given(self._orders, self._fills, share, arrays, statistics), 0
+            slot.deaths = 0
             slot.since, slot.anew = time.perf_counter(), False
             self.send(slot)
 
@@ -235,10 +237,16 @@ class Fleet:
         """Give an order once more that has failed; raises ExplorerError where it has failed too often."""
         slot.failures += 1
         if slot.failures >= MOST_FAILURES:
-            words = f' ({self._staff.last_words})' if slot.link is None and self._staff.last_words else ''
-            raise ExplorerError(f'explorers have failed {MOST_FAILURES} times at the same order: {why}{words}')
+            raise ExplorerError(f'explorers have failed {MOST_FAILURES} times at the same order: {why}')
         slot.there = False
         self.send(slot)
+
+    def died(self, slot: Slot) -> None:
+        """Keep an order whose explorer is gone; raises ExplorerError where too many are."""
+        slot.deaths += 1
+        if slot.deaths >= MOST_DEATHS:
+            words = f' ({self._staff.last_words})' if self._staff.last_words else ''
+            raise ExplorerError(f'{MOST_DEATHS} explorers have ended at the same order{words}')
 
     def take(self, slot: Slot, message: Message) -> None:
         """Take a fragment, after it was checked."""
@@ -246,7 +254,6 @@ class Fleet:
         if order is None or not slot.ready or message.header.get('number') != order.number:
             raise WireError('it brings what was not ordered')
         fragment = fragment_of(message, self._wanted, slot.range.start, slot.n_envs, DRIFT in order.arrays)
-        self._staff.longest = max(self._staff.longest, fragment.seconds['busy'])
         self._waiting.append(Arrived(slot, order, fragment, slot.brought, slot.anew))
         self._waiting.sort(key=lambda arrived: (arrived.order.fill, arrived.slot.index, arrived.order.number))
         slot.order, slot.there, slot.stand = None, True, fragment.stand

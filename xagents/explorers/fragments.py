@@ -93,7 +93,8 @@ def fragment_of(message: Message, wanted: Columns, first: int, n_envs: int, drif
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('its header is of another kind') from error
     columns = {name: arrays[name] for name in wanted}
-    return Fragment(columns, episodes, seconds, stand, drift, str(header.get('uncopied', ''))[:300])
+    uncopied = ''.join(c if c.isprintable() else ' ' for c in str(header.get('uncopied', ''))[:300])
+    return Fragment(columns, episodes, seconds, stand, drift, uncopied)
 
 
 def _episode(told: Any, first: int, n_envs: int, rows: int) -> Episode:

@@ -9,14 +9,18 @@ import datetime
 import hashlib
 import hmac
 import os
+import socket
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, nearest
 
 # for whom the certificate is; where it stands does not matter
 NAME = 'xagents'
 DAYS = 3650
+# what --cluster admits beside an address
+OTHERS = ('ray', 'here')
 
 
 class Pass(NamedTuple):
@@ -50,8 +54,13 @@ def read_key(path: str) -> ClusterKey:
     except OSError as error:
         raise OptionError('cluster_key', f'{path} cannot be read ({error.strerror})') from error
     found = key_of(data)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
+    except (ssl.SSLError, OSError, ValueError):
+        found = None
     if found is None:
-        raise OptionError('cluster_key', f'{path} holds no key, admits the file that the run has made')
+        problem = f'{path} holds no private key with its certificate, admits the file that the run has made'
+        raise OptionError('cluster_key', problem)
     return found
 
 
@@ -113,6 +122,19 @@ def make_key(path: str) -> None:
 def parse_address(name: str, text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; raises OptionError for the option `name`."""
     host, colon, port = text.rpartition(':')
-    if not (colon and host and port.isdecimal() and int(port) < 65536):
-        raise OptionError(name, f'got {text}, admits HOST:PORT, such as 10.0.0.1:5555')
+    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+        others = f', ray, ray://HOST:PORT or here{nearest(text.lower(), OTHERS)}' if name == 'cluster' else ''
+        raise OptionError(name, f'got {text}, admits HOST:PORT, such as 10.0.0.1:5555{others}')
     return host, int(port)
+
+
+def check_listening(host: str, port: int) -> None:
+    """Check that something can listen at an address; raises OptionError naming `cluster`."""
+    try:
+        found = socket.getaddrinfo(host.strip('[]'), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with socket.socket(found[0][0], socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(found[0][4])
+            tried.listen()
+    except OSError as error:
+        raise OptionError('cluster', f'got {host}:{port}, where nothing can listen ({error.strerror})') from error

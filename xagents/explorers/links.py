@@ -101,15 +101,18 @@ class Channel:
         """Tell of a message, once there is room."""
         while not self._ended:
             if self._room.acquire(timeout=1.0):
-                self._stream.events.put(Event(self, data))
+                with self._stream.lock:
+                    if not self._ended:
+                        self._stream.events.put(Event(self, data))
                 return
 
     def end(self) -> None:
-        """Have the last word."""
-        if not self._ended:
-            self._ended = True
-            self._stream.living -= 1
-            self._stream.events.put(Event(self, None))
+        """Have the last word, after which there is none."""
+        with self._stream.lock:
+            if not self._ended:
+                self._ended = True
+                self._stream.living -= 1
+                self._stream.events.put(Event(self, None))
 
 
 class Stream:
@@ -124,7 +127,7 @@ class Stream:
     def __init__(self, events: queue.SimpleQueue[Event], own: int, folder: Path | None):
         self.events, self.machine, self.own, self._folder = events, own > 0, max(own, 1), folder
         self._most, self.living = own + MOST_OF_A_MACHINE if self.machine else 1, 0
-        self.outgoing = Outgoing()
+        self.outgoing, self.lock = Outgoing(), threading.Lock()
         self._channels: dict[int, Channel] = {}
 
     def read(self, requests: Iterator[bytes]) -> None:
@@ -146,7 +149,8 @@ class Stream:
             if len(self._channels) >= self._most or kind is Kind.END:
                 raise WireError('nobody more is admitted')
             channel = self._channels[number] = Channel(self, number)
-            self.living += 1
+            with self.lock:
+                self.living += 1
         if kind is Kind.END:
             self._channels.pop(number).end()
         elif kind is Kind.FILE:
@@ -208,12 +212,13 @@ class Server:
         if not hmac.compare_digest(str(told.get(TOKEN, '')).encode(), token.encode()):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')
         own = str(told.get(MACHINE, '0'))
-        if not own.isdecimal() or int(own) > MOST_OF_A_MACHINE:
+        if not (own.isdecimal() and len(own) < 9 and int(own) <= MOST_OF_A_MACHINE):
             said = f'it brings {own[:9]} explorers, {MOST_OF_A_MACHINE} are admitted'
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
         stream = Stream(self._events, int(own), self._folder)
         self._streams.add(stream)
-        context.add_callback(functools.partial(self._ended, stream))
+        if not context.add_callback(functools.partial(self._ended, stream)):
+            self._ended(stream)  # it is over already
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
         yield from stream.outgoing.stream()
 
@@ -268,8 +273,13 @@ class Connection:
             self.outgoing.put(channel, message)
             return
         name = f'{os.getpid()}-{next(self._names)}'
-        (self._folder / name).write_bytes(message)
-        self.outgoing.put_frame(channel, Kind.FILE, name.encode())
+        try:
+            (self._folder / name).write_bytes(message)
+        except OSError:  # no room there
+            (self._folder / name).unlink(missing_ok=True)
+            self.outgoing.put(channel, message)
+        else:
+            self.outgoing.put_frame(channel, Kind.FILE, name.encode())
 
     def __iter__(self) -> Iterator[Frame]:
         """Give the learner's frames; ends when it lets go, raises `grpc.RpcError` when it is lost."""

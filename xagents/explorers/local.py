@@ -7,15 +7,17 @@ import os
 import queue
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from xagents.explorers.links import Server
+from xagents.explorers.process import REFUSED
 from xagents.explorers.slots import Event, ExplorerError, Link
-from xagents.system.child_process import ChildProcess, last_line
+from xagents.system.child_process import ChildProcess
 
 SECONDS_TO_END = 2.0
 # of messages between processes of one user
@@ -32,22 +34,22 @@ class ExplorerProcess(ChildProcess):
     """The process of an explorer, whose last words are kept."""
 
     def __init__(self, address: str, folder: Path, events: queue.SimpleQueue[Event]):
-        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        words = ['xagents.explorers.process', address, str(folder)]
-        super().__init__(words, _Ends(self, events), SECONDS_TO_END, self._printed, **ONE_THREAD)
+        self.said = ''
+        words = ['xagents.explorers.process', address, str(folder), str(os.getpid())]
+        super().__init__(words, _Ends(self, events), SECONDS_TO_END, subprocess.STDOUT, **ONE_THREAD)
 
     def why_it_died(self) -> str:
         """Return how it ended, and the last line that it printed."""
-        return ': '.join([self.how_it_ended, *last_line(self._printed)])
+        return ': '.join([self.how_it_ended, *([self.said] if self.said else [])])
 
-    def end(self) -> None:
-        """Tell it to end, and kill it if it does not."""
-        super().end()
-        self._printed.close()
+    def kill(self) -> None:
+        """Kill it, with all that its environments have started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 class _Ends:
-    """Takes what a child process says, of which only its end is an event."""
+    """Takes what a child process says: its end is an event, and its last line is kept."""
 
     def __init__(self, process: ExplorerProcess, events: queue.SimpleQueue[Event]):
         self._process, self._events = process, events
@@ -55,6 +57,8 @@ class _Ends:
     def put(self, said: tuple[Any, str | None], /) -> None:
         if said[1] is None:
             self._events.put(Event(self._process, None))
+        elif said[1].strip():
+            self._process.said = said[1].strip()[-300:]
 
 
 class LocalCrew:
@@ -67,7 +71,7 @@ class LocalCrew:
     """
 
     def __init__(self, n_explorers: int, folder: Path, events: queue.SimpleQueue[Event]):
-        self._own = n_explorers
+        self.own, self._folder = n_explorers, folder
         self._make = lambda: ExplorerProcess(address_in(folder), folder, events)
         self._stillborn = 0
         self._joined: set[Any] = set()
@@ -93,20 +97,27 @@ class LocalCrew:
         """Kill an explorer that is silent; without a link those that have not come."""
         for process in self.processes:
             if process.pid not in self._joined if link is None else process.pid == link.pid:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
 
     def ended(self, source: Any) -> None:
         """Begin another process where one has ended, unless there are more than there were."""
         if source not in self.processes:
             return
         self.last_words = source.why_it_died()
+        if source.code == REFUSED:
+            raise ExplorerError(source.said)
+        for left in self._folder.glob(f'{source.pid}-*'):  # what it could not send any more
+            left.unlink(missing_ok=True)
         self._stillborn += 1
         if self._stillborn >= STILLBORN * len(self.processes):
             raise ExplorerError(f'explorers end before they have begun ({self.last_words})')
         source.end()
         self.processes.remove(source)
-        if len(self.processes) < self._own:
+        if len(self.processes) < self.own:
             self.add()
+
+    def refused(self, why: str) -> None:
+        """Do nothing: the process ends, and says why."""
 
     def lack(self, links: list[Link], n: int) -> None:
         """Do nothing: there is a process for each slot, or there will be."""

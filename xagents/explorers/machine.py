@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import queue
 import threading
-import time
 from typing import Any
 
 import grpc
@@ -15,7 +14,7 @@ from xagents.explorers.frames import Frame, Kind
 from xagents.explorers.keys import Pass
 from xagents.explorers.links import Connection
 from xagents.explorers.local import ExplorerProcess, LocalCrew, local_crew
-from xagents.explorers.messages import WireError, unpack
+from xagents.explorers.messages import WireError, pid_of, unpack
 
 # explorers that a learner may ask for beside those that were typed
 MOST_MORE = 256
@@ -81,7 +80,7 @@ class Machine:
     def _pass_down(self, frame: Frame) -> None:
         link = self._links.get(frame.channel)
         if frame.kind is Kind.MORE:
-            if len(self._crew.processes) < MOST_MORE:
+            if len(self._crew.processes) < self._crew.own + MOST_MORE:
                 self._crew.add()
         elif link is None:
             return
@@ -102,7 +101,7 @@ class Machine:
             number = self._numbers[link] = next(self._count)
             self._links[number] = link
             with contextlib.suppress(WireError):
-                link.pid = unpack(data).header.get('pid')
+                link.pid = pid_of(unpack(data))
             self._crew.joined(link)
         self._connection.send(bytes(data), number)
         link.taken()
@@ -130,31 +129,29 @@ def explore_here(address: str, n_explorers: int, key: Pass, seconds: float) -> N
         LostError: where nobody answers there, or with another key.
         ExplorerError: where explorers end before they have begun.
     """
-    deadline = time.monotonic() + seconds
     while True:
         connection = Connection(address, key=key, own=n_explorers)
         try:
-            _await(connection, address, deadline, seconds)
+            _await(connection, address, seconds)
             events: queue.SimpleQueue[Any] = queue.SimpleQueue()
             with local_crew(n_explorers, events, most=n_explorers + MOST_MORE) as crew:
                 Machine(connection, crew, events).explore()
             return
         except LostError as error:
-            if error.final or time.monotonic() >= deadline:
+            if error.final:
                 raise
             print(f'The learner was lost ({error}); looking for it again for {seconds:.0f} s', flush=True)
-            deadline = time.monotonic() + seconds
         finally:
             connection.close()
 
 
-def _await(connection: Connection, address: str, deadline: float, seconds: float) -> None:
-    """Return once the learner answers."""
+def _await(connection: Connection, address: str, seconds: float) -> None:
+    """Return once the learner answers; raises LostError, which is final, where it does not in so many seconds."""
     ready = grpc.channel_ready_future(connection.channel)
     try:
-        ready.result(max(deadline - time.monotonic(), 0.1))
+        ready.result(seconds)
     except grpc.FutureTimeoutError:
         ready.cancel()
         if connection.is_another():
-            raise LostError(f'who answers at {address} has another key, or none') from None
-        raise LostError(f'nobody answers at {address}, after {seconds:.0f} s') from None
+            raise LostError(f'who answers at {address} has another key, or none', final=True) from None
+        raise LostError(f'nobody answers at {address}, after {seconds:.0f} s', final=True) from None

@@ -17,7 +17,8 @@ import numpy as np
 FORMAT = 2
 # of a header, with the records of environments that a fragment brings; and how deep it may be nested
 LARGEST_HEADER = 64 * 2**20
-DTYPES = frozenset('?bBhHiIlLqQefd')
+# as NumPy writes them; no other text is given to it
+DTYPES = frozenset(np.dtype(kind).str for kind in '?bBhHiIlLqQefd')
 MOST_DIMENSIONS = 8
 
 
@@ -75,11 +76,18 @@ def unpack(data: bytes) -> Message:
 
 
 def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
-    kind = np.dtype(dtype) if isinstance(dtype, str) else None
     plain = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
-    if kind is None or kind.char not in DTYPES or not plain or any(type(n) is not int or n < 0 for n in shape):
+    known = isinstance(dtype, str) and dtype in DTYPES
+    if not known or not plain or any(type(n) is not int or n < 0 for n in shape):
         raise WireError(f'it has an array of {str(dtype)[:20]!r} and {str(shape)[:40]}')
+    kind = np.dtype(dtype)
     size = math.prod(shape)
     if size * kind.itemsize > len(data) - at:
         raise WireError(f'an array of the shape {str(shape)[:40]} is longer than the message')
     return np.frombuffer(data, kind, size, at).reshape(shape)
+
+
+def pid_of(message: Message) -> int:
+    """Return the number of the process that a message tells of; 0 where it tells of none."""
+    pid = message.header.get('pid')
+    return pid if type(pid) is int else 0

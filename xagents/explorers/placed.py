@@ -16,8 +16,8 @@ from xagents.explorers.cluster import ClusterCrew, Place, listening
 from xagents.explorers.keys import Pass
 from xagents.explorers.links import Connection
 from xagents.explorers.local import ONE_THREAD
-from xagents.explorers.process import explore
-from xagents.explorers.slots import Event, Link
+from xagents.explorers.process import RefusedError, explore
+from xagents.explorers.slots import Event, ExplorerError, Link
 from xagents.options.errors import OptionError, told
 
 # how long explorers may take to go
@@ -72,6 +72,8 @@ class RayCrew(ClusterCrew):
             self.last_words = self._ray.get(ref) or self.last_words
         except self._ray.exceptions.RayError as error:
             self.last_words = told(error)
+        if self.last_words.startswith(RefusedError.__name__):
+            raise ExplorerError(self.last_words.partition(': ')[2])
         self._under_way[i] = self.actors[i].explore.remote(*self._told)
 
     def close(self) -> None:

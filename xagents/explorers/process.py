@@ -6,6 +6,7 @@ parent, whose end closes standard input.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -24,6 +25,10 @@ from xagents.options.errors import told
 from xagents.system.orphans import await_parents_end
 from xagents.version import __version__
 
+# exit code of an explorer that was not taken
+REFUSED = 3
+# between two looks at whether something happens
+SECONDS_BETWEEN_SIGNS = 5.0
 # that environments may take to close, once the learner is gone
 SECONDS_TO_CLOSE = 1.5
 
@@ -42,6 +47,7 @@ def explore(connection: Connection) -> None:
     """
     connection.send(pack('hello', {'format': FORMAT, 'xagents': __version__, 'pid': os.getpid()}))
     worker: Worker | None = None
+    signs = Signs(connection)
     try:
         for frame in connection:
             message = unpack(frame.data) if frame.kind is Kind.MESSAGE else None
@@ -49,11 +55,31 @@ def explore(connection: Connection) -> None:
                 break
             if message.kind == 'refused':
                 raise RefusedError(str(message.header.get('why')))
-            worker = _answer(connection, worker, message)
+            worker = signs.worker = _answer(connection, worker, message)
     finally:
+        signs.ended.set()
         if worker is not None:
             worker.close()
         connection.close()
+
+
+class Signs(threading.Thread):
+    """Tells the learner, once in a while, that an explorer is at work: that it has taken a step since."""
+
+    def __init__(self, connection: Connection):
+        super().__init__(daemon=True)
+        self.ended, self._connection = threading.Event(), connection
+        self.worker: Worker | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Look, and tell."""
+        before = 0
+        while not self.ended.wait(SECONDS_BETWEEN_SIGNS):
+            steps = 0 if self.worker is None else self.worker.steps
+            if steps != before:
+                self._connection.send(pack('alive', {}))
+            before = steps
 
 
 def _answer(connection: Connection, worker: Worker | None, message: Message) -> Worker | None:
@@ -78,10 +104,18 @@ def main(address: str, folder: str) -> int:
     """Explore for a learner on this machine; returns the exit code."""
     try:
         explore(Connection(address, folder=Path(folder)))
-    except (grpc.RpcError, WireError, RefusedError) as error:
-        print(error if isinstance(error, RefusedError) else told(error), file=sys.stderr)
+    except RefusedError as error:
+        _say(str(error))
+        return REFUSED
+    except (grpc.RpcError, WireError) as error:
+        _say(told(error))
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # who reads it may be gone
+        print(line, file=sys.stderr, flush=True)
 
 
 def _end_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
@@ -102,7 +136,7 @@ def _tidy(parent: int, folder: str, seconds: float = 0.0) -> None:
 
 if __name__ == '__main__':
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to hear
-    ended, parent = threading.Event(), os.getppid()
+    ended, parent = threading.Event(), int(sys.argv[3])
     threading.Thread(target=_end_with_parent, args=(ended, parent, sys.argv[2]), daemon=True).start()
     code = main(*sys.argv[1:3])
     ended.set()

@@ -57,6 +57,9 @@ class Crew(Protocol):
     def give_up(self, link: Link | None) -> None:
         """End an explorer that is silent; without a link those that have not come."""
 
+    def refused(self, why: str) -> None:
+        """Hear that an explorer cannot collect here, and was let go."""
+
     def lack(self, links: list[Link], n: int) -> None:
         """Hear, once a second, that `n` slots have no explorer, and who there is; 0 when all have one."""
 
@@ -133,6 +136,7 @@ class Slot:
         kept: where they stood after the last fragment that was learned from; likewise.
         order: under way; None where nothing is.
         failures: how often the present order has failed.
+        deaths: how often who did it was gone.
         since: when its order was given.
         anew: whether its environments began anew with the present order, because they were lost.
         brought: fragments so far.
@@ -147,7 +151,7 @@ class Slot:
         self.stand: Told | None = None
         self.kept: Told | None = None
         self.order: Given | None = None
-        self.failures = self.brought = self.drawn = 0
+        self.failures = self.deaths = self.brought = self.drawn = 0
         self.since = 0.0
 
     @property

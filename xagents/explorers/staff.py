@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
+from xagents.explorers.messages import FORMAT, Message, WireError, pack, pid_of, unpack
 from xagents.explorers.slots import Crew, Event, Link, Slot
 from xagents.options.errors import one_line
 from xagents.system.interruption import Interruption
 from xagents.version import __version__
 
-# how long an explorer may say nothing, or 20 times as long as the longest fragment; and how often that is looked at
-PATIENCE, LOOK_SECONDS = 60.0, 1.0
+# how long an explorer may take for a step, and for making its environments; and how often that is looked at
+PATIENCE, PATIENCE_TO_BEGIN, LOOK_SECONDS = 60.0, 600.0, 1.0
 
 
 class Work(Protocol):
@@ -26,6 +26,9 @@ class Work(Protocol):
 
     def take(self, slot: Slot, message: Message) -> None:
         """Take a fragment; raises WireError where it is none, or was not ordered."""
+
+    def died(self, slot: Slot) -> None:
+        """Hear that who did a slot's order is gone; raises ExplorerError where it makes no sense to go on."""
 
     def failed(self, slot: Slot, why: str) -> None:
         """Hear that a slot's order has failed; raises ExplorerError where it makes no sense to go on."""
@@ -43,7 +46,6 @@ class Staff:
 
     Attributes:
         lost: explorers that were lost so far.
-        longest: seconds that an order has taken at most.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Staff:
     ):
         self._spec, self._slots, self._events, self._crew, self._work = dict(specification), slots, events, crew, work
         self._spare: list[Link] = []
-        self.lost, self.longest, self._looked = 0, 0.0, time.perf_counter()
+        self.lost, self._looked = 0, time.perf_counter()
 
     @property
     def silent(self) -> bool:
@@ -73,9 +75,14 @@ class Staff:
         with contextlib.suppress(queue.Empty):
             self._handle(self._events.get(timeout=LOOK_SECONDS))
         now = time.perf_counter()
-        if now - self._looked >= LOOK_SECONDS:
+        if now - self._looked >= LOOK_SECONDS and self.silent:
             self._looked = now
             self._look_after(now)
+
+    def attend(self) -> None:
+        """Begin to listen: for what was said meanwhile nobody was waited for."""
+        for slot in self._slots:
+            slot.since = time.perf_counter()
 
     def _handle(self, event: Event) -> None:
         link, data = event
@@ -98,20 +105,24 @@ class Staff:
         elif message.kind == 'ready' and not slot.ready:
             slot.ready = True
             self._work.send(slot)
+        elif message.kind == 'alive':
+            slot.since = time.perf_counter()
         elif message.kind == 'fragment':
             self._work.take(slot, message)
-        elif message.kind == 'error':
-            self._work.failed(slot, one_line(message.header.get('why', ''))[:300])
-            if not slot.ready:
-                self._instruct(slot)
+        elif message.kind == 'error' and slot.ready:
+            self._work.failed(slot, _why(message))
+        elif message.kind == 'error':  # it cannot make the environments; others may
+            slot.leave()
+            self._refuse(link, _why(message))
+            self._employ()
         else:
             raise WireError(f'it says {message.kind[:20]!r}')
 
     def _look_after(self, now: float) -> None:
         """End explorers that have been silent for too long; their ends are told, as those of others."""
         Interruption.check()
-        patience = max(PATIENCE, 20 * self.longest)
         for slot in self._slots:
+            patience = PATIENCE if slot.ready else PATIENCE_TO_BEGIN
             if slot.order is not None and now - slot.since > patience:
                 slot.since = now
                 self._crew.give_up(slot.link)
@@ -121,13 +132,18 @@ class Staff:
     def _welcome(self, link: Link, message: Message) -> None:
         told = [message.header.get(name) for name in ('format', 'xagents')]
         if told != [FORMAT, __version__]:
-            link.send(pack('refused', {'why': f'it is xagents {str(told[1])[:20]}, the learner is {__version__}'}))
-            link.cut()
+            self._refuse(link, f'it is xagents {str(told[1])[:20]}, the learner is {__version__}')
             return
-        link.pid = message.header.get('pid')
+        link.pid = pid_of(message)
         self._crew.joined(link)
         self._spare.append(link)
         self._employ()
+
+    def _refuse(self, link: Link, why: str) -> None:
+        """Let an explorer go that cannot collect here."""
+        link.send(pack('refused', {'why': f'an explorer was refused: {why}'}))
+        link.cut()
+        self._crew.refused(why)
 
     def _employ(self) -> None:
         """Give free slots to explorers that have none."""
@@ -159,7 +175,7 @@ class Staff:
         slot.leave()
         self.lost += 1
         if slot.order is not None:
-            self._work.failed(slot, 'the explorer ended')
+            self._work.died(slot)
         self._employ()
 
     def _instruct(self, slot: Slot) -> None:
@@ -170,3 +186,9 @@ class Staff:
         """Let every explorer go."""
         for link in [*self._spare, *(slot.link for slot in self._slots if slot.link is not None)]:
             link.send(pack('end', {}))
+
+
+def _why(message: Message) -> str:
+    """Return what an error says, in one line that a terminal may show."""
+    line = one_line(message.header.get('why', ''))[:300]
+    return ''.join(c if c.isprintable() else ' ' for c in line)

@@ -31,6 +31,8 @@ from xagents.networks.forward import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import prefixed, without_prefix
 
+MOST_ENVS = 2**16
+
 
 @dataclass
 class Noted(Tally):
@@ -53,6 +55,8 @@ class Worker:
     """
 
     def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
+        if not 0 < n_envs <= MOST_ENVS:
+            raise ValueError(f'it is to make {n_envs} environments')
         self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
         others = differing(versions(spec['environment']['env']), spec['versions'])
         if others:
@@ -66,6 +70,13 @@ class Worker:
         self.statistics = Statistics(normalizer, dtype=envs.observation_space.dtype)
         self._rollout: Rollout | None = None
         self._share: Message | None = None
+        self._tally = Noted()
+        self._steps = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, also of a fragment that is not done; another thread may ask."""
+        return self._steps + self._tally.steps
 
     def share(self, message: Message) -> None:
         """Keep what the orders to come have in common."""
@@ -82,7 +93,9 @@ class Worker:
         header, arrays = {**self._share.header, **order.header}, {**self._share.arrays, **order.arrays}
         start = time.perf_counter()
         self._prepare(header, arrays)
+        self._steps += self._tally.steps
         rollout, tally = self._next(header['n_steps']), Noted()
+        self._tally = tally
         given = Order(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
         with contextlib.suppress(NotFiniteError):  # the learner finds it, too, and knows what to do
             self.explorer.fill(rollout, given, tally)

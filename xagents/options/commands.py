@@ -150,7 +150,9 @@ class ExploreOptions(Options):
     """`xagents explore`."""
 
     explorers: int | None = count(
-        None, 'processes here, as many as there are processors when not given; more help while processors are free'
+        None,
+        'processes here, as many as there are processors when not given; more help while processors are free',
+        at_most=1024,
     )
     cluster_key: str | None = option(None, "the key's file, as the training has printed it", metavar='FILE')
     wait: float = option(

@@ -12,7 +12,7 @@ import numpy as np
 from xagents.collecting.explorer import Explorer
 from xagents.explorers.cluster import Place, cluster_crew
 from xagents.explorers.fleet import Fleet
-from xagents.explorers.keys import make_key, parse_address, read_key
+from xagents.explorers.keys import check_listening, make_key, parse_address, read_key
 from xagents.explorers.local import UNBOUNDED, local_crew
 from xagents.explorers.placed import ray_crew
 from xagents.explorers.slots import Crew, Event
@@ -107,7 +107,7 @@ def _check_elsewhere(options: RunOptions) -> None:
     if options.explorers is None:
         raise OptionError('cluster', f'got {options.cluster} without --explorers, how many are to come')
     if not is_ray(where):
-        parse_address('cluster', where)
+        check_listening(*parse_address('cluster', where))
     if options.cluster_key is not None:
         read_key(options.cluster_key)
     elif options.run_dir is None:
