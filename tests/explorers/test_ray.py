@@ -42,7 +42,9 @@ def test_ray_places_explorers_and_the_weights_are_the_same(tmp_path):
 
 
 def test_ray_is_an_extra(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, 'ray', None)
+    found = importlib.util.find_spec
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None if name == 'ray' else found(name))
     agent = xagents.make('ppo', 'CartPole-v1', **COMMON, n_steps=16)
     with contextlib.closing(agent), pytest.raises(OptionError, match=r'xagents\[ray\]'):
         agent.fit(max_steps=100, explorers=2, cluster='ray', run_dir=str(tmp_path / 'run'))
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ What Ray lets in is Ray's own affair: it sends pickled code to its machines, and
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import queue
 import sys
@@ -22,6 +23,12 @@ from xagents.options.errors import OptionError, told
 
 # how long explorers may take to go
 SECONDS_TO_END = 2.0
+
+
+def check_ray(where: str) -> None:
+    """Check that Ray is installed; raises OptionError naming `cluster`."""
+    if importlib.util.find_spec('ray') is None:
+        raise OptionError('cluster', f"got {where}, which needs an extra: pip install 'xagents[ray]'")
 
 
 class PlacedExplorer:
@@ -103,12 +110,10 @@ def ray_crew(
         say: prints a line of the run.
 
     Raises:
-        OptionError: where there is no Ray, or none to be reached.
+        OptionError: where Ray cannot be reached.
     """
-    try:
-        import ray
-    except ImportError:
-        raise OptionError('cluster', f"got {where}, which needs an extra: pip install 'xagents[ray]'") from None
+    import ray
+
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')  # no call to others that nobody asked for
     quiet: dict[str, Any] = {'log_to_driver': False, 'logging_level': 'ERROR'}
     began = not ray.is_initialized()

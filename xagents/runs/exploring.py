@@ -14,7 +14,7 @@ from xagents.explorers.cluster import Place, cluster_crew
 from xagents.explorers.fleet import Fleet
 from xagents.explorers.keys import check_listening, make_key, parse_address, read_key
 from xagents.explorers.local import UNBOUNDED, local_crew
-from xagents.explorers.placed import ray_crew
+from xagents.explorers.placed import check_ray, ray_crew
 from xagents.explorers.slots import Crew, Event
 from xagents.explorers.versions import versions
 from xagents.networks.plan import NetworkPlan
@@ -106,7 +106,9 @@ def _check_elsewhere(options: RunOptions) -> None:
         return
     if options.explorers is None:
         raise OptionError('cluster', f'got {options.cluster} without --explorers, how many are to come')
-    if not is_ray(where):
+    if is_ray(where):
+        check_ray(where)
+    else:
         check_listening(*parse_address('cluster', where))
     if options.cluster_key is not None:
         read_key(options.cluster_key)
