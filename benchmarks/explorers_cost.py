@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import xagents
 from benchmarks.parts import Log
@@ -46,11 +47,8 @@ class Counted:
             self.went += len(message) + (0 if share is None or again else len(share))
             put(outgoing, channel, message, share)
 
-        Channel.hear, Outgoing.put = heard, sent  # type: ignore[method-assign]
-        try:
+        with mock.patch.object(Channel, 'hear', heard), mock.patch.object(Outgoing, 'put', sent):
             yield
-        finally:
-            Channel.hear, Outgoing.put = hear, put  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

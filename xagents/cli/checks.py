@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from xagents.explorers.keys import parse_address, read_key
+from xagents.explorers.addresses import parse_address
+from xagents.explorers.keys import read_key
 from xagents.options.environment import NO_ENVIRONMENT
 from xagents.options.errors import Given, InputError, OptionError, nearest, shown, wrong_input
 from xagents.registry.agents import find_agent

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from xagents.collecting.explorer import Explorer
+from xagents.explorers.addresses import check_listening, parse_address
 from xagents.explorers.cluster import Place, cluster_crew
 from xagents.explorers.fleet import Fleet
-from xagents.explorers.keys import check_listening, make_key, parse_address, read_key
+from xagents.explorers.keys import make_key, read_key
 from xagents.explorers.local import UNBOUNDED, local_crew
 from xagents.explorers.placed import check_ray, ray_crew
 from xagents.explorers.slots import Crew, Event
