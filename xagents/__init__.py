@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xagents.registry.agents import register as register
     from xagents.reports.plotting import plot_history as plot_history
     from xagents.runs.named import register_stage as register_stage
+    from xagents.runs.recording import record as record
     from xagents.td3.agent import TD3 as TD3
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning.tune import tune as tune
@@ -46,6 +47,7 @@ _HOMES = {
     'make': 'xagents.factory.make',
     'policy': 'xagents.factory.policy',
     'plot_history': 'xagents.reports.plotting',
+    'record': 'xagents.runs.recording',
     'register': 'xagents.registry.agents',
     'register_env': 'xagents.envs.named',
     'register_network': 'xagents.networks.named',

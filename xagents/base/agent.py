@@ -335,10 +335,13 @@ class BaseAgent(Classic):
         """
         options = self.defaults if self.run is None else self.run.options
         overlap = options.overlap if overlap is None else overlap
+        stages = options.stages if stages is None else stages
+        if options.dataset is not None:
+            return recipes.of_dataset(self, stages)
         if overlap:
             self._check_overlap()
         learning = None if self._in_one_step() else self.learning()
-        return recipes.complete(self, learning, overlap, options.stages if stages is None else stages)
+        return recipes.complete(self, learning, overlap, stages)
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: from what was collected to what was learned."""

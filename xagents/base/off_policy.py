@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xagents.base.agent import BaseAgent
-from xagents.base.records import Replayed
+from xagents.base.drawing import Drawing
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Columns, Rollout
 from xagents.envs.face import Envs
 from xagents.options.agents import AgentOptions, OffPolicyOptions, ReplayOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
-from xagents.replay.transitions import ReplayBuffer, memory_needed
+from xagents.replay.transitions import ReplayBuffer
 from xagents.runs import recipes
 from xagents.runs.learner import Needs
 
@@ -46,7 +46,7 @@ class Replaying(BaseAgent):
         self.buffer.add(batch)
 
 
-class OffPolicy(Replaying):
+class OffPolicy(Replaying, Drawing):
     """Agents that learn from a replay buffer, which all their policies so far have filled.
 
     Args:
@@ -58,7 +58,6 @@ class OffPolicy(Replaying):
 
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
     options: OffPolicyOptions
-    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
     REPLAYED: ClassVar[str] = 'learned'
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
@@ -82,19 +81,21 @@ class OffPolicy(Replaying):
     # the replay buffer
 
     @functools.cached_property
-    def buffer(self) -> ReplayBuffer:
+    def buffer(self) -> ReplayBuffer:  # type: ignore[override]
         """The replay buffer; it takes its memory when the first transitions come."""
         o = self.options
-        buffer = self._given_buffer
-        if buffer is None:
-            buffer = ReplayBuffer(o.buffer_max_size, o.buffer_initial_size, o.buffer_batch_size)
+        if self._given_buffer is None:
+            return self.make_buffer(o.buffer_max_size, o.buffer_initial_size)
+        return self._configured(self._given_buffer)
+
+    def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
+        """Return an empty buffer for as many transitions."""
+        return self._configured(ReplayBuffer(max_size, initial_size, self.options.buffer_batch_size))
+
+    def _configured(self, buffer: ReplayBuffer) -> ReplayBuffer:
+        o = self.options
         buffer.configure(n_step=o.n_step, gamma=o.gamma, stack=self.envs.frame_stack, alpha=self.priority_alpha)
         return buffer
-
-    @property
-    def priority_alpha(self) -> float | None:
-        """How much priorities matter when transitions are drawn; None draws them uniformly."""
-        return None
 
     def action_column(self) -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of a policy's action in one environment."""
@@ -105,11 +106,7 @@ class OffPolicy(Replaying):
 
     def buffer_bytes(self) -> int:
         """Return the memory that the full replay buffer takes."""
-        o, space = self.options, self.envs.observation_space
-        prioritized = self.priority_alpha is not None
-        return memory_needed(
-            o.buffer_max_size, self.envs.n_envs, space, *self.action_column(), self.envs.frame_stack, prioritized
-        )
+        return self.bytes_of(self.options.buffer_max_size)
 
     # collecting, and drawing from the buffer
 
@@ -152,47 +149,18 @@ class OffPolicy(Replaying):
         """Whether it collects at random: nothing was learned, and the buffer is being filled."""
         return not (self.progress.context.updates or self.buffer.ready)
 
+    @property
+    def most_updates(self) -> int:
+        """How many updates an iteration makes at most: K of every batch."""
+        if self.from_dataset:
+            each = self.options.gradient_steps
+            return each if each > 0 else super().most_updates
+        return self.updates_for(self.n_steps * self.envs.n_envs)
+
     def updates_for(self, steps: int) -> int:
         """Return how many updates follow the `steps` environment steps of an iteration."""
         each = self.options.gradient_steps
         return steps if each < 0 else max(1, round(each * self.n_steps / self._steps_of_training()))
-
-    def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
-        """Draw the batches of `n_updates` updates.
-
-        Args:
-            n_updates: at most as many as `updates_for` gives.
-            beta: how much importance weights correct for prioritized drawing.
-
-        Returns:
-            What `ReplayBuffer.sample` returns, [K, B, …] each, observations normalised; and the number `n_updates` of
-            the rows that are to be learned from: K is the same in every call, so that nothing is compiled anew.
-        """
-        statistics = self.statistics
-        scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
-        batch: dict[str, Any] = self.buffer.sample(
-            n_updates,
-            self.rng('replay'),
-            room=self.updates_for(self.n_steps * self.envs.n_envs),
-            beta=beta,
-            scale=statistics.scale_rewards if scaled else None,
-        )
-        # the buffer's own arrays, which the next call overwrites, stay as they are
-        seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
-        return {**batch, **seen, 'n_updates': n_updates}
-
-    # learning
-
-    def replayed(self, batch: Mapping[str, Any], noise: Any = ()) -> Replayed:
-        """Return a drawn batch as an update takes it, with noise [K, B, A] where the update wants some."""
-        weights = batch['weights'] if self.priority_alpha is not None else ()
-        columns = (batch[name] for name in Replayed._fields[:5])
-        return Replayed._make((*columns, weights, noise))
-
-    def named(self, metrics: np.ndarray) -> dict[str, float]:
-        """Return an update's metrics by name; where every update was refused, only that they were."""
-        values = dict(zip(self.METRICS, metrics.tolist(), strict=True))
-        return values if values['updates'] else {name: values[name] for name in ('updates', 'stats/refused')}
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: remember, replay, learn."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from xagents.datasets.names import NAMES, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.options.environment import NO_ENVIRONMENT
@@ -37,7 +38,7 @@ def check_train(agent_id: str, given: Given) -> None:
 
 def check_ends(options: Mapping[str, Any]) -> None:
     """Refuse complete options of a run that name neither an environment nor weights, or no end."""
-    if not {'env', 'weights'} & options.keys():
+    if not {'env', 'weights', 'dataset'} & options.keys():
         raise OptionError('env', NO_ENVIRONMENT)
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():
         raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
@@ -88,6 +89,22 @@ def check_trained(agent_id: str, given: Given) -> None:
         raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, whose checkpoints it is about')
 
 
+def check_record(agent_id: str, given: Given) -> None:
+    """Refuse a recording without an agent, or without a new name."""
+    check_trained(agent_id, given)
+    if 'dataset' not in given:
+        raise OptionError('dataset', f'got nothing, admits {NAMES}')
+    check_new('dataset', given['dataset'])
+
+
+def check_datasets(wanted: list[str], given: Given) -> None:
+    """Refuse names that are none, and a download of nothing."""
+    for name in wanted:
+        check_name('datasets', name)
+    if given.get('download') and not wanted:
+        raise OptionError('download', 'got no name, admits those of data sets behind the command')
+
+
 def check_export(agent_id: str, given: Given) -> None:
     """Refuse an export without an agent, or without a place."""
     check_trained(agent_id, given)
@@ -97,7 +114,7 @@ def check_export(agent_id: str, given: Given) -> None:
 
 def check_tune(agent_id: str, given: Given) -> None:
     """Refuse a search without an environment."""
-    if not ({'env', 'print_search'} & given.keys()):
+    if not ({'env', 'dataset', 'print_search'} & given.keys()):
         raise OptionError('env', NO_ENVIRONMENT)
 
 

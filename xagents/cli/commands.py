@@ -5,18 +5,20 @@ from __future__ import annotations
 from xagents.cli import checks
 from xagents.cli.command import Command as Command
 from xagents.options.commands import (
+    DatasetsOptions,
     EvaluateOptions,
     ExploreOptions,
     ExportOptions,
     PlayOptions,
     PlotOptions,
     PresetsOptions,
+    RecordingOptions,
     RunsOptions,
     TuneOptions,
 )
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, nearest, shown
-from xagents.options.runs import ExplorerOptions, RecordOptions, RunOptions, TrainOptions
+from xagents.options.runs import DatasetOptions, ExplorerOptions, RecordOptions, RunOptions, TrainOptions
 
 ENVIRONMENT, NETWORK = ('Environment', EnvironmentOptions), ('Network', NetworkOptions)
 
@@ -46,7 +48,10 @@ commands: dict[str, Command] = {
             'tune',
             'Tune hyperparameters given an agent, hyperparameter specs, and environment',
             ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
-            (('Tune', TuneOptions), ENVIRONMENT, ('Trial', RecordOptions), ('Trial', ExplorerOptions), NETWORK),
+            (
+                *(('Tune', TuneOptions), ENVIRONMENT, ('Trial', RecordOptions), ('Trial', DatasetOptions)),
+                *(('Trial', ExplorerOptions), NETWORK),
+            ),
             'tune:tune',
             checks.check_tune,
             searches=True,
@@ -60,6 +65,25 @@ commands: dict[str, Command] = {
             checks.check_trained,
             named_by=('run_dir',),
             hidden=RecordOptions,
+        ),
+        Command(
+            'record',
+            'Record a data set of a trained agent',
+            ('<agent> --env ID --weights PATH --dataset NAME [options]', '--run-dir DIR --dataset NAME [options]'),
+            (('Record', RecordingOptions), ENVIRONMENT, NETWORK),
+            'trained:record',
+            checks.check_record,
+            named_by=('run_dir',),
+        ),
+        Command(
+            'datasets',
+            'List data sets to learn from',
+            ('[NAME ...] [options]',),
+            (('Data sets', DatasetsOptions),),
+            'pages:datasets',
+            checks.check_datasets,
+            takes_agent=False,
+            bare=True,
         ),
         Command(
             'explore',

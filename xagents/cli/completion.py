@@ -46,6 +46,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     names = {'env': [*_environments(), *envs.names()], 'stages': stages.names()}
     behind: dict[str, dict[str, Any]] = {
         'explore': {'dest': 'address'},
+        'datasets': {'dest': 'name', 'nargs': '*'},
         'presets': {'dest': 'agent', 'choices': list(agents)},
         'completion': {'dest': 'shell', 'choices': SHELLS},
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xagents.cli.commands import commands
 from xagents.cli.completion import completion_script
+from xagents.cli.datasets_page import datasets_page
 from xagents.cli.presets_page import presets_page
 from xagents.options.errors import Given, wrong_input
 from xagents.reports.runs_page import runs_page
@@ -23,6 +24,11 @@ def list_runs(folders: list[str], given: Given, line: str) -> str:
     """Return the page that says how runs stand."""
     with wrong_input():
         return runs_page(folders, given.get('json', False))
+
+
+def datasets(wanted: list[str], given: Given, line: str) -> str:
+    """Return the page of data sets."""
+    return datasets_page(wanted, given.get('json', False), given.get('download', False))
 
 
 def presets(names: list[str], given: Given, line: str) -> str:

@@ -13,10 +13,11 @@ from xagents.export.formats import find_format
 from xagents.factory import players
 from xagents.factory.load import load
 from xagents.factory.make import make
-from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions
+from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, RecordingOptions
 from xagents.options.declaration import describe
 from xagents.options.errors import Given, wrong_input
 from xagents.options.runs import RunOptions, SessionOptions
+from xagents.runs import recording
 from xagents.system.threads import set_threads
 from xagents.system.values import plain
 
@@ -80,6 +81,14 @@ def evaluate(agent_id: str, given: Given, line: str) -> None:
         result = player.evaluate(**arguments, n_envs=given.get('n_envs'))
     precision = given.get('display_precision', 2)
     print(json_line(result) if as_json else evaluation_line(result, arguments['episodes'], precision))
+
+
+def record(agent_id: str, given: Given, line: str) -> None:
+    """Record a data set."""
+    arguments = _only(given, RecordingOptions)
+    with playing(agent_id, given, RecordingOptions, RunOptions) as player:
+        dataset = arguments.pop('dataset')
+        recording.record(player, dataset, **arguments, n_envs=given.get('n_envs'), command=line)
 
 
 def json_line(result: Mapping[str, float]) -> str:

@@ -43,6 +43,7 @@ class Collector:
         explorer: who steps the environments for `collect`: this process, or others.
         ended: the episodes that ended with the last `step`.
         tally: counts episodes, steps and seconds.
+        witnessed: of a state that was loaded, where the witness of its environments stood; None where there was none.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Collector:
         self.decode = ActionDecoder(envs.action_space)
         self.ended: list[Episode] = []
         self.tally = Tally()
+        self.witnessed: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._restarted = False
         self._beside: dict[tuple[int, str | None], Envs] = {}
         self._rollouts: list[Rollout | None] = [None]
@@ -222,6 +224,9 @@ class Collector:
             record['environments'] = snapshot.record
             arrays |= prefixed('environments', snapshot.arrays)
             arrays['observations'] = np.array(self.observations)
+        if self.envs.witness is not None:
+            seen, record['witness'] = self.envs.witness.state()
+            arrays |= prefixed('witness', seen)
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:
@@ -241,6 +246,8 @@ class Collector:
                 part.load(saved)
         self.streams.load(record['rngs'])
         self._restarted, self.observations = record['restarted'], None
+        if 'witness' in record:
+            self.witnessed = without_prefix('witness', arrays), record['witness']
         if record['environments'] is None or not environments:
             return False
         try:

@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import Columns
+from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network, Published
 from xagents.networks.sampling import Sampler, sampler_for
 
@@ -229,6 +230,43 @@ class Noisy(Policy):
         """Return what makes an equal policy."""
         drifts = self.exploration is not None
         return {'kind': 'noisy', 'n_units': self.n_units, 'scale': self.scale, 'drifts': drifts}
+
+
+class Distracted(Policy):
+    """Acts by another policy, and for a share of the actions at random.
+
+    Args:
+        policy: the other one.
+        action_space: of the actions that are drawn; unbounded ones are drawn from a normal distribution.
+        share: of the actions.
+        stochastic: whether the other policy samples, and does not take the best.
+    """
+
+    def __init__(self, policy: Policy, action_space: spaces.Space, share: float, stochastic: bool):
+        self.policy, self.share, self.stochastic = policy, share, stochastic
+        self.network, self.columns = policy.network, policy.columns
+        self._space, self._decode = copy.deepcopy(action_space), ActionDecoder(action_space)
+        self._seeded = False
+
+    def __call__(
+        self, observations: np.ndarray, noise: Any, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return `actions` [N, …]; noise is that of the other policy, a truth value each, and what is drawn."""
+        if noise is None:
+            return self.policy(observations, None)
+        theirs, distracted, drawn = noise
+        actions = self.policy(observations, theirs)['actions']
+        where = distracted.reshape(-1, *(1,) * (actions.ndim - 1))
+        return {'actions': np.where(where, drawn, actions)}
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+        """Return what `shape` [N] actions need."""
+        if not self._seeded:
+            self._space.seed(int(rng.integers(2**31)))
+            self._seeded = True
+        theirs = self.policy.draw_noise(rng, shape) if self.stochastic else None
+        drawn = np.stack([np.asarray(self._space.sample()) for _ in range(shape[0])])
+        return theirs, rng.random(shape) < self.share, self._decode.inverse(drawn)
 
 
 def policy_of(record: Mapping[str, Any], network: Network, action_space: spaces.Space) -> Policy:

@@ -44,6 +44,11 @@ class Statistics:
         """The dtype of what `prepare` returns."""
         return np.float32 if self.observations else self._dtype
 
+    @property
+    def new(self) -> bool:
+        """Whether nothing was learned yet."""
+        return not any(part.statistics.count for part in self.parts().values())
+
     def parts(self) -> dict[str, Any]:
         """Return what has a state, by the names that it has in checkpoints."""
         pairs = {'observation_statistics': self.observations, 'reward_statistics': self.rewards}

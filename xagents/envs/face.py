@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -49,6 +49,27 @@ class OneEnv:
     spec: EnvSpec | None
 
 
+class Witness(Protocol):
+    """Who is told everything that environments give and take, raw, as the vector of them has it."""
+
+    def reset(self, observations: Any) -> None:
+        """All environments began anew and show [N, …]."""
+
+    def step(
+        self,
+        actions: Any,
+        observations: Any,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        valid: np.ndarray,
+    ) -> None:
+        """All environments took a step, [N, …] each; those that were not valid before it only reset."""
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return where it stands, as arrays by name and a record for JSON."""
+
+
 class Envs:
     """N environments side by side, in Gymnasium's NEXT_STEP mode.
 
@@ -66,6 +87,7 @@ class Envs:
         atari: whether they get the Atari preprocessing.
         valid: bool [N], updated in place: False where the next step only resets.
         uncopied: what the last `snapshot` could not copy, in a few words; '' if it copied all.
+        witness: is told every reset and step; None where nobody wants to know.
 
     Args:
         vector: the environments, in NEXT_STEP mode.
@@ -98,6 +120,7 @@ class Envs:
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
         self.uncopied = ''
+        self.witness: Witness | None = None
         self._vector, self._again, self._reported, self._closed = vector, again, reported, False
         self._seeds: np.random.SeedSequence | None = None
         self._encode = None if self.encoder.identity else self.encoder
@@ -148,6 +171,8 @@ class Envs:
         self.valid[:] = True
         self._totals[:] = 0
         self._lengths[:] = 0
+        if self.witness is not None:
+            self.witness.reset(observations)
         return observations if self._encode is None else self._encode(observations)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -158,6 +183,8 @@ class Envs:
             overwrite.
         """
         observations, raw, terminated, truncated, info = self._vector.step(actions)
+        if self.witness is not None:
+            self.witness.step(actions, observations, raw, terminated, truncated, self.valid)
         # Rows that only reset get a reward of 0, whatever the vector says.
         rewards = np.multiply(raw, self.valid, out=self._rewards, casting='same_kind')
         if not self._reported:

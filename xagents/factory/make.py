@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from xagents.datasets.environments import check_fits, recorded, told_environment
+from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI, as_envs, create_envs
 from xagents.envs.face import Envs
 from xagents.factory.defaults import resolved, saved_record
@@ -20,6 +22,7 @@ from xagents.networks.named import NetworkFunction, network_of_text, network_tex
 from xagents.options.declaration import Option, canonical, describe
 from xagents.options.environment import NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
+from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
 from xagents.registry.agents import Entry, Network, find_agent
 from xagents.runs import weight_files
@@ -27,6 +30,12 @@ from xagents.runs.learner import Origin
 from xagents.runs.named import find_stages
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
+
+# what is about collecting, and the buffer of what is collected
+COLLECTING = (
+    *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
+    *('noise', 'step_noise_coef', 'epsilon_start', 'epsilon_decay_steps', 'epsilon_ladder'),
+)
 
 
 def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **options: Any) -> Any:
@@ -74,7 +83,11 @@ class Plan:
         divided = settings.run.explorers is not None and settings.environment.vector == 'auto'
         if divided:  # a native vector has one random generator for all of its environments
             settings.environment.vector = settings.given['vector'] = 'sync'
-        envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
+        lines: list[str] = []
+        if settings.run.dataset is not None:
+            envs, lines = _recorded_envs(settings)
+        else:
+            envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
         try:
             descriptions = _descriptions(entry, envs, settings, self.networks)
             agent = _agent(entry, envs, settings, descriptions)
@@ -82,7 +95,7 @@ class Plan:
             given = {name: value for name, value in made_of.items() if name in settings.given}
             untold = [name for name, value in given.items() if not _is_told(value, outermost=True)]
             agent.origin = Origin(_plain(given), [network_text(description) for description in descriptions], untold)
-            agent.progress.lines += _without_effect(envs, self.typed)
+            agent.progress.lines += [*lines, *_without_effect(envs, settings.run, self.typed)]
             if self.load is not None:
                 self.load(agent)
             return agent
@@ -98,7 +111,7 @@ def plan(agent_id: str, options: Mapping[str, Any], weights: str | list[str] | N
     paths = [weights] if isinstance(weights, str) else weights
     record = saved_record(entry, paths)
     settings = resolved(entry, given, record)
-    if settings.environment.env is None:
+    if settings.environment.env is None and settings.run.dataset is None:
         raise OptionError('env', NO_ENVIRONMENT)
     if paths is None:
         return Plan(entry, settings, typed=given)
@@ -133,12 +146,53 @@ def networks_of(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any
     return [] if own else record.get('networks', [])
 
 
+def _recorded_envs(settings: Settings) -> tuple[Envs, list[str]]:
+    """Return environments that nobody steps, for a data set to learn from; and what is to be said of them.
+
+    Those of evaluations are what `env` says or, where it says nothing, what the data set tells.
+    """
+    environment, name = settings.environment, settings.run.dataset
+    assert name is not None
+    dataset = open_dataset(name, download=settings.run.download)
+    env: Any = environment.env
+    if env is not None and not isinstance(env, str) and not callable(env):
+        envs = as_envs(env)
+        check_fits(dataset, envs, 'dataset')
+        return envs, []
+    why = ''
+    if env is None:
+        told, why = told_environment(dataset)
+        told = {n: v for n, v in told.items() if n in describe(EnvironmentOptions) and n not in settings.given}
+        settings.given |= told
+        for option, value in told.items():
+            setattr(environment, option, value)
+    if environment.env is None:
+        return recorded(dataset), [f'{why}; nothing is evaluated, and the last weights are kept']
+    try:
+        real = create_envs(**{**environment.creation(), 'n_envs': 1})
+    except OptionError as error:
+        if env is not None:
+            raise
+        environment.env = None
+        del settings.given['env']
+        return recorded(dataset), [f'{error.problem}; nothing is evaluated, and the last weights are kept']
+    with real:
+        check_fits(dataset, real, 'dataset')
+        return recorded(dataset, real), []
+
+
 def _typed(option: Option, value: Any) -> str:
     return f'--no-{option.flag[2:]}' if value is False else option.flag
 
 
-def _without_effect(envs: Envs, typed: Mapping[str, Any]) -> list[str]:
-    """Return a line that names the Atari options that were given where nothing is preprocessed."""
+def _without_effect(envs: Envs, run: RunOptions, typed: Mapping[str, Any]) -> list[str]:
+    """Return a line that names the options that were given and change nothing.
+
+    They are about Atari games where nothing is preprocessed, or about collecting where nothing is collected.
+    """
+    if run.dataset is not None:
+        flags = [f'--{name.replace("_", "-")}' for name in COLLECTING if name in typed]
+        return [f'Warning: without effect on a data set: {", ".join(flags)}'] if flags else []
     known = describe(EnvironmentOptions)
     flags = [] if envs.atari else [_typed(known[name], typed[name]) for name in ATARI if name in typed]
     where = f'{envs.id}, which is no preprocessed Atari game'

@@ -18,12 +18,13 @@ from xagents.factory.defaults import resolved, saved_record
 from xagents.factory.load import saved_options
 from xagents.factory.make import check_files
 from xagents.options.declaration import canonical, describe
-from xagents.options.environment import NO_ENVIRONMENT, NetworkOptions
+from xagents.options.environment import NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, shown
 from xagents.pipeline.context import Context
 from xagents.registry.agents import Entry, find_agent
 from xagents.runs import evaluation, weight_files
 from xagents.runs.checkpoints import checkpoint_of, policy_files, read_record
+from xagents.runs.learner import Origin
 from xagents.runs.progress import Progress
 from xagents.runs.status import check_run
 
@@ -31,8 +32,10 @@ from xagents.runs.status import check_run
 class Player:
     """Plays by a policy: what an agent is to `evaluate` and `play`."""
 
-    def __init__(self, agent_id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int):
-        self.id, self.envs = agent_id, envs
+    def __init__(
+        self, agent_id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int, creation: dict[str, Any]
+    ):
+        self.id, self.envs, self.origin = agent_id, envs, Origin(creation)
         self.acting: Policy = trained.acting
         self.statistics: Statistics = trained.statistics
         self.streams = Streams(seed)
@@ -92,9 +95,10 @@ def _player(
     if settings.environment.env is None:
         raise OptionError('env', NO_ENVIRONMENT)
     check_files(settings, entry, continued=True)
+    creation = {n: v for n, v in settings.given.items() if n in describe(EnvironmentOptions)}
     envs = create_envs(**settings.environment.creation())
     shown_here = Spaces(envs.encoder.raw_space, envs.action_space)
     if shown_here != trained.spaces:
         envs.close()
         raise OptionError('env', f'got {shown(envs.id)}, which the networks of {name} do not fit')
-    return Player(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'])
+    return Player(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'], creation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from typing import ClassVar, Literal
 
 from xagents.options.declaration import Options, count, decay, factor, option, share, weight
 from xagents.options.errors import OptionError
@@ -11,7 +12,12 @@ from xagents.options.errors import OptionError
 
 @dataclasses.dataclass
 class AgentOptions(Options):
-    """The mathematics that every agent shares."""
+    """The mathematics that every agent shares.
+
+    `datasets` says whether the agent learns from data sets: instead of what it collects, or only so.
+    """
+
+    datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
 
     gamma: float = share(0.99, 'discount factor; larger looks further ahead, with more variance', tune='log_uniform')
     lr: float = factor(7e-4, 'learning rate; larger learns faster and less stably')
@@ -93,6 +99,8 @@ class ReplayOptions(AgentOptions):
 @dataclasses.dataclass
 class OffPolicyOptions(ReplayOptions):
     """What DQN, DDPG and TD3 share."""
+
+    datasets = 'also'
 
     buffer_batch_size: int = count(
         32, 'transitions of one update; a larger batch makes updates slower and less noisy', tune='categorical'

@@ -92,6 +92,26 @@ class EvaluateOptions(ActOptions):
 
 
 @dataclasses.dataclass
+class RecordingOptions(ActOptions):
+    """`xagents record`."""
+
+    dataset: str | None = option(None, 'name of the data set, with its version: pendulum/medium-v0', metavar='DATASET')
+    episodes: int = count(100, 'episodes to record; more teach more')
+    random_actions: float = option(
+        0.0, 'share of actions that are drawn at random; more make worse and more varied data', at_least=0, at_most=1
+    )
+
+
+@dataclasses.dataclass
+class DatasetsOptions(Options):
+    """`xagents datasets`."""
+
+    json: bool = option(False, 'print one JSON object a data set, a line each')
+    download: bool = option(False, "ask Minari's server for those that are not here")
+    debug: bool = option(False, 'show the traceback of an error')
+
+
+@dataclasses.dataclass
 class ExportOptions(TrainedOptions):
     """`xagents export`."""
 

@@ -51,6 +51,7 @@ class EndOptions(Options):
         None, 'steps between videos of a greedy episode; more record less often', metavar='STEPS'
     )
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
+    record_dataset: str | None = option(None, 'data set that keeps every episode which is collected', metavar='DATASET')
     monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
 
 
@@ -96,6 +97,19 @@ class ExplorerOptions(Options):
 
 
 @dataclasses.dataclass
+class DatasetOptions(Options):
+    """Experience that was recorded, for a run or a trial of `tune`."""
+
+    dataset: str | None = option(
+        None, 'learn from a data set alone: nothing is collected, and steps are updates', metavar='DATASET'
+    )
+    fill_from: str | None = option(
+        None, 'data set that fills the replay buffer before the first step', metavar='DATASET'
+    )
+    download: bool = option(False, "ask Minari's server for a data set that is not here")
+
+
+@dataclasses.dataclass
 class ClusterOptions(Options):
     """Where the explorers of a run are, if not here."""
 
@@ -111,7 +125,7 @@ class ClusterOptions(Options):
 
 
 @dataclasses.dataclass
-class RunOptions(RecordOptions, ExplorerOptions, ClusterOptions, EndOptions):
+class RunOptions(RecordOptions, DatasetOptions, ExplorerOptions, ClusterOptions, EndOptions):
     """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
 
     A run folder has a place for everything; an own path that is given wins.
@@ -129,6 +143,18 @@ class RunOptions(RecordOptions, ExplorerOptions, ClusterOptions, EndOptions):
                 raise OptionError(name, f'got {getattr(self, name)} without --run-dir, {why}')
         if self.keep is not None and self.checkpoint_frequency is None:
             raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
+        if self.download and self.dataset is None and self.fill_from is None:
+            raise OptionError('download', 'got it without --dataset or --fill-from, which name what it asks for')
+        if self.dataset is not None:
+            self._check_nothing_collected()
+
+    def _check_nothing_collected(self) -> None:
+        """Check that nothing is asked of collecting where a data set stands in its place."""
+        for name in ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'):
+            value = getattr(self, name)
+            if value:
+                got = 'it' if value is True else f'{value}'
+                raise OptionError(name, f'got {got} beside --dataset, which stands in the place of collecting')
 
     def place(self, name: str) -> str | None:
         """Return where something of the run is kept, a file or folder of the run folder; None without one."""

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import Option, Options, canonical, describe
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.options.runs import ExplorerOptions, RecordOptions, RunOptions, SessionOptions, TrainOptions
+from xagents.options.runs import (
+    DatasetOptions,
+    ExplorerOptions,
+    RecordOptions,
+    RunOptions,
+    SessionOptions,
+    TrainOptions,
+)
 
 T = TypeVar('T', bound=Options)
 # what options are about, in the order of the pages; `agent` are those of one agent
@@ -22,6 +29,7 @@ GROUPS: dict[str, type[Options]] = {
     'session': SessionOptions,
     'record': RecordOptions,
     'explorers': ExplorerOptions,
+    'dataset': DatasetOptions,
 }
 
 

@@ -59,20 +59,26 @@ def evaluate(
         envs = agent.collector.beside(min(episodes, n_envs or ENVIRONMENTS))
     seed = agent.streams.seed_of('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
-    played = _played(player(agent, as_envs(envs)), episodes, seed, stochastic, say)
-    earned = [e.reward for e in played]
+    envs = as_envs(envs)
+    ended = played(player(agent, envs), quotas(episodes, envs.n_envs), seed, stochastic, say)
+    earned = [e.reward for e in ended]
     of_rewards = {name: float(getattr(np, name)(earned)) for name in ('mean', 'std', 'min', 'max')}
-    return {**of_rewards, 'length': float(np.mean([e.length for e in played]))}
+    return {**of_rewards, 'length': float(np.mean([e.length for e in ended]))}
 
 
-def _played(
-    collector: Collector, episodes: int, seed: int, stochastic: bool, say: Callable[[str], Any]
+def quotas(episodes: int, n_envs: int) -> np.ndarray:
+    """Return how many episodes each environment is to play, int [N], as equal as can be."""
+    each = np.full(n_envs, episodes // n_envs)
+    each[: episodes % n_envs] += 1
+    return each
+
+
+def played(
+    collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Callable[[str], Any]
 ) -> list[Episode]:
-    """Return the episodes of an evaluation."""
-    envs = collector.envs
-    quota = np.full(envs.n_envs, episodes // envs.n_envs)
-    quota[: episodes % envs.n_envs] += 1
-    played: list[Episode] = []
+    """Play so many episodes in each environment, and return them in the order in which they ended."""
+    envs, quota = collector.envs, quota.copy()
+    episodes: list[Episode] = []
     so_far, ages, unreported = np.zeros(envs.n_envs), np.zeros(envs.n_envs, int), np.zeros(envs.n_envs, int)
     rng = np.random.default_rng(seed) if stochastic else None
     envs.pop_episodes()
@@ -92,12 +98,12 @@ def _played(
             so_far[episode.env] = ages[episode.env] = unreported[episode.env] = 0
             if quota[episode.env]:
                 quota[episode.env] -= 1
-                played.append(episode)
+                episodes.append(episode)
         if unreported.max() >= UNREPORTED:
             raise OptionError(
                 'env', f'{envs.id} ended {UNREPORTED} episodes without reporting one, admits a vector that reports all'
             )
-    return played
+    return episodes
 
 
 def play(

@@ -175,7 +175,8 @@ class RunFolder:
             for writer in self._run.writers:
                 writer.flush()
             state = whole_state(agent, agent.collector, pending)
-            buffer = getattr(agent, 'buffer', None)
+            # a data set stays where it is
+            buffer = None if self._run.options.dataset else getattr(agent, 'buffer', None)
             if buffer is not None:
                 arrays, state.record['replay'] = self.segments.save(buffer)
                 state.arrays |= prefixed('replay', arrays)

@@ -12,6 +12,7 @@ from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
 from xagents.collecting.statistics import Statistics
 from xagents.collecting.streams import Streams
+from xagents.datasets.reading import Dataset
 from xagents.envs.face import Envs
 from xagents.options.agents import AgentOptions
 from xagents.pipeline.schedules import Schedule
@@ -62,6 +63,7 @@ class Playing(Protocol):
     statistics: Statistics
     streams: Streams
     progress: Progress
+    origin: Origin
 
     @property
     def id(self) -> str:
@@ -85,7 +87,6 @@ class Learner(Playing, Protocol):
     # why it may not learn from what an older policy has collected, for a message; empty where it may
     NO_OVERLAP: str
     model_names: ClassVar[tuple[str, ...]]
-    origin: Origin
     output_models: list[Any]
 
     @property
@@ -106,6 +107,12 @@ class Learner(Playing, Protocol):
 
     def needs(self) -> Needs | None:
         """Return what its replay buffer needs, where it has one that is empty."""
+
+    def learn_from(self, dataset: Dataset) -> int:
+        """Let updates be drawn from a data set, and return its digest; of agents that learn from some."""
+
+    def fill_from(self, dataset: Dataset) -> None:
+        """Let the empty replay buffer hold a data set; of agents that have one."""
 
     def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
         """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""

@@ -27,6 +27,7 @@ class Progress:
         lines: what the next run says first.
         others: counters of a class of contexts that only a recipe knows, until a run has that recipe.
         other_names: what was kept by name, likewise.
+        digest: of the data set that it learns from; None where there is none.
     """
 
     rewards: deque[float]
@@ -38,6 +39,7 @@ class Progress:
     lines: list[str] = field(default_factory=list)
     others: dict[str, Any] = field(default_factory=dict)
     other_names: frozenset[str] = frozenset()
+    digest: int | None = None
 
     def record(self, counters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return what a checkpoint holds of it, as JSON holds it; counters are the last iteration's when not given."""
@@ -45,6 +47,7 @@ class Progress:
             'counters': dict(self.context.kept() if counters is None else counters),
             'kept_names': sorted(self.context.kept_names),
             'rewards': list(self.rewards),
+            **({} if self.digest is None else {'digest': self.digest}),
         }
 
     def load_counters(self, record: Mapping[str, Any]) -> None:
@@ -61,6 +64,7 @@ class Progress:
         self.rewards.clear()
         self.rewards.extend(record['rewards'])
         self.context.mean_reward = record['counters']['mean_reward']
+        self.digest = record.get('digest')
 
     def first(self, context: type[Context], evaluates: bool) -> Context:
         """Return the context that a run goes on from, of the run's class, which may be another one than the last run's.

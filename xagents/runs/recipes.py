@@ -37,3 +37,8 @@ def complete(agent: Any, learning: Recipe | None, overlapping: bool, names: Iter
     head = HEAD.before('checkpoint', overlap.overlap) if overlapping else HEAD
     body = head.replace('collect', stages.train_step) if learning is None else head + learning
     return with_stages((body + TAIL).of(agent), agent, names)
+
+
+def of_dataset(agent: Any, names: Iterable[str] | None) -> Recipe:
+    """Return the recipe of an agent that learns from a data set: the stage that collects is another one."""
+    return with_stages((HEAD.replace('collect', stages.fetch) + LEARNING + TAIL).of(agent), agent, names)

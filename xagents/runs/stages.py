@@ -71,6 +71,23 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
 
 
 @for_run
+def fetch(run: Run, ctx: Context) -> Iterator[None]:
+    """Draw the batches of this iteration's updates from a data set: nothing is collected, and steps are updates."""
+    agent: Any = run.agent
+    start, before = run.clock(), ctx.seconds
+    left = math.inf if run.options.max_steps is None else run.options.max_steps - ctx.steps
+    drawn = time.perf_counter()
+    n_updates = int(min(agent.most_updates, max(left, 1)))
+    ctx.batch = agent.replay(n_updates, **run.named(agent.replay, ctx.schedule))
+    ctx.statistics = agent.statistics
+    ctx.steps += n_updates
+    ctx.logs['seconds/replay'] = time.perf_counter() - drawn
+    ctx.seconds = before + run.clock() - start
+    yield
+    ctx.seconds = before + run.clock() - start
+
+
+@for_run
 def train_step(run: Run, ctx: Context) -> Iterator[None]:
     """Let an agent that is not split into collecting and learning do both."""
     ctx.updates += 1

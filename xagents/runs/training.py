@@ -18,6 +18,7 @@ from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.recipe import Recipe
 from xagents.runs import reporting, saving, weight_files
+from xagents.runs.experience import check_experience, prepare, recording, settled
 from xagents.runs.exploring import check_explorers, exploring
 from xagents.runs.folder import RunFolder
 from xagents.runs.learner import Learner
@@ -38,13 +39,14 @@ def begin(agent: Learner, options: RunOptions, command: str = '') -> Run:
     Raises:
         OptionError: for what the agent, the machine or the folder does not admit.
     """
-    run = Run(agent, options, command)
+    run = Run(agent, settled(agent, options), command)
     if not run.progress.context.updates:
         agent.start_targets()  # their networks may have been given other weights since they were made
     _check(run)
     needs = agent.needs()
-    if needs is not None:
+    if needs is not None and run.options.dataset is None:
         check_memory('buffer_max_size', needs.capacity, needs.memory)
+    run.progress.lines[:0] = prepare(run)
     _choose_folder(run)
     return run
 
@@ -60,6 +62,7 @@ def _check(run: Run) -> None:
         check_history_path(options.history_path, run.goes_on, given)
     if options.metrics_path and run.resumed_at is not None:
         check_goes_on('resume', options.metrics_path, read_metrics)
+    check_experience(run)
     check_video(run)
     check_explorers(agent, options)
     if options.eval_frequency and not agent.envs.can_be_made_again:
@@ -128,7 +131,7 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
 def _notices(run: Run) -> list[str]:
     """Say what memory a replay buffer is going to take, and whether the run ends before it is used."""
     needs, last = run.agent.needs(), run.options.max_steps
-    if needs is None:
+    if needs is None or run.options.dataset is not None:
         return []
     lines = [f'Replay buffer: {needs.capacity} transitions, {gigabytes(needs.memory)} of memory when full']
     if last is not None and last - run.progress.context.steps < needs.transitions:
@@ -179,7 +182,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     first = progress.context if pending is None else pending.onto(progress.context)
     stream = recipe.made(run).stream(first, collected=pending is not None)
     interruption = Interruption()
-    with exploring(run), contextlib.closing(stream), _best_saved_on_bad_numbers(run):
+    with recording(run), exploring(run), contextlib.closing(stream), _best_saved_on_bad_numbers(run):
         while True:
             with Interruption.guard() as present:
                 ctx = next(stream, None)

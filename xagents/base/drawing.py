@@ -1,0 +1,124 @@
+"""What agents share that learn from transitions drawn from a buffer: their own, or those of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xagents.base.agent import BaseAgent
+from xagents.base.records import Replayed
+from xagents.datasets.reading import Batch, Dataset, batches, digest, encoded
+from xagents.replay.transitions import ReplayBuffer, memory_needed
+
+# updates of an iteration that learns from a data set, where nothing else is said; with images, whose batches are large
+UPDATES, UPDATES_OF_IMAGES = 50, 5
+
+
+class Drawing(BaseAgent):
+    """Agents whose update takes batches of transitions (`Replayed`), wherever those were collected.
+
+    Attributes:
+        buffer: what is drawn from; it takes its memory when the first transitions come.
+        from_dataset: whether that holds a data set, and nothing is collected.
+    """
+
+    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
+    buffer: ReplayBuffer
+    from_dataset: bool = False
+
+    @property
+    def priority_alpha(self) -> float | None:
+        """How much priorities matter when transitions are drawn; None draws them uniformly."""
+        return None
+
+    def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
+        """Return an empty buffer for as many transitions."""
+        raise NotImplementedError
+
+    # a data set
+
+    def bytes_of(self, size: int) -> int:
+        """Return the memory that a buffer of as many transitions takes."""
+        envs, prioritized = self.envs, self.priority_alpha is not None
+        column = self.collector.decode.column
+        return memory_needed(size, envs.n_envs, envs.observation_space, *column, envs.frame_stack, prioritized)
+
+    def learn_from(self, dataset: Dataset) -> int:
+        """Let the buffer hold a whole data set, from which updates are drawn from now on.
+
+        Returns:
+            A digest of what was read, by which a data set that has changed is known.
+        """
+        rows = dataset.steps + dataset.episodes  # between two episodes one that only resets
+        buffer = self.make_buffer(rows, 0)
+        total = self._fill(buffer, dataset, 0, 1)
+        self.__dict__['buffer'], self.from_dataset = buffer, True
+        return total
+
+    def fill_from(self, dataset: Dataset) -> None:
+        """Let the empty buffer hold the newest transitions of a data set, as many as it has room for."""
+        newest = dataset.first_of_newest(self.buffer.max_size)
+        self._fill(self.buffer, dataset, newest, self.envs.n_envs)
+
+    def _fill(self, buffer: ReplayBuffer, dataset: Dataset, first: int, n_envs: int) -> int:
+        """Add the episodes from the `first` on; statistics that know nothing yet learn from them."""
+        encoder, decoder = self.envs.encoder, self.collector.decode
+        episodes: Iterable[Batch] = (encoded(e, encoder, decoder) for e in dataset.from_episode(first))
+        if self.statistics.new:
+            episodes = map(self._observed, episodes)
+        total = 0
+        for batch in batches(episodes, n_envs):
+            total = digest(batch, total)
+            buffer.add(batch)
+        return total
+
+    def _observed(self, episode: Batch) -> Batch:
+        """Return an episode, from which the statistics have learned."""
+        columns = {name: x[:, None] for name, x in episode.items()}
+        self.statistics.observe_rewards(columns, slice(1))
+        self.statistics.observe({'observations': np.append(columns['observations'], columns['observations'][-1:], 0)})
+        return episode
+
+    # drawing
+
+    @property
+    def most_updates(self) -> int:
+        """How many updates an iteration makes at most: K of every batch."""
+        return UPDATES_OF_IMAGES if self.envs.is_image else UPDATES
+
+    def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
+        """Draw the batches of `n_updates` updates.
+
+        Args:
+            n_updates: at most `most_updates`.
+            beta: how much importance weights correct for prioritized drawing.
+
+        Returns:
+            What `ReplayBuffer.sample` returns, [K, B, …] each, observations normalised; and the number `n_updates` of
+            the rows that are to be learned from: K is the same in every call, so that nothing is compiled anew.
+        """
+        statistics = self.statistics
+        scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
+        batch: dict[str, Any] = self.buffer.sample(
+            n_updates,
+            self.rng('replay'),
+            room=self.most_updates,
+            beta=beta,
+            scale=statistics.scale_rewards if scaled else None,
+        )
+        # the buffer's own arrays, which the next call overwrites, stay as they are
+        seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
+        return {**batch, **seen, 'n_updates': n_updates}
+
+    def replayed(self, batch: Mapping[str, Any], noise: Any = ()) -> Replayed:
+        """Return a drawn batch as an update takes it, with noise [K, B, A] where the update wants some."""
+        weights = batch['weights'] if self.priority_alpha is not None else ()
+        columns = (batch[name] for name in Replayed._fields[:5])
+        return Replayed._make((*columns, weights, noise))
+
+    def named(self, metrics: np.ndarray) -> dict[str, float]:
+        """Return an update's metrics by name; where every update was refused, only that they were."""
+        values = dict(zip(self.METRICS, metrics.tolist(), strict=True))
+        return values if values['updates'] else {name: values[name] for name in ('updates', 'stats/refused')}

@@ -1,0 +1,62 @@
+"""What `xagents datasets` shows: the data sets here, what each is of, and how good what it shows is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from xagents.datasets import names
+from xagents.datasets.reading import open_dataset
+from xagents.options.errors import OptionError
+from xagents.system.pages import console_width, page, table, widths_of
+from xagents.system.values import plain
+
+HEADER = ('Data set', 'Environment', 'Episodes', 'Steps', 'Mean return', 'Agent')
+NUMBERS = (2, 3, 4)
+
+
+def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: bool = False) -> str:
+    """Return the list of the data sets here, or of some.
+
+    Args:
+        wanted: names; all when not given.
+        as_json: return a JSON object a line.
+        download: ask Minari's server for those that are not here.
+
+    Raises:
+        OptionError: for a name that no data set here has; one that is damaged is listed with what is wrong.
+    """
+    for name in wanted:
+        if download:
+            open_dataset(name, 'datasets', download=True)
+        names.check_known('datasets', name)
+    found = [_record(name) for name in (wanted or names.names())]
+    if as_json:
+        return '\n'.join(json.dumps(plain(record, finite=True)) for record in found)
+    if not found:
+        return f'There is no data set in {names.root()}: xagents record makes one'
+    rows = [HEADER, *map(_row, (record for record in found if not record['problem']))]
+    lines = [record['problem'] for record in found if record['problem']]
+    widths = widths_of(rows)
+    parts: list[Any] = [table(rows[:1], widths, ('bold',) * len(HEADER), NUMBERS), table(rows[1:], widths, (), NUMBERS)]
+    return page([*(parts if len(rows) > 1 else []), *lines, f'\nIn {names.root()}'], console_width())
+
+
+def _record(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = dict.fromkeys(('env', 'episodes', 'steps', 'mean_return', 'agent', 'command'))
+    record = {'dataset': name, **record, 'problem': ''}
+    try:
+        dataset = open_dataset(name, 'datasets')
+        told = dataset.metadata.get(names.OURS) or {}
+        record |= {'env': dataset.creation.get('env'), 'episodes': dataset.episodes, 'steps': dataset.steps}
+        record |= {'mean_return': dataset.mean_return, 'agent': dataset.metadata.get('algorithm_name') or None}
+        record['command'] = told.get('command')
+    except OptionError as error:
+        record['problem'] = error.problem
+    return record
+
+
+def _row(record: dict[str, Any]) -> list[str]:
+    columns = (record[name] for name in ('dataset', 'env', 'episodes', 'steps'))
+    return [*(str(x or '-') for x in columns), f'{record["mean_return"]:.2f}', str(record['agent'] or '-')]

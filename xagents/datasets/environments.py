@@ -1,0 +1,98 @@
+"""Where no environment is stepped: the spaces of a data set, and how environments for evaluations are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from xagents.datasets.reading import PACKAGES, Dataset
+from xagents.envs.face import Envs
+from xagents.envs.spaces import Encoder
+from xagents.options.errors import OptionError, one_line
+
+
+class RecordedVector(VectorEnv):
+    """Stands where one environment would: it has spaces, and nobody steps it."""
+
+    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space):
+        self.num_envs, self.render_mode = 1, None
+        self.metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP}
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space, self.action_space = batch_space(observation_space, 1), batch_space(action_space, 1)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> NoReturn:
+        """Refuse: there is none."""
+        raise TypeError('a data set is learned from, and no environment is stepped')
+
+    def step(self, actions: Any) -> NoReturn:
+        """Refuse: there is none."""
+        raise TypeError('a data set is learned from, and no environment is stepped')
+
+
+def recorded(dataset: Dataset, real: Envs | None = None) -> Envs:
+    """Return environments that nobody steps, of a data set's spaces; evaluations are in others like the `real` ones."""
+    if real is None:
+        return Envs(RecordedVector(dataset.observation_space, dataset.action_space), id=dataset.name)
+
+    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+        return real.another(n_envs, render_mode=render_mode, training=training)
+
+    vector = RecordedVector(real.encoder.raw_space, real.action_space)
+    about: dict[str, Any] = {'spec': real.spec, 'frame_stack': real.frame_stack, 'atari': real.atari}
+    return Envs(vector, id=real.id, again=again, **about)
+
+
+def told_environment(dataset: Dataset) -> tuple[dict[str, Any], str]:
+    """Return the options of a data set's environment, and why they are not taken, where they are not.
+
+    A file that somebody was handed must not choose which code is loaded: so it may name what Gymnasium knows.
+    """
+    creation = dataset.creation
+    env = creation.get('env')
+    if not isinstance(env, str):
+        return {}, f'{dataset.name} tells of no environment: give one by --env'
+    module = env.partition(':')[0] if ':' in env else ''
+    if creation.get('wrapper') or (module and module not in PACKAGES):
+        named = f'{env} with its wrappers' if creation.get('wrapper') else env
+        return {}, f'{dataset.name} is of {named}, which is code of its own: name it by --env and --wrapper'
+    return creation, ''
+
+
+def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
+    """Refuse a data set whose observations or actions are not those of environments; bounds of the former may differ.
+
+    Raises:
+        OptionError: in one line.
+    """
+    shown, raw = dataset.observation_space, envs.encoder.raw_space
+    try:
+        encoder = Encoder(shown)
+    except ValueError as error:
+        raise OptionError(option, f'got {dataset.name}: {one_line(error)}') from error
+    if encoder.space.shape != envs.encoder.space.shape or not _alike(shown, raw):
+        problem = f'whose observations are {one_line(shown)}; {envs.id} shows {one_line(raw)}'
+        raise OptionError(option, f'got {dataset.name}, {problem}')
+    if dataset.action_space != envs.action_space:
+        problem = f'whose actions are {one_line(dataset.action_space)}; {envs.id} takes {one_line(envs.action_space)}'
+        raise OptionError(option, f'got {dataset.name}, {problem}')
+
+
+def _alike(one: spaces.Space, other: spaces.Space) -> bool:
+    """Return whether two spaces are the same but for the bounds of boxes."""
+    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+        return one.shape == other.shape and one.dtype == other.dtype
+    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
+        keys = one.spaces.keys()
+        return keys == other.spaces.keys() and all(_alike(one[key], other[key]) for key in keys)
+    if isinstance(one, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(one) == len(other) and all(map(_alike, one.spaces, other.spaces))
+    return one == other
+
+
+def environment_record(creation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of the options that made an environment what makes another one, for JSON."""
+    return {name: value for name, value in creation.items() if name not in ('n_envs', 'vector')}

@@ -1,0 +1,20 @@
+"""Minari, which is asked for where data sets are read and written."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+from xagents.options.errors import OptionError
+
+
+def minari_module(name: str, option: str) -> Any:
+    """Return one of Minari's modules; raises OptionError where it is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            importlib.import_module('minari.dataset._storages.hdf5_storage')
+            return importlib.import_module(f'minari.{name}')
+    except ImportError as error:
+        raise OptionError(option, "data sets need an extra: pip install 'xagents[datasets]'") from error

@@ -1,0 +1,241 @@
+"""Data sets as they are read: whole episodes, one after the other, and as batches of a replay buffer."""
+
+from __future__ import annotations
+
+import functools
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from xagents.datasets import names
+from xagents.datasets.minari import minari_module
+from xagents.datasets.trees import check_values
+from xagents.envs.spaces import ActionDecoder, Encoder
+from xagents.options.errors import OptionError, one_line
+
+# rows of a batch, so that a large data set need not be in memory to be copied
+ROWS = 4096
+# who has environments that Gymnasium knows once its package is imported
+PACKAGES = ('gymnasium_robotics',)
+
+Batch = dict[str, np.ndarray]
+
+
+class Recorded(NamedTuple):
+    """One episode of T steps, raw: as the environment gave it and took it.
+
+    Attributes:
+        observations: [T + 1, …], for composite spaces a dict or a tuple of arrays.
+        actions: [T, …] likewise.
+        rewards: [T]
+        terminated: bool [T]
+        truncated: bool [T]
+    """
+
+    observations: Any
+    actions: Any
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+class Dataset:
+    """A data set here, of which an episode at a time is in memory.
+
+    Attributes:
+        name: its id.
+        metadata: what it says of itself.
+        episodes: how many.
+        steps: of all episodes.
+        observation_space: raw, of one environment.
+        action_space: likewise.
+
+    Args:
+        name: its id.
+        option: where it was typed, for messages.
+
+    Raises:
+        OptionError: in one line, for one that is unknown, empty, damaged, or of spaces that Minari cannot tell.
+    """
+
+    def __init__(self, name: str, option: str = 'dataset'):
+        names.check_known(option, name)
+        self.name, self._option = name, option
+        try:
+            self.metadata = names.read_metadata(name)
+            if not {'observation_space', 'action_space'} <= self.metadata.keys():
+                raise ValueError('it names no spaces')  # Minari would make the environment to ask it
+            self._storage = minari_module('dataset.minari_storage', option).MinariStorage.read(names.data_folder(name))
+        except OptionError:
+            raise
+        except Exception as error:  # whatever Minari, HDF5 and NumPy raise about what they cannot read
+            raise self.damaged(error) from error
+        self.episodes, self.steps = int(self.metadata['total_episodes']), int(self.metadata['total_steps'])
+        self.observation_space: spaces.Space = self._storage.observation_space
+        self.action_space: spaces.Space = self._storage.action_space
+        if not self.steps:
+            raise OptionError(option, f'{name} holds no step')
+
+    def damaged(self, error: Exception) -> OptionError:
+        """Return what is said of a data set that cannot be read."""
+        return OptionError(self._option, f'{self.name} is damaged or no data set ({one_line(error)})')
+
+    @property
+    def creation(self) -> dict[str, Any]:
+        """The options that make its environment, by name; empty where it tells of none."""
+        told = self.metadata.get(names.OURS)
+        if isinstance(told, dict) and isinstance(told.get('environment'), dict):
+            return dict(told['environment'])
+        try:
+            spec = json.loads(self.metadata['env_spec'])
+            name, kwargs = spec['id'], {k: v for k, v in (spec.get('kwargs') or {}).items() if k != 'render_mode'}
+            package = str(spec.get('entry_point')).partition('.')[0].partition(':')[0]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return {}
+        env = f'{package}:{name}' if package in PACKAGES else name
+        return {'env': env, **({'env_kwargs': kwargs} if kwargs else {})}
+
+    def lengths(self) -> list[int]:
+        """Return the steps of each episode."""
+        try:
+            told = self._storage.get_episode_metadata(range(self.episodes))
+            return [int(episode['total_steps']) for episode in told]
+        except Exception as error:
+            raise self.damaged(error) from error
+
+    def first_of_newest(self, steps: int) -> int:
+        """Return the episode from which on at least `steps` steps follow; the first where there are fewer."""
+        following = np.cumsum(self.lengths()[::-1])
+        return max(self.episodes - 1 - int(np.searchsorted(following, steps)), 0)
+
+    def __len__(self) -> int:
+        return self.episodes
+
+    def __iter__(self) -> Iterator[Recorded]:
+        return self.from_episode(0)
+
+    def from_episode(self, first: int) -> Iterator[Recorded]:
+        """Yield the episodes from the one with the index `first` on, checked.
+
+        Raises:
+            OptionError: in one line, where one is damaged.
+        """
+        index = first
+        try:
+            for told in self._storage.get_episodes(range(first, self.episodes)):
+                yield self._checked(told)
+                index += 1
+        except Exception as error:
+            raise self.damaged(ValueError(f'episode {index}: {one_line(error)}')) from error
+
+    def _checked(self, told: dict[str, Any]) -> Recorded:
+        rewards = np.asarray(told['rewards'])
+        ends = [np.asarray(told[name], bool) for name in ('terminations', 'truncations')]
+        episode = Recorded(told['observations'], told['actions'], rewards, *ends)
+        if not len(episode) or any(end.shape != rewards.shape for end in ends):
+            raise ValueError(f'it has {len(rewards)} rewards, {len(ends[0])} terminations and {len(ends[1])} ends')
+        if rewards.ndim != 1 or not np.isfinite(rewards).all():
+            raise ValueError('its rewards are no numbers, or not finite')
+        check_values('observations', self.observation_space, episode.observations, len(episode) + 1)
+        check_values('actions', self.action_space, episode.actions, len(episode))
+        return episode
+
+    @functools.cached_property
+    def mean_return(self) -> float:
+        """The mean sum of an episode's rewards; that of recordings is told, of others it is counted."""
+        told = self.metadata.get(names.OURS)
+        if isinstance(told, dict) and isinstance(told.get('mean_return'), int | float):
+            return float(told['mean_return'])
+        return float(np.mean([episode.rewards.sum() for episode in self]))
+
+
+def open_dataset(name: str, option: str = 'dataset', download: bool = False) -> Dataset:
+    """Open a data set; `download` asks Minari's server for one that is not here.
+
+    Raises:
+        OptionError: in one line, naming the `option` where it was typed.
+    """
+    if download and not names.is_there(name):
+        names.check_name(option, name)
+        try:
+            minari_module('storage.hosting', option).download_dataset(name)
+        except OptionError:
+            raise
+        except Exception as error:
+            raise OptionError(option, f'{name} cannot be downloaded ({one_line(error)})') from error
+    return Dataset(name, option)
+
+
+def encoded(episode: Recorded, encoder: Encoder, decoder: ActionDecoder) -> Batch:
+    """Return an episode as columns of a rollout: T steps, and a row that only resets.
+
+    Returns:
+        `observations` [T + 1, *D]; `actions`, `rewards`, `terminated`, `truncated` and `valid` [T + 1, …]. An episode
+        that is cut without a word counts as truncated: what it would have come to is to be estimated.
+    """
+    actions = decoder.inverse(episode.actions)
+    truncated = np.array(episode.truncated)
+    truncated[-1] |= not episode.terminated[-1]
+    return {
+        'observations': encoder(episode.observations),
+        'actions': _and(actions, actions[-1]),
+        'rewards': _and(episode.rewards.astype(np.float32), 0),
+        'terminated': _and(episode.terminated, False),
+        'truncated': _and(truncated, False),
+        'valid': _and(np.ones(len(episode), bool), False),
+    }
+
+
+def _and(rows: np.ndarray, last: Any) -> np.ndarray:
+    return np.concatenate([rows, np.asarray(last, rows.dtype)[None]])
+
+
+def batches(episodes: Iterable[Batch], n_envs: int = 1, rows: int = ROWS) -> Iterator[Batch]:
+    """Yield encoded episodes as a replay buffer takes them: [T + 1, N, …], each batch of whole episodes.
+
+    An episode goes to the column that has the fewest rows so far; rows that only reset fill the shorter columns.
+    """
+    columns: list[list[Batch]] = [[] for _ in range(n_envs)]
+    lengths = [0] * n_envs
+    for episode in episodes:
+        shortest = lengths.index(min(lengths))
+        columns[shortest].append(episode)
+        lengths[shortest] += len(episode['valid'])
+        if min(lengths) >= rows:
+            yield _side_by_side(columns)
+            columns, lengths = [[] for _ in range(n_envs)], [0] * n_envs
+    if any(columns):
+        yield _side_by_side(columns)
+
+
+def _side_by_side(columns: Sequence[Sequence[Batch]]) -> Batch:
+    """Return columns of episodes as one batch."""
+    longest = max(sum(len(episode['valid']) for episode in column) for column in columns)
+    like = next(column[0] for column in columns if column)
+    arrays = {name: np.zeros((longest, len(columns), *x.shape[1:]), x.dtype) for name, x in like.items()}
+    for n, column in enumerate(columns):
+        t = 0
+        for episode in column:
+            for name, x in episode.items():
+                arrays[name][t : t + len(x), n] = x
+            t += len(episode['valid'])
+        if column and t < longest:
+            arrays['observations'][t:, n] = arrays['observations'][t - 1, n]
+    last = arrays['observations'][-1:]
+    arrays['observations'] = np.concatenate([arrays['observations'], last])
+    arrays['restarted'] = np.ones(len(columns), bool)
+    return arrays
+
+
+def digest(batch: Batch, before: int = 0) -> int:
+    """Return a sum over what batches hold, by which a changed data set is known; `before` is that of those before."""
+    for name in ('observations', 'actions', 'rewards', 'terminated', 'truncated', 'valid'):
+        before = zlib.crc32(batch[name].tobytes(), before)
+    return before

@@ -1,0 +1,170 @@
+"""Recording: what environments give, step by step, becomes whole episodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from xagents.datasets.reading import Recorded
+from xagents.datasets.trees import mapped, stacked
+from xagents.datasets.writing import DatasetWriter
+from xagents.system.arrays import prefixed, without_prefix
+
+# what is kept in memory before it is written: seconds, steps
+SECONDS, STEPS = 10.0, 50_000
+
+
+class Rows:
+    """An episode that goes on: its first observation, and for each step what was done and what followed."""
+
+    def __init__(self, first: Any):
+        self.observations = [first]
+        self.steps: list[tuple[Any, Any, bool, bool]] = []
+
+    def add(self, action: Any, shown: Any, reward: Any, terminated: bool, truncated: bool) -> None:
+        """Add a step."""
+        self.steps.append((action, reward, terminated, truncated))
+        self.observations.append(shown)
+
+    def episode(self) -> Recorded:
+        """Return what there is as an episode."""
+        actions, rewards, terminated, truncated = zip(*self.steps, strict=True)
+        ends = np.array(terminated, bool), np.array(truncated, bool)
+        return Recorded(stacked(self.observations), stacked(actions), np.array(rewards), *ends)
+
+
+class Recorder:
+    """Watches N environments side by side, and hands whole episodes to a writer.
+
+    Args:
+        writer: of the data set.
+        n_envs: N.
+        version: that of the policy which acts now.
+        quotas: how many episodes of each environment are wanted; all when not given.
+    """
+
+    def __init__(
+        self,
+        writer: DatasetWriter,
+        n_envs: int,
+        version: Callable[[], int] | None = None,
+        quotas: Iterable[int] | None = None,
+    ):
+        self.writer, self._version = writer, version
+        self._left = None if quotas is None else list(quotas)
+        self._open: list[Rows | None] = [None] * n_envs
+        self._done: list[Recorded] = []
+        self._versions: list[int] = []
+        self._written = time.monotonic()
+
+    # what environments tell
+
+    def reset(self, observations: Any) -> None:
+        """Begin anew in every environment; episodes that were broken off are no whole ones."""
+        self._open = [Rows(_row(observations, i)) for i in range(len(self._open))]
+
+    def step(
+        self,
+        actions: Any,
+        observations: Any,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        valid: np.ndarray,
+    ) -> None:
+        """Take in one step of every environment, raw, [N, …] each; one that was not valid before it only reset."""
+        for i, rows in enumerate(self._open):
+            if self._left is not None and not self._left[i]:
+                continue
+            shown = _row(observations, i)
+            if not valid[i] or rows is None:
+                self._open[i] = Rows(shown)
+                continue
+            rows.add(_row(actions, i), shown, rewards[i], bool(terminated[i]), bool(truncated[i]))
+            if terminated[i] or truncated[i]:
+                self._take(i, rows)
+
+    def _take(self, i: int, rows: Rows) -> None:
+        self._done.append(rows.episode())
+        if self._version is not None:
+            self._versions.append(self._version())
+        if self._left is not None:
+            self._left[i] -= 1
+        late = time.monotonic() - self._written >= SECONDS
+        if late or sum(map(len, self._done)) >= STEPS:
+            self.flush()
+
+    # what a run asks for
+
+    def flush(self) -> None:
+        """Write the episodes that have ended."""
+        before = time.monotonic()
+        self.writer.add(self._done, self._versions)
+        self._done, self._versions = [], []
+        # a long list of episodes is written again each time: so that takes a tenth of the time at most
+        self._written = time.monotonic() + max(10 * (time.monotonic() - before) - SECONDS, 0)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the episodes that go on, as arrays by name, and how many are written; all that ended are."""
+        self.flush()
+        arrays: dict[str, np.ndarray] = {}
+        for i, rows in enumerate(self._open):
+            if rows is not None:
+                shown = dict(_named(stacked(rows.observations), 'observations'))
+                if rows.steps:
+                    episode = rows.episode()
+                    shown |= dict(_named(episode.actions, 'actions'))
+                    shown['rewards'] = episode.rewards
+                arrays |= prefixed(str(i), shown)
+        return arrays, {'dataset': self.writer.name, 'episodes': self.writer.episodes}
+
+    def load(
+        self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], shown: spaces.Space, taken: spaces.Space
+    ) -> None:
+        """Go on where `state` was taken, in environments of these spaces."""
+        self.writer.go_on(record['episodes'])
+        for i in range(len(self._open)):
+            own = without_prefix(str(i), arrays)
+            self._open[i] = _rows_of(own, shown, taken) if own else None
+
+
+def _row(tree: Any, i: int) -> Any:
+    """Return the row of one environment, as arrays of its own."""
+    return mapped(lambda x: np.array(x[i]), tree)
+
+
+def _named(tree: Any, name: str) -> Iterable[tuple[str, np.ndarray]]:
+    """Yield the leaves of a tree with names that say where they stand."""
+    if isinstance(tree, dict):
+        for i, part in enumerate(tree.values()):
+            yield from _named(part, f'{name}/{i}')
+    elif isinstance(tree, tuple):
+        for i, part in enumerate(tree):
+            yield from _named(part, f'{name}/{i}')
+    else:
+        yield name, tree
+
+
+def _tree(space: spaces.Space, arrays: Mapping[str, np.ndarray], name: str) -> Any:
+    """Undo `_named`."""
+    if isinstance(space, spaces.Dict):
+        return {key: _tree(part, arrays, f'{name}/{i}') for i, (key, part) in enumerate(space.spaces.items())}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_tree(part, arrays, f'{name}/{i}') for i, part in enumerate(space.spaces))
+    return arrays[name]
+
+
+def _rows_of(arrays: Mapping[str, np.ndarray], shown: spaces.Space, taken: spaces.Space) -> Rows:
+    """Return an episode that goes on, of its arrays."""
+    observations = _tree(shown, arrays, 'observations')
+    rewards = arrays.get('rewards', ())
+    rows = Rows(_row(observations, 0))
+    if len(rewards):
+        actions = _tree(taken, arrays, 'actions')
+        for t, reward in enumerate(rewards):
+            rows.add(_row(actions, t), _row(observations, t + 1), reward, False, False)
+    return rows

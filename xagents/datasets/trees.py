@@ -1,0 +1,74 @@
+"""Values of composite spaces: dicts and tuples whose leaves are arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from xagents.options.errors import one_line
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a tree of a function's values."""
+    if isinstance(tree, dict):
+        return {key: mapped(function, part) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(mapped(function, part) for part in tree)
+    return function(tree)
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """Return equal trees as one, whose leaves have them along a new first axis."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: stacked([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked(parts) for parts in zip(*trees, strict=True))
+    return np.stack(trees)
+
+
+def leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tuple[str, spaces.Space, Any]]:
+    """Return name, space and value of each leaf of a space's value.
+
+    Raises:
+        ValueError: where the value lacks a part.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            try:
+                value = tree[key]
+            except (KeyError, IndexError, TypeError):
+                raise ValueError(f'{name} has no part {key!r}') from None
+            yield from leaves(part, value, f'{name}[{key!r}]')
+    else:
+        yield name, space, tree
+
+
+def check_values(what: str, space: spaces.Space, tree: Any, length: int) -> None:
+    """Check that a value is `length` of a space's, one behind the other, and finite.
+
+    Raises:
+        ValueError: in one line that begins with `what`.
+    """
+    for name, leaf, value in leaves(space, tree, what):
+        array = np.asarray(value)
+        if array.shape != (length, *(leaf.shape or ())):
+            raise ValueError(f'{name}: got the shape {array.shape}, admits {(length, *(leaf.shape or ()))}')
+        if array.dtype.kind not in 'biuf' or (array.dtype.kind == 'f' and not np.isfinite(array).all()):
+            raise ValueError(f'{name}: got values that are no numbers, or not finite')
+        if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            low, high = _bounds(leaf)
+            if (array < low).any() or (array > high).any():
+                raise ValueError(f'{name}: got values outside of {one_line(leaf)}')
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return 0, 1

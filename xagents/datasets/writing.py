@@ -1,0 +1,199 @@
+"""Writing a data set in Minari's form, so that a kill at any instant leaves whole episodes that open.
+
+Episodes are written in parts, each whole before it is named. The main file is a list of links to the parts' episodes
+that is replaced as a whole, until `finish` copies all into one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from xagents.datasets import names
+from xagents.datasets.minari import minari_module
+from xagents.datasets.reading import Recorded
+from xagents.options.errors import OptionError, one_line
+from xagents.system.files import replacing
+
+MAIN, PARTS = 'main_data.hdf5', '.parts'
+
+
+class DatasetWriter:
+    """A data set that is being written.
+
+    Args:
+        name: its id, which no data set has, unless this one goes on.
+        observation_space: raw, of one environment.
+        action_space: likewise.
+        about: what its metadata says under our name, for JSON: `environment`, `command`, …
+        spec: Gymnasium's, where there is one that JSON can hold.
+        agent: id of who acts.
+        option: where the name was typed, for messages.
+
+    Attributes:
+        episodes: written so far.
+        steps: of them.
+
+    Raises:
+        OptionError: where Minari is missing, or cannot tell of such spaces.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        about: Mapping[str, Any],
+        *,
+        spec: EnvSpec | None = None,
+        agent: str = '',
+        option: str = 'dataset',
+    ):
+        self.name, self._about, self._spec, self._agent = name, dict(about), spec, agent
+        self._spaces = observation_space, action_space
+        self._storage = minari_module('dataset.minari_storage', option).MinariStorage
+        self._buffer = minari_module('data_collector.episode_buffer', option).EpisodeBuffer
+        serialize = minari_module('serialization', option).serialize_space
+        try:
+            for space in self._spaces:
+                serialize(space)
+        except Exception as error:
+            raise OptionError(option, f'Minari cannot tell of {one_line(space)} ({one_line(error)})') from error
+        self.folder = names.data_folder(name)
+        self.episodes = self.steps = 0
+        self._parts: list[tuple[Path, int]] = []  # of each its file, and how many of its episodes count
+        self._total = 0.0
+
+    def add(self, episodes: Sequence[Recorded], versions: Sequence[int] = ()) -> None:
+        """Write whole episodes, with the versions of the policies that ended them where they are known."""
+        if not episodes:
+            return
+        self._take_apart()
+        part = self.folder / PARTS / f'{self.episodes:09d}'
+        shutil.rmtree(part, ignore_errors=True)
+        new = part.with_name(f'.{part.name}')
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        storage = self._new(new)
+        storage.update_episodes(self._buffers(episodes))
+        if versions:
+            storage.update_episode_metadata([{'policy_version': int(version)} for version in versions])
+        os.rename(new, part)
+        self._parts.append((part / MAIN, len(episodes)))
+        self.episodes += len(episodes)
+        self.steps += sum(map(len, episodes))
+        self._total += float(sum(np.sum(episode.rewards, dtype=np.float64) for episode in episodes))
+        self._name_parts(part)
+
+    def _new(self, folder: Path) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # a spec that JSON cannot hold is left out
+            # bytes are kept as they are: Minari's own way with images loses some of each
+            observed, taken = self._spaces
+            return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
+
+    def _buffers(self, episodes: Sequence[Recorded]) -> Any:
+        for observations, actions, rewards, terminated, truncated in episodes:
+            ends = {'terminations': terminated, 'truncations': truncated}
+            yield self._buffer(observations=observations, actions=actions, rewards=rewards, infos={}, **ends)
+
+    def _name_parts(self, newest: Path) -> None:
+        """Let the main file name every episode, then the metadata count them: a kill between loses none that counts."""
+        with replacing(self.folder / MAIN) as temporary, h5py.File(temporary, 'w', track_order=True) as file:
+            for name, place in self._places():
+                file[name] = place
+        self._tell(newest)
+
+    def _places(self) -> Any:
+        """Yield each episode's name, and a link to where it is."""
+        count = 0
+        for path, episodes in self._parts:
+            for i in range(episodes):
+                yield f'episode_{count}', h5py.ExternalLink(str(path.relative_to(self.folder)), f'/episode_{i}')
+                count += 1
+
+    def _tell(self, like: Path) -> None:
+        """Write the metadata, of which a storage has what Minari says of spaces."""
+        metadata = json.loads((like / names.METADATA).read_text())
+        size = sum(path.stat().st_size for path in self.folder.glob('**/*.hdf5')) / 1e6
+        mean = self._total / self.episodes if self.episodes else 0.0
+        metadata |= {'total_episodes': self.episodes, 'total_steps': self.steps, 'dataset_size': round(size, 1)}
+        metadata |= {'dataset_id': self.name, 'minari_version': self._minari_version(), 'algorithm_name': self._agent}
+        metadata['requirements'] = []
+        metadata[names.OURS] = {**self._about, 'mean_return': mean}
+        with replacing(self.folder / names.METADATA) as temporary:
+            temporary.write_text(json.dumps(metadata))
+
+    @staticmethod
+    def _minari_version() -> str:
+        from importlib.metadata import version
+
+        return version('minari')
+
+    def go_on(self, episodes: int) -> None:
+        """Go on behind the first `episodes` episodes of what is there; later ones are forgotten.
+
+        Raises:
+            ValueError: where fewer are there.
+        """
+        main = self.folder / MAIN
+        there = names.read_metadata(self.name)['total_episodes'] if names.is_there(self.name) else 0
+        if there < episodes:
+            raise ValueError(f'{self.folder}: got {there} episodes, of which the run has recorded {episodes}')
+        self._parts, self.episodes, self.steps, self._total = [], 0, 0, 0.0
+        if not there:
+            return
+        with h5py.File(main, 'r') as file:
+            counted: dict[str, int] = {}
+            for i in range(episodes):
+                link = file.get(f'episode_{i}', getlink=True)
+                path = link.filename if isinstance(link, h5py.ExternalLink) else MAIN
+                counted[path] = counted.get(path, 0) + 1
+                rewards: Any = file[f'episode_{i}/rewards']
+                self.steps += len(rewards)
+                self._total += float(np.sum(rewards[:], dtype=np.float64))
+        self.episodes = episodes
+        self._parts = [(self.folder / path, n) for path, n in counted.items()]
+        if not episodes:
+            shutil.rmtree(self.folder)
+        elif episodes < there:
+            self._take_apart()
+            self._name_parts(self.folder)
+
+    def _take_apart(self) -> None:
+        """Let a main file that holds episodes itself be a part like others."""
+        main = self.folder / MAIN
+        if any(path == main for path, _ in self._parts):
+            whole = self.folder / PARTS / 'whole'
+            whole.mkdir(parents=True, exist_ok=True)
+            os.link(main, whole / f'.{MAIN}')
+            os.replace(whole / f'.{MAIN}', whole / MAIN)
+            self._parts = [(whole / MAIN if path == main else path, n) for path, n in self._parts]
+
+    def finish(self) -> None:
+        """Copy the episodes into one file, which needs no other."""
+        if not self._parts or (len(self._parts) == 1 and self._parts[0][0] == self.folder / MAIN):
+            return
+        count = 0
+        with replacing(self.folder / MAIN) as temporary, h5py.File(temporary, 'w', track_order=True) as file:
+            for path, episodes in self._parts:
+                with h5py.File(path, 'r') as part:
+                    for i in range(episodes):
+                        part.copy(f'episode_{i}', file, name=f'episode_{count}')
+                        file[f'episode_{count}'].attrs['id'] = count
+                        count += 1
+        self._parts = [(self.folder / MAIN, count)]
+        self._tell(self.folder)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self.folder / PARTS)

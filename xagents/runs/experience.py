@@ -1,0 +1,158 @@
+"""Experience of a run that is a data set, or becomes one: learned from, filled in before the first step, kept."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xagents.datasets import names
+from xagents.datasets.environments import check_fits, environment_record
+from xagents.datasets.reading import Dataset, open_dataset
+from xagents.datasets.recorder import Recorder
+from xagents.datasets.writing import DatasetWriter
+from xagents.logs.console import number
+from xagents.options.declaration import describe
+from xagents.options.environment import EnvironmentOptions
+from xagents.options.errors import OptionError
+from xagents.options.runs import RunOptions
+from xagents.runs.learner import Learner, Playing
+from xagents.runs.run import Run
+from xagents.system.memory import check_memory
+from xagents.version import __version__
+
+# updates between two evaluations, where nothing else is said: no episode is played that would tell how it goes
+EVAL_FREQUENCY = 5000
+
+
+def settled(agent: Learner, options: RunOptions) -> RunOptions:
+    """Return the options of a run, which evaluates where a data set is learned from and an environment can be made."""
+    if options.dataset is None or options.eval_frequency is not None or not agent.envs.can_be_made_again:
+        return options
+    options = copy.copy(options)
+    options.eval_frequency = EVAL_FREQUENCY
+    return options
+
+
+def check_experience(run: Run) -> None:
+    """Check, before anything is read or written, what a run wants of data sets.
+
+    Raises:
+        OptionError: naming the option, in one line.
+    """
+    agent, options = run.agent, run.options
+    admitted = agent.options.datasets
+    if options.dataset is None and admitted == 'only':
+        raise OptionError(
+            'dataset', f'got nothing: {agent.id} learns from a data set alone, xagents datasets lists them'
+        )
+    if options.dataset is not None and admitted == 'never':
+        raise OptionError(
+            'dataset',
+            f'got {options.dataset}, but {agent.id} learns from what its own policy has just collected '
+            '(bc, td3-bc, iql, dqn, ddpg and td3 learn from data sets)',
+        )
+    if options.fill_from is not None and admitted != 'also':
+        problem = f'got {options.fill_from}, but {agent.id} has no replay buffer to fill (dqn, ddpg, td3 and iql have)'
+        raise OptionError('fill_from', problem)
+    if options.record_dataset is not None:
+        _check_recording(run)
+
+
+def _check_recording(run: Run) -> None:
+    options, name = run.options, run.options.record_dataset
+    assert name is not None
+    if options.explorers is not None:
+        raise OptionError('record_dataset', f'got {name} beside --explorers, which have the environments')
+    if _recorded_before(run) is None:
+        names.check_new('record_dataset', name)
+
+
+def _recorded_before(run: Run) -> Any:
+    """Return where recording stood at the checkpoint that a run goes on from; None where it begins."""
+    before = run.agent.collector.witnessed
+    return before if before and before[1].get('dataset') == run.options.record_dataset else None
+
+
+def prepare(run: Run) -> list[str]:
+    """Read the data sets that a run learns from or begins with; return what is to be said of them.
+
+    Raises:
+        OptionError: for one that is unknown, unfit, damaged, too large, or another one than the run began with.
+    """
+    agent, options, progress = run.agent, run.options, run.progress
+    if options.dataset is not None:
+        dataset = _opened(agent, options.dataset, 'dataset', options.download)
+        if not getattr(agent, 'from_dataset', False):
+            check_memory('dataset', dataset.steps, _size_of(agent, dataset))
+            digest = agent.learn_from(dataset)
+            if progress.digest not in (None, digest):
+                raise OptionError('dataset', f'got {dataset.name}, which is no longer what the run has begun with')
+            progress.digest = digest
+        return [f'{_about(dataset)}: nothing is collected, and steps are updates']
+    buffer = getattr(agent, 'buffer', None) if options.fill_from is not None else None
+    if buffer is not None and options.fill_from is not None and not progress.context.iteration and not buffer.stored:
+        dataset = _opened(agent, options.fill_from, 'fill_from', options.download)
+        agent.fill_from(dataset)
+        return [f'{_about(dataset)}: {len(buffer)} transitions are in the replay buffer']
+    return []
+
+
+def _size_of(agent: Any, dataset: Dataset) -> int:
+    return agent.bytes_of(dataset.steps + dataset.episodes)
+
+
+def _opened(agent: Learner, name: str, option: str, download: bool) -> Dataset:
+    dataset = open_dataset(name, option, download)
+    check_fits(dataset, agent.envs, option)
+    return dataset
+
+
+def _about(dataset: Dataset) -> str:
+    mean = number(dataset.mean_return, 2)
+    return f'Data set {dataset.name}: {dataset.episodes} episodes, {dataset.steps} steps, mean return {mean}'
+
+
+@contextlib.contextmanager
+def recording(run: Run) -> Iterator[None]:
+    """Let every episode that a run collects be kept, where that is asked for."""
+    name, agent = run.options.record_dataset, run.agent
+    if name is None:
+        yield
+        return
+    recorder = Recorder(writer_of(agent, name, 'record_dataset', run.command), agent.envs.n_envs, version_of(agent))
+    before = _recorded_before(run)
+    if before is not None:
+        arrays, stood = before
+        recorder.load(arrays, stood, agent.envs.encoder.raw_space, agent.envs.action_space)
+        agent.collector.witnessed = None
+    agent.envs.witness = recorder
+    try:
+        yield
+    finally:
+        agent.envs.witness = None
+        recorder.flush()
+        recorder.writer.finish()
+
+
+def version_of(agent: Playing) -> Callable[[], int] | None:
+    """Return what tells the version of the weights that an agent acts by; None where it acts by no network."""
+    if agent.acting.network is None:
+        return None
+
+    def version() -> int:
+        network = agent.collector.policy.network
+        assert network is not None
+        return network.published.version
+
+    return version
+
+
+def writer_of(agent: Playing, name: str, option: str, command: str) -> DatasetWriter:
+    """Return the writer of a data set of an agent's environments."""
+    envs, known = agent.envs, describe(EnvironmentOptions)
+    creation = environment_record({k: v for k, v in agent.origin.creation.items() if k in known})
+    about = {'environment': creation, 'command': command, 'version': __version__, 'agent': agent.id}
+    space, actions = envs.encoder.raw_space, envs.action_space
+    return DatasetWriter(name, space, actions, about, spec=envs.spec, agent=agent.id, option=option)
