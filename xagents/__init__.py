@@ -13,6 +13,7 @@ from xagents.version import __version__ as __version__
 if TYPE_CHECKING:
     from xagents.a2c.agent import A2C as A2C
     from xagents.acer.agent import ACER as ACER
+    from xagents.bc.agent import BC as BC
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
     from xagents.envs.create import create_envs as create_envs
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from xagents.factory.load import resume as resume
     from xagents.factory.make import make as make
     from xagents.factory.policy import policy as policy
+    from xagents.iql.agent import IQL as IQL
     from xagents.networks.named import register_network as register_network
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry.agents import agents as agents
@@ -29,16 +31,20 @@ if TYPE_CHECKING:
     from xagents.runs.named import register_stage as register_stage
     from xagents.runs.recording import record as record
     from xagents.td3.agent import TD3 as TD3
+    from xagents.td3_bc.agent import TD3BC as TD3BC
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning.tune import tune as tune
 
 _HOMES = {
     'A2C': 'xagents.a2c.agent',
     'ACER': 'xagents.acer.agent',
+    'BC': 'xagents.bc.agent',
     'DDPG': 'xagents.ddpg.agent',
     'DQN': 'xagents.dqn.agent',
+    'IQL': 'xagents.iql.agent',
     'PPO': 'xagents.ppo.agent',
     'TD3': 'xagents.td3.agent',
+    'TD3BC': 'xagents.td3_bc.agent',
     'TRPO': 'xagents.trpo.agent',
     'agents': 'xagents.registry.agents',
     'create_envs': 'xagents.envs.create',

@@ -78,7 +78,8 @@ class BaseAgent(Classic):
 
     def __init_subclass__(cls, **keywords: Any):
         super().__init_subclass__(**keywords)
-        cls._option_names = frozenset(describe(cls.Options)) - {'model', 'actor_model', 'critic_model'}
+        # networks have the names of the options of their files
+        cls._option_names = frozenset(name for name in describe(cls.Options) if not name.endswith('model'))
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]

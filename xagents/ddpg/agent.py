@@ -24,6 +24,7 @@ from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
+from xagents.registry.agents import id_of
 
 
 class DDPG(OffPolicy):
@@ -56,11 +57,7 @@ class DDPG(OffPolicy):
         self.n_units = self.output_units(self.envs)['actor']
         self._check_model(actor, [self.n_units], 'actor_model')
         for critic in critics:
-            joined = len(critic.inputs) == 1 and len(self.input_shape) == 1
-            inputs: list[tuple[int, ...]] = (
-                [(self.input_shape[0] + self.n_units,)] if joined else [self.input_shape, (self.n_units,)]
-            )
-            self._check_model(critic, [1], 'critic_model', inputs)
+            self._check_model(critic, [1], 'critic_model', critic_inputs(critic, self.input_shape, self.n_units))
         self.output_models = [actor, *critics]
         rates = [use_compiled_optimizer(model, self.options) for model in self.output_models]
         self.actor_model, self.critic_models = actor, list(critics)
@@ -76,15 +73,7 @@ class DDPG(OffPolicy):
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
         """Check that actions are continuous and have bounds."""
         super().check_envs(envs, options)
-        space, name = envs.action_space, cls.__name__.lower()
-        if not isinstance(space, spaces.Box):
-            got = type(space).__name__
-            others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
-            raise OptionError('env', f'{envs.id} has {got} actions, {name} admits Box ones (try {others})')
-        if not np.isfinite([space.low, space.high]).all():
-            raise OptionError(
-                'env', f'{envs.id} has actions without finite bounds, {name} admits bounded ones (try ppo)'
-            )
+        check_bounded(envs, id_of(cls))
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -140,14 +129,14 @@ class DDPG(OffPolicy):
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
         goal = batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
         metrics, errors = self.update_critics(observations, batch.actions, goal)
-        policy = self.update_policy(observations, metrics['updates'])
+        policy = self.update_policy(observations, batch.actions, metrics['updates'])
         refused = tf.maximum(metrics['stats/refused'], policy['stats/refused'])
         return {**metrics, **policy, 'stats/refused': refused}, errors
 
     def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
         """Return Q'(s', μ'(s')), what the next observations are worth to the target networks, [B]."""
         (actions,) = self.target_actor(observations)
-        return self.target_value(self.target_critics[0], observations, actions)
+        return target_value(self.target_critics[0], observations, actions)
 
     def update_critics(
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
@@ -175,23 +164,29 @@ class DDPG(OffPolicy):
         }
         return metrics, errors[0]
 
-    def update_policy(self, observations: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Make a step of the actor up the first critic (equation 6), then let the targets follow; return metrics.
+    def update_policy(self, observations: tf.Tensor, replayed: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Make a step of the actor, then let the targets follow; return metrics.
 
-        Observations are [B, *D], a network's input; `wanted` is 1 where the critics have made their step, else 0.
+        Observations are [B, *D], a network's input, and `replayed` the actions [B, A] that were taken there; `wanted`
+        is 1 where the critics have made their step, else 0.
         """
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
-            loss = -tf.reduce_mean(value(self.critic_models[0], observations, actions))
+            loss = self.policy_loss(value(self.critic_models[0], observations, actions), actions, replayed)
         _, made, refused = self.actor_step(tape, loss, wanted > 0)
         for target in (self.target_actor, *self.target_critics):
             target.follow(self.options.tau * made)
         return {'loss/policy': finite(loss), 'policy_updates': made, 'stats/refused': refused}
 
-    @staticmethod
-    def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return a target critic's values [B]."""
-        return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
+    def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
+        """Return the actor's loss: that of a step up the first critic (equation 6).
+
+        Args:
+            q: [B], what the first critic says of the actor's actions.
+            actions: [B, A], the actor's.
+            replayed: [B, A], those that were taken.
+        """
+        return -tf.reduce_mean(q)
 
     def parts(self) -> dict[str, Any]:
         """Return what has a state of its own: also target networks."""
@@ -199,9 +194,31 @@ class DDPG(OffPolicy):
         return {**super().parts(), **targets}
 
 
+def check_bounded(envs: Envs, name: str) -> None:
+    """Check that actions are continuous and have bounds; `name` is the agent's."""
+    space = envs.action_space
+    if not isinstance(space, spaces.Box):
+        got = type(space).__name__
+        others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
+        raise OptionError('env', f'{envs.id} has {got} actions, {name} admits Box ones (try {others})')
+    if not np.isfinite([space.low, space.high]).all():
+        raise OptionError('env', f'{envs.id} has actions without finite bounds, {name} admits bounded ones (try ppo)')
+
+
+def critic_inputs(critic: keras.Model, shape: tuple[int, ...], n_units: int) -> list[tuple[int, ...]]:
+    """Return the shapes of the inputs that a critic is to have: one vector joined of both, or two inputs."""
+    joined = len(critic.inputs) == 1 and len(shape) == 1
+    return [(shape[0] + n_units,)] if joined else [shape, (n_units,)]
+
+
 def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> Any:
     """Return what a critic is called with: the two inputs, or both joined in one vector."""
     return [observations, actions] if n_inputs == 2 else tf.concat([observations, actions], 1)
+
+
+def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+    """Return a target critic's values [B]."""
+    return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
 
 
 def value(critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:

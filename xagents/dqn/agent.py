@@ -134,6 +134,8 @@ class DQN(OffPolicy):
             errors = goal - chosen
             losses = huber(errors) if self.options.huber else errors**2
             loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
+            if self.options.conservative:
+                loss += self.options.conservative * tf.reduce_mean(overestimates(q, chosen))
         norm, applied, refused = self.step(tape, loss)
         metrics = {
             'updates': applied,
@@ -170,6 +172,14 @@ class DQN(OffPolicy):
     def parts(self) -> dict[str, Any]:
         """Return what has a state of its own: also the target network."""
         return {**super().parts(), 'target': self.target}
+
+
+def overestimates(q: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
+    """Return by how much all actions [B, n] are valued above the one of the data [B]: a soft maximum, less its value.
+
+    What CQL(H) keeps small (Kumar et al. 2020, arXiv:2006.04779, equation 4).
+    """
+    return tf.reduce_logsumexp(q, 1) - chosen
 
 
 def huber(errors: tf.Tensor) -> tf.Tensor:

@@ -38,6 +38,13 @@ class DQNOptions(OffPolicyOptions):
     priority_beta: float = option(
         0.4, 'exponent of the importance weights, which goes to 1; larger corrects more', at_least=0, at_most=1
     )
+    conservative: float = option(
+        0.0,
+        'weight of the loss that keeps actions which the data lack from being valued highly (CQL), for --dataset; '
+        'larger stays closer to the data',
+        at_least=0,
+        tune='log_uniform',
+    )
     huber: bool = option(False, 'Huber loss, linear from an error of 1 on, instead of the squared', tune='categorical')
     grad_norm: float = option(10.0, 'largest gradient norm; larger allows larger updates', above=0, tune='log_uniform')
     epsilon_start: float = option(

@@ -12,10 +12,10 @@ from typing import Any
 
 from xagents.factory.presets import find_preset
 from xagents.options.declaration import canonical, describe, flags_of, not_overruled
-from xagents.options.environment import NetworkOptions
+from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.options.settings import Settings, resolve_all
-from xagents.registry.agents import Entry, find_agent
+from xagents.registry.agents import Entry, agents, find_agent
 from xagents.runs import weight_files
 
 
@@ -49,9 +49,23 @@ def saved_record(entry: Entry, weights: Sequence[str] | None) -> dict[str, Any]:
     weight_files.check_paths('weights', weights, entry.labels)
     weight_files.check_exist(weights)
     record = weight_files.read_state(weights[0])[1]
-    if record.get('agent', entry.id) != entry.id:
-        raise ValueError(f'--weights: {weights[0]} is of {record["agent"]}, not of {entry.id}')
-    return record
+    theirs = record.get('agent', entry.id)
+    return record if theirs == entry.id else _adopted(entry, theirs, record, weights[0])
+
+
+def _adopted(entry: Entry, other: str, record: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return what of another agent's record is of use to one with equal networks: what these see, and where."""
+    known = agents.get(other)
+    if known is None or [n.kind for n in known.networks] != [n.kind for n in entry.networks]:
+        has = '' if known is None else f', whose networks are {_told(known)}'
+        raise ValueError(f'--weights: {path} is of {other}{has}; {entry.id} has {_told(entry)}')
+    shared = {*describe(EnvironmentOptions), 'normalize_obs'}
+    options = {name: value for name, value in record.get('options', {}).items() if name in shared}
+    return {'agent': other, 'networks': record.get('networks', []), 'options': options}
+
+
+def _told(entry: Entry) -> str:
+    return ', '.join(f'{network.label} ({" and ".join(network.outputs)})' for network in entry.networks)
 
 
 def complete(

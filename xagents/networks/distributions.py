@@ -25,6 +25,7 @@ from xagents.networks.sampling import (
 
 _LOWEST = np.finfo(np.float32).min
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
+LOG_STD = (-5.0, 2.0)
 
 
 class Distribution(Sampler):
@@ -123,6 +124,15 @@ def distribution_for(action_space: spaces.Space) -> Distribution:
     """Return a policy's distribution over a space; raises as `kind_for` does."""
     kind, argument = kind_for(action_space)
     return _DISTRIBUTIONS[kind](argument)
+
+
+def bounded(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return a policy's outputs with the log standard deviation, where there is one, within `LOG_STD`.
+
+    Actions that never vary are most probable without any deviation.
+    """
+    policy, *log_std = outputs
+    return [policy, *(tf.clip_by_value(x, *LOG_STD) for x in log_std)]
 
 
 def _log_softmax(logits: Any) -> Any:

@@ -36,6 +36,11 @@ class Network:
     output_activation: str = 'linear'
     takes_actions: bool = False
 
+    @property
+    def kind(self) -> tuple[tuple[str, ...], bool]:
+        """What it makes of what: networks of one kind may have each other's weights."""
+        return self.outputs, self.takes_actions
+
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
@@ -189,12 +194,14 @@ _ACTOR = Network('actor', 'actor_model', ('actor',), output_activation='tanh')
 _CRITIC = Network('critic', 'critic_model', ('critic',), takes_actions=True)
 _DDPG = (_ACTOR, _CRITIC)
 _TD3 = (_ACTOR, *(dataclasses.replace(_CRITIC, label=f'critic {i}') for i in (1, 2)))
+_IQL = (*_TD3, Network('value', 'value_model', ('value',)))
 _SHARED, _DUELING = Variant('shared_network'), Variant('dueling', ('advantage', 'value'))
 
 
 def _ours(id: str, class_name: str, networks: tuple[Network, ...], help: str, *more: Any, **others: Any) -> Entry:
-    fields = {'declaration': f'xagents.{id}.cli:{class_name}Options', 'folder': f'xagents.{id}', **others}
-    return Entry(id, f'xagents.{id}.agent:{class_name}', networks, help, *more, **fields)
+    room = f'xagents.{id.replace("-", "_")}'
+    fields = {'declaration': f'{room}.cli:{class_name}Options', 'folder': room, **others}
+    return Entry(id, f'{room}.agent:{class_name}', networks, help, *more, **fields)
 
 
 _OFF_POLICY = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
@@ -203,10 +210,13 @@ _OURS = (
     _ours(
         'acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions, fewer steps than A2C', _SHARED
     ),
+    _ours('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
     _ours('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions, few steps', **_OFF_POLICY),
     _ours('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few steps', _DUELING, **_OFF_POLICY),
+    _ours('iql', 'IQL', _IQL, 'implicit Q-learning: data sets, continuous actions', **_OFF_POLICY),
     _ours('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
     _ours('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY),
+    _ours('td3-bc', 'TD3BC', _TD3, 'TD3 held at its data: data sets, continuous actions', **_OFF_POLICY),
     _ours('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
 )
 OURS: dict[str, Entry] = {entry.id: entry for entry in _OURS}

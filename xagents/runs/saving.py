@@ -18,6 +18,8 @@ from xagents.runs.learner import Learner
 from xagents.runs.run import Run
 from xagents.system.interruption import Interrupted, Interruption
 
+# of a state, what another agent takes over with the weights
+SHARED = 'observation_statistics/'
 # ends of a run that say nothing of how good the last weights are
 SPENT = ('steps', 'time', 'early')
 
@@ -63,13 +65,20 @@ def write_weights(paths: Sequence[str], agent: Learner, state: State) -> None:
 def read_weights(paths: Sequence[str], agent: Learner) -> None:
     """Read weights and optimisers, and the state beside the first one where it is there.
 
+    Of another agent's weights the optimisers, the counters and what only that agent has are left out.
+
     Raises:
         ValueError: in one line, naming the file.
     """
-    weight_files.read_models(paths, agent.output_models)
     arrays, record = weight_files.read_state(paths[0])
-    load_parts(agent, arrays)
-    agent.progress.load_counters(record)
+    theirs = record.get('agent', agent.id)
+    own = theirs == agent.id
+    weight_files.read_models(paths, agent.output_models, optimizers=own)
+    load_parts(agent, arrays if own else {n: x for n, x in arrays.items() if n.startswith(SHARED)})
+    if own:
+        agent.progress.load_counters(record)
+    else:
+        agent.progress.lines.append(f'The network is that of {theirs}: its optimiser begins anew, and its counters')
     agent.refresh()
     if math.isfinite(agent.progress.context.best_reward):
         agent.progress.best = state_of(agent)  # nothing worse takes their place

@@ -149,15 +149,22 @@ def finish(first: str | Path) -> None:
     shutil.rmtree(new)
 
 
-def read_models(paths: Sequence[str], models: Sequence[Any]) -> None:
-    """Read weights and optimisers into models that are built.
+def read_models(paths: Sequence[str], models: Sequence[Any], optimizers: bool = True) -> None:
+    """Read weights and, where they are wanted, optimisers into models that are built.
 
     Raises:
         ValueError: in one line, for a file that is missing, torn, or of another network.
     """
     check_exist(paths)
     for path, model in zip(paths, models, strict=True):
-        _read_model(_located(paths[0], path), model, path)
+        _read_model(_located(paths[0], path), model if optimizers else _bare(model), path)
+
+
+def _bare(model: Any) -> Any:
+    """Return a model of the same layers without an optimizer."""
+    import keras
+
+    return keras.Model(model.inputs, model.outputs)
 
 
 def read_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -221,9 +228,12 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
         if path.name.endswith(('.keras', '.weights.h5')):
             model.load_weights(path)
         else:
-            status = tf.train.Checkpoint(**_tracked(model)).read(str(path))
+            tracked = _tracked(model)
+            status = tf.train.Checkpoint(**tracked).read(str(path))
             try:
-                status.assert_consumed()
+                status.assert_consumed() if 'optimizer' in tracked else status.assert_existing_objects_matched()
+                if 'optimizer' not in tracked:
+                    status.expect_partial()
             except AssertionError:
                 status.expect_partial()  # else TensorFlow says it again in fifty lines at exit
                 raise

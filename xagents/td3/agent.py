@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.base.off_policy import OffPolicy
-from xagents.ddpg.agent import DDPG
+from xagents.ddpg.agent import DDPG, target_value
 from xagents.networks.models import reinitialised
 from xagents.td3.cli import TD3Options
 
@@ -54,12 +54,12 @@ class TD3(DDPG):
         """Return the lower of what the two target critics say, [B] (algorithm 1)."""
         (actions,) = self.target_actor(observations)
         actions = tf.clip_by_value(actions + noise, -1.0, 1.0)
-        return tf.reduce_min([self.target_value(critic, observations, actions) for critic in self.target_critics], 0)
+        return tf.reduce_min([target_value(critic, observations, actions) for critic in self.target_critics], 0)
 
-    def update_policy(self, observations: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
+    def update_policy(self, observations: tf.Tensor, replayed: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make a step of the actor, and let the targets follow, after every `policy_delay` steps of the critics."""
         made = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
         due = (wanted > 0) & (made % self.options.policy_delay == 0)
         neither = dict.fromkeys(('loss/policy', 'policy_updates', 'stats/refused'), tf.zeros(()))
         update = super().update_policy
-        return tf.cond(due, lambda: update(observations, wanted), lambda: neither)
+        return tf.cond(due, lambda: update(observations, replayed, wanted), lambda: neither)

@@ -1,0 +1,71 @@
+"""Behaviour cloning (Pomerleau 1991, doi:10.1162/neco.1991.3.1.88): imitates who has acted in a data set."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from xagents.base.actor_critic import ActorCritic
+from xagents.base.drawing import Drawing
+from xagents.base.records import Replayed
+from xagents.bc.cli import BCOptions
+from xagents.networks.compiled import float_outputs, network_input
+from xagents.networks.distributions import bounded
+from xagents.networks.optimisation import averaged
+from xagents.replay.transitions import ReplayBuffer
+
+
+class BC(Drawing, ActorCritic):
+    """BC: makes the actions of a data set as probable as its network can.
+
+    The network is that of A2C and PPO, which go on from its weights; the critic's head stays as it began.
+
+    Args:
+        envs: as for A2C.
+        model: as for A2C.
+        options: those of `BCOptions` and `RunOptions`.
+    """
+
+    Options = BCOptions
+    options: BCOptions  # type: ignore[assignment]
+    METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused', 'loss/policy', 'loss/entropy', 'stats/grad_norm')
+
+    def __init__(self, envs: Any, model: keras.Model, **options: Any):
+        super().__init__(envs, model, **options)
+        self.step.idle = True  # there is no loss of the critic's head
+
+    def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
+        """Return an empty buffer for as many transitions."""
+        size = self.options.buffer_batch_size
+        return ReplayBuffer(max(max_size, size), initial_size, size, stack=self.envs.frame_stack)
+
+    def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
+        """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
+        weights, metrics = self._update(self.replayed(batch), batch['n_updates'], learning_rate)
+        self.actor.refresh(weights.numpy())
+        return self.named(metrics.numpy())
+
+    def update(  # type: ignore[override]
+        self, replayed: Replayed, n_updates: tf.Tensor, learning_rate: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """All updates of one call, compiled, with the first `n_updates` of K batches; return the metrics."""
+        self.step.set_rate(learning_rate)
+        return averaged(lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS)
+
+    def update_once(self, batch: Replayed) -> dict[str, tf.Tensor]:
+        """Make one gradient step on a batch, [B, …] each; return its metrics."""
+        observations = network_input(batch.observations)
+        with tf.GradientTape() as tape:
+            policy, _, *rest = float_outputs(self.model(observations, training=True))
+            outputs = bounded([policy, *rest])
+            loss = -tf.reduce_mean(self.distribution.log_prob(outputs, batch.actions))
+        norm, applied, refused = self.step(tape, loss)
+        return {
+            'updates': applied,
+            'stats/refused': refused,
+            'loss/policy': loss,
+            'loss/entropy': tf.reduce_mean(self.distribution.entropy(outputs)),
+            'stats/grad_norm': norm,
+        }

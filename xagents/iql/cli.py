@@ -1,0 +1,51 @@
+"""The options of IQL; loads no TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xagents.ddpg.cli import DDPGOptions
+from xagents.options.agents import OffPolicyOptions, OnPolicyOptions
+from xagents.options.declaration import changed, option
+
+
+@dataclass
+class IQLOptions(OffPolicyOptions):
+    """Implicit Q-learning."""
+
+    ranges: ClassVar = {
+        'lr': (1e-5, 1e-3),
+        'gamma': (0.9, 0.9999),
+        'tau': (1e-3, 0.1),
+        'buffer_batch_size': (64, 128, 256, 512),
+        'expectile': (0.6, 0.95),
+        'inverse_temperature': (0.5, 10.0),
+        'normalize_obs': (False, True),
+    }
+
+    actor_model: str | None = changed(DDPGOptions, 'actor_model', None)
+    critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
+    value_model: str | None = option(
+        None, "a .cfg of the value's network; chosen by the environment when not given", metavar='CFG'
+    )
+    expectile: float = option(
+        0.7,
+        "τ, which expectile of an action's values is a state's; larger comes closer to the best action of the data",
+        above=0,
+        below=1,
+        tune='log_uniform',
+    )
+    inverse_temperature: float = option(
+        3.0,
+        'β, how much more an action is imitated that is better than others; 0 imitates all alike',
+        at_least=0,
+        tune='log_uniform',
+    )
+    max_weight: float = option(
+        100.0, 'largest weight of an action; larger lets single actions count more', above=0, tune='log_uniform'
+    )
+    tau: float = changed(DDPGOptions, 'tau', 0.005)
+    lr: float = changed(OffPolicyOptions, 'lr', 3e-4)
+    buffer_batch_size: int = changed(OffPolicyOptions, 'buffer_batch_size', 256)
+    log_std_init: float = changed(OnPolicyOptions, 'log_std_init', 0.0)

@@ -1,0 +1,1 @@
+"""TD3 with behaviour cloning."""

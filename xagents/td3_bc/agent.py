@@ -1,0 +1,32 @@
+"""TD3 with behaviour cloning (Fujimoto & Gu 2021, arXiv:2106.06860): for data sets."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from xagents.td3.agent import TD3
+from xagents.td3_bc.cli import TD3BCOptions
+
+# what a mean of |Q| is taken to be at least: at first all values may be 0
+LEAST = 1e-6
+
+
+class TD3BC(TD3):
+    """TD3+BC: TD3 whose actor is also held at the actions of the data.
+
+    Args:
+        envs: as for TD3.
+        actor_model: as for TD3.
+        critic_model: as for TD3.
+        critic_model_2: as for TD3.
+        buffers: as for TD3.
+        options: those of `TD3BCOptions` and `RunOptions`.
+    """
+
+    Options = TD3BCOptions
+    options: TD3BCOptions
+
+    def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
+        """Return −λ mean Q(s, π(s)) + mean (π(s) − a)², where λ = α / mean |Q| (equations 3 and 5)."""
+        scale = self.options.alpha / tf.maximum(tf.stop_gradient(tf.reduce_mean(tf.abs(q))), LEAST)
+        return scale * super().policy_loss(q, actions, replayed) + tf.reduce_mean((actions - replayed) ** 2)
