@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xagents.datasets.environments import told_environment
+from xagents.datasets.reading import open_dataset
 from xagents.factory.presets import find_preset
 from xagents.options.declaration import canonical, describe, flags_of, not_overruled
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -100,12 +102,27 @@ def tuned(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     entry = find_agent(agent_id)
     record = saved_record(entry, given.get('weights'))
     env = given.get('env') or record.get('options', {}).get('env')
+    if env is None and given.get('dataset') is not None:
+        env = environment_of(given)['env']
     if env is None:
         raise OptionError('env', "got nothing, admits an id of Gymnasium's that there are tuned settings for")
     preset = find_preset(agent_id, env)
     offered = {**preset.options, 'max_steps': preset.max_steps}
     options, flags = complete(entry, given, offered, networks=bool(record.get('networks')))
     return options, f'Tuned settings ({preset.origin}): {flags}'
+
+
+def environment_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the environment of the `dataset` that is given, where no `env` is given beside it.
+
+    Raises:
+        OptionError: for a data set that is unknown or damaged, or tells of no environment.
+    """
+    dataset = open_dataset(given['dataset'], download=bool(given.get('download')))
+    told, why = told_environment(dataset)
+    if given.get('env') is None and not told:
+        raise OptionError('env', f'got nothing, and {why}')
+    return told if given.get('env') is None else {}
 
 
 def resolve_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:

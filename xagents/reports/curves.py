@@ -89,7 +89,8 @@ def _drawable(found: Found, column: str) -> list[_Run]:
 def _read(run: Path, column: str) -> _Run:
     config, frame, columns = read_config(run), None, list(COLUMNS)
     history = read_history(run / HISTORY) if (run / HISTORY).exists() else None
-    if column in COLUMNS:
+    # a run that learns from a data set has no episodes, but means of evaluations
+    if column in COLUMNS and (history is None or len(history) or not (run / METRICS).exists()):
         frame = history
     elif (run / METRICS).exists():
         metrics = read_metrics(run / METRICS)

@@ -48,7 +48,7 @@ class Plan:
         """A line on trials that end before anything is learned; empty where there is none."""
         known = describe(self.entry.options)
         option = known.get('buffer_initial_size')
-        if option is None:
+        if option is None or 'dataset' in self.fixed:
             return ''
         settings = {**self.fixed, **self.first}
         size, r = settings.get(option.name), self.ranges.get(option.name)
@@ -85,7 +85,7 @@ class Plan:
 
 def known_options(entry: Entry) -> dict[str, Option]:
     """Return every option of a trial by name, without those of the command itself."""
-    return entry.known('environment', 'network', 'record', 'explorers', 'session', 'agent')
+    return entry.known('environment', 'network', 'record', 'dataset', 'explorers', 'session', 'agent')
 
 
 def _defaults(known: Mapping[str, Option]) -> dict[str, Any]:
@@ -106,6 +106,9 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     given = {name: value for name, value in given.items() if name not in command and value is not None}
     if tune.weights:
         known['weights'], given['weights'] = command['weights'], tune.weights
+    if 'dataset' in given:
+        given = {**defaults.environment_of(given), **given}
+        _check_objective(tune)
     fixed, ranges = separate(given, known)
     base, said = dict[str, Any](), ''
     if tune.tuned:
@@ -124,6 +127,13 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     # check options against each other as the first trial has them
     resolve_all(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
     return Plan(entry, tune, fixed, ranges, first, aside, limited, said)
+
+
+def _check_objective(tune: TuneOptions) -> None:
+    """Let trials that collect nothing be worth what their evaluations say."""
+    if 'objective' in tune.given and tune.objective == 'reward':
+        raise OptionError('objective', 'got reward beside --dataset, where no episode is collected, admits evaluation')
+    tune.objective = 'evaluation'
 
 
 def search_page(agent_id: str, given: Mapping[str, Any]) -> str:

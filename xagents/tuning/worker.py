@@ -68,8 +68,10 @@ def run_trial(job: Job, report: Report) -> float:
 
 def _run(job: Job, seed: int, report: Report) -> float:
     reported, value = 0, math.nan
+    # with a data set it would evaluate by itself, too
+    never = {'eval_frequency': job.steps + 1} if 'dataset' in job.options else {}
     with _agent(job, seed) as agent:
-        for log in agent.train_iter(max_steps=job.steps, final_episodes=0):
+        for log in agent.train_iter(max_steps=job.steps, final_episodes=0, **never):
             part = min(int(log['steps'] * REPORTS / job.steps), REPORTS)
             if part == reported:
                 continue
