@@ -377,6 +377,7 @@ def test_evaluations_as_lines():
     assert line == '{"mean": null, "max": null, "min": 1.0}', 'it is valid JSON'
     result = {'mean': 2, 'std': 0, 'min': 2, 'max': 2, 'length': 7}
     assert evaluation_line(result, 1, 1) == 'Reward 2.0 ± 0.0, min 2.0, max 2.0, length 7.0, 1 episode'
+    assert evaluation_line({**result, 'success': 0.5}, 2, 1).endswith(', length 7.0, 2 episodes, success 0.5')
 
 
 def test_plot_draws_the_histories(folder):

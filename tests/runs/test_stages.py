@@ -112,6 +112,8 @@ def test_evaluations_decide_instead_of_episodes(monkeypatch):
     assert ctx.mean_reward == 7.0 and ctx.checked and ctx.evaluated_steps == 70
     assert asked == [(run.agent, 3, run.evaluation_seed(70))]
     assert ctx.logs == {'evaluate/mean': 7.0, 'evaluate/std': 1.0, 'evaluate/length': 9.0}
+    result['success'] = 0.5
+    assert once(stages.evaluate, run, steps=70).logs['evaluate/success'] == 0.5
 
 
 def test_a_new_best_copies_the_weights():

@@ -267,7 +267,8 @@ class BaseAgent(Classic):
             n_envs: how many of them play side by side, at most one for each episode; 10 when not given.
 
         Returns:
-            mean, std, min, max of the episodes' raw rewards, and their mean length.
+            mean, std, min, max of the episodes' raw rewards, and their mean length; where the environment reports it,
+            also success, the share of the episodes that had it.
         """
         return evaluation.evaluate(self, episodes, stochastic, seed, envs, n_envs)
 

@@ -100,7 +100,8 @@ def evaluation_line(result: Mapping[str, float], episodes: int, precision: int =
     """Return the result of an evaluation for people."""
     n = {name: f'{value:.{precision}f}' for name, value in result.items()}
     reward = f'Reward {n["mean"]} ± {n["std"]}, min {n["min"]}, max {n["max"]}'
-    return f'{reward}, length {n["length"]}, {episodes} episode{"s" if episodes != 1 else ""}'
+    success = f', success {n["success"]}' if 'success' in n else ''
+    return f'{reward}, length {n["length"]}, {episodes} episode{"s" if episodes != 1 else ""}{success}'
 
 
 def export(agent_id: str, given: Given, line: str) -> None:

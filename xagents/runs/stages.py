@@ -126,8 +126,9 @@ def evaluate(run: Run, ctx: Context) -> None:
         result = evaluation.evaluate(run.agent, run.options.eval_episodes, seed=seed, say=run.console.say)
     except Interrupted:
         return
-    for name in ('mean', 'std', 'length'):
-        ctx.logs[f'evaluate/{name}'] = result[name]
+    for name in ('mean', 'std', 'length', 'success'):
+        if name in result:
+            ctx.logs[f'evaluate/{name}'] = result[name]
     ctx.mean_reward, ctx.checked = result['mean'], True
 
 
