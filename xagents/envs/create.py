@@ -87,9 +87,11 @@ def create_envs(
 
 
 def _made(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
-    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
         atari = maker.atari if training or maker.atari is None else maker.atari.whole_games()
-        return _made(dataclasses.replace(maker, render_mode=render_mode, atari=atari), n_envs, vector)
+        return _made(
+            dataclasses.replace(maker, render_mode=render_mode, atari=atari), n_envs, 'sync' if here else vector
+        )
 
     made, reported = make_vector(maker, int(n_envs), vector)
     # a wrapper of the user's may do anything to a stack
@@ -101,7 +103,7 @@ def _made(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
 def _envpool(name: str, n_envs: int, render_mode: str | None, atari: Atari, settings: dict[str, Any]) -> Envs:
     from xagents.envs.envpool import EnvPoolVectorEnv
 
-    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
         return _envpool(name, n_envs, render_mode, atari if training else atari.whole_games(), settings)
 
     made = EnvPoolVectorEnv(name, int(n_envs), atari, render_mode=render_mode, **settings)
@@ -146,7 +148,7 @@ def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) ->
 
 def _again_of(maker: EnvMaker) -> Again:
 
-    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
+    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
         try:
             return _made(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')
         except Exception as error:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from xagents.envs.goals import Goals
 from xagents.envs.snapshots.read import AbsentError, give
 from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
 from xagents.envs.spaces import Encoder
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, says_success
+from xagents.options.errors import OptionError
 
-# Makes the same environments afresh: (n_envs, render_mode, training) -> Envs.
-Again = Callable[[int, str | None, bool], 'Envs']
+# Makes the same environments afresh: (n_envs, render_mode, training, here) -> Envs.
+Again = Callable[[int, str | None, bool, bool], 'Envs']
 REMEDY = 'give create_envs a function that makes one, or hand over environments to evaluate on'
 
 
@@ -298,19 +302,44 @@ class Envs:
     def _kind(self) -> list[Any]:
         return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]
 
-    def another(self, n_envs: int, *, render_mode: str | None = None, training: bool = False) -> Envs:
+    def another(
+        self, n_envs: int, *, render_mode: str | None = None, training: bool = False, here: bool = False
+    ) -> Envs:
         """Makes the same environment afresh; unless for `training`, with rewards raw and Atari games whole.
+
+        With `here` in this process, where others are in worker processes.
 
         Raises:
             ValueError: if the environments were handed over and nothing tells how to make them.
         """
         if self._again is None:
             raise ValueError(f'env: {self.id} was handed over ready-made and cannot be made afresh; {REMEDY}')
-        envs = self._again(n_envs, render_mode, training)
+        envs = self._again(n_envs, render_mode, training, here)
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
             raise ValueError(f'env: {self.id} made afresh has other spaces than what was handed over; {REMEDY}')
         return envs
+
+    @functools.cached_property
+    def goals(self) -> Goals:
+        """Its goal functions, of one more environment, in this process.
+
+        Raises:
+            OptionError: where it has none, or cannot be made again.
+        """
+        return Goals(self.id, self.encoder, self._one_more)
+
+    def _one_more(self) -> gymnasium.Env:
+        if self._again is None:
+            raise OptionError('her', f'{self.id} was handed over ready-made, admits what can be made again: {REMEDY}')
+        envs = self.another(1, training=True, here=True)
+        if not envs.can_be_divided:
+            envs.close()
+            raise OptionError(
+                'her', f'{self.id} is no environment of Gymnasium, admits those, whose goals can be asked'
+            )
+        vector: Any = envs._vector
+        return vector.envs[0]
 
     def render(self) -> list[Any]:
         """Returns a frame of each environment, or an empty list where none is made (no render mode, or a window)."""
@@ -323,6 +352,8 @@ class Envs:
         if not self._closed:
             self._closed = True
             self._vector.close()
+            if 'goals' in self.__dict__:
+                self.goals.env.close()
 
     def __enter__(self) -> Envs:
         return self

@@ -117,6 +117,13 @@ class Encoder:
             observations = concatenate(self.raw_space, list(observations), empty)
         return _flat(self.raw_space, observations)
 
+    def slices(self) -> dict[Any, slice]:
+        """Return where each part of a Dict or Tuple stands in the encoded vector, by its key."""
+        if not isinstance(self.raw_space, spaces.Dict | spaces.Tuple):
+            return {}
+        ends = np.cumsum([0, *(spaces.flatdim(part) for _, part in _parts(self.raw_space))]).tolist()
+        return {key: slice(*ends[i : i + 2]) for i, (key, _) in enumerate(_parts(self.raw_space))}
+
     def _wrong_shape(self, shape: tuple[int, ...]) -> ValueError:
         raw = '' if self._raw_shape in (None, self._shape) else f' or {_batch_shape(self._raw_shape)}'
         return ValueError(f'observations have the shape {shape}; expected {_batch_shape(self._shape)}{raw}')
