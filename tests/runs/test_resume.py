@@ -24,6 +24,10 @@ SETTINGS = {
         **{**CARTPOLE, 'n_envs': 2, 'buffer_initial_size': 100, 'buffer_max_size': 150, 'prioritized': True},
         **{'train_frequency': 16, 'target_sync_steps': 50, 'n_step': 3},
     },
+    'hindsight': {
+        **{'agent_id': 'dqn', 'env': 'tests.environments:BitFlip-v0', 'her': True, 'n_envs': 2, 'net': [16]},
+        **{'buffer_initial_size': 50, 'buffer_max_size': 150, 'train_frequency': 16},
+    },
     'ppo': {
         **{**CARTPOLE, **NORMAL, 'n_envs': 8, 'n_steps': 8, 'normalize_reward': True, 'lr_schedule': 'linear'},
         **{'divergence_monitoring_steps': 1, 'plateau_reduce_patience': 1, 'early_stop_patience': 1000},
@@ -37,7 +41,7 @@ CLOCK = ('seconds/', 'steps_per_second')
 
 
 def train(folder, agent_id, **run):
-    agent = xagents.make(agent_id, schedule_steps=2 * STEPS, seed=7, **SETTINGS[agent_id])
+    agent = xagents.make(**{'agent_id': agent_id, 'schedule_steps': 2 * STEPS, 'seed': 7, **SETTINGS[agent_id]})
     agent.fit(max_steps=2 * STEPS, run_dir=str(folder), checkpoint_frequency=STEPS, quiet=True, save_seconds=1.0, **run)
     agent.close()
     return agent

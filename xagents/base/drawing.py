@@ -10,6 +10,7 @@ import numpy as np
 from xagents.base.agent import BaseAgent
 from xagents.base.records import Replayed
 from xagents.datasets.reading import Batch, Dataset, batches, digest, encoded
+from xagents.replay.ring import NO_COLUMNS, Columns
 from xagents.replay.transitions import ReplayBuffer, memory_needed
 
 # updates of an iteration that learns from a data set, where nothing else is said; with images, whose batches are large
@@ -42,8 +43,13 @@ class Drawing(BaseAgent):
     def bytes_of(self, size: int) -> int:
         """Return the memory that a buffer of as many transitions takes."""
         envs, prioritized = self.envs, self.priority_alpha is not None
-        column = self.collector.decode.column
-        return memory_needed(size, envs.n_envs, envs.observation_space, *column, envs.frame_stack, prioritized)
+        column, stack = self.collector.decode.column, envs.frame_stack
+        return memory_needed(size, envs.n_envs, envs.observation_space, *column, stack, prioritized, self._kept)
+
+    @property
+    def _kept(self) -> Columns:
+        """What a buffer keeps of a transition besides."""
+        return NO_COLUMNS
 
     def learn_from(self, dataset: Dataset) -> int:
         """Let the buffer hold a whole data set, from which updates are drawn from now on.

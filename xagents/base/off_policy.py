@@ -17,6 +17,8 @@ from xagents.envs.face import Envs
 from xagents.options.agents import AgentOptions, OffPolicyOptions, ReplayOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
+from xagents.replay.hindsight import EPISODES, HindsightBuffer
+from xagents.replay.ring import NO_COLUMNS
 from xagents.replay.transitions import ReplayBuffer
 from xagents.runs import recipes
 from xagents.runs.learner import Needs
@@ -69,14 +71,16 @@ class OffPolicy(Replaying, Drawing):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that the buffer has room for a transition of each environment."""
+        """Check that the buffer has room for a transition of each environment, and hindsight for goals."""
         super().check_envs(envs, options)
-        assert isinstance(options, ReplayOptions)
+        assert isinstance(options, OffPolicyOptions)
         if envs.n_envs > options.buffer_max_size:
             raise OptionError(
                 'buffer_max_size',
                 f'got {options.buffer_max_size}, admits at least one transition for each of {envs.n_envs} environments',
             )
+        if options.her:
+            _ = envs.goals  # or OptionError
 
     # the replay buffer
 
@@ -90,7 +94,15 @@ class OffPolicy(Replaying, Drawing):
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
         """Return an empty buffer for as many transitions."""
-        return self._configured(ReplayBuffer(max_size, initial_size, self.options.buffer_batch_size))
+        o, sizes = self.options, (max_size, initial_size, self.options.buffer_batch_size)
+        if not o.her:
+            return self._configured(ReplayBuffer(*sizes))
+        goals, how = self.envs.goals, {'strategy': o.her_strategy, 'ratio': o.her_ratio}
+        return self._configured(HindsightBuffer(*sizes, goals=goals, **how))
+
+    @property
+    def _kept(self) -> Columns:
+        return EPISODES if self.options.her else NO_COLUMNS
 
     def _configured(self, buffer: ReplayBuffer) -> ReplayBuffer:
         o = self.options
@@ -192,4 +204,6 @@ def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
     twice = [name for name in (*(f'buffer_{name}' for name in _SIZES), 'learning_starts') if name in options]
     if given and twice:
         raise OptionError(twice[0], f'got {options[twice[0]]} beside buffers, which have sizes of their own')
+    if given and options.get('her'):
+        raise OptionError('her', 'got true beside buffers, admits one of its own (or hand over a HindsightBuffer)')
     return given

@@ -126,10 +126,34 @@ class OffPolicyOptions(ReplayOptions):
         'steps whose rewards a target sums before it bootstraps; more spread rewards faster and less exactly',
         tune='int',
     )
+    her: bool = option(
+        False, 'give transitions another goal when they are drawn, one achieved in their episode (hindsight replay)'
+    )
+    her_strategy: str = option(
+        'future',
+        'which goal: one achieved by the transition or later, the last one, or any of the episode',
+        choices=('future', 'final', 'episode'),
+        tune='categorical',
+    )
+    her_ratio: float = share(
+        0.8, 'share of the drawn transitions that get one; more learn less of the goals that were given'
+    )
 
     def check(self) -> None:
         """Check the options against each other."""
         super().check()
         self.check_size('buffer_batch_size')
+        self._check_hindsight()
         if self.gradient_steps == 0:
             raise OptionError('gradient_steps', 'got 0, admits -1 (as many as steps taken) or a whole number from 1')
+
+    def _check_hindsight(self) -> None:
+        """Check what goes with hindsight, and what only goes with it."""
+        if self.her and self.n_step > 1:
+            raise OptionError('n_step', f'got {self.n_step} beside --her, admits 1')
+        if self.her and getattr(self, 'prioritized', False):
+            raise OptionError('prioritized', 'got true beside --her, which draws uniformly')
+        for name in ('her_strategy', 'her_ratio'):
+            value = getattr(self, name)
+            if not self.her and value != type(self).__dataclass_fields__[name].default:
+                raise OptionError(name, f'got {value} without --her, which it is for')

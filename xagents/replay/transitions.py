@@ -136,11 +136,17 @@ class ReplayBuffer(Buffer):
         else:
             rows = self._draw_prioritized(tree, ring.count, rng, beta, batches['weights'][:n_batches])
             out['rows'][:] = rows
+        self._gather(ring, rows, scale, out, rng)
+        return batches
+
+    def _gather(
+        self, ring: Ring, rows: np.ndarray, scale: Scale | None, out: dict[str, np.ndarray], rng: np.random.Generator
+    ) -> None:
+        """Write the transitions of flat rows to the arrays [B, …]; `rng` is for those who draw more than rows."""
         ring.take_observations(rows, out['observations'])
         ring.flat['actions'].take(rows, axis=0, out=out['actions'], mode='wrap')
         after = self._sum_rewards(ring, rows, scale, out['rewards'], out['discounts'])
         ring.take_observations(after, out['next_observations'])
-        return batches
 
     def _make_room(self, ring: Ring, room: int, n_batches: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the arrays [room, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""

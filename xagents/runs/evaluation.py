@@ -63,10 +63,6 @@ def evaluate(
     ended = played(player(agent, envs), quotas(episodes, envs.n_envs), seed, stochastic, say)
     earned = [e.reward for e in ended]
     of_rewards = {name: float(getattr(np, name)(earned)) for name in ('mean', 'std', 'min', 'max')}
-    envs = as_envs(envs)
-    ended = played(player(agent, envs), quotas(episodes, envs.n_envs), seed, stochastic, say)
-    earned = [e.reward for e in ended]
-    of_rewards = {name: float(getattr(np, name)(earned)) for name in ('mean', 'std', 'min', 'max')}
     result = {**of_rewards, 'length': float(np.mean([e.length for e in ended]))}
     successes = [e.success for e in ended if e.success is not None]
     return {**result, 'success': float(np.mean(successes))} if successes else result
