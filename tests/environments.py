@@ -114,41 +114,6 @@ class Achieved(Success):
         return {'is_success': 'nobody knows', 'success': self.won}
 
 
-class BitFlip(gymnasium.Env):
-    """Flip one bit a step until all are as desired: -1 a step, 0 for the last; cut after as many steps as bits.
-
-    Andrychowicz et al. 2017, arXiv:1707.01495, section 3.1.
-    """
-
-    def __init__(self, bits: int = 6):
-        self.bits = bits
-        bit = spaces.Box(0, 1, (bits,), np.float32)
-        self.observation_space = spaces.Dict({'achieved_goal': bit, 'desired_goal': bit, 'observation': bit})
-        self.action_space = spaces.Discrete(bits)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits)).astype(np.float32)
-        self.age = 0
-        return self.observation(), {}
-
-    def observation(self) -> dict[str, Any]:
-        return {'achieved_goal': self.state.copy(), 'desired_goal': self.goal.copy(), 'observation': self.state.copy()}
-
-    def step(self, action):
-        self.state[action] = 1 - self.state[action]
-        self.age += 1
-        won = bool(self.compute_terminated(self.state, self.goal, {}))
-        reward = float(self.compute_reward(self.state, self.goal, {}))
-        return self.observation(), reward, won, self.age == self.bits and not won, {'is_success': won}
-
-    def compute_reward(self, achieved, desired, info):
-        return -np.any(achieved != desired, axis=-1).astype(np.float32)
-
-    def compute_terminated(self, achieved, desired, info):
-        return np.all(achieved == desired, axis=-1)
-
-
 class Worded(Counter):
     """A Counter that shows a text, which nobody can encode."""
 
@@ -193,7 +158,7 @@ class Endless(Impatient):
 
 def register() -> None:
     """Registers all of them with Gymnasium, once."""
-    classes = (Counter, Drawn, Composite, Tuples, Image, OddBox, Success, Achieved, BitFlip, Worded)
+    classes = (Counter, Drawn, Composite, Tuples, Image, OddBox, Success, Achieved, Worded)
     for environment in classes:
         id = f'{environment.__name__}-v0'
         if id not in gymnasium.registry:
