@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xagents.a2c.agent import A2C as A2C
     from xagents.acer.agent import ACER as ACER
     from xagents.bc.agent import BC as BC
+    from xagents.datasets.reading import open_dataset as open_dataset
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
     from xagents.envs.create import create_envs as create_envs
@@ -51,6 +52,7 @@ _HOMES = {
     'load': 'xagents.factory.load',
     'resume': 'xagents.factory.load',
     'make': 'xagents.factory.make',
+    'open_dataset': 'xagents.datasets.reading',
     'policy': 'xagents.factory.policy',
     'plot_history': 'xagents.reports.plotting',
     'record': 'xagents.runs.recording',

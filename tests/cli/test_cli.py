@@ -48,6 +48,8 @@ Available commands:
     play       Play a game given a trained agent and environment
     tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
     evaluate   Evaluate a trained agent given its weights and environment
+    record     Record a data set of a trained agent
+    datasets   List data sets to learn from
     explore    Collect on this machine for a training on another one
     export     Export a trained agent as one file for other runtimes
     runs       List runs and groups of them, and how they stand
@@ -181,6 +183,7 @@ def test_import_xagents_loads_nothing_heavy():
 
 NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
 NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
+AGENTS = 'a2c, acer, bc, ddpg, dqn, iql, ppo, td3, td3-bc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
 ENVS = 'admits a whole number at least 1 and at most 16384'
 
@@ -221,10 +224,10 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, explore, export, runs, plot, '
-         'presets, completion (did you mean train?)'),
-        ('train poo --env X', 'agent: got poo, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo (did you mean ppo?)'),
-        ('train --env X', 'agent: got --env in its place, admits one of a2c, acer, ddpg, dqn, ppo, td3, trpo'),
+        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, record, datasets, explore, export, '
+         'runs, plot, presets, completion (did you mean train?)'),
+        ('train poo --env X', f'agent: got poo, admits one of {AGENTS} (did you mean ppo?)'),
+        ('train --env X', f'agent: got --env in its place, admits one of {AGENTS}'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
         ('train ppo --max-steps 9', "--env: got nothing, admits an id of Gymnasium's, such as CartPole-v1"),
         ('train ppo --env CartPole-v1',

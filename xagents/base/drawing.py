@@ -58,7 +58,8 @@ class Drawing(BaseAgent):
             A digest of what was read, by which a data set that has changed is known.
         """
         rows = dataset.steps + dataset.episodes  # between two episodes one that only resets
-        buffer = self.make_buffer(rows, 0)
+        batch_size: int = getattr(self.options, 'buffer_batch_size', 1)
+        buffer = self.make_buffer(max(rows, batch_size), 0)
         total = self._fill(buffer, dataset, 0, 1)
         self.__dict__['buffer'], self.from_dataset = buffer, True
         return total

@@ -97,8 +97,8 @@ class OffPolicy(Replaying, Drawing):
         o, sizes = self.options, (max_size, initial_size, self.options.buffer_batch_size)
         if not o.her:
             return self._configured(ReplayBuffer(*sizes))
-        goals, how = self.envs.goals, {'strategy': o.her_strategy, 'ratio': o.her_ratio}
-        return self._configured(HindsightBuffer(*sizes, goals=goals, **how))
+        goals, strategy, ratio = self.envs.goals, o.her_strategy, o.her_ratio
+        return self._configured(HindsightBuffer(*sizes, goals=goals, strategy=strategy, ratio=ratio))
 
     @property
     def _kept(self) -> Columns:

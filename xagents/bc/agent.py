@@ -38,8 +38,7 @@ class BC(Drawing, ActorCritic):
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
         """Return an empty buffer for as many transitions."""
-        size = self.options.buffer_batch_size
-        return ReplayBuffer(max(max_size, size), initial_size, size, stack=self.envs.frame_stack)
+        return ReplayBuffer(max_size, initial_size, self.options.buffer_batch_size, stack=self.envs.frame_stack)
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""

@@ -38,8 +38,8 @@ def recorded(dataset: Dataset, real: Envs | None = None) -> Envs:
     if real is None:
         return Envs(RecordedVector(dataset.observation_space, dataset.action_space), id=dataset.name)
 
-    def again(n_envs: int, render_mode: str | None, training: bool) -> Envs:
-        return real.another(n_envs, render_mode=render_mode, training=training)
+    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
+        return real.another(n_envs, render_mode=render_mode, training=training, here=here)
 
     vector = RecordedVector(real.encoder.raw_space, real.action_space)
     about: dict[str, Any] = {'spec': real.spec, 'frame_stack': real.frame_stack, 'atari': real.atari}

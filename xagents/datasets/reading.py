@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -25,7 +26,8 @@ PACKAGES = ('gymnasium_robotics',)
 Batch = dict[str, np.ndarray]
 
 
-class Recorded(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recorded:
     """One episode of T steps, raw: as the environment gave it and took it.
 
     Attributes:

@@ -104,9 +104,9 @@ class DatasetWriter:
             return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
 
     def _buffers(self, episodes: Sequence[Recorded]) -> Any:
-        for observations, actions, rewards, terminated, truncated in episodes:
-            ends = {'terminations': terminated, 'truncations': truncated}
-            yield self._buffer(observations=observations, actions=actions, rewards=rewards, infos={}, **ends)
+        for e in episodes:
+            ends = {'terminations': e.terminated, 'truncations': e.truncated}
+            yield self._buffer(observations=e.observations, actions=e.actions, rewards=e.rewards, infos={}, **ends)
 
     def _name_parts(self, newest: Path) -> None:
         """Let the main file name every episode, then the metadata count them: a kill between loses none that counts."""
