@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -15,6 +16,30 @@ from xagents.replay.transitions import ReplayBuffer, memory_needed
 
 # updates of an iteration that learns from a data set, where nothing else is said; with images, whose batches are large
 UPDATES, UPDATES_OF_IMAGES = 50, 5
+
+
+class Priorities:
+    """The priorities of a data set's transitions, which stays where it is: what of its buffer a checkpoint keeps."""
+
+    def __init__(self) -> None:
+        self.buffer: ReplayBuffer | None = None
+        self._known: Mapping[str, np.ndarray] = {}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the present priorities; nothing before there are some."""
+        return {} if self.buffer is None else self.buffer.priorities()
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over a state, at once or when the data set is read."""
+        self._known = state
+        if self.buffer is not None:
+            self.buffer.load_priorities(state)
+
+    def read(self, buffer: ReplayBuffer) -> None:
+        """Be those of a buffer that was filled."""
+        self.buffer = buffer
+        if self._known:
+            buffer.load_priorities(self._known)
 
 
 class Drawing(BaseAgent):
@@ -62,7 +87,20 @@ class Drawing(BaseAgent):
         buffer = self.make_buffer(max(rows, batch_size), 0)
         total = self._fill(buffer, dataset, 0, 1)
         self.__dict__['buffer'], self.from_dataset = buffer, True
+        if self.priority_alpha is not None:
+            self._priorities.read(buffer)
         return total
+
+    @functools.cached_property
+    def _priorities(self) -> Priorities:
+        return Priorities()
+
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own: also priorities in a data set."""
+        parts = super().parts()
+        if self.priority_alpha is not None and (self.from_dataset or self.defaults.dataset is not None):
+            parts['priorities'] = self._priorities
+        return parts
 
     def fill_from(self, dataset: Dataset) -> None:
         """Let the empty buffer hold the newest transitions of a data set, as many as it has room for."""

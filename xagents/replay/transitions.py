@@ -208,6 +208,19 @@ class ReplayBuffer(Buffer):
         np.multiply(self._powers.take(m - 1), self._discounts.take(last), out=discounts)
         return rows + m * ring.n_envs
 
+    def priorities(self) -> dict[str, np.ndarray]:
+        """Return the priorities of all rows, and the largest so far, as arrays by name."""
+        ring = self._ring
+        assert ring is not None and ring.priorities is not None
+        return {'rows': ring.priorities.leaves.copy(), 'largest': np.array(ring.new_priority)}
+
+    def load_priorities(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over what `priorities` of a buffer with the same transitions returned."""
+        ring = self._ring
+        assert ring is not None and ring.priorities is not None
+        ring.priorities.set_span(0, state['rows'])
+        ring.new_priority = float(state['largest'])
+
     def prioritize(self, rows: np.ndarray, td_errors: np.ndarray) -> None:
         """Set the priorities of rows from `sample` to (|TD error| + 1e-6)^alpha, by errors of the same shape.
 
