@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-tuning bench-reliability bench-explorers docs site images clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-reliability bench-explorers docs site images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md'
 	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
 	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
+	@echo 'make bench-hindsight   measures what hindsight gives and costs: a quarter of an hour; writes docs/hindsight.md'
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
@@ -64,6 +65,9 @@ bench: $(VENV)/.installed
 
 bench-replay: $(VENV)/.installed
 	$(BIN)/python benchmarks/replay.py
+
+bench-hindsight: $(VENV)/.installed
+	$(BIN)/python benchmarks/hindsight.py $(CASES)
 
 # what is kept already is not trained again: a run that was stopped goes on
 bench-learning: $(VENV)/.installed

@@ -26,7 +26,7 @@ OTHERS = [
     ROOT / 'README.md',
     *(
         ROOT / 'docs' / f'{name}.md'
-        for name in ('guide', 'recipes', 'runs', 'explorers', 'tuning', 'policy', 'gallery')
+        for name in ('guide', 'recipes', 'runs', 'explorers', 'tuning', 'policy', 'hindsight', 'gallery')
     ),
     ROOT / 'docs' / 'benchmarks.md',
 ]

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import inspect
 import io
 import os
@@ -24,7 +25,10 @@ from xagents.options.errors import OptionError, nearest, one_line
 from xagents.registry.parts import NAME
 
 # Which extra installs what an environment's code needs, by the beginning of its entry point.
-EXTRAS = {'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'ale_py': 'atari', 'shimmy': 'gym'}
+EXTRAS = {
+    **{'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'gymnasium_robotics': 'robotics'},
+    **{'ale_py': 'atari', 'shimmy': 'gym'},
+}
 # Ids that only the Arcade Learning Environment registers.
 ATARI_ID = re.compile(r'^(ALE/.+|.+(NoFrameskip|Deterministic)-v\d+)$')
 
@@ -132,6 +136,8 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
     if module == 'gym':
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
     if module:
+        if module in EXTRAS and importlib.util.find_spec(module) is None:
+            raise OptionError('env', f"{env} needs an extra: pip install 'xagents[{EXTRAS[module]}]'")
         import_module(module, 'env')
     elif NAME.fullmatch(name) and name not in registry and (function := named.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
