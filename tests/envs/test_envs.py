@@ -385,6 +385,7 @@ def test_wrong_input_is_one_line_that_names_the_option(arguments, option, proble
         ('ale_py', 'NowhereNoFrameskip-v4', 'atari'),
         ('cv2', 'ALE/Pong-v5', 'atari'),
         ('envpool', 'CartPole-v1', 'envpool'),
+        ('gymnasium_robotics', 'gymnasium_robotics:FetchReach-v4', 'robotics'),
     ],
 )
 def test_a_missing_extra_is_named(monkeypatch, module, env, extra):
