@@ -24,7 +24,7 @@ def test_draws_are_timed_and_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(hindsight, 'SIZE', 4000)
     options = hindsight.make_parser().parse_args(['--quick'])
     found = hindsight.measure_draws(tmp_path, options, print)
-    assert all(0 < times['plain'] for times in found.values()) and len(found) == 6
+    assert all(times['plain'] > 0 for times in found.values()) and len(found) == 6
     found['1 16'] = {'plain': 100.0, 'hindsight': 150.0, 'its functions': 260.0}
     assert cells(hindsight.render_draws(found), '1 | 16') == ['1', '16 x 256', '100', '260', '1.50', '2.60', '10']
 
