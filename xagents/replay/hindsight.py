@@ -65,7 +65,8 @@ class Episodes:
         """Return the numbers of flat rows [B]."""
         ring = self._ring
         rows = flat_rows // ring.n_envs
-        return rows + (ring.position - ring.head) - (rows > ring.head) * ring.rows
+        rows += ring.position - ring.head
+        return np.subtract(rows, ring.rows, out=rows, where=rows > ring.position)  # those behind the head are older
 
     def first(self, flat_rows: np.ndarray) -> np.ndarray:
         """Return the first rows that are held of the episodes of flat rows [B]."""
@@ -158,7 +159,11 @@ class HindsightBuffer(ReplayBuffer):
         rows, chosen = episodes.rows(flat_rows), episodes.last(flat_rows)
         if self.strategy != 'final':
             first = rows if self.strategy == 'future' else episodes.first(flat_rows)
-            chosen = first + (rng.random(len(rows)) * (chosen - first + 1)).astype(np.int64)
+            chosen -= first - 1
+            chosen = (rng.random(len(rows)) * chosen).astype(np.int64)
+            chosen += first
         # what a step achieves is shown in the row behind its own
-        shown = flat_rows + (chosen - rows + 1) * ring.n_envs
-        return ring.flat['observations'].take(shown, axis=0, mode='wrap')[:, self.goals.achieved]
+        chosen -= rows - 1
+        chosen *= ring.n_envs
+        chosen += flat_rows
+        return ring.flat['observations'].take(chosen, axis=0, mode='wrap')[:, self.goals.achieved]
