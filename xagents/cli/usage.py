@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.cli.commands import Command, commands
 from xagents.options.declaration import Option
-from xagents.registry.agents import agents, listed
+from xagents.registry.agents import agents, find_agent, listed
 from xagents.system.pages import GAP, MAX_WIDTH, console_width, page, shown_value, table, widths_of
 from xagents.version import __version__
 
@@ -58,7 +58,7 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
     from rich.text import Text
 
     width = min(console_width(), MAX_WIDTH)
-    examples = [line if agent_id is None else line.replace('<agent>', agent_id) for line in command.examples]
+    examples = command.examples if agent_id is None else _examples_of(command, agent_id)
     usage = '\n'.join(f'    xagents {command.name} {line}' for line in examples)
     subject = f'{agent_id}, {agents[agent_id].help}' if agent_id else command.help
     parts: list[RenderableType] = [f'{subject}\n\nUsage:\n{usage}\n']
@@ -67,6 +67,17 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
         parts.append(f'Available agents:\n{lines}\n')
     parts += [*_tables(command.sections(agent_id), width), Text(f'\n{LEGEND}', style='dim')]
     return page([*parts, Text(RANGES, style='dim')] if command.searches else parts, width)
+
+
+def _examples_of(command: Command, agent_id: str) -> list[str]:
+    """Return the examples of a command that are right for an agent."""
+    lines = [line.replace('<agent>', agent_id) for line in command.examples]
+    datasets = find_agent(agent_id).options.datasets
+    if command.name == 'train' and datasets == 'never':
+        return [line for line in lines if '--dataset' not in line]
+    if command.name == 'train' and datasets == 'only':
+        return [line for line in lines if '--env' not in line]
+    return lines
 
 
 def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterator[RenderableType]:
