@@ -45,6 +45,9 @@ def test_each_agent_has_settings_for_what_was_promised():
         'acer': {'CartPole-v1', 'Acrobot-v1', 'LunarLander-v3'},
         'ddpg': {*continuous, 'MountainCarContinuous-v0'},
         'td3': {*continuous, 'MountainCarContinuous-v0'},
+        'bc': {'CartPole-v1', 'Pendulum-v1', *MUJOCO[:3]},
+        'td3-bc': {'Pendulum-v1', *MUJOCO[:3]},
+        'iql': {'Pendulum-v1', *MUJOCO[:3]},
     }
     assert {agent_id: {preset.env for preset in list_presets(agent_id)} for agent_id in agents} == expected
 
@@ -62,7 +65,9 @@ def test_settings_fit_the_agent(preset):
     known = {name: option for options in groups.values() for name, option in options.items()}
     assert not [name for name in preset.options if known[name].without_effect]
     assert preset.max_steps % 1000 == 0 and preset.max_steps >= 20_000
-    assert re.match(r'(rl-baselines3-zoo 22e3ff2 of 2026-04-23, hyperparams/\w+\.yml|xagents)', preset.source)
+    assert re.match(
+        r'(rl-baselines3-zoo 22e3ff2 of 2026-04-23, hyperparams/\w+\.yml|xagents|arXiv:\d{4}\.\d{5} )', preset.source
+    )
     assert 'env' not in preset.options and 'max_steps' not in preset.options
 
 

@@ -47,12 +47,12 @@ class Drawing(BaseAgent):
 
     Attributes:
         buffer: what is drawn from; it takes its memory when the first transitions come.
-        from_dataset: whether that holds a data set, and nothing is collected.
+        from_dataset: name of the data set that it holds; empty where it holds what was collected.
     """
 
     METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
     buffer: ReplayBuffer
-    from_dataset: bool = False
+    from_dataset: str = ''
 
     @property
     def priority_alpha(self) -> float | None:
@@ -86,7 +86,7 @@ class Drawing(BaseAgent):
         batch_size: int = getattr(self.options, 'buffer_batch_size', 1)
         buffer = self.make_buffer(max(rows, batch_size), 0)
         total = self._fill(buffer, dataset, 0, 1)
-        self.__dict__['buffer'], self.from_dataset = buffer, True
+        self.__dict__['buffer'], self.from_dataset = buffer, dataset.name
         if self.priority_alpha is not None:
             self._priorities.read(buffer)
         return total
@@ -101,6 +101,11 @@ class Drawing(BaseAgent):
         if self.priority_alpha is not None and (self.from_dataset or self.defaults.dataset is not None):
             parts['priorities'] = self._priorities
         return parts
+
+    def leave_dataset(self) -> None:
+        """Let the buffer be an empty one again, for what is collected."""
+        del self.__dict__['buffer']
+        self.from_dataset = ''
 
     def fill_from(self, dataset: Dataset) -> None:
         """Let the empty buffer hold the newest transitions of a data set, as many as it has room for."""

@@ -29,11 +29,10 @@ commands: dict[str, Command] = {
             'train',
             'Train given an agent and environment',
             (
-                *(
-                    '<agent> --env ID --target-reward REWARD [options]',
-                    '<agent> --dataset NAME --max-steps N [options]',
-                ),
-                *('--config FILE [options]', '--resume DIR [options]'),
+                '<agent> --env ID --target-reward REWARD [options]',
+                '<agent> --dataset NAME --max-steps STEPS [options]',
+                '--config FILE [options]',
+                '--resume DIR [options]',
             ),
             (ENVIRONMENT, ('Run', RunOptions), ('Run', TrainOptions), NETWORK),
             'train:train',

@@ -14,8 +14,8 @@ from xagents.datasets.trees import mapped, stacked
 from xagents.datasets.writing import DatasetWriter
 from xagents.system.arrays import prefixed, without_prefix
 
-# what is kept in memory before it is written: seconds, steps
-SECONDS, STEPS = 10.0, 50_000
+# what is kept in memory before it is written: seconds, bytes
+SECONDS, BYTES = 10.0, 2**26
 
 
 class Rows:
@@ -59,6 +59,7 @@ class Recorder:
         self._open: list[Rows | None] = [None] * n_envs
         self._done: list[Recorded] = []
         self._versions: list[int] = []
+        self._bytes = 0  # of their observations
         self._written = time.monotonic()
 
     # what environments tell
@@ -94,8 +95,8 @@ class Recorder:
             self._versions.append(self._version())
         if self._left is not None:
             self._left[i] -= 1
-        late = time.monotonic() - self._written >= SECONDS
-        if late or sum(map(len, self._done)) >= STEPS:
+        self._bytes += sum(x.nbytes for _, x in _named(self._done[-1].observations, ''))
+        if self._bytes >= BYTES or time.monotonic() - self._written >= SECONDS:
             self.flush()
 
     # what a run asks for
@@ -104,7 +105,7 @@ class Recorder:
         """Write the episodes that have ended."""
         before = time.monotonic()
         self.writer.add(self._done, self._versions)
-        self._done, self._versions = [], []
+        self._done, self._versions, self._bytes = [], [], 0
         # a long list of episodes is written again each time: so that takes a tenth of the time at most
         self._written = time.monotonic() + max(10 * (time.monotonic() - before) - SECONDS, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from xagents.datasets import names
 from xagents.datasets.environments import check_fits, environment_record
@@ -17,7 +17,7 @@ from xagents.options.declaration import describe
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
-from xagents.runs.learner import Learner, Playing
+from xagents.runs.learner import Drawer, Learner, Playing
 from xagents.runs.run import Run
 from xagents.system.memory import check_memory
 from xagents.version import __version__
@@ -81,26 +81,31 @@ def prepare(run: Run) -> list[str]:
     Raises:
         OptionError: for one that is unknown, unfit, damaged, too large, or another one than the run began with.
     """
-    agent, options, progress = run.agent, run.options, run.progress
+    options = run.options
+    if run.agent.options.datasets == 'never':
+        return []
+    agent = cast(Drawer, run.agent)
     if options.dataset is not None:
-        dataset = _opened(agent, options.dataset, 'dataset', options.download)
-        if not getattr(agent, 'from_dataset', False):
-            check_memory('dataset', dataset.steps, _size_of(agent, dataset))
-            digest = agent.learn_from(dataset)
-            if progress.digest not in (None, digest):
-                raise OptionError('dataset', f'got {dataset.name}, which is no longer what the run has begun with')
-            progress.digest = digest
-        return [f'{_about(dataset)}: nothing is collected, and steps are updates']
-    buffer = getattr(agent, 'buffer', None) if options.fill_from is not None else None
-    if buffer is not None and options.fill_from is not None and not progress.context.iteration and not buffer.stored:
-        dataset = _opened(agent, options.fill_from, 'fill_from', options.download)
-        agent.fill_from(dataset)
-        return [f'{_about(dataset)}: {len(buffer)} transitions are in the replay buffer']
-    return []
+        return _learned_from(run, agent, options.dataset)
+    if agent.from_dataset:
+        agent.leave_dataset()
+    if options.fill_from is None or run.progress.context.iteration or agent.buffer.stored:
+        return []
+    dataset = _opened(agent, options.fill_from, 'fill_from', options.download)
+    agent.fill_from(dataset)
+    return [f'{_about(dataset)}: {len(agent.buffer)} transitions are in the replay buffer']
 
 
-def _size_of(agent: Any, dataset: Dataset) -> int:
-    return agent.bytes_of(dataset.steps + dataset.episodes)
+def _learned_from(run: Run, agent: Drawer, name: str) -> list[str]:
+    """Let an agent learn from a data set, which must be what a run that goes on has begun with."""
+    dataset = _opened(agent, name, 'dataset', run.options.download)
+    if agent.from_dataset != dataset.name:
+        check_memory('dataset', dataset.steps, agent.bytes_of(dataset.steps + dataset.episodes))
+        digest = agent.learn_from(dataset)
+        if run.resumed_at is not None and run.progress.digest not in (None, digest):
+            raise OptionError('dataset', f'got {dataset.name}, which is no longer what the run has begun with')
+        run.progress.digest = digest
+    return [f'{_about(dataset)}: nothing is collected, and steps are updates']
 
 
 def _opened(agent: Learner, name: str, option: str, download: bool) -> Dataset:

@@ -108,11 +108,26 @@ class Learner(Playing, Protocol):
     def needs(self) -> Needs | None:
         """Return what its replay buffer needs, where it has one that is empty."""
 
-    def learn_from(self, dataset: Dataset) -> int:
-        """Let updates be drawn from a data set, and return its digest; of agents that learn from some."""
-
-    def fill_from(self, dataset: Dataset) -> None:
-        """Let the empty replay buffer hold a data set; of agents that have one."""
-
     def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
         """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
+
+
+class Drawer(Learner, Protocol):
+    """An agent that learns from data sets."""
+
+    # name of the data set that it learns from; empty where it learns from what it collects
+    from_dataset: str
+    # a replay buffer
+    buffer: Any
+
+    def bytes_of(self, size: int) -> int:
+        """Return the memory that a buffer of as many transitions takes."""
+
+    def learn_from(self, dataset: Dataset) -> int:
+        """Let updates be drawn from a data set, and return its digest."""
+
+    def fill_from(self, dataset: Dataset) -> None:
+        """Let the empty replay buffer hold the newest of a data set."""
+
+    def leave_dataset(self) -> None:
+        """Learn from what is collected again."""
