@@ -21,7 +21,7 @@ help:
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
 	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
-	@echo 'make images  makes the pictures of the README again'
+	@echo 'make images  makes the pictures of the README and of docs/datasets.md again'
 	@echo 'make clean   removes the virtual environment and what the demo made'
 
 # one environment for everything, made anew when the pins change

@@ -35,6 +35,7 @@ class LearningCase:
         seeds: one run each, when `--seeds` names no others.
         listed: only its settings are given; it is run when it is named.
         digest: of the preset that it is, where it is one.
+        dataset: what is learned from, instead of the environment, where it is evaluated; `steps` are updates then.
     """
 
     name: str
@@ -49,10 +50,12 @@ class LearningCase:
     seeds: tuple[int, ...] = (1, 2, 3)
     listed: bool = False
     digest: str = ''
+    dataset: str = ''
 
     def command(self, seed: int) -> str:
         """The command that trains the same, as one types it."""
-        options = {'env': self.env, 'max_steps': self.steps, **self.options, 'seed': seed}
+        where = {'dataset': self.dataset} if self.dataset else {'env': self.env}
+        options = {**where, 'max_steps': self.steps, **self.options, 'seed': seed}
         return shlex.join(['xagents', 'train', self.agent, *flags_of(options)])
 
 

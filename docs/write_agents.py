@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 # a script's own folder is on the path, not the repository's
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -33,19 +34,26 @@ from xagents.registry.agents import OURS, Entry, find_agent
 PAGES = REPOSITORY / 'docs' / 'agents'
 README = REPOSITORY / 'README.md'
 BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'
-# which case of the learning benchmark a page begins with; PPO's begins with the command of the README
-CASES = {
-    'a2c': 'a2c-cartpole',
-    'acer': 'acer-cartpole',
-    'ddpg': 'ddpg-pendulum',
-    'dqn': 'dqn-cartpole',
-    'ppo': None,
-    'td3': 'td3-pendulum',
-    'trpo': 'trpo-cartpole',
-}
+# the command of the README, which PPO's page begins with
 README_CASE = LearningCase(
     'ppo-cartpole', 'ppo', 'CartPole-v1', 500_000, {'target_reward': 250, 'n_envs': 16, 'n_steps': 1024}, seeds=(123,)
 )
+# a data set, and the settings of pages that learn from it; docs/datasets.md has the commands that make it
+PENDULUM: dict[str, Any] = {'env': 'Pendulum-v1', 'steps': 20_000, 'dataset': 'pendulum/medium-v0', 'seeds': (1,)}
+SETTINGS: dict[str, Any] = {'net': [64, 64], 'gamma': 0.98, 'eval_frequency': 1000}
+# which case of the learning benchmark a page begins with, or one of its own
+CASES: dict[str, str | LearningCase] = {
+    'a2c': 'a2c-cartpole',
+    'acer': 'acer-cartpole',
+    'bc': LearningCase('bc-pendulum', 'bc', options={'eval_frequency': 1000}, **PENDULUM),
+    'ddpg': 'ddpg-pendulum',
+    'dqn': 'dqn-cartpole',
+    'iql': LearningCase('iql-pendulum', 'iql', options={**SETTINGS, 'reward_scale': 0.1}, **PENDULUM),
+    'ppo': README_CASE,
+    'td3': 'td3-pendulum',
+    'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options={**SETTINGS, 'alpha': 1.0}, **PENDULUM),
+    'trpo': 'trpo-cartpole',
+}
 # a link to code: `Class.method` or `function`, its file, and the line that is kept present
 LINK = re.compile(r'\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./]+\.py)(?:#L\d+)?\)')
 SECTION = re.compile(r'<!-- benchmark (\S+) -->\n(.*?)\n?<!-- end of benchmark \1 -->', re.DOTALL)
@@ -111,8 +119,8 @@ def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
 def commands(entry: Entry) -> str:
     """Return the command that trains an agent with settings that are known to work, and the same in Python."""
     if entry.id in CASES:
-        name = CASES[entry.id]
-        case = README_CASE if name is None else find_cases([name])[0]
+        named = CASES[entry.id]
+        case = find_cases([named])[0] if isinstance(named, str) else named
     else:
         continuous = entry.networks and entry.networks[0].output_activation == 'tanh'
         env = 'Pendulum-v1' if continuous else 'CartPole-v1'
@@ -144,7 +152,8 @@ def python(case: LearningCase) -> str:
     ends = {'target_reward': options.pop('target_reward', None), 'max_steps': case.steps}
     end = ', '.join(f'{name}={value:_}' for name, value in ends.items() if value is not None)
     keywords = [f'{name}={value!r}' for name, value in {**options, 'seed': case.seeds[0]}.items()]
-    arguments = [repr(case.agent), repr(case.env), *keywords]
+    where = f'dataset={case.dataset!r}' if case.dataset else repr(case.env)
+    arguments = [repr(case.agent), where, *keywords]
     call = f'agent = xagents.make({", ".join(arguments)})'
     if len(call) > LINE:
         call = '\n'.join(['agent = xagents.make(', *(f'    {argument},' for argument in arguments), ')'])

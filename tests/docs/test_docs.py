@@ -14,7 +14,8 @@ import pytest
 import xagents
 from xagents.cli.commands import commands
 from xagents.cli.dispatch import parse
-from xagents.options.commands import EvaluateOptions, PlayOptions, PlotOptions, TuneOptions
+from xagents.datasets import names
+from xagents.options.commands import EvaluateOptions, PlayOptions, PlotOptions, RecordingOptions, TuneOptions
 from xagents.options.declaration import describe
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
@@ -26,7 +27,7 @@ OTHERS = [
     ROOT / 'README.md',
     *(
         ROOT / 'docs' / f'{name}.md'
-        for name in ('guide', 'recipes', 'runs', 'explorers', 'tuning', 'policy', 'hindsight', 'gallery')
+        for name in ('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'tuning', 'policy', 'gallery')
     ),
     ROOT / 'docs' / 'benchmarks.md',
 ]
@@ -34,7 +35,7 @@ OTHERS = [
 EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
-    *(PlayOptions, EvaluateOptions, PlotOptions),
+    *(PlayOptions, EvaluateOptions, PlotOptions, RecordingOptions),
     *(entry.options for entry in agents.values()),
 ]
 # what a larger one does cannot be said: a name, a place
@@ -71,7 +72,7 @@ def copies(tmp_path):
 
 
 def test_every_agent_has_a_page_and_every_page_an_agent():
-    assert [page.stem for page in PAGES] == sorted(agents)
+    assert sorted(page.stem for page in PAGES) == sorted(agents)
     assert writer.CASES.keys() == agents.keys()
 
 
@@ -204,6 +205,7 @@ def make_what_is_named(words):
 @pytest.mark.parametrize('page', [*PAGES, *OTHERS[:-1]], ids=lambda page: page.stem)
 def test_commands_are_admitted(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
     found = typed_commands(page.read_text())
     assert found or page.stem in ('recipes', 'gallery')
     for words in found:
@@ -230,8 +232,8 @@ def test_the_command_and_its_python_say_the_same(entry, monkeypatch):
 
         def evaluate(self, episodes): ...
 
-    def make(agent_id, env, **options):
-        made.update(options, agent_id=agent_id, env=env)
+    def make(agent_id, env=None, **options):
+        made.update(options, agent_id=agent_id, **({} if env is None else {'env': env}))
         return Agent()
 
     monkeypatch.setattr(xagents, 'make', make)

@@ -7,16 +7,18 @@ from pathlib import Path
 
 from tests.docs.test_docs import ROOT, typed_commands, writer
 from tests.docs.test_recipes import blocks_of, execute_blocks  # noqa: F401
+from xagents.datasets import names
 
 README = ROOT / 'README.md'
 # what takes long, and how little of it shows that a command works
 SHORTER = {
-    **{'--max-steps': {'200000': '2000', '400000': '4000', '100000': '2000'}},
-    **{'--trial-steps': {'50000': '1000'}, '--n-trials': {'20': '2'}, '--episodes': {'20': '2'}},
+    **{'--max-steps': {'200000': '2000', '400000': '4000', '100000': '2000', '20000': '200'}},
+    **{'--trial-steps': {'50000': '1000'}, '--n-trials': {'20': '2'}, '--episodes': {'20': '2', '100': '2'}},
 }
 WRITTEN = [
     *('runs/cartpole/checkpoints/last', 'runs/cartpole/checkpoints/best', 'runs/seeds/seed=3/config.yaml', 'seeds.png'),
     *('ppo-tuned/best.yaml', 'tuned.tf.index', 'policy', 'video'),
+    *('datasets/cartpole/medium-v0/data', 'runs/imitation/checkpoints/last', 'runs/offline/checkpoints/last'),
 ]
 
 
@@ -50,7 +52,8 @@ def test_a_row_of_the_table_is_a_ratio_of_what_was_measured():
     assert writer.ratios(page).splitlines()[2:] == ["| A, B-v0 | 5.00 | 2.50 | `make bench CASES='--only a'` |"]
 
 
-def test_its_commands_run_in_their_order(tmp_path):
+def test_its_commands_run_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
     commands = typed_commands(README.read_text())
     assert len(commands) >= 10
     for words in commands:

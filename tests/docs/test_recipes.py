@@ -1,4 +1,4 @@
-"""What docs/recipes.md, docs/runs.md, docs/architecture.md and the examples show is so: their Python is executed."""
+"""What docs/recipes.md, runs.md, datasets.md, architecture.md and the examples show is so: their Python is executed."""
 
 import contextlib
 import os
@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import xagents
+from xagents.datasets import names
 from xagents.registry import agents as registry
 from xagents.registry.parts import HANDED_DOWN
 from xagents.runs.checkpoints import read_state
@@ -71,6 +72,15 @@ def test_the_page_of_runs_does_what_it_says(execute_blocks):
     execute_blocks(blocks)
     config = Path('runs/cartpole/config.yaml').read_text()
     assert 'max-steps: 3000' in config and 'resumed:' in config
+
+
+def test_the_page_of_data_sets_does_what_it_says(execute_blocks, tmp_path, monkeypatch):
+    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
+    blocks = blocks_of(ROOT / 'docs' / 'datasets.md')
+    assert len(blocks) == 2
+    with pytest.warns(UserWarning, match='is set to None'):  # Minari wants to know the author
+        execute_blocks(blocks)
+    assert list(names.names()) == ['cartpole/python-v0', 'cartpole/random-v0']
 
 
 def test_a_policy_acts_as_its_page_says(execute_blocks):
