@@ -170,6 +170,14 @@ def test_minari_finds_the_environment_again():
     assert first['policy_version'] >= 0
 
 
+def test_an_environment_that_was_registered_with_a_class_is_recorded(place):
+    spec = gymnasium.envs.registration.EnvSpec('Told-v0', entry_point=Told)
+    writer = DatasetWriter('told/class-v0', SHOWN['float64'], TAKEN['Box'], {'environment': {}}, spec=spec)
+    writer.add([episode(1, 3)])
+    writer.finish()
+    assert values('told/class-v0') == [1.0]
+
+
 # ------------------------------------------------------------------------------------------------------- as batches
 
 

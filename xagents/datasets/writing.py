@@ -37,7 +37,7 @@ class DatasetWriter:
         observation_space: raw, of one environment.
         action_space: likewise.
         about: what its metadata says under our name, for JSON: `environment`, `command`, …
-        spec: Gymnasium's, where there is one that JSON can hold.
+        spec: Gymnasium's; one that JSON cannot hold is left out.
         agent: id of who acts.
         option: where the name was typed, for messages.
 
@@ -60,7 +60,8 @@ class DatasetWriter:
         agent: str = '',
         option: str = 'dataset',
     ):
-        self.name, self._about, self._spec, self._agent = name, dict(about), spec, agent
+        self.name, self._about, self._agent = name, dict(about), agent
+        self._spec = spec if _is_json(spec) else None
         self._spaces = observation_space, action_space
         self._storage = minari_module('dataset.minari_storage', option).MinariStorage
         self._buffer = minari_module('data_collector.episode_buffer', option).EpisodeBuffer
@@ -98,7 +99,7 @@ class DatasetWriter:
 
     def _new(self, folder: Path) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # a spec that JSON cannot hold is left out
+            warnings.simplefilter('ignore')
             # bytes are kept as they are: Minari's own way with images loses some of each
             observed, taken = self._spaces
             return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
@@ -197,3 +198,11 @@ class DatasetWriter:
         self._tell(self.folder)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.folder / PARTS)
+
+
+def _is_json(spec: EnvSpec | None) -> bool:
+    """Return whether JSON can hold a spec: not that of an environment which was registered with a class."""
+    try:
+        return spec is not None and bool(spec.to_json())
+    except (TypeError, ValueError):
+        return False
