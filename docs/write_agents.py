@@ -214,9 +214,10 @@ def scores(entry: Entry, benchmarks: str) -> str:
 def speed(entry: Entry, benchmarks: str) -> str:
     """Return an agent's tables of the speed benchmark, each below its title."""
     found = []
+    others = tuple(f'{id}-' for id in OURS if id.startswith(f'{entry.id}-'))  # td3-bc is not td3
     for name, text in SECTION.findall(benchmarks):
         rows = [line for line in text.splitlines() if line.startswith('|')]
-        if name.startswith(f'{entry.id}-') and rows:
+        if name.startswith(f'{entry.id}-') and rows and not (others and name.startswith(others)):
             found.append('\n'.join([text.splitlines()[0].replace('### ', '') + ':', '', *rows]))
     return '\n\n'.join(found) or 'Nothing has been measured yet.'
 

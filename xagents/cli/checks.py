@@ -100,7 +100,7 @@ def check_record(agent_id: str, given: Given) -> None:
 def check_datasets(wanted: list[str], given: Given) -> None:
     """Refuse names that are none, and a download of nothing."""
     for name in wanted:
-        check_name('datasets', name)
+        check_name('name', name)
     if given.get('download') and not wanted:
         raise OptionError('download', 'got no name, admits those of data sets behind the command')
 

@@ -29,8 +29,8 @@ def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: b
     """
     for name in wanted:
         if download:
-            open_dataset(name, 'datasets', download=True)
-        names.check_known('datasets', name)
+            open_dataset(name, 'name', download=True)
+        names.check_known('name', name)
     found = [_record(name) for name in (wanted or names.names())]
     if as_json:
         return '\n'.join(json.dumps(plain(record, finite=True)) for record in found)
@@ -47,7 +47,7 @@ def _record(name: str) -> dict[str, Any]:
     record: dict[str, Any] = dict.fromkeys(('env', 'episodes', 'steps', 'mean_return', 'agent', 'command'))
     record = {'dataset': name, **record, 'problem': ''}
     try:
-        dataset = open_dataset(name, 'datasets')
+        dataset = open_dataset(name, 'name')
         told = dataset.metadata.get(names.OURS) or {}
         record |= {'env': dataset.creation.get('env'), 'episodes': dataset.episodes, 'steps': dataset.steps}
         record |= {'mean_return': dataset.mean_return, 'agent': dataset.metadata.get('algorithm_name') or None}

@@ -22,7 +22,7 @@ from xagents.runs.run import Run
 from xagents.system.memory import check_memory
 from xagents.version import __version__
 
-# updates between two evaluations, where nothing else is said: no episode is played that would tell how it goes
+# updates between two evaluations, where nothing else is said and the run is not shorter: no episode tells how it goes
 EVAL_FREQUENCY = 5000
 
 
@@ -31,7 +31,7 @@ def settled(agent: Learner, options: RunOptions) -> RunOptions:
     if options.dataset is None or options.eval_frequency is not None or not agent.envs.can_be_made_again:
         return options
     options = copy.copy(options)
-    options.eval_frequency = EVAL_FREQUENCY
+    options.eval_frequency = min(EVAL_FREQUENCY, options.max_steps or EVAL_FREQUENCY)
     return options
 
 
