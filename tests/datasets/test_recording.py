@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import gymnasium
 import numpy as np
@@ -251,6 +252,9 @@ def test_recording_goes_on_behind_what_a_checkpoint_knew(finished, kept):
         writer.add([episode(2 * i, 1), episode(2 * i + 1, 1)])
     if finished:
         writer.finish()
+    with pytest.raises(OptionError, match='which another process is recording') if not finished else nullcontext():
+        small_writer().close()
+    writer.close()
     other = small_writer()
     other.go_on(kept)
     other.add([episode(100, 2)])

@@ -13,7 +13,7 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -24,9 +24,10 @@ from xagents.datasets import names
 from xagents.datasets.minari import minari_module
 from xagents.datasets.reading import Recorded
 from xagents.options.errors import OptionError, one_line
-from xagents.system.files import replacing
+from xagents.system.files import naming, replacing
+from xagents.system.locks import hold
 
-MAIN, PARTS = 'main_data.hdf5', '.parts'
+MAIN, PARTS, LOCK = 'main_data.hdf5', '.parts', '.lock'
 
 
 class DatasetWriter:
@@ -72,9 +73,29 @@ class DatasetWriter:
         except Exception as error:
             raise OptionError(option, f'Minari cannot tell of {one_line(space)} ({one_line(error)})') from error
         self.folder = names.data_folder(name)
+        self._lock = self._held(option)
         self.episodes = self.steps = 0
         self._parts: list[tuple[Path, int]] = []  # of each its file, and how many of its episodes count
         self._total = 0.0
+
+    def _held(self, option: str) -> IO[bytes] | None:
+        """Let no other process write the same data set."""
+        with naming(self.folder.parent):
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return hold(self.folder.parent / LOCK)
+            except BlockingIOError:
+                raise OptionError(option, f'got {self.name}, which another process is recording') from None
+
+    def close(self) -> None:
+        """Let other processes have the data set; of one without any episode nothing stays."""
+        (self.folder.parent / LOCK).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
+        folder = self.folder.parent
+        while folder != names.root() and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
 
     def add(self, episodes: Sequence[Recorded], versions: Sequence[int] = ()) -> None:
         """Write whole episodes, with the versions of the policies that ended them where they are known."""
@@ -183,9 +204,14 @@ class DatasetWriter:
             self._parts = [(whole / MAIN if path == main else path, n) for path, n in self._parts]
 
     def finish(self) -> None:
-        """Copy the episodes into one file, which needs no other."""
-        if not self._parts or (len(self._parts) == 1 and self._parts[0][0] == self.folder / MAIN):
-            return
+        """Copy the episodes into one file, which needs no other, and let go."""
+        try:
+            if self._parts and self._parts != [(self.folder / MAIN, self.episodes)]:
+                self._join()
+        finally:
+            self.close()
+
+    def _join(self) -> None:
         count = 0
         with replacing(self.folder / MAIN) as temporary, h5py.File(temporary, 'w', track_order=True) as file:
             for path, episodes in self._parts:

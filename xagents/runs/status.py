@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from xagents.options.errors import OptionError, nearest, shown
+from xagents.system.locks import hold
 from xagents.system.names import CHECKPOINTS, CONFIG, GROUP, LOCK, ORPHANED, STATUS, has_checkpoints
 from xagents.system.paths import check_folder
 
@@ -103,17 +105,9 @@ def take_lock(folder: Path) -> IO[bytes] | None:
     Raises:
         SaveError: where another one has it.
     """
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return None
     for attempt in range(LOCK_ATTEMPTS):
-        lock = open(folder / LOCK, 'wb')  # noqa: SIM115 (held as long as the run goes on)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except OSError:
-            lock.close()
+        with contextlib.suppress(BlockingIOError):
+            return hold(folder / LOCK)
         time.sleep(0.01 * attempt)  # `is_locked` of another process holds it for an instant
     raise SaveError(f'{folder}: another process is running in this folder')
 
