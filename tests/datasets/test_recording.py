@@ -256,13 +256,27 @@ def test_recording_goes_on_behind_what_a_checkpoint_knew(finished, kept):
         small_writer().close()
     writer.close()
     other = small_writer()
-    other.go_on(kept)
+    other.go_on(kept, writer.identity)
     other.add([episode(100, 2)])
     assert values() == [*range(kept), 100]
     other.add([episode(101, 2)])
     other.finish()
     assert values() == [*range(kept), 100, 101]
     assert open_dataset('told/w-v0').steps == kept + 4
+
+
+def test_another_data_set_of_the_same_name_is_left_alone():
+    writer = small_writer()
+    writer.add([episode(1, 2), episode(2, 2)])
+    writer.finish()
+    other = small_writer()
+    for kept in (0, 1, 3):
+        with pytest.raises(OptionError, match='which is not what the run has recorded'):
+            other.go_on(kept, 'another')
+    with pytest.raises(OptionError, match='has 2 episodes, of which the run has recorded 3'):
+        other.go_on(3, writer.identity)
+    other.close()
+    assert values() == [1, 2]
 
 
 def test_a_killed_recording_leaves_whole_episodes(place):

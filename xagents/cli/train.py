@@ -39,6 +39,9 @@ def train(agent_id: str, given: Given, line: str) -> str | None:
         plans = [_plan(agent_id, options) for options in _points(agent_id, resolved)]
         folder = _folder(resolved)
     jobs = _jobs(resolved.options, bool(resolved.grid))
+    if resolved.grid and resolved.options.get('record_dataset') is not None:
+        name = resolved.options['record_dataset']
+        raise OptionError('record_dataset', f'got {name} for several runs, admits one run for a data set')
     if not resolved.options.get('quiet'):
         for said in resolved.said:
             print(said, flush=True)

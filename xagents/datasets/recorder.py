@@ -121,13 +121,14 @@ class Recorder:
                     shown |= dict(_named(episode.actions, 'actions'))
                     shown['rewards'] = episode.rewards
                 arrays |= prefixed(str(i), shown)
-        return arrays, {'dataset': self.writer.name, 'episodes': self.writer.episodes}
+        writer = self.writer
+        return arrays, {'dataset': writer.name, 'identity': writer.identity, 'episodes': writer.episodes}
 
     def load(
         self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], shown: spaces.Space, taken: spaces.Space
     ) -> None:
         """Go on where `state` was taken, in environments of these spaces."""
-        self.writer.go_on(record['episodes'])
+        self.writer.go_on(record['episodes'], record['identity'])
         for i in range(len(self._open)):
             own = without_prefix(str(i), arrays)
             self._open[i] = _rows_of(own, shown, taken) if own else None

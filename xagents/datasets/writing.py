@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ class DatasetWriter:
     Attributes:
         episodes: written so far.
         steps: of them.
+        identity: by which a recording that goes on knows its own data set.
 
     Raises:
         OptionError: where Minari is missing, or cannot tell of such spaces.
@@ -62,7 +64,8 @@ class DatasetWriter:
         option: str = 'dataset',
     ):
         self.name, self._about, self._agent = name, dict(about), agent
-        self._spec = spec if _is_json(spec) else None
+        self.identity = secrets.token_hex(8)
+        self._spec, self._option = spec if _is_json(spec) else None, option
         self._spaces = observation_space, action_space
         self._storage = minari_module('dataset.minari_storage', option).MinariStorage
         self._buffer = minari_module('data_collector.episode_buffer', option).EpisodeBuffer
@@ -153,7 +156,7 @@ class DatasetWriter:
         metadata |= {'total_episodes': self.episodes, 'total_steps': self.steps, 'dataset_size': round(size, 1)}
         metadata |= {'dataset_id': self.name, 'minari_version': self._minari_version(), 'algorithm_name': self._agent}
         metadata['requirements'] = []
-        metadata[names.OURS] = {**self._about, 'mean_return': mean}
+        metadata[names.OURS] = {**self._about, 'mean_return': mean, 'identity': self.identity}
         with replacing(self.folder / names.METADATA) as temporary:
             temporary.write_text(json.dumps(metadata))
 
@@ -163,16 +166,23 @@ class DatasetWriter:
 
         return version('minari')
 
-    def go_on(self, episodes: int) -> None:
+    def go_on(self, episodes: int, identity: str) -> None:
         """Go on behind the first `episodes` episodes of what is there; later ones are forgotten.
 
         Raises:
-            ValueError: where fewer are there.
+            OptionError: where fewer are there, or another data set has taken the name.
         """
-        main = self.folder / MAIN
-        there = names.read_metadata(self.name)['total_episodes'] if names.is_there(self.name) else 0
+        main, there = self.folder / MAIN, 0
+        self.identity = identity
+        if names.is_there(self.name):
+            metadata = names.read_metadata(self.name)
+            there = metadata['total_episodes']
+            if (metadata.get(names.OURS) or {}).get('identity') != identity:
+                raise OptionError(self._option, f'got {self.name}, which is not what the run has recorded so far')
         if there < episodes:
-            raise ValueError(f'{self.folder}: got {there} episodes, of which the run has recorded {episodes}')
+            raise OptionError(
+                self._option, f'{self.name} has {there} episodes, of which the run has recorded {episodes}'
+            )
         self._parts, self.episodes, self.steps, self._total = [], 0, 0, 0.0
         if not there:
             return
