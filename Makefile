@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-reliability bench-explorers docs site images clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-reliability bench-explorers bench-offline docs site images clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -19,6 +19,7 @@ help:
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
+	@echo 'make bench-offline   learns from data sets beside d3rlpy, which it installs: hours; writes the same page'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again'
 	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
 	@echo 'make images  makes the pictures of the README and of docs/datasets.md again'
@@ -81,6 +82,10 @@ bench-reliability: $(VENV)/.installed
 
 bench-explorers: $(VENV)/.installed
 	$(BIN)/python benchmarks/explorers.py $(CASES)
+
+# what is kept already is not trained again
+bench-offline: $(VENV)/.installed
+	$(BIN)/python benchmarks/offline.py $(CASES)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py

@@ -24,23 +24,24 @@ from benchmarks.harness import THREADS, Failed, last_line, launch
 from benchmarks.offline_cases import ALGORITHMS, DATASETS, EPISODES, SEEDS, DataSet, settings_of
 
 LIBRARIES = ('d3rlpy', 'xagents')
-HEADING = ['data set', 'its mean', 'agent', 'updates', *LIBRARIES, *(f'{library}, updates/s' for library in LIBRARIES)]
-HEADING += ['times as fast']
+HEADING = ['data set', 'its mean', 'agent', 'updates', *LIBRARIES]
+HEADING += [*(f'{library}, updates/s' for library in LIBRARIES), 'times as fast']
 NOTES = """\
-Each cell is the median of three seeds, then their mean ± its standard error; each seed is judged by the same 100 greedy
-episodes, played with the last weights by one function for both libraries.
+A score is the median of the seeds, then their mean ± its standard error; each seed is judged by the same 100 greedy
+episodes, played with its last weights by one function for both libraries. Updates/s are a median, with least and
+largest; ratios are taken seed by seed.
 
 - Equal: networks 256-256 relu, batch 256, Adam with 3e-4 (ε 1e-8), γ 0.99, τ 0.005; TD3+BC α 2.5, delay 2, noise 0.2
   clipped at 0.5, observations standardised by the data's mean and deviation; IQL expectile 0.7, inverse temperature 3,
-  weights up to 100. Raw rewards, no decay of weights, no schedule of the learning rate. One thread each, one process at a
-  time.
-- Updates/s are those after the first 500, drawing of batches included.
-- d3rlpy's BC regresses on actions by the mean squared error of a tanh network (`policy_type="deterministic"`); ours takes
-  the maximum likelihood of a normal distribution whose mean has no bounds, and acts by its mean. d3rlpy's IQL has the same
-  distribution as ours, but for bounds of its deviation (e⁻⁵ to e²) through a sigmoid, and it takes its critics' step
-  before the actor's, whose weights then come from the new values; ours takes all gradients of the weights before.
-- d3rlpy draws batches from Python objects and leaves out the last step of an episode that was truncated. Its own
-  `get_minari` puts actions beside observations of other rows, and is not used: the worker hands it aligned columns.
+  weights up to 100. Raw rewards, no decay of weights, no schedule of the learning rate; one thread.
+- Updates/s are of processor time, so that what else runs on the machine counts less, after the first 500 updates;
+  drawing of batches is in it, reading of the data is not.
+- d3rlpy's BC has the mean squared error of a tanh network (`policy_type="deterministic"`); ours has the likelihood of a
+  normal distribution, whose deviation it learns and by whose mean it acts. d3rlpy's IQL has that distribution, with
+  a tanh mean and a deviation from e⁻⁵ to e²; its actor's weights come from critics that have just made their step, ours
+  from those before it.
+- d3rlpy draws batches from Python objects, and leaves out the last step of a truncated episode. Its own `get_minari`
+  (2.8.1) puts actions beside observations of other rows, an episode's T + 1 beside T; here it gets them row by row.
 - Initial weights are each library's own."""
 
 
@@ -138,8 +139,8 @@ def mean_of(values: Sequence[float]) -> str:
 
 
 def rates(runs: Sequence[dict[str, Any]]) -> list[float]:
-    """Updates a second of each run."""
-    return [run['updates_timed'] / run['seconds'] for run in runs]
+    """Updates a second of processor time of each run."""
+    return [run['updates_timed'] / run['cpu_seconds'] for run in runs]
 
 
 def render(results: Sequence[dict[str, Any]]) -> str:
@@ -149,13 +150,8 @@ def render(results: Sequence[dict[str, Any]]) -> str:
         for algorithm in ALGORITHMS:
             of_case = [r for r in results if (r['dataset'], r['settings']['algorithm']) == (dataset.name, algorithm)]
             for updates in sorted({run['updates'] for run in of_case}):
-                runs = {
-                    library: sorted(
-                        (r for r in of_case if (r['library'], r['updates']) == (library, updates)),
-                        key=lambda r: r['seed'],
-                    )
-                    for library in LIBRARIES
-                }
+                equal = sorted((r for r in of_case if r['updates'] == updates), key=lambda run: run['seed'])
+                runs = {library: [r for r in equal if r['library'] == library] for library in LIBRARIES}
                 rows.append(row(dataset, algorithm, updates, runs))
     if not rows:
         return 'Nothing has been measured yet.'
@@ -163,9 +159,8 @@ def render(results: Sequence[dict[str, Any]]) -> str:
     for run in results:
         versions = ', '.join(f'{name} {version}' for name, version in run['versions'].items())
         behind.append(f'- {run["library"]}: {run["date"]}, {run["cpu"]}, {run["cores"]} cores; {versions}')
-    made = 'Made by `make bench-offline`, which makes the data sets, where they are not there yet, by'
-    below = ['', NOTES, '', made, '', '```', *commands, '```', '', *dict.fromkeys(behind)]
-    return tables.markdown(HEADING, rows, *below[1:])
+    made = 'Made by `python benchmarks/offline.py`. Where the data sets are not there yet, it makes them by'
+    return tables.markdown(HEADING, rows, NOTES, '', made, '', '```', *commands, '```', '', *dict.fromkeys(behind))
 
 
 def row(dataset: DataSet, algorithm: str, updates: int, runs: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -188,16 +183,11 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog='python benchmarks/offline.py', description=__doc__, allow_abbrev=False)
     names = [dataset.name for dataset in DATASETS]
-    parser.add_argument(
-        '--only', nargs='+', choices=names, default=names, metavar='NAME', help=f'of {", ".join(names)}'
-    )
-    parser.add_argument(
-        '--algorithms', nargs='+', choices=ALGORITHMS, default=list(ALGORITHMS), help='train these only'
-    )
-    parser.add_argument('--libraries', nargs='+', choices=LIBRARIES, default=list(LIBRARIES), help='measure these only')
-    parser.add_argument(
-        '--seeds', nargs='+', type=int, default=list(SEEDS), metavar='SEED', help='one run each (1 2 3)'
-    )
+    about = f'data sets of {", ".join(names)}'
+    parser.add_argument('--only', nargs='+', choices=names, default=names, metavar='NAME', help=about)
+    parser.add_argument('--algorithms', nargs='+', choices=ALGORITHMS, default=ALGORITHMS, help='train these only')
+    parser.add_argument('--libraries', nargs='+', choices=LIBRARIES, default=LIBRARIES, help='measure these only')
+    parser.add_argument('--seeds', nargs='+', type=int, default=SEEDS, metavar='SEED', help='one run each (1 2 3)')
     parser.add_argument('--updates', type=int, help="of every run, instead of each case's own")
     parser.add_argument('--python', type=Path, help="d3rlpy's Python, where an environment of it exists")
     parser.add_argument('--cache', type=Path, default=CACHE, help='where the environment is made otherwise')
@@ -248,9 +238,9 @@ def measure_all(options: argparse.Namespace) -> bool:
             complete = False
             print(f'{label}: {tables.one_line(str(error))}', file=sys.stderr, flush=True)
             continue
-        speed = result['updates'] / result['seconds']
-        print(f'{label}: {result["mean"]:.1f}, {speed:.0f} updates/s', file=sys.stderr, flush=True)
         found.append({**result, 'updates_timed': result['updates'], **machine, **job})
+        speed = tables.number(rates(found)[-1])
+        print(f'{label}: {result["mean"]:.1f}, {speed} updates/s', file=sys.stderr, flush=True)
         if not options.quick:
             options.results.parent.mkdir(parents=True, exist_ok=True)
             with options.results.open('a') as file:

@@ -90,7 +90,7 @@ DATASETS = (
             'record --run-dir runs/halfcheetah --checkpoint last --dataset halfcheetah/medium-v0 --episodes 100 '
             '--stochastic --seed 1',
         ),
-        {'bc': 2_000, 'td3-bc': 3_000, 'iql': 3_000},
+        {'bc': 2_000, 'td3-bc': 2_000, 'iql': 2_000},
     ),
 )
 
