@@ -352,7 +352,8 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
         ('lr: [1, 2]\nseeds: [1]', '',
          '--run-dir: got nothing, admits a folder for the runs of a grid, which differ by --lr and --seed'),
         ('buffer-max-size: 3', '',
-         'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and td3'),
+         'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and iql and td3 '
+         'and td3-bc'),
         ('', '--resume run', '--resume: there is no folder run'),
     ],
 )  # fmt: skip

@@ -247,6 +247,8 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
         (f'dqn --env CartPole-v1 --record-dataset {CART}', f'--record-dataset: {CART} is there already, admits a new'),
         ('dqn --env CartPole-v1 --record-dataset x', '--record-dataset: got x, admits a name with a version'),
         ('dqn --env CartPole-v1 --download', '--download: got it without --dataset or --fill-from'),
+        (f'bc --dataset {CART} --env-kwargs nope=1', '--env-kwargs: CartPole-v1 takes no'),
+        ('dqn --env CartPole-v1 --seeds 1 2 --record-dataset a-v0', '--record-dataset: got a-v0 for several runs'),
         ('dqn --env CartPole-v1 --n-envs 2 --explorers 2 --record-dataset a-v0', '--record-dataset: got a-v0 beside'),
     ],
 )

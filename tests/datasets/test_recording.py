@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 import xagents
 from tests.commands import execute
 from xagents.datasets import names, reading
+from xagents.datasets.environments import told_environment
 from xagents.datasets.reading import Recorded, open_dataset
 from xagents.datasets.recorder import Recorder
 from xagents.datasets.trees import mapped
-from xagents.datasets.writing import DatasetWriter
+from xagents.datasets.writing import DatasetWriter, check_keys
 from xagents.envs.create import create_envs
 from xagents.envs.spaces import ActionDecoder, Encoder
 from xagents.options import OptionError
@@ -328,7 +330,7 @@ def test_wrong_data_sets_are_refused_in_one_line(place, folder):
         (data / names.METADATA).write_text(wrong)
         assert 'told/good-v0 is damaged or no data set' in refusal('told/good-v0')
     (data / names.METADATA).write_text(metadata.replace('"total_episodes": 1', '"total_episodes": 2'))
-    assert 'episode 1' in refusal('told/good-v0')
+    assert 'episode_1' in refusal('told/good-v0')
 
 
 def test_numbers_that_are_not_finite_and_actions_that_do_not_exist_are_refused(place):
@@ -364,3 +366,94 @@ def test_the_list_of_data_sets(place, folder):
 def test_a_tree_keeps_its_form():
     tree = {'a': (1, {'b': 2}), 'c': 3}
     assert mapped(lambda x: x + 1, tree) == {'a': (2, {'b': 3}), 'c': 4}
+
+
+def test_a_name_that_cannot_be_taken_is_refused_before_anything_is_written(place, monkeypatch, tmp_path):
+    writer = small_writer('told/a-v0')
+    writer.add([episode(1, 2)])
+    writer.finish()
+    for name, message in {
+        'told/a-v0': 'is there already, admits a new name, such as told/a-v1',
+        'told/a-v0/data/b-v0': 'which lies in the data set told/a-v0',
+        'told/a-v0/b-v0': 'which lies in the data set told/a-v0',
+        f'{"x" * 300}-v0': 'got a name of 303 characters',
+    }.items():
+        with pytest.raises(OptionError, match=message):
+            names.check_new('dataset', name)
+    file = tmp_path / 'file'
+    file.write_text('')
+    monkeypatch.setenv(names.ROOT, str(file))
+    with pytest.raises(OptionError, match='for which nothing can be written in'):
+        names.check_new('dataset', 'told/b-v0')
+    with pytest.raises(OptionError, match='for which nothing can be written in'):
+        small_writer('told/b-v0')
+
+
+def test_a_relative_folder_is_taken_from_where_one_stands(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(names.ROOT, 'here')
+    writer = small_writer()
+    writer.add([episode(1, 2)])
+    writer.add([episode(2, 2)])
+    assert values() == [1, 2]
+    writer.finish()
+    assert values() == [1, 2] and (tmp_path / 'here' / 'told' / 'w-v0' / 'data').is_dir()
+
+
+def test_a_full_disk_is_an_error_and_what_was_written_opens(monkeypatch):
+    writer = small_writer()
+    writer.add([episode(1, 2)])
+    monkeypatch.setattr('shutil.disk_usage', lambda path: SimpleNamespace(free=2**20 + 100))
+    with pytest.raises(OSError, match='No space left on device'):
+        writer.add([episode(2, 2)])
+    assert values() == [1]
+
+
+def test_keys_with_a_slash_are_refused():
+    space = spaces.Dict({'a': spaces.Tuple((spaces.Dict({'b/c': spaces.Discrete(2)}),))})
+    with pytest.raises(OptionError, match="have a part 'b/c', admits names without a slash"):
+        check_keys('record_dataset', space)
+
+
+def test_metadata_may_say_anything_and_is_not_believed(place, folder):
+    writer = small_writer('told/a-v0')
+    writer.add([episode(2, 3), episode(1, 3)])
+    writer.finish()
+    path = names.data_folder('told/a-v0') / names.METADATA
+    metadata = json.loads(path.read_text())
+
+    def told(**others):
+        path.write_text(json.dumps({**metadata, **others}))
+        return open_dataset('told/a-v0')
+
+    for own in ([1, 2], 'text', None, {'environment': 'x', 'mean_return': 'y'}):
+        assert told(xagents=own).mean_return == 4.5
+        code, page, _ = execute('datasets')
+        assert code == 0 and 'told/a-v0' in page
+    with pytest.raises(OptionError, match='its 2 episodes have 6 steps, it tells 7'):
+        told(total_steps=7).check_counts()
+    with pytest.raises(OptionError, match='its 1 episodes have 3 steps, it tells 6'):
+        told(total_episodes=1).check_counts()
+    for environment in (
+        {'env': 'CartPole-v1', 'env_kwargs': 'abc'},
+        {'env': 'gymnasium_robotics:os:x'},
+        {'env': 'tests.environments:Counter-v0'},
+        {'env': 'CartPole-v1', 'wrapper': ['os:system']},
+        {'env': 'CartPole-v1', 'frame_stack': 'many'},
+    ):
+        assert told_environment(told(xagents={'environment': environment}))[0] == {}
+    drawn = {'env': 'CartPole-v1', 'env_kwargs': {'render_mode': 'human'}, 'nothing': 1}
+    assert told_environment(told(xagents={'environment': drawn})) == ({'env': 'CartPole-v1'}, '')
+    assert '\x1b' not in execute('datasets')[1] + told(algorithm_name='\x1b[31m').name
+
+
+def test_without_minari_one_line_says_what_to_install(place, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'minari.dataset._storages.hdf5_storage', None)
+    lines = [
+        'datasets',
+        'train dqn --env CartPole-v1 --max-steps 9 --run-dir run --record-dataset a-v0',
+    ]
+    for line in lines:
+        code, _, stderr = execute(*line.split())
+        assert code == 2 and "data sets need an extra: pip install 'xagents[datasets]'" in stderr
+        assert stderr.count('\n') == 1 and not (folder / 'run').exists()

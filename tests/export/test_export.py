@@ -48,7 +48,9 @@ class Sampled(Counter):
 
 def agent_of(name, shown=VECTOR, taken=None, *, scale=4.0, **options):
     """An agent whose weights are large enough for its actions to differ, and to go beyond their bounds."""
-    taken = taken or (spaces.Box(-2, 2, (2,), np.float32) if name in ('ddpg', 'td3') else spaces.Discrete(3))
+    taken = taken or (
+        spaces.Box(-2, 2, (2,), np.float32) if name in ('ddpg', 'td3', 'td3-bc', 'iql') else spaces.Discrete(3)
+    )
     if 'model' not in options:
         options['net'] = [16]
     agent = xagents.make(name, lambda: Sampled(shown, taken), n_envs=2, seed=1, **options)
@@ -135,6 +137,9 @@ SPACES = {
     'ppo': (spaces.Box(-9, 9, (2, 3), np.int16), spaces.Box(-0.1, 0.7, (2, 2), np.float64)),
     'td3': (spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32)),
     'trpo': (SEVERAL, spaces.MultiBinary((2, 3))),
+    'bc': (spaces.Tuple((spaces.Discrete(3), VECTOR)), SEVERAL),
+    'td3-bc': (NESTED, spaces.Box(-1, 3, (2,), np.float64)),
+    'iql': (VECTOR, spaces.Box(-3, 9, (2, 2), np.float32)),
 }
 
 

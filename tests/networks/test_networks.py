@@ -52,6 +52,7 @@ KINDS = {
     'dueling': ([3, 1], ['linear', 'linear']),
     'actor': ([3], ['tanh']),
     'critic': ([1], ['linear']),
+    'value': ([1], ['linear']),
 }
 
 

@@ -23,7 +23,7 @@ from xagents.cli.commands import find_command
 from xagents.cli.resolve import best_of_study
 from xagents.config.configuration import read_config_file
 from xagents.options.declaration import describe
-from xagents.registry.agents import agents, find_agent
+from xagents.registry.agents import find_agent
 from xagents.tuning import studies
 from xagents.tuning import tune as tuning
 from xagents.tuning.plan import plan
@@ -83,6 +83,8 @@ TINY = {
     'dqn': 'CartPole-v1 --trial-steps 120 --buffer-initial-size 50 --train-frequency 20 --double false true '
     '--objective evaluation --eval-episodes 2',
     'ddpg': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
+    'iql': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
+    'td3-bc': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
     'td3': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
 }
 
@@ -95,7 +97,7 @@ def planned(agent_id):
     return plan(agent_id, cli.parse(find_command('tune'), agent_id, line_of(agent_id).split()[1:])[1])
 
 
-@pytest.mark.parametrize('agent_id', agents)
+@pytest.mark.parametrize('agent_id', TINY)
 def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_id):
     call = planned(agent_id)
     # as near as the ranges admit them

@@ -26,7 +26,7 @@ def check_train(agent_id: str, given: Given) -> None:
     """Refuse what contradicts `--resume`, and a line that is not complete and that nothing completes."""
     if 'resume' not in given:
         if not any(given.get(name) for name in COMPLETING):
-            check_ends(given)
+            check_ends(agent_id, given)
         return
     for name in BEGINNINGS:
         value = given.get(name)
@@ -36,8 +36,11 @@ def check_train(agent_id: str, given: Given) -> None:
             raise OptionError(name, f'got {got} beside --resume, which goes on with what its folder holds')
 
 
-def check_ends(options: Mapping[str, Any]) -> None:
-    """Refuse complete options of a run that name neither an environment nor weights, or no end."""
+def check_ends(agent_id: str, options: Mapping[str, Any]) -> None:
+    """Refuse complete options of a run that say neither where it learns, nor from what, or no end."""
+    if find_agent(agent_id).options.datasets == 'only' and 'dataset' not in options:
+        problem = f'got nothing: {agent_id} learns from a data set alone, xagents datasets lists them'
+        raise OptionError('dataset', problem)
     if not {'env', 'weights', 'dataset'} & options.keys():
         raise OptionError('env', NO_ENVIRONMENT)
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():

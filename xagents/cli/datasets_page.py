@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xagents.datasets import names
+from xagents.datasets.minari import minari_module
 from xagents.datasets.reading import open_dataset
 from xagents.options.errors import OptionError
 from xagents.system.pages import console_width, page, table, widths_of
@@ -27,6 +28,7 @@ def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: b
     Raises:
         OptionError: for a name that no data set here has; one that is damaged is listed with what is wrong.
     """
+    minari_module('serialization', 'datasets')
     for name in wanted:
         if download:
             open_dataset(name, 'name', download=True)
@@ -48,15 +50,16 @@ def _record(name: str) -> dict[str, Any]:
     record = {'dataset': name, **record, 'problem': ''}
     try:
         dataset = open_dataset(name, 'name')
-        told = dataset.metadata.get(names.OURS) or {}
         record |= {'env': dataset.creation.get('env'), 'episodes': dataset.episodes, 'steps': dataset.steps}
         record |= {'mean_return': dataset.mean_return, 'agent': dataset.metadata.get('algorithm_name') or None}
-        record['command'] = told.get('command')
+        record['command'] = dataset.told.get('command')
     except OptionError as error:
         record['problem'] = error.problem
     return record
 
 
 def _row(record: dict[str, Any]) -> list[str]:
-    columns = (record[name] for name in ('dataset', 'env', 'episodes', 'steps'))
-    return [*(str(x or '-') for x in columns), f'{record["mean_return"]:.2f}', str(record['agent'] or '-')]
+    columns = [str(record[name] or '-') for name in ('dataset', 'env', 'episodes', 'steps')]
+    cells = [*columns, f'{record["mean_return"]:.2f}', str(record['agent'] or '-')]
+    # a file may say anything
+    return [''.join(c if c.isprintable() else '?' for c in cell) for cell in cells]

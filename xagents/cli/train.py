@@ -74,7 +74,7 @@ def _of_run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan(agent_id: str, options: Mapping[str, Any]) -> Plan:
     """Return the agent that a run is to have; refuse options that are not complete or do not go together."""
-    check_ends(options)
+    check_ends(agent_id, options)
     return plan(agent_id, _of_run(options), options.get('weights'))
 
 

@@ -12,7 +12,11 @@ from gymnasium.vector.utils import batch_space
 from xagents.datasets.reading import PACKAGES, Dataset
 from xagents.envs.face import Envs
 from xagents.envs.spaces import Encoder
+from xagents.options.declaration import describe
+from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, one_line
+
+NOT_STEPPED = 'the agent was made for a data set, and has no environment to step: make another one without dataset='
 
 
 class RecordedVector(VectorEnv):
@@ -26,11 +30,11 @@ class RecordedVector(VectorEnv):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> NoReturn:
         """Refuse: there is none."""
-        raise TypeError('a data set is learned from, and no environment is stepped')
+        raise TypeError(NOT_STEPPED)
 
     def step(self, actions: Any) -> NoReturn:
         """Refuse: there is none."""
-        raise TypeError('a data set is learned from, and no environment is stepped')
+        raise TypeError(NOT_STEPPED)
 
 
 def recorded(dataset: Dataset, real: Envs | None = None) -> Envs:
@@ -52,14 +56,22 @@ def told_environment(dataset: Dataset) -> tuple[dict[str, Any], str]:
     A file that somebody was handed must not choose which code is loaded: so it may name what Gymnasium knows.
     """
     creation = dataset.creation
-    env = creation.get('env')
+    env, kwargs = creation.get('env'), creation.pop('env_kwargs', None)
     if not isinstance(env, str):
         return {}, f'{dataset.name} tells of no environment: give one by --env'
-    module = env.partition(':')[0] if ':' in env else ''
+    module = env.rpartition(':')[0]
     if creation.get('wrapper') or (module and module not in PACKAGES):
         named = f'{env} with its wrappers' if creation.get('wrapper') else env
         return {}, f'{dataset.name} is of {named}, which is code of its own: name it by --env and --wrapper'
-    return creation, ''
+    if isinstance(kwargs, dict):
+        kwargs = {key: value for key, value in kwargs.items() if key != 'render_mode'}
+    try:
+        known = {name: value for name, value in creation.items() if name in describe(EnvironmentOptions)}
+        told = {**known, **({'env_kwargs': kwargs} if kwargs else {})}
+        EnvironmentOptions.resolve(told)
+    except (OptionError, ValueError, TypeError) as error:
+        return {}, f'{dataset.name} tells of an environment that cannot be made ({one_line(error)}): give one by --env'
+    return told, ''
 
 
 def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:

@@ -16,13 +16,16 @@ ROOT = 'MINARI_DATASETS_PATH'
 DATA, METADATA = 'data', 'metadata.json'
 NAME = re.compile(r'([-\w]+/)*[-\w]+-v\d+')
 NAMES = 'a name with a version, such as pendulum/medium-v0'
+# characters of a part of a name
+LONGEST = 200
 # what of a metadata file is ours
 OURS = 'xagents'
 
 
 def root() -> Path:
     """Return the folder of all data sets."""
-    return Path(os.environ.get(ROOT) or Path.home() / '.minari' / 'datasets')
+    # HDF5 follows links from where they stand
+    return Path(os.environ.get(ROOT) or Path.home() / '.minari' / 'datasets').absolute()
 
 
 def data_folder(name: str) -> Path:
@@ -34,14 +37,24 @@ def check_name(option: str, name: str) -> None:
     """Refuse what is no data set's name; `option` is where it was typed."""
     if not NAME.fullmatch(name):
         raise OptionError(option, f'got {shown(name)}, admits {NAMES}')
+    if max(map(len, name.split('/'))) > LONGEST:
+        raise OptionError(option, f'got a name of {len(name)} characters, admits {LONGEST} between two slashes')
 
 
 def check_new(option: str, name: str) -> None:
-    """Refuse a name that is none, or that a data set has already."""
+    """Refuse a name that is none, that a data set has already, or whose folder cannot be made."""
     check_name(option, name)
     if is_there(name):
         stem, _, version = name.rpartition('-v')
         raise OptionError(option, f'{name} is there already, admits a new name, such as {stem}-v{int(version) + 1}')
+    for parent in Path(name).parents:
+        if is_there(parent.as_posix()) or parent.name == DATA:
+            raise OptionError(option, f'got {name}, which lies in the data set {parent.as_posix()}')
+    folder = data_folder(name)
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise OptionError(option, f'got {name}, for which nothing can be written in {folder} (see {ROOT})')
 
 
 def is_there(name: str) -> bool:

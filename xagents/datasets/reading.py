@@ -90,11 +90,16 @@ class Dataset:
         return OptionError(self._option, f'{self.name} is damaged or no data set ({one_line(error)})')
 
     @property
+    def told(self) -> dict[str, Any]:
+        """What its metadata says under our name; empty where others have written it."""
+        told = self.metadata.get(names.OURS)
+        return told if isinstance(told, dict) else {}
+
+    @property
     def creation(self) -> dict[str, Any]:
         """The options that make its environment, by name; empty where it tells of none."""
-        told = self.metadata.get(names.OURS)
-        if isinstance(told, dict) and isinstance(told.get('environment'), dict):
-            return dict(told['environment'])
+        if isinstance(self.told.get('environment'), dict):
+            return dict(self.told['environment'])
         try:
             spec = json.loads(self.metadata['env_spec'])
             name, kwargs = spec['id'], {k: v for k, v in (spec.get('kwargs') or {}).items() if k != 'render_mode'}
@@ -111,6 +116,16 @@ class Dataset:
             return [int(episode['total_steps']) for episode in told]
         except Exception as error:
             raise self.damaged(error) from error
+
+    def check_counts(self) -> None:
+        """Check that the episodes that are counted are there, and have as many steps.
+
+        Raises:
+            OptionError: in one line, where they have not.
+        """
+        steps = sum(self.lengths())
+        if steps != self.steps:
+            raise self.damaged(ValueError(f'its {self.episodes} episodes have {steps} steps, it tells {self.steps}'))
 
     def first_of_newest(self, steps: int) -> int:
         """Return the episode from which on at least `steps` steps follow; the first where there are fewer."""
@@ -152,9 +167,8 @@ class Dataset:
     @functools.cached_property
     def mean_return(self) -> float:
         """The mean sum of an episode's rewards; that of recordings is told, of others it is counted."""
-        told = self.metadata.get(names.OURS)
-        if isinstance(told, dict) and isinstance(told.get('mean_return'), int | float):
-            return float(told['mean_return'])
+        if isinstance(self.told.get('mean_return'), int | float):
+            return float(self.told['mean_return'])
         return float(np.mean([episode.rewards.sum() for episode in self]))
 
 

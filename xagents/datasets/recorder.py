@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from xagents.datasets.reading import Recorded
-from xagents.datasets.trees import mapped, stacked
+from xagents.datasets.trees import flattened, mapped, stacked
 from xagents.datasets.writing import DatasetWriter
 from xagents.system.arrays import prefixed, without_prefix
 
@@ -95,7 +95,7 @@ class Recorder:
             self._versions.append(self._version())
         if self._left is not None:
             self._left[i] -= 1
-        self._bytes += sum(x.nbytes for _, x in _named(self._done[-1].observations, ''))
+        self._bytes += sum(x.nbytes for x in flattened(self._done[-1].observations))
         if self._bytes >= BYTES or time.monotonic() - self._written >= SECONDS:
             self.flush()
 

@@ -20,6 +20,15 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
+def flattened(tree: Any) -> Iterator[Any]:
+    """Yield the leaves of a tree."""
+    if isinstance(tree, dict | tuple):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from flattened(part)
+    else:
+        yield tree
+
+
 def stacked(trees: Sequence[Any]) -> Any:
     """Return equal trees as one, whose leaves have them along a new first axis."""
     first = trees[0]

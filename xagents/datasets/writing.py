@@ -7,6 +7,7 @@ that is replaced as a whole, until `finish` copies all into one file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -16,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import h5py
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
@@ -24,11 +24,33 @@ from gymnasium.envs.registration import EnvSpec
 from xagents.datasets import names
 from xagents.datasets.minari import minari_module
 from xagents.datasets.reading import Recorded
+from xagents.datasets.trees import flattened
 from xagents.options.errors import OptionError, one_line
-from xagents.system.files import naming, replacing
+from xagents.system.files import replacing
 from xagents.system.locks import hold
 
 MAIN, PARTS, LOCK = 'main_data.hdf5', '.parts', '.lock'
+# bytes: what HDF5 takes for an episode besides its numbers, and what a disk is to have left
+EPISODE, MARGIN = 2**15, 2**20
+
+
+def hdf5() -> Any:
+    """Return what reads and writes HDF5; who only plays does not load it."""
+    import h5py
+
+    return h5py
+
+
+def check_keys(option: str, space: spaces.Space) -> None:
+    """Refuse a Dict with keys that HDF5 takes for paths, or that are no texts; `option` is where recording is asked."""
+    parts = (
+        space.spaces.values() if isinstance(space, spaces.Dict) else space if isinstance(space, spaces.Tuple) else ()
+    )
+    for key in space.spaces if isinstance(space, spaces.Dict) else ():
+        if not isinstance(key, str) or '/' in key or key in ('', '.'):
+            raise OptionError(option, f'observations have a part {key!r}, admits names without a slash')
+    for part in parts:
+        check_keys(option, part)
 
 
 class DatasetWriter:
@@ -83,12 +105,14 @@ class DatasetWriter:
 
     def _held(self, option: str) -> IO[bytes] | None:
         """Let no other process write the same data set."""
-        with naming(self.folder.parent):
+        try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                return hold(self.folder.parent / LOCK)
-            except BlockingIOError:
-                raise OptionError(option, f'got {self.name}, which another process is recording') from None
+            return hold(self.folder.parent / LOCK)
+        except BlockingIOError:
+            raise OptionError(option, f'got {self.name}, which another process is recording') from None
+        except OSError as error:
+            problem = f'got {self.name}, for which nothing can be written in {self.folder} ({error.strerror})'
+            raise OptionError(option, problem) from error
 
     def close(self) -> None:
         """Let other processes have the data set; of one without any episode nothing stays."""
@@ -104,6 +128,8 @@ class DatasetWriter:
         """Write whole episodes, with the versions of the policies that ended them where they are known."""
         if not episodes:
             return
+        size = sum(x.nbytes for e in episodes for tree in (e.observations, e.actions) for x in flattened(tree))
+        self._check_room(2 * size + EPISODE * (len(episodes) + self.episodes // 50))
         self._take_apart()
         part = self.folder / PARTS / f'{self.episodes:09d}'
         shutil.rmtree(part, ignore_errors=True)
@@ -121,6 +147,15 @@ class DatasetWriter:
         self._total += float(sum(np.sum(episode.rewards, dtype=np.float64) for episode in episodes))
         self._name_parts(part)
 
+    def _check_room(self, needed: int) -> None:
+        """Check that the disk has room: HDF5 does not survive one that is full.
+
+        Raises:
+            OSError: of a full disk.
+        """
+        if shutil.disk_usage(self.folder.parent).free < needed + MARGIN:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
+
     def _new(self, folder: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
@@ -135,7 +170,7 @@ class DatasetWriter:
 
     def _name_parts(self, newest: Path) -> None:
         """Let the main file name every episode, then the metadata count them: a kill between loses none that counts."""
-        with replacing(self.folder / MAIN) as temporary, h5py.File(temporary, 'w', track_order=True) as file:
+        with replacing(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
             for name, place in self._places():
                 file[name] = place
         self._tell(newest)
@@ -145,7 +180,7 @@ class DatasetWriter:
         count = 0
         for path, episodes in self._parts:
             for i in range(episodes):
-                yield f'episode_{count}', h5py.ExternalLink(str(path.relative_to(self.folder)), f'/episode_{i}')
+                yield f'episode_{count}', hdf5().ExternalLink(str(path.relative_to(self.folder)), f'/episode_{i}')
                 count += 1
 
     def _tell(self, like: Path) -> None:
@@ -186,11 +221,11 @@ class DatasetWriter:
         self._parts, self.episodes, self.steps, self._total = [], 0, 0, 0.0
         if not there:
             return
-        with h5py.File(main, 'r') as file:
+        with hdf5().File(main, 'r') as file:
             counted: dict[str, int] = {}
             for i in range(episodes):
                 link = file.get(f'episode_{i}', getlink=True)
-                path = link.filename if isinstance(link, h5py.ExternalLink) else MAIN
+                path = link.filename if isinstance(link, hdf5().ExternalLink) else MAIN
                 counted[path] = counted.get(path, 0) + 1
                 rewards: Any = file[f'episode_{i}/rewards']
                 self.steps += len(rewards)
@@ -217,15 +252,16 @@ class DatasetWriter:
         """Copy the episodes into one file, which needs no other, and let go."""
         try:
             if self._parts and self._parts != [(self.folder / MAIN, self.episodes)]:
+                self._check_room(sum(path.stat().st_size for path, _ in self._parts))
                 self._join()
         finally:
             self.close()
 
     def _join(self) -> None:
         count = 0
-        with replacing(self.folder / MAIN) as temporary, h5py.File(temporary, 'w', track_order=True) as file:
+        with replacing(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
             for path, episodes in self._parts:
-                with h5py.File(path, 'r') as part:
+                with hdf5().File(path, 'r') as part:
                     for i in range(episodes):
                         part.copy(f'episode_{i}', file, name=f'episode_{count}')
                         file[f'episode_{count}'].attrs['id'] = count

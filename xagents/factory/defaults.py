@@ -10,8 +10,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xagents.datasets.environments import told_environment
-from xagents.datasets.reading import open_dataset
 from xagents.factory.presets import find_preset
 from xagents.options.declaration import canonical, describe, flags_of, not_overruled
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -118,6 +116,10 @@ def environment_of(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OptionError: for a data set that is unknown or damaged, or tells of no environment.
     """
+    # these load gymnasium
+    from xagents.datasets.environments import told_environment
+    from xagents.datasets.reading import open_dataset
+
     dataset = open_dataset(given['dataset'], download=bool(given.get('download')))
     told, why = told_environment(dataset)
     if given.get('env') is None and not told:

@@ -159,10 +159,10 @@ def _recorded_envs(settings: Settings) -> tuple[Envs, list[str]]:
         envs = as_envs(env)
         check_fits(dataset, envs, 'dataset')
         return envs, []
-    why = ''
+    why, typed = '', set(describe(EnvironmentOptions)) & settings.given.keys() - {'n_envs', 'vector'}
     if env is None:
         told, why = told_environment(dataset)
-        told = {n: v for n, v in told.items() if n in describe(EnvironmentOptions) and n not in settings.given}
+        told = {n: v for n, v in told.items() if n not in settings.given}
         settings.given |= told
         for option, value in told.items():
             setattr(environment, option, value)
@@ -171,7 +171,7 @@ def _recorded_envs(settings: Settings) -> tuple[Envs, list[str]]:
     try:
         real = create_envs(**{**environment.creation(), 'n_envs': 1})
     except OptionError as error:
-        if env is not None:
+        if typed:
             raise
         environment.env = None
         del settings.given['env']

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 from xagents.datasets import names
-from xagents.datasets.environments import check_fits, environment_record
+from xagents.datasets.environments import check_fits
+from xagents.datasets.minari import minari_module
 from xagents.datasets.reading import Dataset, open_dataset
 from xagents.datasets.recorder import Recorder
-from xagents.datasets.writing import DatasetWriter
+from xagents.datasets.writing import check_keys
 from xagents.logs.console import number
-from xagents.options.declaration import describe
-from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
-from xagents.runs.learner import Drawer, Learner, Playing
+from xagents.runs.learner import Drawer, Learner
+from xagents.runs.recording import version_of, writer_of
 from xagents.runs.run import Run
 from xagents.system.memory import check_memory
-from xagents.version import __version__
 
 # updates between two evaluations, where nothing else is said and the run is not shorter: no episode tells how it goes
 EVAL_FREQUENCY = 5000
@@ -65,6 +64,8 @@ def _check_recording(run: Run) -> None:
     assert name is not None
     if options.explorers is not None:
         raise OptionError('record_dataset', f'got {name} beside --explorers, which have the environments')
+    minari_module('serialization', 'record_dataset')  # or OptionError
+    check_keys('record_dataset', run.agent.envs.encoder.raw_space)
     if _recorded_before(run) is None:
         names.check_new('record_dataset', name)
 
@@ -89,8 +90,10 @@ def prepare(run: Run) -> list[str]:
         return _learned_from(run, agent, options.dataset)
     if agent.from_dataset:
         agent.leave_dataset()
-    if options.fill_from is None or run.progress.context.iteration or agent.buffer.stored:
+    if options.fill_from is None or run.resumed_at is not None:
         return []
+    if agent.buffer.stored:
+        return [f'The replay buffer holds {len(agent.buffer)} transitions already: {options.fill_from} is not read']
     dataset = _opened(agent, options.fill_from, 'fill_from', options.download)
     agent.fill_from(dataset)
     return [f'{_about(dataset)}: {len(agent.buffer)} transitions are in the replay buffer']
@@ -111,6 +114,7 @@ def _learned_from(run: Run, agent: Drawer, name: str) -> list[str]:
 def _opened(agent: Learner, name: str, option: str, download: bool) -> Dataset:
     dataset = open_dataset(name, option, download)
     check_fits(dataset, agent.envs, option)
+    dataset.check_counts()
     return dataset
 
 
@@ -139,25 +143,3 @@ def recording(run: Run) -> Iterator[None]:
         agent.envs.witness = None
         recorder.flush()
         recorder.writer.finish()
-
-
-def version_of(agent: Playing) -> Callable[[], int] | None:
-    """Return what tells the version of the weights that an agent acts by; None where it acts by no network."""
-    if agent.acting.network is None:
-        return None
-
-    def version() -> int:
-        network = agent.collector.policy.network
-        assert network is not None
-        return network.published.version
-
-    return version
-
-
-def writer_of(agent: Playing, name: str, option: str, command: str) -> DatasetWriter:
-    """Return the writer of a data set of an agent's environments."""
-    envs, known = agent.envs, describe(EnvironmentOptions)
-    creation = environment_record({k: v for k, v in agent.origin.creation.items() if k in known})
-    about = {'environment': creation, 'command': command, 'version': __version__, 'agent': agent.id}
-    space, actions = envs.encoder.raw_space, envs.action_space
-    return DatasetWriter(name, space, actions, about, spec=envs.spec, agent=agent.id, option=option)

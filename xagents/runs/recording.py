@@ -10,11 +10,16 @@ import numpy as np
 from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Distracted, Policy
 from xagents.datasets import names
+from xagents.datasets.environments import environment_record
 from xagents.datasets.recorder import Recorder
+from xagents.datasets.writing import DatasetWriter, check_keys
 from xagents.envs.create import as_envs
 from xagents.logs.console import number
-from xagents.runs import evaluation, experience
+from xagents.options.declaration import describe
+from xagents.options.environment import EnvironmentOptions
+from xagents.runs import evaluation
 from xagents.runs.learner import Playing
+from xagents.version import __version__
 
 
 def record(
@@ -47,6 +52,9 @@ def record(
         OptionError: for a name that is none or is taken, or spaces that Minari cannot tell of.
     """
     names.check_new('dataset', dataset)
+    check_keys('dataset', agent.envs.encoder.raw_space)
+    if episodes < 1:
+        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
     if not 0 <= random_actions <= 1:
         raise ValueError(f'random_actions: got {random_actions}, admits a number at least 0 and at most 1')
     played_in = as_envs(
@@ -59,8 +67,8 @@ def record(
         policy = Distracted(policy, played_in.action_space, random_actions, stochastic)
     collector = Collector(played_in, policy, agent.statistics, agent.streams)
     quotas = evaluation.quotas(episodes, played_in.n_envs)
-    writer = experience.writer_of(agent, dataset, 'dataset', command)
-    recorder = Recorder(writer, played_in.n_envs, experience.version_of(agent), quotas.tolist())
+    writer = writer_of(agent, dataset, 'dataset', command)
+    recorder = Recorder(writer, played_in.n_envs, version_of(agent), quotas.tolist())
     played_in.witness = recorder
     try:
         played = evaluation.played(collector, quotas, seed, stochastic or random_actions > 0, say)
@@ -70,3 +78,25 @@ def record(
         writer.finish()
     mean = number(float(np.mean([episode.reward for episode in played])), 2)
     say(f'Recorded {writer.episodes} episodes, {writer.steps} steps, mean return {mean}: {dataset}, in {writer.folder}')
+
+
+def version_of(agent: Playing) -> Callable[[], int] | None:
+    """Return what tells the version of the weights that an agent acts by; None where it acts by no network."""
+    if agent.acting.network is None:
+        return None
+
+    def version() -> int:
+        network = agent.collector.policy.network
+        assert network is not None
+        return network.published.version
+
+    return version
+
+
+def writer_of(agent: Playing, name: str, option: str, command: str) -> DatasetWriter:
+    """Return the writer of a data set of an agent's environments."""
+    envs, known = agent.envs, describe(EnvironmentOptions)
+    creation = environment_record({k: v for k, v in agent.origin.creation.items() if k in known})
+    about = {'environment': creation, 'command': command, 'version': __version__, 'agent': agent.id}
+    space, actions = envs.encoder.raw_space, envs.action_space
+    return DatasetWriter(name, space, actions, about, spec=envs.spec, agent=agent.id, option=option)
