@@ -51,7 +51,7 @@ CASES: dict[str, str | LearningCase] = {
     'iql': LearningCase('iql-pendulum', 'iql', options={**SETTINGS, 'reward_scale': 0.1}, **PENDULUM),
     'ppo': README_CASE,
     'td3': 'td3-pendulum',
-    'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options={**SETTINGS, 'alpha': 1.0}, **PENDULUM),
+    'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options=SETTINGS, **PENDULUM),
     'trpo': 'trpo-cartpole',
 }
 # a link to code: `Class.method` or `function`, its file, and the line that is kept present
