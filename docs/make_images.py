@@ -35,7 +35,7 @@ OFFLINE = """
 train td3 --env Pendulum-v1 --max-steps 6000 --net 64 64 --buffer-max-size 20000 --buffer-initial-size 500 \
     --buffer-batch-size 128 --lr 0.001 --gamma 0.98 --train-frequency 8 --gradient-steps 8 --seed 4 \
     --run-dir runs/pendulum
-record --run-dir runs/pendulum --checkpoint last --episodes 100 --stochastic --step-noise-coef 0.3 \
+record td3 --run-dir runs/pendulum --checkpoint last --episodes 100 --stochastic --step-noise-coef 0.3 \
     --random-actions 0.3 --seed 1 --dataset pendulum/medium-v0
 train td3-bc --dataset pendulum/medium-v0 --max-steps 20000 --net 64 64 --gamma 0.98 --eval-frequency 1000 \
     --seeds 1 2 3 --run-dir runs/td3-bc

@@ -203,12 +203,20 @@ def table(options: Sequence[Option]) -> str:
 # the scores
 
 
+def unmeasured(entry: Entry) -> str:
+    """Return what stands in the place of numbers: where those of agents for data sets are."""
+    case = CASES.get(entry.id)
+    if isinstance(case, LearningCase) and case.dataset:
+        return 'Beside d3rlpy, on the same data: [Offline learning](../benchmarks.md#offline-learning).'
+    return 'Nothing has been measured yet.'
+
+
 def scores(entry: Entry, benchmarks: str) -> str:
     """Return an agent's rows of the learning benchmark."""
     lines = dict(SECTION.findall(benchmarks)).get('learning', '').splitlines()
     heading = [line for line in lines if line.startswith('|')][:2]
     rows = [line for line in lines if line.startswith(f'| {entry.id.upper()} |')]
-    return '\n'.join([*heading, *rows]) if rows else 'Nothing has been measured yet.'
+    return '\n'.join([*heading, *rows]) if rows else unmeasured(entry)
 
 
 def speed(entry: Entry, benchmarks: str) -> str:
@@ -219,7 +227,7 @@ def speed(entry: Entry, benchmarks: str) -> str:
         rows = [line for line in text.splitlines() if line.startswith('|')]
         if name.startswith(f'{entry.id}-') and rows and not (others and name.startswith(others)):
             found.append('\n'.join([text.splitlines()[0].replace('### ', '') + ':', '', *rows]))
-    return '\n\n'.join(found) or 'Nothing has been measured yet.'
+    return '\n\n'.join(found) or unmeasured(entry)
 
 
 def ratios(benchmarks: str) -> str:

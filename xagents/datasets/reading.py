@@ -158,8 +158,9 @@ class Dataset:
         episode = Recorded(told['observations'], told['actions'], rewards, *ends)
         if not len(episode) or any(end.shape != rewards.shape for end in ends):
             raise ValueError(f'it has {len(rewards)} rewards, {len(ends[0])} terminations and {len(ends[1])} ends')
-        if rewards.ndim != 1 or not np.isfinite(rewards).all():
-            raise ValueError('its rewards are no numbers, or not finite')
+        with np.errstate(over='ignore'):
+            if rewards.ndim != 1 or not np.isfinite(rewards.astype(np.float32)).all():  # as they are learned from
+                raise ValueError('its rewards are no numbers, or not finite')
         check_values('observations', self.observation_space, episode.observations, len(episode) + 1)
         check_values('actions', self.action_space, episode.actions, len(episode))
         return episode

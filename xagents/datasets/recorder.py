@@ -14,8 +14,8 @@ from xagents.datasets.trees import flattened, mapped, stacked
 from xagents.datasets.writing import DatasetWriter
 from xagents.system.arrays import prefixed, without_prefix
 
-# what is kept in memory before it is written: seconds, bytes
-SECONDS, BYTES = 10.0, 2**26
+# what is kept in memory before it is written: seconds, bytes, and episodes, whose writing takes a millisecond each
+SECONDS, BYTES, EPISODES = 10.0, 2**26, 1000
 
 
 class Rows:
@@ -96,18 +96,19 @@ class Recorder:
         if self._left is not None:
             self._left[i] -= 1
         self._bytes += sum(x.nbytes for x in flattened(self._done[-1].observations))
-        if self._bytes >= BYTES or time.monotonic() - self._written >= SECONDS:
+        # all episodes are named again with each part, which must not come to take most of the time
+        many = len(self._done) >= max(EPISODES, self.writer.episodes // 20)
+        late = time.monotonic() - self._written >= max(SECONDS, 10 * self.writer.naming)
+        if many or late or self._bytes >= BYTES:
             self.flush()
 
     # what a run asks for
 
     def flush(self) -> None:
         """Write the episodes that have ended."""
-        before = time.monotonic()
         self.writer.add(self._done, self._versions)
         self._done, self._versions, self._bytes = [], [], 0
-        # a long list of episodes is written again each time: so that takes a tenth of the time at most
-        self._written = time.monotonic() + max(10 * (time.monotonic() - before) - SECONDS, 0)
+        self._written = time.monotonic()
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the episodes that go on, as arrays by name, and how many are written; all that ended are."""

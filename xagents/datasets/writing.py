@@ -12,8 +12,9 @@ import json
 import os
 import secrets
 import shutil
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,6 +70,7 @@ class DatasetWriter:
         episodes: written so far.
         steps: of them.
         identity: by which a recording that goes on knows its own data set.
+        naming: seconds that it took last to name all episodes.
 
     Raises:
         OptionError: where Minari is missing, or cannot tell of such spaces.
@@ -87,6 +89,7 @@ class DatasetWriter:
     ):
         self.name, self._about, self._agent = name, dict(about), agent
         self.identity = secrets.token_hex(8)
+        self.naming = 0.0
         self._spec, self._option = spec if _is_json(spec) else None, option
         self._spaces = observation_space, action_space
         self._storage = minari_module('dataset.minari_storage', option).MinariStorage
@@ -136,10 +139,11 @@ class DatasetWriter:
         new = part.with_name(f'.{part.name}')
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        storage = self._new(new)
-        storage.update_episodes(self._buffers(episodes))
-        if versions:
-            storage.update_episode_metadata([{'policy_version': int(version)} for version in versions])
+        with self._errors():
+            storage = self._new(new)
+            storage.update_episodes(self._buffers(episodes))
+            if versions:
+                storage.update_episode_metadata([{'policy_version': int(version)} for version in versions])
         os.rename(new, part)
         self._parts.append((part / MAIN, len(episodes)))
         self.episodes += len(episodes)
@@ -170,10 +174,28 @@ class DatasetWriter:
 
     def _name_parts(self, newest: Path) -> None:
         """Let the main file name every episode, then the metadata count them: a kill between loses none that counts."""
-        with replacing(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
+        begun = time.monotonic()
+        with self._errors(), self._main() as file:
             for name, place in self._places():
                 file[name] = place
         self._tell(newest)
+        self.naming = time.monotonic() - begun
+
+    @contextlib.contextmanager
+    def _main(self) -> Iterator[Any]:
+        """Write the main file, which is the old or the new one at every instant."""
+        with replacing(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Let what HDF5 says of a disk be an OSError, as others are."""
+        try:
+            yield
+        except RuntimeError as error:
+            full = 'No space left' in str(error) or 'errno = 28' in str(error)
+            code = errno.ENOSPC if full else errno.EIO
+            raise OSError(code, os.strerror(code), str(self.folder)) from error
 
     def _places(self) -> Any:
         """Yield each episode's name, and a link to where it is."""
@@ -259,7 +281,7 @@ class DatasetWriter:
 
     def _join(self) -> None:
         count = 0
-        with replacing(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
+        with self._errors(), self._main() as file:
             for path, episodes in self._parts:
                 with hdf5().File(path, 'r') as part:
                     for i in range(episodes):

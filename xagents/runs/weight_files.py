@@ -240,6 +240,7 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
     # a torn index raises OpError, torn data IndexError, an index beside other data DataLossError,
     # another network the rest
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
+        tf.get_logger().setLevel('ERROR')  # else TensorFlow tells at exit what it has not read
         reason = str(error).strip().split('\n')[0][:160]
         raise ValueError(f'--weights: {shown} is damaged or of another network or optimizer ({reason})') from error
 
