@@ -209,7 +209,7 @@ def test_ctrl_c_in_a_stage_on_either_side(where, times, tmp_path):
         if ctx.iteration == 4:
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.05)
+                time.sleep(0.3)  # so that each is seen by itself
 
     recipe = overlapped(agent, **{where: interrupts})
     with pytest.raises(KeyboardInterrupt):
