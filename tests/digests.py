@@ -33,7 +33,7 @@ from gymnasium import spaces
 import xagents
 
 AGENTS = ('a2c', 'acer', 'ddpg', 'dqn', 'ppo', 'td3', 'trpo')
-COMMANDS = ('train', 'play', 'tune', 'evaluate', 'explore', 'export', 'runs', 'plot', 'presets', 'completion')
+COMMANDS = ('train', 'play', 'tune', 'evaluate', 'record', 'explore', 'export', 'runs', 'plot', 'presets', 'completion')
 CLOCKS = ('time', 'steps_per_second')
 
 
@@ -185,7 +185,8 @@ def of_pages():
 
     pages = {}
     lines = [[], *([command] for command in COMMANDS if command != 'presets')]
-    lines += [[command, agent] for command in ('train', 'play', 'tune', 'evaluate', 'export') for agent in AGENTS]
+    with_agent = ('train', 'play', 'tune', 'evaluate', 'record', 'export')
+    lines += [[command, agent] for command in with_agent for agent in AGENTS]
     for line in lines:
         page = io.StringIO()
         with contextlib.redirect_stdout(page):
