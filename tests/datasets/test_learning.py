@@ -123,7 +123,7 @@ def test_no_environment_is_stepped(name):
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys):
+def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, monkeypatch):
     folder = names.data_folder(CART).parent
     shutil.copytree(folder, names.data_folder('cart/alone-v0').parent)
     metadata = names.data_folder('cart/alone-v0') / names.METADATA
@@ -135,6 +135,14 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys):
     said = ' '.join(capsys.readouterr().out.split())
     assert "no environment 'Gone-v1'" in said and '; nothing is evaluated, and the last weights are kept' in said
     assert (tmp_path / 'run' / 'checkpoints' / 'last').exists()
+    agent = resume(tmp_path / 'run')
+    agent.fit(max_steps=100, quiet=True)
+    assert agent.steps == 100
+    monkeypatch.chdir(tmp_path)
+    code, _, stderr = execute('evaluate', '--run-dir', 'run')
+    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, admits')
+    assert execute('evaluate', '--run-dir', 'run', '--env', 'CartPole-v1', '--episodes', '1')[0] == 0
+    assert xagents.load('run').act(np.zeros((2, 4), np.float32)).shape == (2,)
     metadata.write_text(text.replace('"Gone-v1"', '"somewhere:Gone-v1"'))
     assert told_environment(open_dataset('cart/alone-v0'))[0] == {}  # a file does not choose what is imported
 

@@ -51,7 +51,6 @@ class Drawing(BaseAgent):
     """
 
     METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
-    buffer: ReplayBuffer
     from_dataset: str = ''
 
     @property
@@ -60,8 +59,8 @@ class Drawing(BaseAgent):
         return None
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
-        """Return an empty buffer for as many transitions."""
-        raise NotImplementedError
+        """Return an empty buffer for as many transitions, which are drawn as they are."""
+        return ReplayBuffer(max_size, initial_size, self.buffer_batch_size, stack=self.envs.frame_stack)
 
     # a data set
 
@@ -83,8 +82,7 @@ class Drawing(BaseAgent):
             A digest of what was read, by which a data set that has changed is known.
         """
         rows = dataset.steps + dataset.episodes  # between two episodes one that only resets
-        batch_size: int = getattr(self.options, 'buffer_batch_size', 1)
-        buffer = self.make_buffer(max(rows, batch_size), 0)
+        buffer = self.make_buffer(max(rows, self.buffer_batch_size), 0)
         total = self._fill(buffer, dataset, 0, 1)
         self.__dict__['buffer'], self.from_dataset = buffer, dataset.name
         if self.priority_alpha is not None:

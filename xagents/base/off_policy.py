@@ -85,7 +85,7 @@ class OffPolicy(Replaying, Drawing):
     # the replay buffer
 
     @functools.cached_property
-    def buffer(self) -> ReplayBuffer:  # type: ignore[override]
+    def buffer(self) -> ReplayBuffer:
         """The replay buffer; it takes its memory when the first transitions come."""
         o = self.options
         if self._given_buffer is None:

@@ -14,7 +14,6 @@ from xagents.bc.cli import BCOptions
 from xagents.networks.compiled import float_outputs, network_input
 from xagents.networks.distributions import bounded
 from xagents.networks.optimisation import averaged
-from xagents.replay.transitions import ReplayBuffer
 
 
 class BC(Drawing, ActorCritic):
@@ -35,10 +34,6 @@ class BC(Drawing, ActorCritic):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         self.step.idle = True  # there is no loss of the critic's head
-
-    def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
-        """Return an empty buffer for as many transitions."""
-        return ReplayBuffer(max_size, initial_size, self.options.buffer_batch_size, stack=self.envs.frame_stack)
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""

@@ -11,6 +11,7 @@ from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.options.environment import NO_ENVIRONMENT
 from xagents.options.errors import Given, InputError, OptionError, nearest, shown, wrong_input
+from xagents.options.runs import NO_DATASET
 from xagents.registry.agents import find_agent
 from xagents.runs.status import check_checkpoint, is_group, is_run
 from xagents.system.names import GROUP, LOCK, ORPHANED, has_checkpoints
@@ -39,8 +40,7 @@ def check_train(agent_id: str, given: Given) -> None:
 def check_ends(agent_id: str, options: Mapping[str, Any]) -> None:
     """Refuse complete options of a run that say neither where it learns, nor from what, or no end."""
     if find_agent(agent_id).options.datasets == 'only' and 'dataset' not in options:
-        problem = f'got nothing: {agent_id} learns from a data set alone, xagents datasets lists them'
-        raise OptionError('dataset', problem)
+        raise OptionError('dataset', NO_DATASET.format(agent_id))
     if not {'env', 'weights', 'dataset'} & options.keys():
         raise OptionError('env', NO_ENVIRONMENT)
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,6 +19,7 @@ from xagents.envs.snapshots.read import AbsentError, give
 from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
 from xagents.envs.spaces import Encoder
 from xagents.envs.vectors import LoopVectorEnv
+from xagents.envs.witness import Witness
 from xagents.envs.wrappers import REPORT, SUCCESS, says_success
 from xagents.options.errors import OptionError
 
@@ -51,27 +52,6 @@ class OneEnv:
     observation_space: spaces.Box
     action_space: spaces.Space
     spec: EnvSpec | None
-
-
-class Witness(Protocol):
-    """Who is told everything that environments give and take, raw, as the vector of them has it."""
-
-    def reset(self, observations: Any) -> None:
-        """All environments began anew and show [N, …]."""
-
-    def step(
-        self,
-        actions: Any,
-        observations: Any,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        valid: np.ndarray,
-    ) -> None:
-        """All environments took a step, [N, …] each; those that were not valid before it only reset."""
-
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return where it stands, as arrays by name and a record for JSON."""
 
 
 class Envs:

@@ -71,6 +71,8 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
             raise OptionError(environment[0], problem) from error
 
     check_switches(entry, given, record, str(path))
+    if saved.get('env') is None and 'env' not in given and saved.get('dataset') is not None:
+        given = {**given, 'dataset': saved['dataset']}  # which knows what the networks take
     return Plan(entry, resolved(entry, given, record), networks_of(entry, given, record), restore, given).build()
 
 

@@ -85,7 +85,7 @@ class Plan:
             settings.environment.vector = settings.given['vector'] = 'sync'
         lines: list[str] = []
         if settings.run.dataset is not None:
-            envs, lines = _recorded_envs(settings)
+            envs, lines = _recorded_envs(settings, self.typed)
         else:
             envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
         try:
@@ -146,7 +146,7 @@ def networks_of(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any
     return [] if own else record.get('networks', [])
 
 
-def _recorded_envs(settings: Settings) -> tuple[Envs, list[str]]:
+def _recorded_envs(settings: Settings, typed: Mapping[str, Any]) -> tuple[Envs, list[str]]:
     """Return environments that nobody steps, for a data set to learn from; and what is to be said of them.
 
     Those of evaluations are what `env` says or, where it says nothing, what the data set tells.
@@ -159,7 +159,7 @@ def _recorded_envs(settings: Settings) -> tuple[Envs, list[str]]:
         envs = as_envs(env)
         check_fits(dataset, envs, 'dataset')
         return envs, []
-    why, typed = '', set(describe(EnvironmentOptions)) & settings.given.keys() - {'n_envs', 'vector'}
+    why, asked = '', describe(EnvironmentOptions).keys() & typed.keys() - {'n_envs', 'vector'}
     if env is None:
         told, why = told_environment(dataset)
         told = {n: v for n, v in told.items() if n not in settings.given}
@@ -171,7 +171,7 @@ def _recorded_envs(settings: Settings) -> tuple[Envs, list[str]]:
     try:
         real = create_envs(**{**environment.creation(), 'n_envs': 1})
     except OptionError as error:
-        if typed:
+        if asked:
             raise
         environment.env = None
         del settings.given['env']

@@ -9,6 +9,9 @@ import os
 from xagents.options.declaration import Options, count, option
 from xagents.options.errors import OptionError
 
+# of an agent, by its id, that learns from data sets only
+NO_DATASET = 'got nothing: {} learns from a data set alone, xagents datasets lists them'
+
 
 @dataclasses.dataclass
 class EndOptions(Options):

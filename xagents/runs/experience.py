@@ -7,6 +7,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy as np
+
 from xagents.datasets import names
 from xagents.datasets.environments import check_fits
 from xagents.datasets.minari import minari_module
@@ -15,7 +17,8 @@ from xagents.datasets.recorder import Recorder
 from xagents.datasets.writing import check_keys
 from xagents.logs.console import number
 from xagents.options.errors import OptionError
-from xagents.options.runs import RunOptions
+from xagents.options.runs import NO_DATASET, RunOptions
+from xagents.registry.agents import OURS
 from xagents.runs.learner import Drawer, Learner
 from xagents.runs.recording import version_of, writer_of
 from xagents.runs.run import Run
@@ -43,20 +46,23 @@ def check_experience(run: Run) -> None:
     agent, options = run.agent, run.options
     admitted = agent.options.datasets
     if options.dataset is None and admitted == 'only':
-        raise OptionError(
-            'dataset', f'got nothing: {agent.id} learns from a data set alone, xagents datasets lists them'
-        )
+        raise OptionError('dataset', NO_DATASET.format(agent.id))
     if options.dataset is not None and admitted == 'never':
         raise OptionError(
             'dataset',
             f'got {options.dataset}, but {agent.id} learns from what its own policy has just collected '
-            '(bc, td3-bc, iql, dqn, ddpg and td3 learn from data sets)',
+            f'({_those("also", "only")} learn from data sets)',
         )
     if options.fill_from is not None and admitted != 'also':
-        problem = f'got {options.fill_from}, but {agent.id} has no replay buffer to fill (dqn, ddpg, td3 and iql have)'
+        problem = f'got {options.fill_from}, but {agent.id} has no replay buffer to fill ({_those("also")} have)'
         raise OptionError('fill_from', problem)
     if options.record_dataset is not None:
         _check_recording(run)
+
+
+def _those(*learning: str) -> str:
+    """Return which agents learn from data sets in some ways."""
+    return ', '.join(id for id, entry in OURS.items() if entry.options.datasets in learning)
 
 
 def _check_recording(run: Run) -> None:
@@ -70,7 +76,7 @@ def _check_recording(run: Run) -> None:
         names.check_new('record_dataset', name)
 
 
-def _recorded_before(run: Run) -> Any:
+def _recorded_before(run: Run) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Return where recording stood at the checkpoint that a run goes on from; None where it begins."""
     before = run.agent.collector.witnessed
     return before if before and before[1].get('dataset') == run.options.record_dataset else None
