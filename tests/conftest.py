@@ -9,6 +9,8 @@ from hypothesis import settings
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
+# compiled programs are kept from test to test, and from one run of the tests to the next, but not among the user's own
+os.environ['XAGENTS_CACHE'] = os.path.join(os.getcwd(), '.pytest_cache', 'xagents')
 # the command line is tested in processes of its own, wherever they run
 os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get('PYTHONPATH')]))
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.reference import D, flat, network
 from xagents.networks.compiled import Program
+from xagents.networks.numbers import Numbers
 from xagents.networks.optimisation import GradientStep, flat_gradient, use_compiled_optimizer
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
@@ -16,7 +17,7 @@ MESSAGE = 'critic_model: the loss has no gradient by its parameters, so that not
 
 def update(model, inside, **options):
     """A program that makes one step; the outputs are computed within the tape, or before it."""
-    step = GradientStep(model, AgentOptions(), name='critic_model', **options)
+    step = GradientStep(model, Numbers(AgentOptions()), name='critic_model', **options)
 
     def once(observations):
         before = model(observations)

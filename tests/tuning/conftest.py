@@ -9,7 +9,7 @@ from tests.postgresql import postgresql, postgresql_server  # noqa: F401 (fixtur
 # Stands in for TensorFlow and the agents in worker processes, which load it as they start: so a worker is there in a
 # fraction of a second, and what a trial is worth is known. The environment's arguments say what happens.
 STAND_IN = """
-import json, os, signal, sys, time, types
+import contextlib, json, os, signal, sys, time, types
 from pathlib import Path
 
 threads, factory = types.ModuleType('xagents.system.threads'), types.ModuleType('xagents.factory.make')
@@ -65,7 +65,10 @@ class Agent:
 
 
 factory.make = lambda agent_id, env, **options: Agent(agent_id, env, **options)
+sharing = types.ModuleType('xagents.networks.sharing')
+sharing.sharing = contextlib.contextmanager(lambda make, options: (yield make()))
 sys.modules |= {'xagents.system.threads': threads, 'xagents.factory.make': factory, 'keras': keras}
+sys.modules['xagents.networks.sharing'] = sharing
 """
 
 

@@ -51,7 +51,7 @@ class A2C(ActorCritic):
 
     def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """The whole update, compiled: returns the metrics."""
-        options, data = self.options, self.transitions(steps)
+        options, data = self.numbers, self.transitions(steps)
         advantages = data.advantages
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, data.valid, 1e-8)
@@ -84,7 +84,7 @@ class A2C(ActorCritic):
         ratios = tf.reshape(tf.exp(self.distribution.log_prob(outputs, actions) - acted), valid.shape)
         values, ended = self.values(steps.observations), tf.maximum(terminated, truncated)
         targets, advantages = vtrace(
-            steps.rewards, values, ratios, terminated, ended, self.options.gamma, self.options.lam
+            steps.rewards, values, ratios, terminated, ended, self.numbers.gamma, self.numbers.lam
         )
         advantages, targets, before, valid = map(flatten, (advantages, targets, values[:-1], valid))
         return Transitions(observations, actions, advantages, targets, before, valid, acted)

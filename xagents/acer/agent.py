@@ -115,7 +115,7 @@ class ACER(Replaying, ActorCritic):
 
     def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """The whole update, compiled: returns the metrics."""
-        options, observations, actions, rewards = self.options, steps.observations, steps.actions, steps.rewards
+        options, observations, actions, rewards = self.numbers, steps.observations, steps.actions, steps.rewards
         terminated, truncated, valid = steps.flags()
         behaviour = tf.nn.softmax(steps.outputs[0])  # μ, the policy that acted
         average = self.average_probabilities(observations[:-1])
@@ -165,7 +165,7 @@ class ACER(Replaying, ActorCritic):
         See `policy_gradient` for the arguments. Besides, `average` is [T, N, A] φ_a, the average policy's
         probabilities; `advantages` are those of the action that was taken, and of all; `valid` is [T, N].
         """
-        options, (of_taken, of_all) = self.options, advantages
+        options, (of_taken, of_all) = self.numbers, advantages
         if options.normalize_advantage:
             of_all /= masked_deviation(of_taken, valid) + 1e-8
             of_taken = masked_normalise(of_taken, valid, 1e-8)

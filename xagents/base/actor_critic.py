@@ -20,7 +20,7 @@ class ActorCritic(OnPolicy):
         log_std_units = [self.distribution.n_units] if self.distribution.has_log_std else []
         self._check_model(self.model, [*self.output_units(self.envs).values(), *log_std_units])
         rate = use_compiled_optimizer(self.model, self.options)
-        self.step = GradientStep(self.model, self.options, self.options.grad_norm, rate)
+        self.step = GradientStep(self.model, self.numbers, True, rate)
         self.output_models = [self.model]
         self.actor = self.make_actor(0)
         self._update = Program(self._compiled, jit=not has_convolutions(self.model))

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, ClassVar
 
 import keras
@@ -23,7 +23,7 @@ from xagents.envs.create import as_envs
 from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network
-from xagents.networks.targets import TargetNetwork
+from xagents.networks.numbers import Numbers
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import describe, signature
 from xagents.options.errors import OptionError
@@ -121,6 +121,11 @@ class BaseAgent(Classic):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *ATTRIBUTES, *METHODS})
+
+    @functools.cached_property
+    def numbers(self) -> Numbers:
+        """The options as compiled updates read them: those that are numbers are no constants there."""
+        return Numbers(self.options)
 
     @property
     def id(self) -> str:
@@ -316,12 +321,6 @@ class BaseAgent(Classic):
             ValueError: in one line, naming the file.
         """
         read_weights(paths, self)
-
-    def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
-        """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
-        for name, part in self.parts().items():
-            if isinstance(part, TargetNetwork) and f'{name}/parameters' not in (known or {}):
-                part.copy()
 
     # runs
 

@@ -119,7 +119,7 @@ class OnPolicy(BaseAgent):
         """Return values [T + 1, N] of all observations, and advantages [T, N], which have no gradient."""
         values = self.values(observations)
         ended = tf.maximum(terminated, truncated)
-        return values, gae(rewards, values, terminated, ended, self.options.gamma, self.options.lam)
+        return values, gae(rewards, values, terminated, ended, self.numbers.gamma, self.numbers.lam)
 
     def values(self, observations: tf.Tensor) -> tf.Tensor:
         """Return the values [T + 1, N] of observations [T + 1, N, *D]."""

@@ -54,6 +54,12 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     }
     parser = argparse.ArgumentParser('xagents')
     _add(parser, '--version', action='store_true', help='show the version')
+    _add(
+        parser,
+        '--verbose',
+        action='store_true',
+        help='beside --version: what is installed',
+    )
     by_command = parser.add_subparsers()
     for command in commands.values():
         own = by_command.add_parser(command.name, help=command.help)

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xagents.cli.about import about
 from xagents.cli.command import flag_parser
 from xagents.cli.commands import Command, commands, find_command
 from xagents.cli.usage import command_page, usage_page
@@ -67,6 +68,10 @@ def _dispatch(arguments: list[str]) -> None:
         return _show(usage_page())
     if words == ['--version']:
         return _show(f'xagents {__version__}')
+    if words[0] == '--version':
+        if words[1:] != ['--verbose']:
+            raise OptionError('version', f'got {words[1]} behind it, admits --verbose or nothing')
+        return _show(about())
     command = find_command(words[0])
     rest = words[1:]
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')

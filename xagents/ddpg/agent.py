@@ -62,7 +62,7 @@ class DDPG(OffPolicy):
         rates = [use_compiled_optimizer(model, self.options) for model in self.output_models]
         self.actor_model, self.critic_models = actor, list(critics)
         self.actor_step, *self.critic_steps = (
-            GradientStep(model, self.options, rate=rate, name='critic_model' if i else 'actor_model')
+            GradientStep(model, self.numbers, rate=rate, name='critic_model' if i else 'actor_model')
             for i, (model, rate) in enumerate(zip(self.output_models, rates, strict=True))
         )
         self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
@@ -175,7 +175,7 @@ class DDPG(OffPolicy):
             loss = self.policy_loss(value(self.critic_models[0], observations, actions), actions, replayed)
         _, made, refused = self.actor_step(tape, loss, wanted > 0)
         for target in (self.target_actor, *self.target_critics):
-            target.follow(self.options.tau * made)
+            target.follow(self.numbers.tau * made)
         return {'loss/policy': finite(loss), 'policy_updates': made, 'stats/refused': refused}
 
     def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:

@@ -44,7 +44,7 @@ class DQN(OffPolicy):
         self._check_model(model, [units[name] for name in names])
         rate = use_compiled_optimizer(model, self.options)
         self.model = model
-        self.step = GradientStep(model, self.options, self.options.grad_norm, rate)
+        self.step = GradientStep(model, self.numbers, True, rate)
         self.output_models = [model]
         self.target = TargetNetwork(model)
         self.actor = self.make_actor(0)
@@ -135,7 +135,7 @@ class DQN(OffPolicy):
             losses = huber(errors) if self.options.huber else errors**2
             loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
             if self.options.conservative:
-                loss += self.options.conservative * tf.reduce_mean(overestimates(q, chosen))
+                loss += self.numbers.conservative * tf.reduce_mean(overestimates(q, chosen))
         norm, applied, refused = self.step(tape, loss)
         metrics = {
             'updates': applied,

@@ -73,7 +73,7 @@ class IQL(OffPolicy):
         names = ('actor_model', 'critic_model', 'critic_model', 'value_model')
         rates = [use_compiled_optimizer(model, self.options) for model in self.output_models]
         self.actor_step, *self.critic_steps, self.value_step = (
-            GradientStep(model, self.options, rate=rate, name=name)
+            GradientStep(model, self.numbers, rate=rate, name=name)
             for model, rate, name in zip(self.output_models, rates, names, strict=True)
         )
         self.target_critics = [TargetNetwork(critic) for critic in self.critic_models]
@@ -135,7 +135,7 @@ class IQL(OffPolicy):
         goal = batch.rewards + batch.discounts * self.values(next_observations)
         with tf.GradientTape() as tape:
             v = self.values(observations)
-            value_loss = tf.reduce_mean(expectile_loss(q - v, self.options.expectile))
+            value_loss = tf.reduce_mean(expectile_loss(q - v, self.numbers.expectile))
         gradients = [self.value_step.gradient(tape, value_loss)]
         weights = self.weights(q - v)
         with tf.GradientTape() as tape:
@@ -154,7 +154,7 @@ class IQL(OffPolicy):
             step.apply(gradient, norm, finite)
         made = tf.cast(finite, tf.float32)
         for target in self.target_critics:
-            target.follow(self.options.tau * made)
+            target.follow(self.numbers.tau * made)
         metrics = {
             'updates': made,
             'stats/refused': 1.0 - made,
@@ -170,7 +170,7 @@ class IQL(OffPolicy):
 
     def weights(self, advantages: tf.Tensor) -> tf.Tensor:
         """Return how much each action is imitated, [B]: exp(β A), not above the largest weight (equation 7)."""
-        o = self.options
+        o = self.numbers
         return tf.stop_gradient(tf.minimum(tf.exp(o.inverse_temperature * advantages), o.max_weight))
 
     def values(self, observations: tf.Tensor) -> tf.Tensor:

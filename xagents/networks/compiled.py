@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -15,8 +15,29 @@ import tensorflow as tf
 from xagents.networks.acting import Published
 from xagents.networks.forward import NumpyNetwork
 from xagents.networks.mirror import flat_parameters, has_plan, plan_of
+from xagents.system.kept_programs import compiling
+from xagents.system.threads import threads_in_use
 
 SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy
+
+
+Key = tuple[tuple[np.dtype, tuple[int, ...]], ...]  # dtypes and shapes of arguments
+
+
+class Compiled(NamedTuple):
+    """What a program has compiled for arguments of some shapes.
+
+    Attributes:
+        key: the shapes.
+        groups: which arguments travel together.
+        traced: the concrete function.
+        places: of the variables that it reads and writes, among those of its agent.
+    """
+
+    key: Key
+    groups: list[list[int]]
+    traced: Any
+    places: list[int]
 
 
 class Program:
@@ -30,11 +51,15 @@ class Program:
         jit: whether XLA compiles it.
     """
 
+    _noted: ClassVar[list[Program] | None] = None
+
     def __init__(self, function: Callable, jit: bool):
         self._function = function
         self._jit = jit
-        self._compiled: dict[tuple, tuple[list[list[int]], Any]] = {}
+        self._compiled: dict[Key, tuple[list[list[int]], Any, list[Any], Callable]] = {}
         self.traces = 0
+        if Program._noted is not None:
+            Program._noted.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it with arrays and numbers; floats become float32, whole ones int32."""
@@ -42,16 +67,47 @@ class Program:
         arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in leaves]
         key = tuple((a.dtype, a.shape) for a in arrays)
         if key in self._compiled:
-            groups, compiled = self._compiled[key]
-            return compiled(*_packed(arrays, groups))
+            groups, *_, call = self._compiled[key]
+            return call(*_packed(arrays, groups))
         groups = _groups(arrays)
         packed = _packed(arrays, groups)
         specifications = [tf.TensorSpec(t.shape, t.dtype) for t in packed]
-        compiled = _directly(self._trace(arrays, groups, arguments).get_concrete_function(*specifications))
-        result = compiled(*packed)  # XLA compiles in the first call
-        self._compiled[key] = groups, compiled
+        traced = self._trace(arrays, groups, arguments).get_concrete_function(*specifications)
+        captured = traced.captured_inputs
+        call = _directly(traced, captured)
+        # XLA compiles in the first call
+        with compiling(_kind()) if self._jit else contextlib.nullcontext():
+            result = call(*packed)
+        self._compiled[key] = groups, traced, captured, call
         _return_memory()
         return result
+
+    # for programs of another agent, whose variables stand in the places of these
+
+    @classmethod
+    @contextlib.contextmanager
+    def noted_in(cls, programs: list[Program]) -> Iterator[None]:
+        """Add the programs that are made in the block to a list."""
+        before, cls._noted = cls._noted, programs
+        try:
+            yield
+        finally:
+            cls._noted = before
+
+    def compiled(self, variables: Sequence[tf.Variable]) -> list[Compiled]:
+        """Return what was compiled, as far as it reads and writes nothing but these variables."""
+        places = {id(variable.handle): place for place, variable in enumerate(variables)}
+        found = [
+            Compiled(key, groups, traced, [places.get(id(handle), -1) for handle in captured])
+            for key, (groups, traced, captured, _) in self._compiled.items()
+        ]
+        return [one for one in found if -1 not in one.places and hasattr(one.traced, '_call_flat')]
+
+    def adopt(self, compiled: Sequence[Compiled], variables: Sequence[tf.Variable]) -> None:
+        """Take over what an equal program has compiled, with variables of its own in the places of that one's."""
+        for key, groups, traced, places in compiled:
+            captured = [variables[place].handle for place in places]
+            self._compiled[key] = groups, traced, captured, _directly(traced, captured)
 
     def _trace(self, arrays: list[np.ndarray], groups: list[list[int]], like: Any) -> Any:
         shapes = [a.shape for a in arrays]
@@ -69,9 +125,9 @@ class Program:
         return tf.function(unpacked, jit_compile=self._jit, autograph=False)
 
 
-def _directly(traced: Any) -> Callable:
+def _directly(traced: Any, captured: list[Any]) -> Callable:
     """Return a call of a concrete function that does not look at its arguments, a third of a small call's time."""
-    call, captured = getattr(traced, '_call_flat', None), traced.captured_inputs
+    call = getattr(traced, '_call_flat', None)
     if call is None:  # a release of TensorFlow that lacks it
         return traced
     return lambda *tensors: call(list(tensors), captured)
@@ -93,6 +149,11 @@ def _packed(arrays: list[np.ndarray], groups: list[list[int]]) -> list[tf.Tensor
         tf.constant(arrays[members[0]] if len(members) == 1 else np.concatenate([arrays[i].ravel() for i in members]))
         for members in groups
     ]
+
+
+def _kind() -> str:
+    """Return what a compiled program depends on beside its source and the processor."""
+    return f'{tf.__version__} {threads_in_use()}'
 
 
 def _return_memory() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from xagents.networks.models import make_optimizer
+from xagents.networks.numbers import Numbers
+from xagents.networks.rules import Fused, OfKeras, Optimizer, flat, of_parameters
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
@@ -40,13 +41,10 @@ def use_compiled_optimizer(model: keras.Model, options: AgentOptions) -> float |
 class GradientStep:
     """A model's optimiser, which sees all parameters as one vector.
 
-    Adam's arithmetic is the same element by element, and a program that holds one slot of each kind instead of one a
-    layer is compiled and called in half the time.
-
     Args:
         model: compiled with an optimizer, or not: then one is made of the agent's options.
-        options: of the agent.
-        max_norm: where given, larger gradients are scaled down to this global norm.
+        numbers: of the agent.
+        clips: whether gradients whose global norm is above the option `grad_norm` are scaled down to it.
         rate: the model's own learning rate; that of the options when not given.
         name: what the model is called in messages.
         idle: whether a loss may leave the model alone.
@@ -55,26 +53,25 @@ class GradientStep:
     def __init__(
         self,
         model: keras.Model,
-        options: AgentOptions,
-        max_norm: float | None = None,
+        numbers: Numbers,
+        clips: bool = False,
         rate: float | None = None,
         name: str = 'model',
         idle: bool = False,
     ):
         given = getattr(model, 'optimizer', None)
-        model.compile(
-            make_optimizer(options.optimizer, options.lr, options.beta1, options.beta2, options.opt_epsilon)
-            if given is None
-            else type(given).from_config(given.get_config())
-        )
-        self.optimizer = model.optimizer
         self.variables = model.trainable_variables
-        self.max_norm, self.name, self.idle = max_norm, name, idle
-        # networks of one agent may learn at different rates, which follow one schedule
-        self._share = 1.0 if rate is None else rate / options.lr
         size = sum(math.prod(v.shape) for v in self.variables)
-        self._vector = keras.Variable(tf.zeros(size), name='parameters')
-        self.optimizer.build([self._vector])
+        self._optimizer: Optimizer
+        if given is None:
+            self._optimizer = Fused(numbers, size)
+        else:
+            self._optimizer = OfKeras(type(given).from_config(given.get_config()), size)
+        self.optimizer = self._optimizer.optimizer
+        model.compile(self.optimizer)
+        self._numbers, self._clips, self.name, self.idle = numbers, clips, name, idle
+        # networks of one agent may learn at different rates, which follow one schedule
+        self._share = 1.0 if rate is None else rate / numbers.lr
 
     def __call__(
         self, tape: tf.GradientTape, loss: tf.Tensor, wanted: tf.Tensor | bool = True
@@ -87,42 +84,34 @@ class GradientStep:
         Returns:
             The gradients' norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
         """
-        gradient, norm, finite = self.gradient(tape, loss)
-        applied = self.apply(gradient, norm, finite & wanted)
+        gradients, norm, finite = self.gradient(tape, loss)
+        applied = self.apply(gradients, norm, finite & wanted)
         return norm, applied, tf.cast(wanted & ~finite, tf.float32)
 
     def set_rate(self, learning_rate: tf.Tensor) -> None:
         """Set the learning rate: that of the agent, of which this network's may be a multiple."""
         self.optimizer.learning_rate.assign(learning_rate * self._share)
 
-    def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the loss's gradient as one vector, its norm, and whether both are finite; see `flat_gradient`."""
-        gradient = flat_gradient(tape, loss, self.variables, '' if self.idle else self.name)
-        norm = tf.norm(gradient)
-        return gradient, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
+    def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Return the loss's gradients, their global norm, and whether all is finite; see `gradients_of`."""
+        gradients = gradients_of(tape, loss, self.variables, '' if self.idle else self.name)
+        norm = tf.norm(flat(gradients))
+        return gradients, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
 
-    def apply(self, gradient: tf.Tensor, norm: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-        """Make a step by a gradient where it is wanted; return 1.0 if it was made, else 0.0."""
-
-        def step() -> tf.Tensor:
-            self._vector.assign(flat([v.value for v in self.variables]))
-            factor = 1.0 if self.max_norm is None else self.max_norm / tf.maximum(norm, self.max_norm)
-            self.optimizer.apply([gradient * factor], [self._vector])
-            assign_flat(self.variables, self._vector.value)
-            return tf.ones(())
-
-        return tf.cond(wanted, step, lambda: tf.zeros(()))
+    def apply(self, gradients: list[tf.Tensor], norm: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+        """Make a step by gradients of a norm where it is wanted; return 1.0 if it was made, else 0.0."""
+        made, factor = tf.cast(wanted, tf.float32), tf.ones(())
+        if self._clips:
+            most = self._numbers.grad_norm
+            factor = most / tf.maximum(norm, most)
+        self._optimizer.apply(self.variables, gradients, factor, made)
+        return made
 
 
-def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return tensors as one vector."""
-    return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
-
-
-def flat_gradient(
+def gradients_of(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
-) -> tf.Tensor:
-    """Return a scalar's gradient by variables as one vector; 0 by those that it does not depend on.
+) -> list[tf.Tensor]:
+    """Return a scalar's gradients by variables; 0 by those that it does not depend on.
 
     Raises:
         ValueError: when the update is traced, for a loss of the model `name` that does not depend on all of its
@@ -136,14 +125,20 @@ def flat_gradient(
             f'{name}: the loss has no gradient by {which}, so that nothing would be learned there: '
             'compute all of the loss within the GradientTape'
         )
-    return flat([tf.zeros(v.shape) if g is None else g for g, v in zip(gradients, variables, strict=True)])
+    return [tf.zeros(v.shape) if g is None else g for g, v in zip(gradients, variables, strict=True)]
+
+
+def flat_gradient(
+    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
+) -> tf.Tensor:
+    """Return a scalar's gradient by variables as one vector; see `gradients_of`."""
+    return flat(gradients_of(tape, target, variables, name))
 
 
 def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:
     """Undo `flat`: assign each variable its part of a vector."""
-    parts = tf.split(vector, [math.prod(v.shape) for v in variables])
-    for variable, part in zip(variables, parts, strict=True):
-        variable.assign(tf.reshape(part, variable.shape))
+    for variable, part in zip(variables, of_parameters(vector, variables), strict=True):
+        variable.assign(part)
 
 
 def averaged(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from xagents.networks.compiled import float_outputs
 from xagents.networks.mirror import flat_parameters
+from xagents.networks.rules import flat, fused, of_parameters
 
 
 class TargetNetwork:
@@ -23,15 +23,12 @@ class TargetNetwork:
     def __init__(self, model: keras.Model):
         self._model = model
         self.n_inputs = len(model.inputs)
-        self._shapes = [tuple(v.shape) for v in model.trainable_variables]
         self._vector = tf.Variable(flat_parameters(model), name='target')
         self.steps = 0
 
     def __call__(self, inputs: Any) -> list[tf.Tensor]:
         """Return the copy's outputs, float32 [B, units] each."""
-        sizes = [math.prod(shape) for shape in self._shapes]
-        parts = tf.split(self._vector, sizes)
-        parameters = [tf.reshape(part, shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        parameters = of_parameters(self._vector, self._model.trainable_variables)
         others = [v.value for v in self._model.non_trainable_variables]
         outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
         return float_outputs(outputs)
@@ -46,7 +43,8 @@ class TargetNetwork:
 
     def follow(self, tau: float | tf.Tensor) -> None:
         """Move by the fraction `tau` towards the network (Polyak averaging; Lillicrap et al. 2016, algorithm 1)."""
-        self._vector.assign((1.0 - tau) * self._vector + tau * flat_parameters(self._model))
+        parameters = [v.value for v in self._model.trainable_variables]
+        self._vector.assign(_moved(self._vector, parameters, tf.convert_to_tensor(tau)))
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the parameters as arrays."""
@@ -59,3 +57,8 @@ class TargetNetwork:
             raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')
         self._vector.assign(parameters)
         self.steps = int(state.get('steps', 0))
+
+
+@fused
+def _moved(vector: tf.Tensor, parameters: list[tf.Tensor], tau: tf.Tensor) -> tf.Tensor:
+    return (1.0 - tau) * vector + tau * flat(parameters)

@@ -52,7 +52,7 @@ class PPO(A2C):
         self, steps: Steps, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """The whole update, compiled: algorithm 1, with the rows [B] of each minibatch in `permutations`."""
-        data, target_kl = self.transitions(steps), self.options.target_kl
+        data, target_kl = self.transitions(steps), self.numbers.target_kl
         self.step.set_rate(learning_rate)
         metrics = averaged(
             lambda k: self.minibatch_step(data.take(permutations[k]), clip_norm),
@@ -64,7 +64,7 @@ class PPO(A2C):
 
     def minibatch_step(self, data: Transitions, clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make one gradient step on a minibatch; returns its metrics."""
-        options, advantages = self.options, data.advantages
+        options, advantages = self.numbers, data.advantages
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, data.valid, options.advantage_epsilon)
         with tf.GradientTape() as tape:
@@ -94,7 +94,7 @@ class PPO(A2C):
     def value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
         """Return the squared errors [B] of values; with `value_clip` the larger ones of before and after clipping."""
         error = (returns - value) ** 2
-        if self.options.value_clip is None:
+        clip = self.numbers.value_clip
+        if clip is None:
             return error
-        clip = self.options.value_clip
         return tf.maximum(error, (returns - old_value - tf.clip_by_value(value - old_value, -clip, clip)) ** 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,13 @@ def whole_state(agent: Learner, collector: Collector, pending: Pending | None) -
     return state
 
 
+def start_targets(agent: Learner, known: Iterable[str] = ()) -> None:
+    """Let what follows a network begin as its copy, but for that whose parameters are among those `known`."""
+    for name, part in agent.parts().items():
+        if hasattr(part, 'follow') and f'{name}/parameters' not in known:
+            part.copy()
+
+
 def load_parts(agent: Learner, arrays: Mapping[str, np.ndarray]) -> None:
     """Let the parts of an agent be those of a state; target networks that it lacks begin as copies."""
     for name, part in agent.parts().items():
@@ -61,7 +68,7 @@ def load_parts(agent: Learner, arrays: Mapping[str, np.ndarray]) -> None:
             part[...] = arrays.get(name, part)
         elif saved := without_prefix(name, arrays):
             part.load(saved)
-    agent.start_targets(known=arrays)  # weights may have come alone
+    start_targets(agent, arrays)  # weights may have come alone
 
 
 def load_state(agent: Learner, state: State) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
-
-import numpy as np
 
 from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
@@ -107,9 +104,6 @@ class Learner(Playing, Protocol):
 
     def needs(self) -> Needs | None:
         """Return what its replay buffer needs, where it has one that is empty."""
-
-    def start_targets(self, known: Mapping[str, np.ndarray] | None = None) -> None:
-        """Let target networks begin as copies of what they follow, those whose parameters are `known` excepted."""
 
 
 class Drawer(Learner, Protocol):

@@ -18,6 +18,7 @@ from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.recipe import Recipe
 from xagents.runs import reporting, saving, weight_files
+from xagents.runs.capture import start_targets
 from xagents.runs.experience import check_experience, prepare, recording, settled
 from xagents.runs.exploring import check_explorers, exploring
 from xagents.runs.folder import RunFolder
@@ -41,7 +42,7 @@ def begin(agent: Learner, options: RunOptions, command: str = '') -> Run:
     """
     run = Run(agent, settled(agent, options), command)
     if not run.progress.context.updates:
-        agent.start_targets()  # their networks may have been given other weights since they were made
+        start_targets(agent)  # their networks may have been given other weights since they were made
     _check(run)
     needs = agent.needs()
     if needs is not None and run.options.dataset is None:

@@ -32,7 +32,10 @@ def prepare_process() -> None:
 
 
 def hush_tensorflow(left_out: Sequence[str] = ()) -> None:
-    """Silence TensorFlow's import, whoever makes it, unless that fails; `left_out` are packages it goes without."""
+    """Prepare TensorFlow's import, whoever makes it: it is silent unless it fails, and finds compiled programs.
+
+    `left_out` are packages it goes without.
+    """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
         sys.meta_path.insert(0, _QuietImport('tensorflow', left_out))
@@ -88,7 +91,7 @@ def _left_out(*names: str) -> Iterator[None]:
 
 
 class _QuietImport(MetaPathFinder):
-    """Silences the first import of one module, wherever in the program it happens, and is gone after that."""
+    """Prepares the first import of one module, wherever in the program it happens, and is gone after that."""
 
     def __init__(self, name: str, left_out: Sequence[str]):
         self.name, self.left_out = name, left_out
@@ -106,5 +109,10 @@ class _QuietImport(MetaPathFinder):
         return spec
 
     def _execute(self, execute: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
+        from xagents.system.kept_programs import offer
+
+        refused = offer()
+        if refused and sys.stderr is not None:
+            print(f'xagents: {refused}', file=sys.stderr)
         with quiet_stderr(), _left_out(*self.left_out):
             execute(module)

@@ -59,7 +59,7 @@ class TD3(DDPG):
     def update_policy(self, observations: tf.Tensor, replayed: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make a step of the actor, and let the targets follow, after every `policy_delay` steps of the critics."""
         made = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
-        due = (wanted > 0) & (made % self.options.policy_delay == 0)
+        due = (wanted > 0) & (made % self.numbers.policy_delay == 0)
         neither = dict.fromkeys(('loss/policy', 'policy_updates', 'stats/refused'), tf.zeros(()))
         update = super().update_policy
         return tf.cond(due, lambda: update(observations, replayed, wanted), lambda: neither)

@@ -28,5 +28,5 @@ class TD3BC(TD3):
 
     def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
         """Return −λ mean Q(s, π(s)) + mean (π(s) − a)², where λ = α / mean |Q| (equations 3 and 5)."""
-        scale = self.options.alpha / tf.maximum(tf.stop_gradient(tf.reduce_mean(tf.abs(q))), LEAST)
+        scale = self.numbers.alpha / tf.maximum(tf.stop_gradient(tf.reduce_mean(tf.abs(q))), LEAST)
         return scale * super().policy_loss(q, actions, replayed) + tf.reduce_mean((actions - replayed) ** 2)

@@ -61,7 +61,7 @@ class TRPO(OnPolicy):
         self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
         rate = use_compiled_optimizer(critic_model, self.options)
-        self.step = GradientStep(critic_model, self.options, None, rate, 'critic_model')
+        self.step = GradientStep(critic_model, self.numbers, rate=rate, name='critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)
         convolves = has_convolutions(self.actor_model) or has_convolutions(critic_model)
@@ -103,9 +103,9 @@ class TRPO(OnPolicy):
     def update_policy(self, data: Transitions) -> dict[str, tf.Tensor]:
         """Make the natural-gradient step (appendix C), or none; returns its metrics."""
         observations, actions, advantages, valid = data.observations, data.actions, data.advantages, data.valid
-        if self.options.normalize_advantage:
-            advantages = masked_normalise(advantages, valid, self.options.advantage_epsilon)
-        options, variables = self.options, self.actor_model.trainable_variables
+        if self.numbers.normalize_advantage:
+            advantages = masked_normalise(advantages, valid, self.numbers.advantage_epsilon)
+        options, variables = self.numbers, self.actor_model.trainable_variables
         old_outputs = [tf.stop_gradient(x) for x in self.policy_outputs(observations)]
         old_log_probs = self.distribution.log_prob(old_outputs, actions)
         old_parameters = flat([v.value for v in variables])
@@ -151,7 +151,7 @@ class TRPO(OnPolicy):
 
         The gradient [P] is the surrogate's; `fvp_n_steps` chooses the observations [B, *D] of the Fisher matrix.
         """
-        options = self.options
+        options = self.numbers
         observations, valid = tf.gather(observations, self._sampled), tf.gather(valid, self._sampled)
 
         def divergence() -> tf.Tensor:

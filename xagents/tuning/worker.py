@@ -93,21 +93,27 @@ def _value(job: Job, agent: Any) -> float:
 
 @contextlib.contextmanager
 def _agent(job: Job, seed: int) -> Iterator[Any]:
-    """Make an agent that writes to paths of its own; afterwards the memory that it took is free again."""
+    """Make an agent that writes to paths of its own; afterwards the memory that it took is free again.
+
+    What it compiles is kept for the next trial of the same shapes.
+    """
     import keras
 
     from xagents.factory.make import make
+    from xagents.networks.sharing import sharing
 
     options = {**job.options, 'seed': seed}
     mark = f'trial-{job.number}' + (f'-seed-{seed}' if len(job.seeds) > 1 else '')
     for name, paths in job.paths.items():
         options[name] = [numbered(path, mark) for path in paths] if isinstance(paths, list) else numbered(paths, mark)
-    agent = make(job.agent, options.pop('env'), **options)
     try:
-        yield agent
+        with sharing(lambda: make(job.agent, options.pop('env'), **options), job.options) as agent:
+            try:
+                yield agent
+            finally:
+                agent.close()
+                del agent
     finally:
-        agent.close()
-        del agent
         keras.backend.clear_session()
         gc.collect()
 

@@ -1,0 +1,225 @@
+"""Compiled programs that are kept: by whom they may be written, what is lent of them, and that results stay equal."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from xagents.system import kept_programs
+from xagents.system.kept_programs import KeptPrograms, Unsafe, described, offer, own_folder, place
+from xagents.system.locks import hold
+
+pytestmark = pytest.mark.skipif(os.name != 'posix', reason='a matter of permissions')
+PROGRAM = b'a program'
+# trains a little, and prints a digest of the weights and of what was kept
+SCRIPT = """
+import hashlib, json, sys
+from xagents.system.startup import prepare_process
+prepare_process()
+import xagents
+weights = hashlib.sha256()
+for agent_id in sys.argv[1:]:
+    env = 'Pendulum-v1' if agent_id in ('ddpg', 'td3') else 'CartPole-v1'
+    off = agent_id in ('ddpg', 'dqn', 'td3')
+    more = {'learning_starts': 32, 'buffer_batch_size': 8, 'buffer_max_size': 64} if off else {'n_steps': 16}
+    if agent_id == 'acer':
+        more['buffer_max_size'] = 1024
+    agent = xagents.make(agent_id, env, net=[4], n_envs=2, seed=1, quiet=True, **more)
+    agent.fit(max_steps=64)
+    for model in agent.output_models:
+        for weight in model.get_weights():
+            weights.update(weight.tobytes())
+print(json.dumps(weights.hexdigest()))
+"""
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('XAGENTS_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.delenv('TF_XLA_FLAGS', raising=False)
+    return tmp_path / 'cache'
+
+
+@pytest.fixture
+def programs(cache):
+    kept = KeptPrograms(cache / 'programs')
+    yield kept
+    kept.close()
+
+
+def made(programs, name='one.pb', content=PROGRAM, kind='kind'):
+    """Let XLA make a program, and return the file that is kept of it."""
+    before = set(programs.folder.rglob('*.pb.*'))
+    with programs.compiling(kind):
+        (programs.mine / name).write_bytes(content)
+    (file,) = set(programs.folder.rglob('*.pb.*')) - before
+    return file
+
+
+def lent(programs, kind='kind'):
+    """What XLA would find in another process."""
+    other = KeptPrograms(programs.folder)
+    try:
+        with other.compiling(kind):
+            return {file.name: file.read_bytes() for file in other.mine.glob('*.pb')}
+    finally:
+        other.close()
+
+
+def test_what_one_process_has_compiled_another_finds(programs):
+    file = made(programs)
+    assert lent(programs) == {'one.pb': PROGRAM}
+    assert stat.S_IMODE(file.parent.stat().st_mode) == stat.S_IMODE(programs.mine.stat().st_mode) == 0o700
+    assert not lent(programs, 'another TensorFlow')
+
+
+@pytest.mark.parametrize('damage', ['cut', 'empty', 'changed', 'a link', 'half a name'])
+def test_what_is_damaged_is_not_lent_and_goes(programs, damage, tmp_path):
+    file = made(programs)
+    if damage == 'a link':
+        (tmp_path / 'elsewhere').write_bytes(PROGRAM)
+        file.unlink()
+        file.symlink_to(tmp_path / 'elsewhere')
+    elif damage == 'half a name':
+        file = file.rename(file.with_name('one.pb'))
+    else:
+        file.write_bytes({'cut': PROGRAM[:3], 'empty': b'', 'changed': PROGRAM.upper()}[damage])
+    assert not lent(programs) and not file.exists()
+    assert made(programs, 'again.pb').exists(), 'what is compiled after that is kept'
+
+
+def test_two_processes_that_compile_the_same_keep_it_once(programs):
+    other = KeptPrograms(programs.folder)
+    with programs.compiling('kind'), other.compiling('kind'):
+        for one in (programs, other):
+            (one.mine / 'one.pb').write_bytes(PROGRAM)
+    other.close()
+    assert len(list(programs.folder.rglob('*.pb.*'))) == 1
+
+
+def test_the_oldest_go_where_there_is_no_room(programs, monkeypatch):
+    files = [made(programs, f'{n}.pb', bytes([n]) * 400_000) for n in range(4)]
+    for age, file in enumerate(reversed(files)):
+        os.utime(file, (time.time() - 100 * age,) * 2)
+    monkeypatch.setattr(kept_programs, 'MOST', 10**6)
+    last = made(programs, 'last.pb', bytes(400_000))
+    assert [file.exists() for file in (*files, last)] == [False, False, False, True, True]
+
+
+def test_folders_of_killed_processes_go_and_those_of_live_ones_stay(programs):
+    processes = programs.mine.parent
+    killed, new = processes / 'killed', processes / 'new'
+    for folder in (killed, new):
+        folder.mkdir()
+    long_ago = (time.time() - 3600,) * 2
+    os.utime(killed, long_ago)
+    os.utime(programs.mine, long_ago)
+    KeptPrograms(programs.folder).close()
+    assert not killed.exists() and new.exists() and programs.mine.exists()
+    with pytest.raises(BlockingIOError):
+        hold(programs.mine / '.held')
+
+
+def test_a_full_disk_costs_time_only(programs, monkeypatch):
+    def full(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(os, 'link', full)
+    with programs.compiling('kind'):
+        (programs.mine / 'one.pb').write_bytes(PROGRAM)
+    assert not list(programs.folder.rglob('*.pb.*'))
+
+
+@pytest.mark.parametrize('mode', [0o770, 0o707, 0o777])
+def test_a_folder_that_others_may_write_to_is_refused_with_a_word(cache, mode):
+    cache.mkdir()
+    cache.chmod(mode)
+    said = offer()
+    assert said == f'compiled programs are not kept: others may write to {cache} (chmod 700 it, or name another in ' \
+        'XAGENTS_CACHE)'  # fmt: skip
+    assert described().startswith(f'not kept: others may write to {cache}')
+    assert not list(cache.iterdir()) and 'TF_XLA_FLAGS' not in os.environ
+
+
+def test_a_folder_that_others_could_exchange_is_refused(cache):
+    cache.parent.chmod(0o777)
+    with pytest.raises(Unsafe, match=f'others may write to {cache.parent}, and so exchange {cache} '):
+        own_folder(cache)
+    cache.parent.chmod(0o1777)
+    assert own_folder(cache) == cache
+
+
+def test_the_place_is_the_users_choice(monkeypatch, tmp_path):
+    monkeypatch.delenv('XAGENTS_CACHE', raising=False)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    assert place() == tmp_path / 'xagents'
+    monkeypatch.setenv('XDG_CACHE_HOME', 'not/absolute')  # to be ignored, says the specification
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert place() == tmp_path / '.cache' / 'xagents'
+    monkeypatch.setenv('XAGENTS_CACHE', 'off')
+    assert place() is None and described() == 'not kept: XAGENTS_CACHE is off' and offer() == ''
+
+
+def test_a_process_does_not_use_the_folder_of_the_one_that_started_it(cache, monkeypatch):
+    monkeypatch.setattr(kept_programs, 'current', None)
+    monkeypatch.setattr(kept_programs.atexit, 'register', lambda _: None)
+    theirs = f'--tf_xla_persistent_cache_directory={cache}/programs/processes/theirs'
+    monkeypatch.setenv('TF_XLA_FLAGS', f'{theirs} --tf_xla_clustering_debug')
+    assert offer() == ''
+    mine = kept_programs.current
+    assert os.environ['TF_XLA_FLAGS'].split() == [
+        '--tf_xla_clustering_debug', f'--tf_xla_persistent_cache_directory={mine.mine}'
+    ]  # fmt: skip
+    mine.close()
+    # what the user has chosen stays
+    kept_programs.current = None
+    monkeypatch.setenv('TF_XLA_FLAGS', '--tf_xla_persistent_cache_directory=/elsewhere')
+    assert offer() == '' and kept_programs.current is None
+
+
+def digest_of(agents, cache):
+    environment = {**os.environ, 'XAGENTS_CACHE': str(cache), 'OMP_NUM_THREADS': '1'}
+    environment.pop('TF_XLA_FLAGS', None)
+    done = subprocess.run(
+        [sys.executable, '-c', SCRIPT, *agents], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def kept_in(cache):
+    return {file.name: file.stat().st_ino for file in cache.rglob('*.pb.*')}
+
+
+@pytest.mark.parametrize(
+    'agents',
+    [
+        ['dqn'],
+        pytest.param(['a2c', 'acer', 'ddpg', 'dqn', 'ppo', 'td3', 'trpo'], marks=pytest.mark.slow),
+    ],
+    ids=['one', 'all'],
+)
+def test_equal_seeds_are_equal_with_no_an_empty_a_full_and_a_damaged_cache(agents, tmp_path):
+    cache = tmp_path / 'cache'
+    expected = digest_of(agents, 'off')
+    assert not cache.exists()
+    assert digest_of(agents, cache) == expected
+    first = kept_in(cache)
+    assert len(first) >= len(agents)
+    assert digest_of(agents, cache) == expected
+    assert kept_in(cache) == first, 'nothing was compiled again'
+    for number, file in enumerate(sorted(cache.rglob('*.pb.*'))):
+        content = file.read_bytes()
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        file.write_bytes([flipped, content[:middle], b''][number % 3])
+    assert digest_of(agents, cache) == expected
+    # it was compiled again; XLA does not write the same program in the same way twice
+    assert [name.rpartition('.')[0] for name in sorted(kept_in(cache))] == [
+        name.rpartition('.')[0] for name in sorted(first)
+    ]
+    assert not list((cache / 'programs' / 'processes').iterdir()), 'nothing of the processes is left'

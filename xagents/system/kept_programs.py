@@ -1,0 +1,217 @@
+"""Compiled programs that outlive their process, in a folder of the user's cache; loads nothing heavy.
+
+XLA reads and writes them in a folder that each process has for itself (`TF_XLA_FLAGS`), and runs whatever it finds
+there. So what is lent to it is checked first, against the SHA-256 in its name, and what it has written is kept by a
+hard link: a file that is damaged, half written or of somebody else costs the time to compile, and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from xagents.system.locks import hold
+
+VARIABLE = 'XAGENTS_CACHE'
+MOST = 128 * 2**20  # bytes that are kept; above that the oldest go
+_FLAG = '--tf_xla_persistent_cache_directory'
+_HELD = '.held'
+_YOUNG = 60  # seconds in which a process has taken the folder that it made
+
+
+class Unsafe(Exception):
+    """Others than the user could write programs that would be run."""
+
+
+def place() -> Path | None:
+    """Return the folder of what is kept between processes; None where the user wants none.
+
+    That is what XAGENTS_CACHE names, else `xagents` in the user's cache folder (XDG Base Directory Specification).
+    """
+    chosen = os.environ.get(VARIABLE, '')
+    if chosen == 'off':
+        return None
+    if chosen:
+        return Path(chosen).absolute()
+    home = os.environ.get('XDG_CACHE_HOME', '')
+    return (Path(home) if os.path.isabs(home) else Path.home() / '.cache') / 'xagents'
+
+
+def described() -> str:
+    """Return where compiled programs are kept and what they take, or why they are not, as a line for the user."""
+    folder = place()
+    if folder is None:
+        return f'not kept: {VARIABLE} is off'
+    try:
+        own_folder(folder)
+    except (OSError, Unsafe) as error:
+        return f'not kept: {error}'
+    kept = _kept(folder)
+    size = sum(file.stat().st_size for file in kept)
+    return f'{folder} ({len(kept)}, {size / 2**20:.1f} of at most {MOST // 2**20} MB; {VARIABLE}=off keeps none)'
+
+
+def own_folder(folder: Path) -> Path:
+    """Return a folder that only the user may write to, made where it is missing.
+
+    Raises:
+        Unsafe: where others may.
+        OSError: where it cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Unsafe(f'others may write to {folder} (chmod 700 it, or name another in {VARIABLE})')
+    for parent in folder.resolve().parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise Unsafe(f'others may write to {parent}, and so exchange {folder} (name another in {VARIABLE})')
+    return folder
+
+
+class KeptPrograms:
+    """The programs that are kept in `folder`, as this process sees them.
+
+    Attributes:
+        mine: the folder that XLA reads and writes, of this process alone.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = own_folder(folder)
+        processes = own_folder(folder / 'processes')
+        _remove_left(processes)
+        self.mine = Path(tempfile.mkdtemp(dir=processes))
+        self._held: IO[bytes] | None = hold(self.mine / _HELD)
+        self._lent: dict[str, set[str]] = {}
+
+    @contextlib.contextmanager
+    def compiling(self, kind: str) -> Iterator[None]:
+        """Let XLA find the programs of a kind while the block runs, and keep what it makes there.
+
+        A kind is of one TensorFlow, processor and number of threads: programs of others are not to be run.
+        """
+        with contextlib.suppress(OSError):  # no room, or no right: then it compiles
+            self._lend(own_folder(self.folder / _file_name(kind)))
+        yield
+        with contextlib.suppress(OSError):
+            self._keep(self.folder / _file_name(kind))
+
+    def _lend(self, shelf: Path) -> None:
+        if shelf.name in self._lent:
+            return
+        lent: set[str] = set()
+        self._lent[shelf.name] = lent
+        for file in sorted(shelf.iterdir()):
+            name, _, digest = file.name.rpartition('.')
+            found = file.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or _digest(file) != digest:
+                file.unlink()
+            elif name not in lent:
+                os.link(file, self.mine / name)
+                lent.add(name)
+
+    def _keep(self, shelf: Path) -> None:
+        lent = self._lent.get(shelf.name, set())
+        new = [file for file in self.mine.glob('*.pb') if file.name not in lent]
+        for file in new:
+            with contextlib.suppress(FileExistsError):  # another process has compiled the same
+                os.link(file, shelf / f'{file.name}.{_digest(file)}')
+            lent.add(file.name)
+        if new:
+            _prune(self.folder)
+
+    def close(self) -> None:
+        """Remove this process's own folder."""
+        shutil.rmtree(self.mine, ignore_errors=True)
+        if self._held is not None:
+            self._held.close()
+
+
+# of this process; None before TensorFlow is loaded, and where nothing is kept
+current: KeptPrograms | None = None
+
+
+def offer() -> str:
+    """Let TensorFlow, which is not loaded yet, find the kept programs; returns why it must not, in one line."""
+    global current
+    folder = place()
+    # a process that started this one has a folder of its own
+    flags = [f for f in os.environ.get('TF_XLA_FLAGS', '').split() if not f.startswith(f'{_FLAG}={folder}{os.sep}')]
+    if os.name != 'posix' or folder is None or any(f.startswith(_FLAG) for f in flags):
+        return ''
+    try:
+        own_folder(folder)
+        current = KeptPrograms(folder / 'programs')
+    except Unsafe as error:
+        return f'compiled programs are not kept: {error}'
+    except OSError:  # no home, or no room in it
+        return ''
+    atexit.register(current.close)
+    os.environ['TF_XLA_FLAGS'] = ' '.join([*flags, f'{_FLAG}={current.mine}'])
+    return ''
+
+
+@contextlib.contextmanager
+def compiling(kind: str) -> Iterator[None]:
+    """See `KeptPrograms.compiling`; where nothing is kept, it only compiles."""
+    with contextlib.nullcontext() if current is None else current.compiling(f'{kind}-{_machine()}'):
+        yield
+
+
+def _machine() -> str:
+    """Return what programs are compiled for: they would not run, or not as well, on another processor."""
+    about = [platform.machine(), platform.processor(), os.environ.get('XLA_FLAGS', '')]
+    with contextlib.suppress(OSError):
+        lines = Path('/proc/cpuinfo').read_text().splitlines()
+        about += dict.fromkeys(line for line in lines if line.startswith(('model name', 'flags', 'Features')))
+    return '\n'.join(about)
+
+
+def _file_name(kind: str) -> str:
+    return hashlib.sha256(kind.encode()).hexdigest()[:16]
+
+
+def _digest(file: Path) -> str:
+    with file.open('rb') as opened:
+        return hashlib.file_digest(opened, 'sha256').hexdigest()
+
+
+def _kept(folder: Path) -> list[Path]:
+    """Return the files of programs below a folder, those of processes excepted."""
+    return [file for file in folder.glob('**/*.pb.*') if file.is_file()]
+
+
+def _prune(folder: Path) -> None:
+    """Remove the oldest programs until the others have room."""
+    ages = []
+    for file in _kept(folder):
+        with contextlib.suppress(OSError):  # another process prunes, too
+            found = file.stat()
+            ages.append((found.st_mtime, found.st_size, file))
+    total = 0
+    for _, size, file in sorted(ages, reverse=True):
+        total += size
+        if total > MOST:
+            file.unlink(missing_ok=True)
+
+
+def _remove_left(processes: Path) -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in processes.iterdir():
+        with contextlib.suppress(OSError):  # held by a process that lives, or just removed
+            if time.time() - folder.stat().st_mtime < _YOUNG:
+                continue
+            held = hold(folder / _HELD)
+            shutil.rmtree(folder, ignore_errors=True)
+            if held is not None:
+                held.close()
