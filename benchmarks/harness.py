@@ -180,7 +180,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--docs', type=Path, nargs='*', default=None, help='files whose tables are rewritten (docs/benchmarks.md)'
     )
-    parser.add_argument('--results', type=Path, help='where every single measurement is kept (CACHE/results.json)')
+    parser.add_argument('--results', type=Path, help='where measurements are kept (CACHE/results.json)')
     parser.add_argument('--timeout', type=float, default=1800, help='seconds that one measurement may take')
     return parser
 
@@ -194,6 +194,13 @@ def shown_command(options: argparse.Namespace) -> str:
     words += ['--peers', *options.peers] if options.peers else []
     words += ['--cleanrl', 'PATH'] if options.cleanrl else []
     return shlex.join(words)
+
+
+def keep(path: Path, case: Case, machine: dict[str, str], result: dict[str, Any]) -> None:
+    """Put a case's measurements in the place of older ones of the same kind of machine; all others stay."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept.setdefault(tables.kind(machine), {})[case.name] = result
+    tables.write_atomically(path, json.dumps(kept, indent=1))
 
 
 def warn(machine: dict[str, str], options: argparse.Namespace) -> None:
@@ -234,18 +241,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn(machine, options)
     pythons = find_pythons(cases, options)
     shown = shown_command(options)
-    results_file = options.results or options.cache / 'results.json'
-    outcomes: dict[str, Any] = {}
+    results_file = options.results or (None if options.quick else options.cache / 'results.json')
     complete = True
     for case in cases:
         outcome = measure_case(case, pythons, options)
-        outcomes[case.name] = outcome
-        kept = {'command': shown, 'machine': machine, 'cases': outcomes}
-        tables.write_atomically(results_file, json.dumps(kept, indent=1))
+        if results_file:
+            keep(results_file, case, machine, {'machine': machine, 'command': shown, 'rows': outcome})
         text = tables.render(case, outcome, machine, shown)
-        print(f'\n{text}', flush=True)
+        print(f'\n### {case.title}\n\n{text}', flush=True)
         for page in options.docs:
-            tables.write_section(page, case.name, text)
+            tables.write_case(page, case, machine, text)
         ours = [outcome[run.label] for run in case.runs if run.peer == 'xagents']
         complete &= not any(row['problem'] for row in ours)
     return 0 if complete else 1

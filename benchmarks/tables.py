@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import platform
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from benchmarks.cases import BASELINE, Case, Run
 from xagents.system.files import replacing
 
 Results = Sequence[dict[str, Any] | None]
+SECTION = re.compile(r'<!-- benchmark (\S+) -->\n(.*?)\n?<!-- end of benchmark \1 -->', re.DOTALL)
+# a machine's table stands below its name
+MACHINE = re.compile(r'^#### (.+)\n', re.MULTILINE)
 
 
 def rates(results: Results) -> list[float | None]:
@@ -48,7 +52,7 @@ def markdown(heading: Sequence[str], rows: Iterable[Sequence[Any]], *below: str)
 
 
 def render(case: Case, outcome: dict[str, Any], machine: dict[str, str], command: str) -> str:
-    """One case's section: heading, table, notes, and what made it, as Markdown."""
+    """A case on one machine: table, notes, and what made it, as Markdown."""
     heading, cells = COLUMNS[case.task]
     rows = []
     for run in case.runs:
@@ -57,7 +61,7 @@ def render(case: Case, outcome: dict[str, Any], machine: dict[str, str], command
         empty = ['–', *[''] * (len(heading) - 1)]
         rows += [[run.label, *row] for row in (cells(run, done, outcome) if done else [empty])]
     below = *notes(case, outcome), provenance(outcome, machine, command)
-    return f'### {case.title}\n\n{markdown(["", *heading], rows, *below)}'
+    return markdown(['', *heading], rows, *below)
 
 
 def speed_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
@@ -159,8 +163,13 @@ def provenance(outcome: dict[str, Any], machine: dict[str, str], command: str) -
 
 def where(machine: dict[str, str]) -> str:
     """What the numbers were measured on, for a reader."""
-    text = f'{machine["date"]}, {machine["cpu"]}, {machine["cores"]} cores, {machine["system"]}'
+    text = f'{machine["date"]}, {kind(machine)}, {machine["system"]}'
     return f'{text}, load {machine["load"]} before the start'
+
+
+def kind(machine: dict[str, str]) -> str:
+    """What machines have in common whose numbers take each other's place: the processor and its cores."""
+    return f'{machine["cpu"]}, {machine["cores"]} cores'
 
 
 def machine() -> dict[str, str]:
@@ -193,6 +202,28 @@ def progress(case: Case, run: Run, repeat: int, result: dict[str, Any] | None, p
 def one_line(text: str) -> str:
     """A message in one line of a sensible length."""
     return ' '.join(text.split())[:300]
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands between markers in a Markdown text, by their names."""
+    return dict(SECTION.findall(text))
+
+
+def by_machine(section: str) -> dict[str, str]:
+    """A case's section, taken apart: what stands below each kind of machine."""
+    _, *parts = MACHINE.split(section)
+    return {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def write_case(page: Path, case: Case, machine: dict[str, str], text: str) -> None:
+    """Put a case's table first in its section, in the place of an older one of the same kind of machine.
+
+    Those of other kinds of machine stay as they are.
+    """
+    others = by_machine(sections(page.read_text()).get(case.name, ''))
+    others.pop(kind(machine), None)
+    blocks = [f'#### {name}\n\n{block}' for name, block in {kind(machine): text, **others}.items()]
+    write_section(page, case.name, '\n\n'.join([f'### {case.title}', *blocks]))
 
 
 def write_section(page: Path, name: str, text: str) -> None:

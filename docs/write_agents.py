@@ -56,7 +56,6 @@ CASES: dict[str, str | LearningCase] = {
 }
 # a link to code: `Class.method` or `function`, its file, and the line that is kept present
 LINK = re.compile(r'\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./]+\.py)(?:#L\d+)?\)')
-SECTION = re.compile(r'<!-- benchmark (\S+) -->\n(.*?)\n?<!-- end of benchmark \1 -->', re.DOTALL)
 # columns of a command, and of a line of Python, which the linter knows, too
 WIDTH, LINE = 100, 120
 
@@ -213,27 +212,30 @@ def unmeasured(entry: Entry) -> str:
 
 def scores(entry: Entry, benchmarks: str) -> str:
     """Return an agent's rows of the learning benchmark."""
-    lines = dict(SECTION.findall(benchmarks)).get('learning', '').splitlines()
+    lines = tables.sections(benchmarks).get('learning', '').splitlines()
     heading = [line for line in lines if line.startswith('|')][:2]
     rows = [line for line in lines if line.startswith(f'| {entry.id.upper()} |')]
     return '\n'.join([*heading, *rows]) if rows else unmeasured(entry)
 
 
 def speed(entry: Entry, benchmarks: str) -> str:
-    """Return an agent's tables of the speed benchmark, each below its title."""
+    """Return an agent's tables of the speed benchmark, each below its title: of several machines that measured last."""
     found = []
     others = tuple(f'{id}-' for id in OURS if id.startswith(f'{entry.id}-'))  # td3-bc is not td3
-    for name, text in SECTION.findall(benchmarks):
-        rows = [line for line in text.splitlines() if line.startswith('|')]
-        if name.startswith(f'{entry.id}-') and rows and not (others and name.startswith(others)):
-            found.append('\n'.join([text.splitlines()[0].replace('### ', '') + ':', '', *rows]))
+    for name, section in tables.sections(benchmarks).items():
+        measured = list(tables.by_machine(section).items())
+        if name.startswith(f'{entry.id}-') and measured and not (others and name.startswith(others)):
+            machine, text = measured[0]
+            title = section.partition('\n')[0].removeprefix('### ')
+            rows = [line for line in text.splitlines() if line.startswith('|')]
+            found.append('\n'.join([f'{title} ({machine}):', '', *rows]))
     return '\n\n'.join(found) or unmeasured(entry)
 
 
 def ratios(benchmarks: str) -> str:
     """Return a table of how fast xagents is beside others: a row for each case of the speed benchmark."""
     rows = ['| | times Stable-Baselines3 | times SBX | the command |', '|---|---|---|---|']
-    for name, text in SECTION.findall(benchmarks):
+    for name, text in tables.sections(benchmarks).items():
         lines = [line for line in text.splitlines() if line.startswith('|')]
         heading, _, *measured = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines] or [[], []]
         columns = [i for i, title in enumerate(heading) if title.endswith('Stable-Baselines3')]

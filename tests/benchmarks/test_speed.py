@@ -241,12 +241,47 @@ def test_the_script_measures_in_turn_and_a_failure_stops_only_its_own_row(tmp_pa
     )
     monkeypatch.setattr(harness, 'find_cases', lambda *_: [case])
     monkeypatch.setattr(harness.signal, 'signal', lambda *_: None)
-    words = ['--repeats', '2', '--docs', str(page), '--results', str(results), '--cache', str(tmp_path)]
-    assert harness.main([*words, '--python', *(f'{peer}={path}' for peer, path in pythons.items())]) == 0
-    rows = json.loads(results.read_text())['cases']['ppo-cartpole']
+    quick = ['--cache', str(tmp_path / 'cache'), '--python', *(f'{peer}={path}' for peer, path in pythons.items())]
+    words = ['--repeats', '2', '--docs', str(page), '--results', str(results)]
+    assert harness.main([*words, *quick]) == 0
+    ((_, kept),) = json.loads(results.read_text()).items()
+    rows = kept['ppo-cartpole']['rows']
     assert [[row and row['steps'] for row in rows[run.label]['results']] for run in case.runs] == [
         [1000, 2000], [None, None], [1000, 2000]
     ]  # fmt: skip
+    assert harness.main(['--quick', *quick]) == 0 and not (tmp_path / 'cache').exists()
     text = page.read_text()
     assert text.startswith('# Mine\n<!--') and text.endswith('-->\nbelow\n') and 'old' not in text
     assert '- SBX: exit code 1: the reason' in text and cells(text, 'xagents')[1].startswith('1 500')
+
+
+# ------------------------------------------------------------------------------------------------------------ machines
+
+OTHER = {**MACHINE, 'cpu': 'another CPU', 'date': '2026-01-03'}
+CASE = Case('c', 'A case', 'speed', PPO, (SB3, XAGENTS))
+
+
+def test_a_machine_writes_its_own_table_and_leaves_those_of_others(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('above\n<!-- benchmark c -->\n<!-- end of benchmark c -->\nbelow\n')
+    for machine, text in ((MACHINE, 'first'), (OTHER, 'second'), ({**MACHINE, 'load': '9.0'}, 'third')):
+        tables.write_case(page, CASE, machine, f'| {text} |\n\n- a note')
+    assert page.read_text() == (
+        'above\n<!-- benchmark c -->\n### A case\n\n#### a CPU, 2 cores\n\n| third |\n\n- a note\n\n'
+        '#### another CPU, 2 cores\n\n| second |\n\n- a note\n<!-- end of benchmark c -->\nbelow\n'
+    )
+    # more cores are another machine
+    tables.write_case(page, CASE, {**MACHINE, 'cores': '4'}, '| fourth |')
+    assert list(tables.by_machine(tables.sections(page.read_text())['c'])) == [
+        'a CPU, 4 cores', 'a CPU, 2 cores', 'another CPU, 2 cores'
+    ]  # fmt: skip
+
+
+def test_measurements_are_kept_by_machine_and_case(tmp_path):
+    path = tmp_path / 'results.json'
+    for case, machine, rows in (('a', MACHINE, 1), ('b', MACHINE, 2), ('a', OTHER, 3), ('a', MACHINE, 4)):
+        harness.keep(path, replace(CASE, name=case), machine, {'rows': rows})
+    assert json.loads(path.read_text()) == {
+        'a CPU, 2 cores': {'a': {'rows': 4}, 'b': {'rows': 2}},
+        'another CPU, 2 cores': {'a': {'rows': 3}},
+    }
