@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar
 
 from benchmarks.settings import AnySettings, OffPolicySettings, Settings
+from xagents.options.errors import nearest
 
 
 class HasName(Protocol):
@@ -267,6 +268,7 @@ def named(names: list[str], cases: Sequence[Named], short: Sequence[Named]) -> l
     for name in names:
         matches = [case for case in cases if case.name == name] or [c for c in short if c.name.startswith(name)]
         if not matches:
-            raise ValueError(f'--only: got {name}, admits {", ".join(case.name for case in cases)}')
+            known = [case.name for case in cases]
+            raise ValueError(f'--only: got {name}, admits {", ".join(known)}{nearest(name, known)}')
         found += [case for case in matches if case not in found]
     return found

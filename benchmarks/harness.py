@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import tables
+from benchmarks import summary, tables
 from benchmarks.cases import CASES, Case, Run, find_cases
 from benchmarks.environments import CACHE, PAGE, REPOSITORY, NotInstalled, prepare
 from benchmarks.settings import AnySettings, Settings
@@ -251,6 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f'\n### {case.title}\n\n{text}', flush=True)
         for page in options.docs:
             tables.write_case(page, case, machine, text)
+        if PAGE in options.docs:
+            summary.write()
         ours = [outcome[run.label] for run in case.runs if run.peer == 'xagents']
         complete &= not any(row['problem'] for row in ours)
     return 0 if complete else 1

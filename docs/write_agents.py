@@ -3,7 +3,7 @@
 `python docs/write_agents.py my-agent my-agent.md` does the same for an agent of another package, and begins its page.
 
 Everything else on those pages is written by hand. Options come from their declarations, the command from the learning
-benchmark's case, scores and speed from docs/benchmarks.md. Loads no TensorFlow.
+benchmark's case, scores and speed, and the README's picture of it, from docs/benchmarks.md. Loads no TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 # a script's own folder is on the path, not the repository's
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import tables
+from benchmarks import summary, tables
 from benchmarks.environments import REPOSITORY
 from benchmarks.learning_cases import LearningCase, find_cases
 from xagents.cli.usage import shown_default
@@ -76,8 +76,8 @@ def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
 
 
 def write_readme(page: Path = README, benchmarks: Path = BENCHMARKS) -> None:
-    """Write the table of speed in the README anew."""
-    tables.write_section(page, 'speed', ratios(benchmarks.read_text()))
+    """Write what the README and the benchmarks' page say in short anew."""
+    summary.write(benchmarks, page)
 
 
 def write_page(entry: Entry, page: Path, benchmarks: Path = BENCHMARKS) -> None:
@@ -230,28 +230,6 @@ def speed(entry: Entry, benchmarks: str) -> str:
             rows = [line for line in text.splitlines() if line.startswith('|')]
             found.append('\n'.join([f'{title} ({machine}):', '', *rows]))
     return '\n\n'.join(found) or unmeasured(entry)
-
-
-def ratios(benchmarks: str) -> str:
-    """Return a table of how fast xagents is beside others: a row for each case of the speed benchmark."""
-    rows = ['| | times Stable-Baselines3 | times SBX | the command |', '|---|---|---|---|']
-    for name, text in tables.sections(benchmarks).items():
-        lines = [line for line in text.splitlines() if line.startswith('|')]
-        heading, _, *measured = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines] or [[], []]
-        columns = [i for i, title in enumerate(heading) if title.endswith('Stable-Baselines3')]
-        # of several of ours the first one, which has the settings of the others
-        ours = [number(row[i]) for row in measured for i in columns if row[0].startswith('xagents')]
-        sbx = [number(row[i]) for row in measured for i in columns if row[0] == 'SBX']
-        if ours:
-            beside = f'{ours[0] / sbx[0]:.2f}' if sbx else ''
-            title = text.splitlines()[0].removeprefix('### ')
-            rows.append(f"| {title} | {ours[0]:.2f} | {beside} | `make bench CASES='--only {name}'` |")
-    return '\n'.join(rows)
-
-
-def number(cell: str) -> float:
-    """Return the median of a table's cell, which its range follows."""
-    return float(cell.partition('(')[0].replace(' ', ''))
 
 
 # the links

@@ -5,8 +5,9 @@ import sys
 from dataclasses import asdict, replace
 
 import pytest
+from PIL import Image
 
-from benchmarks import environments, harness, tables
+from benchmarks import environments, harness, summary, tables
 from benchmarks.cases import A2C, ACER, BASELINE, CASES, DDPG, DQN, PONG, PPO, SB3, TD3, TRPO, XAGENTS, Case, find_cases
 from benchmarks.settings import OffPolicySettings, from_fields
 from benchmarks.workers import cleanrl_worker, flops, measure, sb3_worker, sbx_worker, xagents_worker
@@ -261,6 +262,20 @@ OTHER = {**MACHINE, 'cpu': 'another CPU', 'date': '2026-01-03'}
 CASE = Case('c', 'A case', 'speed', PPO, (SB3, XAGENTS))
 
 
+def table(ours: object, sbx: object = '', date: str = '2026-01-02') -> str:
+    return (
+        f'|  | steps/s | times {BASELINE} | promised |\n|---|---|---|---|\n| {BASELINE} | 1 000 |  |  |\n'
+        f'| SBX | 2 000 (1 to 2) | {sbx} |  |\n| SBX, other | 9 | 9 |  |\n'
+        f'| xagents | 5 000 (4 000 to 6 000) | {ours} |  |\n| xagents, x | 9 | 9 |  |\n\n{date}, made somewhere'
+    )
+
+
+def section(case: str, **machines: str) -> str:
+    blocks = [f'#### {name}\n\n{text}' for name, text in machines.items()]
+    text = '\n\n'.join([f'### Title of {case}', *blocks])
+    return f'<!-- benchmark {case} -->\n{text}\n<!-- end of benchmark {case} -->\n'
+
+
 def test_a_machine_writes_its_own_table_and_leaves_those_of_others(tmp_path):
     page = tmp_path / 'page.md'
     page.write_text('above\n<!-- benchmark c -->\n<!-- end of benchmark c -->\nbelow\n')
@@ -285,3 +300,53 @@ def test_measurements_are_kept_by_machine_and_case(tmp_path):
         'a CPU, 2 cores': {'a': {'rows': 4}, 'b': {'rows': 2}},
         'another CPU, 2 cores': {'a': {'rows': 3}},
     }
+
+
+def test_a_page_in_short(tmp_path):
+    page, readme, picture = (tmp_path / name for name in ('page.md', 'README.md', 'img/speed.png'))
+    once = table('3.00', date='2026-01-01').replace('made', 'measured once, made')
+    page.write_text(
+        '<!-- benchmark machines -->\n<!-- end of benchmark machines -->\n'
+        + section('a', One=table('5.00 (4.00 to 6.00)', '2.00 (1 to 2)'), Two=table('8.00', date='2026-01-09'))
+        + section('b', One=once)
+        # without a baseline there is nothing to compare with
+        + section('c', Two=table(''))
+        + section('empty')
+    )
+    readme.write_text('<!-- benchmark speed -->\nold\n<!-- end of benchmark speed -->\n')
+    summary.write(page, readme, picture)
+    shown = readme.read_text()
+    # of the machine with most cases, though the other one is newer; the first of ours, beside the first of theirs
+    assert cells(shown, 'Title of a') == [
+        'Title of a',
+        '5 000 steps/s',
+        '5.00',
+        '2.50',
+        "`make bench CASES='--only a'`",
+    ]
+    assert cells(shown, 'Title of b')[2:4] == ['3.00', '']
+    assert '2026-01-01 to 2026-01-02, One; measured once: `b`.' in shown and shown.count('Title of') == 2
+    assert cells(page.read_text(), 'Title of a')[1:] == ['5 000 steps/s', '5.00', '2.50', '5 000 steps/s', '8.00', '']
+    assert cells(page.read_text(), 'Title of b')[4:] == ['–', '', '']
+    # the newest of those with as many cases
+    page.write_text(page.read_text() + section('d', Two=table('9.00')))
+    summary.write(page, readme, picture)
+    assert [line.split(' |')[0] for line in readme.read_text().splitlines() if 'Title' in line] == [
+        '| Title of a', '| Title of d'
+    ]  # fmt: skip
+    with Image.open(picture) as drawn:
+        assert 'Title of d' in drawn.text['Description']
+    page.write_text(section('empty'))
+    picture.unlink()
+    summary.write(page, readme, picture)
+    assert 'Title of d' in readme.read_text() and not picture.exists()
+
+
+def test_a_wrong_case_is_refused_before_anything_is_made(tmp_path, capsys):
+    page, cache = tmp_path / 'page.md', tmp_path / 'cache'
+    page.write_text('as it was')
+    with pytest.raises(SystemExit, match='2'):
+        harness.main(['--only', 'ppo-cartpol3', '--docs', str(page), '--cache', str(cache)])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert '--only: got ppo-cartpol3, admits ppo-cartpole, ' in said and said.endswith('(did you mean ppo-cartpole?)')
+    assert page.read_text() == 'as it was' and not cache.exists()
