@@ -50,6 +50,18 @@ def peak_mb(who: int = resource.RUSAGE_SELF) -> float:
     return resource.getrusage(who).ru_maxrss * (1 if sys.platform == 'darwin' else 1024) / MEGABYTE
 
 
+class Clock:
+    """Counts from when it is made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        """Seconds that went by, and those of processors in all threads of this process."""
+        wall, processor = self._start
+        return {'seconds': time.perf_counter() - wall, 'processor_seconds': time.process_time() - processor}
+
+
 def matmul_peak(multiply: Callable[[], Any], size: int, repeats: int = 16) -> float:
     """Operations a second of `multiply`, a product of two size x size matrices: the best of `repeats`."""
     multiply()

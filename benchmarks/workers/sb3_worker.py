@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.settings import AnySettings, OffPolicySettings
 from benchmarks.workers.flops import peak_matters, update_share
-from benchmarks.workers.measure import Job, check_updates, hold_to_one_core, matmul_peak, report
+from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report
 
 PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'numpy', 'ale-py')
 
@@ -168,15 +168,15 @@ def measure_speed(job: Job, model: Any, peak: float | None = None, packages: tup
     """Train `warmup` steps, then time `steps` more, and report."""
     model.learn(job.warmup)
     first, first_update, callback = model.num_timesteps, model._n_updates, make_callback()
-    start = time.perf_counter()
+    clock = Clock()
     model.learn(job.steps, callback=callback, reset_num_timesteps=False)
-    seconds = time.perf_counter() - start
+    took = clock.read()
     steps = model.num_timesteps - first
     if isinstance(job.settings, OffPolicySettings):
         # on-policy, it counts rollouts or epochs instead
         check_updates(job.settings, steps, model._n_updates - first_update)
-    result: dict[str, Any] = {'steps': steps, 'seconds': seconds}
-    result['parts'] = {'learn': callback.learning, 'collect': seconds - callback.learning}
+    result: dict[str, Any] = {'steps': steps, **took}
+    result['parts'] = {'learn': callback.learning, 'collect': took['seconds'] - callback.learning}
     if peak is not None:
         updates = job.settings.updates(steps)
         result['peak_gflops'] = peak / 1e9

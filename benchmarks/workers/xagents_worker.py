@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.settings import AnySettings, OffPolicySettings, Settings
 from benchmarks.workers.flops import peak_matters, update_share
-from benchmarks.workers.measure import Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
+from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
 
 PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
 
@@ -137,22 +137,23 @@ def matrix_peak(precision: str) -> float:
 
 def measure_speed(job: Job, agent: Any) -> dict[str, Any]:
     """Train `warmup` steps, then time `steps` more."""
-    start, seconds = 0.0, 0.0
+    clock: Clock | None = None
+    took = {'seconds': 0.0}
     first = last = first_update = updates = 0
     parts: dict[str, float] = {}
     for log in agent.train_iter(max_steps=job.warmup + job.steps):
         last = int(log['steps'])
-        if start:
+        if clock:
             # the clock is read before the run's closing work, which is not training
-            seconds = time.perf_counter() - start
+            took = clock.read()
             updates = int(log['updates']) - first_update
             for name, value in log.items():
                 if name.startswith('seconds/'):
                     parts[name.removeprefix('seconds/')] = parts.get(name.removeprefix('seconds/'), 0.0) + value
         elif last >= job.warmup:
-            start, first, first_update = time.perf_counter(), last, int(log['updates'])
+            clock, first, first_update = Clock(), last, int(log['updates'])
     check_updates(job.settings, last - first, updates)
-    result: dict[str, Any] = {'steps': last - first, 'seconds': seconds, 'parts': parts, 'traces': traces(agent)}
+    result: dict[str, Any] = {'steps': last - first, **took, 'parts': parts, 'traces': traces(agent)}
     if peak_matters(job.settings) and parts.get('learn'):
         peak = matrix_peak('float32')
         shapes = int(agent.input_shape[0]), int(agent.n_actions)

@@ -219,13 +219,15 @@ def test_ratios_are_taken_pair_by_pair_and_leave_out_what_is_missing():
 
 def test_a_speed_table():
     case = Case('c', 'A case', 'speed', PPO, (SB3, replace(XAGENTS, floor=4)), note='The note.')
-    ours = [result(rate, parts={'learn': 0.25, 'env': 0.5}) for rate in (5000, 8000, 6000)]
-    rows = {BASELINE: [result(rate) for rate in (1000, 1000, 2000)], 'xagents': ours}
+    # ours has two threads at work
+    ours = [result(rate, processor_seconds=2.0, parts={'learn': 0.25, 'env': 0.5}) for rate in (5000, 8000, 6000)]
+    rows = {BASELINE: [result(rate, processor_seconds=1.0) for rate in (1000, 1000, 2000)], 'xagents': ours}
     outcome = {label: {'results': row, 'problem': None} for label, row in rows.items()}
     text = tables.render(case, outcome, MACHINE, 'the command')
     # the ratios are 5, 8 and 3; the ratio of the medians would be 6
     assert cells(text, 'xagents') == [
-        'xagents', '6 000 (5 000 to 8 000)', '5.00 (3.00 to 8.00)', '4', 'learn 25 %, env 50 %', '100 (100 to 100)'
+        'xagents', '6 000 (5 000 to 8 000)', '5.00 (3.00 to 8.00)', '2.50 (1.50 to 4.00)', '4',
+        'learn 25 %, env 50 %', '100 (100 to 100)'
     ]  # fmt: skip
     assert text.index('| xagents') < text.index('- The note.') < text.index('2026-01-02, a CPU, 2 cores')
 
