@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import hashlib
 import json
 import os
-import signal
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +27,7 @@ from benchmarks.learning_cases import CASES, LearningCase, find_cases
 from benchmarks.parts import read
 from xagents import __version__
 from xagents.factory.presets import SCORES
+from xagents.system.orphans import FOLLOWS
 
 EPISODES = 100
 HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
@@ -34,34 +35,41 @@ HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', '
 
 @dataclass
 class Training:
-    """A process that trains one seed of a case, in an empty folder of its own."""
+    """A process that trains one seed of a case in a run folder, which stays; what was begun there goes on."""
 
     case: LearningCase
     seed: int
+    runs: Path
     episodes: int = EPISODES
     process: subprocess.Popen | None = None
-    folder: tempfile.TemporaryDirectory | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Its run folder; settings are in the name, so that others begin anew."""
+        settings = json.dumps(settings_of(self.case), sort_keys=True)
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+        return (self.runs / f'{self.case.name}-{digest}-{self.seed}').absolute()
 
     def start(self, python: str) -> None:
-        """Start it."""
+        """Start it; it saves and ends when this process does, however that ends."""
         job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options')}
-        job |= {'seed': self.seed, 'episodes': self.episodes}
-        self.folder = tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True)
-        variables = {**os.environ, 'PYTHONPATH': str(REPOSITORY), **dict.fromkeys(THREADS, '1')}
+        job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
+        self.runs.mkdir(parents=True, exist_ok=True)
+        variables = {**os.environ, 'PYTHONPATH': str(REPOSITORY), **dict.fromkeys(THREADS, '1'), FOLLOWS: '1'}
         with self.file('output').open('w') as output, self.file('errors').open('w') as errors:
             self.process = subprocess.Popen(
                 [python, '-m', 'benchmarks.workers.learning_worker', json.dumps(job)],
-                cwd=self.folder.name,
+                cwd=self.runs,
                 env=variables,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
             )
 
     def file(self, name: str) -> Path:
-        """Where what it prints is kept until it has ended."""
-        assert self.folder is not None
-        return Path(self.folder.name) / f'.{name}'
+        """Where what it prints is kept."""
+        return self.folder.with_name(f'{self.folder.name}.{name}')
 
     def result(self) -> dict[str, Any] | str | None:
         """What it found, one line about its failure, or None as long as it runs."""
@@ -76,34 +84,20 @@ class Training:
         except json.JSONDecodeError:
             return f'no result in its output: {last}'
 
-    def end(self) -> None:
-        """End it, and everything that it started."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        if self.folder is not None:
-            self.folder.cleanup()
-
 
 def train_all(waiting: list[Training], jobs: int, python: str) -> Iterator[tuple[Training, dict[str, Any] | str]]:
     """Run trainings, `jobs` at a time, and yield each with its result or the reason why there is none."""
     running: list[Training] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(waiting.pop(0))
-                running[-1].start(python)
-            time.sleep(0.2)
-            for training in list(running):
-                result = training.result()
-                if result is not None:
-                    training.end()
-                    running.remove(training)
-                    yield training, result
-    finally:
-        for training in running:
-            training.end()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(waiting.pop(0))
+            running[-1].start(python)
+        time.sleep(0.2)
+        for training in list(running):
+            result = training.result()
+            if result is not None:
+                running.remove(training)
+                yield training, result
 
 
 def settings_of(case: LearningCase) -> dict[str, Any]:
@@ -117,10 +111,11 @@ def runs_of(case: LearningCase, results: dict[str, Any]) -> dict[str, Any]:
     return kept['runs'] if kept.get('settings') == settings_of(case) else {}
 
 
-def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any]) -> None:
-    """Add one result to the file, which another process may have added to meanwhile."""
+def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any] | None) -> None:
+    """Add one result to the file, which another process may have added to meanwhile; None takes it out."""
     results = read(path)
     runs = {**runs_of(case, results), str(seed): result}
+    runs = {number: run for number, run in runs.items() if run is not None}
     results[case.name] = {'settings': settings_of(case), 'runs': runs}
     tables.write_atomically(path, json.dumps(results, indent=1))
 
@@ -207,7 +202,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; by name only: {listed}')
     parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run each (1 2 3)')
     parser.add_argument('--jobs', type=int, default=2, help='runs at a time')
-    parser.add_argument('--again', action='store_true', help='train also what there is a result of')
+    parser.add_argument('--again', action='store_true', help='first forget results and run folders of what is chosen')
     parser.add_argument(
         '--docs', action='store_true', help='only write table and scores of the kept results, train nothing'
     )
@@ -216,6 +211,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--python', default=sys.executable, help='the Python to train with (this one)')
     parser.add_argument(
         '--results', type=Path, default=CACHE / 'learning.json', help='where results are kept, run by run'
+    )
+    parser.add_argument(
+        '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='where run folders are kept, and go on'
     )
     parser.add_argument('--scores', type=Path, default=SCORES, help='the YAML file of the scores that ship')
     parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
@@ -254,16 +252,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page(options)
         print(render(read(options.results)))
         return 0
-    # so that the trainings under way are ended when this process is
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    kept = {} if options.again or options.quick else read(options.results)
-    waiting = [
-        Training(shortened(case), seed, 5) if options.quick else Training(case, seed)
-        for case in cases
-        for seed in (options.seeds or case.seeds)[: 1 if options.quick else None]
-        if str(seed) not in runs_of(case, kept)
-    ]
-    machine = {name: text for name, text in tables.machine().items() if name in ('date', 'cpu', 'cores')}
+    with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
+        trainings = [
+            Training(shortened(case), seed, Path(temporary), 5) if options.quick else Training(case, seed, options.runs)
+            for case in cases
+            for seed in (options.seeds or case.seeds)[: 1 if options.quick else None]
+        ]
+        return train(trainings, options)
+
+
+def train(trainings: list[Training], options: argparse.Namespace) -> int:
+    """Train what there is no result of; 1 when a run failed."""
+    for training in trainings if options.again and not options.quick else ():
+        keep(options.results, training.case, training.seed, None)
+        shutil.rmtree(training.folder, ignore_errors=True)
+    kept = {} if options.quick else read(options.results)
+    waiting = [training for training in trainings if str(training.seed) not in runs_of(training.case, kept)]
     complete = True
     for training, result in train_all(waiting, options.jobs, options.python):
         case, seed = training.case, training.seed
@@ -275,6 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f'{case.name}, seed {seed}: {result["mean"]:.1f} in {minutes:.1f} minutes', file=sys.stderr, flush=True)
         if not options.quick:
             versions = {'xagents': __version__, **result['versions']}
+            machine = {name: text for name, text in tables.machine().items() if name in ('date', 'cpu', 'cores')}
             run = {**result, **machine, 'jobs': options.jobs, 'episodes': training.episodes, 'versions': versions}
             keep(options.results, case, seed, run)
             write_page(options)

@@ -1,16 +1,23 @@
-"""The learning benchmark's settings, kept results, processes and table; nothing is trained."""
+"""The learning benchmark's settings, kept results and runs, processes and table."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import yaml
 
 from benchmarks import learning
 from benchmarks.learning_cases import CASES, LearningCase
-from tests.benchmarks.common import cells
+from benchmarks.workers import learning_worker
+from tests.benchmarks.common import cells, script
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.factory import presets
+from xagents.factory.load import load
 from xagents.options.declaration import describe
 from xagents.registry.agents import agents, find_agent
 
@@ -109,8 +116,8 @@ def test_what_is_kept_is_not_trained_again_and_the_page_is_written(tmp_path, mon
             yield training, 'broken' if training.seed == 3 else {**RUN, 'mean': 500.0}
 
     monkeypatch.setattr(learning, 'train_all', train_all)
-    monkeypatch.setattr(learning.signal, 'signal', lambda *_: None)
     files = ['--results', str(results), '--page', str(page), '--scores', str(tmp_path / 'scores.yaml')]
+    files += ['--runs', str(tmp_path / 'runs')]
     assert learning.main(['--only', 'dqn-cartpole', *files]) == 1
     assert asked == [('dqn-cartpole', 1), ('dqn-cartpole', 3)]
     assert '500.0, 100.0' in page.read_text()
@@ -119,3 +126,60 @@ def test_what_is_kept_is_not_trained_again_and_the_page_is_written(tmp_path, mon
     page.write_text(empty)
     assert learning.main(['--docs', *files]) == 0
     assert '500.0, 100.0' in page.read_text() and len(asked) == 2
+    # what is to be learned anew is forgotten first, so that a stop leaves nothing of it to be taken for a result
+    folder = learning.Training(case, 3, tmp_path / 'runs').folder
+    folder.mkdir(parents=True)
+    assert learning.main(['--only', 'dqn-cartpole', '--seeds', '2', '3', '--again', *files]) == 1
+    assert asked[2:] == [('dqn-cartpole', 2), ('dqn-cartpole', 3)] and not folder.exists()
+    assert learning.runs_of(case, learning.read(results))['2']['mean'] == 500.0
+
+
+def waited_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
+
+
+def test_a_training_that_is_killed_goes_on_in_its_folder(tmp_path):
+    options = {'n_envs': 4, 'n_steps': 64, 'net': [8], 'normalize_obs': True}
+    case = LearningCase('ppo-tiny', 'ppo', 'CartPole-v1', 20_000, options)
+    training = learning.Training(case, 1, tmp_path, 5)
+    other = learning.Training(replace(case, options={**options, 'lr': 0.1}), 1, tmp_path)
+    assert training.folder != other.folder != learning.Training(other.case, 2, tmp_path).folder
+    training.start(sys.executable)
+    waited_for((training.folder / 'checkpoints/last').exists)
+    os.kill(training.process.pid, signal.SIGKILL)
+    assert waited_for(training.result).startswith('exit code -9')
+    training.start(sys.executable)
+    found = waited_for(training.result)
+    assert 20_000 <= found['steps'] < 20_000 + 4 * 64
+    (resumed,) = yaml.safe_load((training.folder / 'config.yaml').read_text())['about']['resumed']
+    assert 0 < resumed['step'] < 20_000
+    # the score is the last weights'; beside it stand the same weights sampling, and the best ones
+    for checkpoint, stochastic, name in (('last', False, 'mean'), ('last', True, 'sampled'), ('best', False, 'best')):
+        played = load(training.folder, checkpoint).evaluate(5, stochastic, seed=learning_worker.EVALUATION_SEED)
+        assert found[name] == played['mean']
+
+
+def test_a_training_ends_with_its_driver_however_that_ends(tmp_path):
+    python = script(tmp_path / 'python', "sys.stdin.read()\nopen(job['folder'], 'w').write(str(job['seed']))")
+    lines = [
+        'import pathlib, sys, time',
+        'from benchmarks.learning import CASES, Training',
+        'training = Training(CASES[0], 7, pathlib.Path(sys.argv[1]))',
+        'training.start(sys.argv[2])',
+        'print(training.folder, flush=True)',
+        'time.sleep(60)',
+    ]
+    driver = subprocess.Popen(
+        [sys.executable, '-c', '\n'.join(lines), str(tmp_path / 'runs'), python],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    folder = learning.Path(driver.stdout.readline().strip())
+    assert not folder.exists()
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    assert waited_for(lambda: folder.exists() and folder.read_text()) == '7'
