@@ -143,7 +143,7 @@ def waited_for(condition, seconds=60.0):
 
 
 def test_a_training_that_is_killed_goes_on_in_its_folder(tmp_path):
-    options = {'n_envs': 4, 'n_steps': 64, 'net': [8], 'normalize_obs': True}
+    options = {'n_envs': 4, 'n_steps': 64, 'minibatch_size': 64, 'net': [8], 'normalize_obs': True}
     case = LearningCase('ppo-tiny', 'ppo', 'CartPole-v1', 20_000, options)
     training = learning.Training(case, 1, tmp_path, 5)
     other = learning.Training(replace(case, options={**options, 'lr': 0.1}), 1, tmp_path)

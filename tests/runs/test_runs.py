@@ -343,6 +343,12 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
         assert xagents.make('small', weights=[path], **given).options.minibatch_size == size
     with pytest.raises(OptionError, match='stands instead of mini_batches'):
         make(minibatch_size=16, mini_batches=2)
+    # the settings of a run have both, one of them with its default
+    folder = str(tmp_path / 'run')
+    make(minibatch_size=16, run_dir=folder).fit(max_steps=100)
+    assert xagents.resume(folder).options.minibatch_size == xagents.load(folder).options.minibatch_size == 16
+    agent = xagents.resume(folder, mini_batches=2)
+    assert agent.options.minibatch_size is None and agent.minibatches.in_a_pass == 2
 
 
 def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):

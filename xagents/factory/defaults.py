@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xagents.factory.presets import find_preset
-from xagents.options.declaration import canonical, describe, flags_of, not_overruled
+from xagents.options.declaration import Option, canonical, describe, flags_of, not_overruled
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.options.settings import Settings, resolve_all
@@ -31,11 +31,16 @@ def _saved(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) ->
     known = entry.known('environment', 'network', 'agent')
     # networks are saved as what they are, not as where they came from
     left_out = {'seed', *describe(NetworkOptions), *entry.models, *entry.options.without_effect()}
-    options = not_overruled(record.get('options', {}), given, known).items()
-    saved = {k: v for k, v in options if k in known and v is not None and k not in left_out}
+    options = still_counting(record.get('options', {}), given, known).items()
+    return {k: v for k, v in options if k in known and v is not None and k not in left_out}
+
+
+def still_counting(saved: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    """Return what of all the options that were saved, defaults as well, still counts beside the given ones."""
+    options = not_overruled(saved, given, known)
     # what an option stands instead of is saved with its default, too
-    replaced = {known[name].instead_of for name in saved}
-    return {k: v for k, v in saved.items() if k not in replaced}
+    replaced = {known[name].instead_of for name, value in options.items() if name in known and value is not None}
+    return {name: value for name, value in options.items() if name not in replaced}
 
 
 def saved_record(entry: Entry, weights: Sequence[str] | None) -> dict[str, Any]:

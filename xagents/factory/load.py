@@ -14,9 +14,9 @@ import numpy as np
 import yaml
 
 from xagents.config.configuration import read_config_file
-from xagents.factory.defaults import resolved
+from xagents.factory.defaults import resolved, still_counting
 from xagents.factory.make import Plan, check_switches, networks_of
-from xagents.options.declaration import canonical, describe, flags_of, not_overruled
+from xagents.options.declaration import canonical, describe, flags_of
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, shown
 from xagents.registry.agents import Entry, find_agent
@@ -102,7 +102,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     # what was said on an earlier line is no reason to be quiet for ever
     fixed |= {'quiet', *entry.options.without_effect()}
     known = entry.known('environment', 'run', 'agent')
-    kept = {n: v for n, v in not_overruled(saved, given, known).items() if n not in fixed}
+    kept = {n: v for n, v in still_counting(saved, given, known).items() if n not in fixed}
     if 'threads' in kept:
         set_threads(kept.pop('threads'))
     # what an environment is made with is part of its copy
