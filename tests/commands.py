@@ -19,7 +19,9 @@ def execute(*words):
 
 def refused(name, env, options, n_models=1):
     """Return the one line by which training is refused, after nothing else was printed."""
-    words = [word for option, value in options.items() for word in ('--' + option.replace('_', '-'), str(value))]
+    words = []
+    for option, value in options.items():  # a switch has no value
+        words += ['--' + option.replace('_', '-'), *([] if value is True else [str(value)])]
     files = ['--checkpoints', *(f'{i}.tf' for i in range(n_models)), '--history-checkpoint', 'h.parquet']
     code, stdout, stderr = execute('train', name, '--env', env, '--max-steps', '10', *files, *words)
     (line,) = stderr.splitlines()

@@ -15,6 +15,7 @@ from gymnasium import spaces
 import xagents
 from tests.base.test_returns import brute_force, episodes_of
 from tests.problems import Arbitrary
+from xagents.networks.state_dependent import Deviations, LogNorm
 
 T, N, D = 6, 3, 3
 LR = 0.05
@@ -61,8 +62,17 @@ def flat(model):
     return np.concatenate([v.numpy().ravel() for v in model.trainable_variables]).astype(np.float64)
 
 
-def outputs(model, parameters, x):
-    """The outputs [*M, B, units] at other parameters [*M, P], layer by layer in float64, for x [B, D]."""
+def outputs(model, parameters, x, frozen=False):
+    """The outputs [*M, B, units] at other parameters [*M, P], layer by layer in float64, for x [B, D].
+
+    With `frozen`, state-dependent noise is of the features at the present parameters: no gradient reaches them.
+    """
+    tensors = tensors_of(model, parameters, x, tensors_of(model, flat(model), x) if frozen else None)
+    return [tensors[id(output)] for output in model.outputs]
+
+
+def tensors_of(model, parameters, x, features=None):
+    """Everything that a model computes, by the ids of its tensors; `features` are what deviations are made of."""
     values, start = {}, 0
     for variable in model.trainable_variables:
         size, shape = int(np.prod(variable.shape)), tuple(variable.shape)
@@ -81,10 +91,15 @@ def outputs(model, parameters, x):
             kernel, bias = (values[id(v)] for v in operation.trainable_variables)
             value = value @ kernel + bias
             value = np.tanh(value) if operation.activation.__name__ == 'tanh' else value
+        elif isinstance(operation, Deviations):  # [*M, B, L, A]
+            value = value if features is None else features[id(node.input_tensors[0])]
+            value = value[..., None] * np.exp(values[id(operation.log_std)])[..., None, :, :]
+        elif isinstance(operation, LogNorm):
+            value = 0.5 * np.log((value**2).sum(-2) + 1e-6)
         else:  # the log deviation
             value = np.zeros_like(value) + values[id(operation.trainable_variables[0])]
         tensors[target] = value
-    return [tensors[id(output)] for output in model.outputs]
+    return tensors
 
 
 # -------------------------------------------------------------------------------------------------------- distributions

@@ -18,9 +18,8 @@ def make(agent_class, kind, **options):
     """A tiny agent whose optimiser is plain gradient descent, so that its step shows the gradient."""
     envs = xagents.create_envs('tests.problems:Identity-v0', N, env_kwargs={'kind': kind})
     units = 3 if kind == 'Discrete' else 1
-    model = ModelReader(
-        dense_network([3], 'tanh', False), [units, 1], (3,), seed=1, log_std=-0.5 if kind == 'Box' else None
-    ).build_model()
+    log_std = -0.5 if kind == 'Box' and not options.get('sde') else None
+    model = ModelReader(dense_network([3], 'tanh', False), [units, 1], (3,), seed=1, log_std=log_std).build_model()
     model.compile(keras.optimizers.SGD(LR))
     return agent_class(envs, model, n_steps=T, seed=0, lr=LR, **options)
 
@@ -42,7 +41,7 @@ def rollout(agent, rng):
 def loss_in_numpy(agent, batch, kind, fixed, parameters):
     """The scalar loss [*M] at parameters [*M, P], and its parts; `fixed` holds what has no gradient."""
     o = agent.options
-    policy, value, *rest = outputs(agent.model, parameters, rows(batch['observations'][:-1]).astype(np.float64))
+    policy, value, *rest = outputs(agent.model, parameters, rows(batch['observations'][:-1]).astype(np.float64), True)
     policy, value, valid, actions = [policy, *rest], value[..., 0], rows(batch['valid']), rows(batch['actions'])
     log_p = log_prob(kind, policy, actions)
     advantages, returns, old_values = map(rows, fixed)
@@ -83,6 +82,18 @@ def loss_in_numpy(agent, batch, kind, fixed, parameters):
     ],
 )
 def test_one_step_follows_the_gradient_of_the_loss(name, options, kind):
+    check_step(name, options, kind)
+
+
+@pytest.mark.usefixtures('eager')
+@pytest.mark.parametrize(
+    'name, options', [('A2C', {'entropy_coef': 0.1}), ('PPO', {'ppo_epochs': 1, 'mini_batches': 1})]
+)
+def test_one_step_with_state_dependent_noise(name, options):
+    check_step(name, {'sde': True, 'log_std_init': -0.5, **options}, 'Box')
+
+
+def check_step(name, options, kind):
     agent = make(getattr(xagents, name), kind, grad_norm=1e9, **options)
     batch = rollout(agent, np.random.default_rng(3))
     before, fixed = flat(agent.model), estimates(agent, batch, agent.model, 1)

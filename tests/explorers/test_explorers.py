@@ -33,6 +33,7 @@ AGENTS = {
         {**OFF, 'normalize_obs': True, 'epsilon_decay_steps': 300, 'epsilon_ladder': True},
     ),
     'ppo': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
+    'ppo-sde': ('Pendulum-v1', {'n_steps': 16, 'sde': True, 'sde_sample_frequency': 5, 'normalize_obs': True}),
     'td3': ('Pendulum-v1', OFF),
     'trpo': ('CartPole-v1', {'n_steps': 16}),
 }
@@ -48,7 +49,7 @@ def digest(agent):
 
 def make(name, **options):
     env, own = AGENTS[name]
-    return xagents.make(name, env, **{**COMMON, **own, **options})
+    return xagents.make(name.partition('-')[0], env, **{**COMMON, **own, **options})
 
 
 def trained(name, steps=1000, **options):
@@ -104,7 +105,7 @@ def test_weights_of_networks_with_convolutions_are_the_same(name, tmp_path, monk
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize('name', ['ppo', 'dqn'])
+@pytest.mark.parametrize('name', ['ppo', 'ppo-sde', 'dqn'])
 def test_one_iteration_ahead_is_the_same_too(name):
     alone = trained(name, overlap=True)
     assert alone != trained(name)

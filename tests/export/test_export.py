@@ -145,7 +145,7 @@ SPACES = {
 
 @pytest.mark.parametrize('name', sorted(xagents.agents))
 def test_every_agent_and_kind_of_space_in_every_format(name, tmp_path, capsys):
-    agent = agent_of(name, *SPACES[name], **({'dueling': True} if name == 'dqn' else {}))
+    agent = agent_of(name, *SPACES[name], **{'dqn': {'dueling': True}, 'ppo': {'sde': True}}.get(name, {}))
     assert_acts_alike(agent, tmp_path)
     lines = capsys.readouterr().out.splitlines()
     files = {'litert': 'policy.tflite', 'onnx': 'policy.onnx'}

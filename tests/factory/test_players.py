@@ -114,12 +114,15 @@ TAKEN |= dict.fromkeys(('ddpg', 'td3'), FINITE)
     activation=st.sampled_from(describe(NetworkOptions)['activation'].choices),
     inputs=st.integers(1, 300),
     normalize=st.booleans(),
+    sde=st.booleans(),
 )
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_dense_policy_acts_as_its_agent_does(case, net, activation, inputs, normalize, tmp_path):
+def test_any_dense_policy_acts_as_its_agent_does(case, net, activation, inputs, normalize, sde, tmp_path):
     name, taken = case
     shown = spaces.Box(-3, 3, (inputs,), np.float32)
     options = {'net': net, 'activation': activation, 'normalize_obs': normalize}
+    if sde and name in ('a2c', 'ppo', 'trpo') and isinstance(taken, spaces.Box):
+        options |= {'sde': True, 'sde_expln': normalize}
     agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, **options)
     assert_acts_as(agent, shown, taken, tmp_path)
 
@@ -145,6 +148,7 @@ np.savez(folder / 'batch.npz', **collector.collect(32))
     [
         ('ppo', 'CartPole-v1', {'normalize_obs': True}),
         ('a2c', 'Pendulum-v1', {}),
+        ('ppo', 'Pendulum-v1', {'sde': True, 'sde_sample_frequency': 5}),
         ('dqn', 'CartPole-v1', {'buffer_max_size': 1000}),
     ],
 )

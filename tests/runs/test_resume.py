@@ -32,6 +32,10 @@ SETTINGS = {
         **{**CARTPOLE, **NORMAL, 'n_envs': 8, 'n_steps': 8, 'normalize_reward': True, 'lr_schedule': 'linear'},
         **{'divergence_monitoring_steps': 1, 'plateau_reduce_patience': 1, 'early_stop_patience': 1000},
     },
+    'state-dependent': {
+        **{'agent_id': 'ppo', 'env': 'Pendulum-v1', **NORMAL, 'n_envs': 4, 'n_steps': 8, 'net': [16]},
+        **{'sde': True, 'sde_sample_frequency': 3, 'max_episode_steps': 30},
+    },
     'td3': {**PENDULUM, 'net': [16], 'n_envs': 2},
     'trpo': {'env': 'MountainCarContinuous-v0', 'n_envs': 8, 'n_steps': 16, 'max_episode_steps': 40},
 }

@@ -141,13 +141,13 @@ def mean_kl(agent, kind, x):
     """From parameters to the mean divergence of the present policy from theirs, over observations x."""
     model = agent.actor_model
     old = outputs(model, flat(model), x)
-    return lambda new: reference.kl(kind, old, outputs(model, new, x)).mean(-1)
+    return lambda new: reference.kl(kind, old, outputs(model, new, x, frozen=True)).mean(-1)
 
 
 @pytest.mark.parametrize('damping', [0.0, 0.3])
-@pytest.mark.parametrize('kind', KINDS)
-def test_products_are_with_the_hessian_of_the_divergence(kind, damping):
-    agent, rng = make(kind), np.random.default_rng(4)
+@pytest.mark.parametrize('kind, options', [*((kind, {}) for kind in KINDS), ('Box', {'sde': True})])
+def test_products_are_with_the_hessian_of_the_divergence(kind, options, damping):
+    agent, rng = make(kind, **options), np.random.default_rng(4)
     model, x = agent.actor_model, rng.normal(size=(7, D))
     matrix = hessian(mean_kl(agent, kind, x), flat(model))
     assert np.linalg.matrix_rank(matrix, tol=1e-6) > 6
@@ -242,8 +242,8 @@ class Problem:
         drawn = np.array([(t + n) % o.fvp_n_steps == 0 for t, n in np.ndindex(T, N)])
         self.some = rows(batch['observations'][:-1]).astype(np.float64)[drawn & every]
 
-    def surrogate(self, parameters):
-        new = reference.log_prob(self.kind, outputs(self.model, parameters, self.x), self.actions)
+    def surrogate(self, parameters, frozen=False):
+        new = reference.log_prob(self.kind, outputs(self.model, parameters, self.x, frozen), self.actions)
         return (np.exp(new - self.old_log_prob) * self.advantages).mean(-1)
 
     def divergence(self, parameters):
@@ -252,7 +252,7 @@ class Problem:
     def step(self):
         """The update's result and metrics; whether what float32 cannot tell apart was close, as the last of them."""
         o = self.agent.options
-        g = gradient(self.surrogate, self.old)
+        g = gradient(lambda new: self.surrogate(new, frozen=True), self.old)
         matrix = hessian(mean_kl(self.agent, self.kind, self.some), self.old) + o.cg_damping * np.eye(len(g))
         x = np.linalg.solve(matrix, g) if o.cg_iterations >= len(g) else krylov(matrix, g, o.cg_iterations)
         step = x * np.sqrt(2 * o.max_kl / (x @ matrix @ x))
@@ -289,6 +289,8 @@ STEPS = [
     ('MultiBinary', ROUGH, 5, 5),
     ('Box', {**EXACT, 'max_kl': 2.0}, 3, 2),
     ('Box', {**ROUGH, 'normalize_advantage': False}, 5, 9),
+    ('Box', {**EXACT, 'sde': True}, 3, 1),
+    ('Box', {**ROUGH, 'sde': True}, 7, 2),
 ]
 
 
@@ -317,6 +319,7 @@ def test_the_policy_makes_the_papers_step(kind, options, seed, shortened):
     [
         *((kind, {'max_kl': 0.01, 'cg_iterations': 2}) for kind in KINDS),
         ('Box', {'max_kl': 1.0, 'cg_iterations': 1, 'cg_damping': 1e-4, 'fvp_n_steps': 4}),
+        ('Box', {'max_kl': 0.01, 'cg_iterations': 2, 'sde': True}),
     ],
 )
 def test_every_accepted_step_improves_and_keeps_the_constraint(kind, options):

@@ -9,6 +9,7 @@ import keras
 from xagents.base.on_policy import OnPolicy
 from xagents.networks.compiled import Actor, Program, has_convolutions
 from xagents.networks.optimisation import GradientStep, use_compiled_optimizer
+from xagents.networks.state_dependent import drawing
 
 
 class ActorCritic(OnPolicy):
@@ -28,4 +29,4 @@ class ActorCritic(OnPolicy):
     def make_actor(self, index: int) -> Actor:
         """Return the network that acts; `index` is the policy's place among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
-        return Actor(keras.Model(self.model.input, outputs), self.statistics.dtype)
+        return Actor(drawing(keras.Model(self.model.input, outputs)), self.statistics.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import keras
 import numpy as np
@@ -18,9 +18,11 @@ from xagents.collecting.rollouts import Rollout
 from xagents.envs.face import Envs
 from xagents.networks.acting import Network
 from xagents.networks.compiled import Program, has_convolutions, network_input
-from xagents.networks.distributions import Distribution, distribution_for
+from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
 from xagents.networks.models import with_log_std, with_logits
-from xagents.options.agents import AgentOptions, OnPolicyOptions
+from xagents.networks.state_dependent import features_of, with_state_dependent_std
+from xagents.options.agents import AgentOptions, OnPolicyOptions, StateDependentOptions
+from xagents.options.errors import OptionError, one_line
 
 IMAGES_AT_ONCE = 512
 DTYPES = {'rewards': np.float32, 'terminated': bool, 'truncated': bool, 'valid': bool}
@@ -43,6 +45,13 @@ class OnPolicy(BaseAgent):
     _update: Program
 
     @classmethod
+    def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
+        """Check that actions are continuous where exploration is state-dependent."""
+        if _is_state_dependent(options) and not distribution_for(envs.action_space).has_log_std:
+            got = f'got true, but {envs.id} has actions of {one_line(envs.action_space)}'
+            raise OptionError('sde', f'{got}, admits Box of floating-point numbers')
+
+    @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
         """Return the sizes of the outputs that its networks may have."""
         return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
@@ -61,7 +70,10 @@ class OnPolicy(BaseAgent):
 
     def make_policy(self, network: Network) -> Policy:
         """Return the policy that acts by a network like `actor`."""
-        return Sampling(network, self.distribution, self.keeps_outputs)
+        options, hold = self.options, 1
+        if _is_state_dependent(options):
+            hold = options.n_steps if options.sde_sample_frequency == -1 else options.sde_sample_frequency
+        return Sampling(network, self.distribution, self.keeps_outputs, hold)
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
@@ -69,7 +81,14 @@ class OnPolicy(BaseAgent):
 
     def _with_policy_head(self, model: keras.Model) -> keras.Model:
         """Return a model whose first output is what the distribution starts from, and the log deviation its last."""
-        return with_log_std(model, self.options.log_std_init) if self.distribution.has_log_std else with_logits(model)
+        options = self.options
+        if not self.distribution.has_log_std:
+            return with_logits(model)
+        if not _is_state_dependent(options):
+            return with_log_std(model, options.log_std_init)
+        model = with_state_dependent_std(model, options.log_std_init, options.sde_expln)
+        self.distribution = StateDependentGaussian(self.distribution.n_units, features_of(model))
+        return model
 
     def _heads(self) -> list[Any]:
         """Return the model's outputs of which one is the policy: all but the log standard deviation."""
@@ -129,3 +148,8 @@ class OnPolicy(BaseAgent):
         parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
         values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
         return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
+
+
+def _is_state_dependent(options: AgentOptions) -> TypeGuard[StateDependentOptions]:
+    """Return whether exploration is a function of the state."""
+    return isinstance(options, StateDependentOptions) and options.sde

@@ -35,6 +35,7 @@ class OwnPolicy(Policy):
     def __init__(self, agent: Any, base: Policy):
         self._agent, self._base = agent, base
         self.network, self.columns, self.exploration = agent.actor, base.columns, base.exploration
+        self.hold = base.hold
         parameters = inspect.signature(agent.policy).parameters
         self._takes = None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else frozenset(parameters)
 

@@ -6,6 +6,7 @@ evaluates, plays and records videos; what differs is where it stands and whose w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,7 +94,8 @@ class Collector:
         rollout = self._next(n_steps)
         rngs = [self.streams(purpose).bit_generator for purpose in ('act', 'env')] if self.away else []
         stood = [rng.state for rng in rngs]
-        noise = self.policy.draw_exploration(self.streams('act'), rollout['valid'].shape)
+        rows = math.ceil(n_steps / self.policy.hold)
+        noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
         statistics = self.statistics
         try:
             if self.observations is None:

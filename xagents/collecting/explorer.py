@@ -29,7 +29,7 @@ class Order(NamedTuple):
     Attributes:
         policy: chooses the actions.
         statistics: through which it looks at observations; they learn nothing here.
-        noise: of all actions, [T, N, …]; None where the policy takes none.
+        noise: of all actions, [⌈T / k⌉, N, …], where k is the policy's `hold`; None where it takes none.
         schedule: the values that a run's schedules have now.
     """
 
@@ -141,7 +141,7 @@ class Explorer:
                 rollout['observations'][t], tally.row = observations, t
                 before = clock()
                 prepared = statistics.prepare(observations)
-                row = None if noise is None else noise[t]
+                row = None if noise is None else noise[t // policy.hold]
                 chosen = policy(prepared, row, valid=envs.valid, **schedule)
                 for name in policy.columns:
                     rollout[name][t] = chosen[name]

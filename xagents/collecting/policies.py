@@ -18,7 +18,7 @@ from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
 from xagents.collecting.rollouts import Columns
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network, Published
-from xagents.networks.sampling import Sampler, sampler_for
+from xagents.networks.sampling import Sampler, StateDependentSampler, sampler_for
 
 
 class Policy(ABC):
@@ -29,15 +29,16 @@ class Policy(ABC):
         columns: shape and dtype, for one environment, of each column that a rollout keeps of it; `actions` is one.
         warming_up: whether any action is as good as another, because nothing is learned yet.
         alone: whether its agent acts, plays and evaluates by it alone, so that it can do so without the agent.
-        n_outputs: how many outputs its network has, of `n_units` each.
+        output_units: sizes of its network's outputs.
+        hold: for how many steps of a rollout each row of its noise stands, from the rollout's first step on.
     """
 
     network: Network | None = None
     columns: Columns
     warming_up: bool = False
     alone: bool = False
-    n_outputs: int = 1
-    n_units: int = 0
+    output_units: tuple[int, ...] = ()
+    hold: int = 1
     # what gives its noise a memory while collecting
     exploration: OrnsteinUhlenbeckNoise | None = None
 
@@ -101,15 +102,15 @@ class Sampling(Policy):
         network: from observations to the distribution's parameters.
         distribution: of the actions.
         keeps: whether a rollout keeps the parameters: all that an update may want to know of the policy that acted.
+        hold: for how many steps of a rollout noise stays the same.
     """
 
-    def __init__(self, network: Network, distribution: Sampler, keeps: bool):
-        self.network, self.distribution, self.keeps = network, distribution, keeps
-        self.outputs = distribution.output_names
-        self.n_outputs, self.n_units = len(self.outputs), distribution.n_units
+    def __init__(self, network: Network, distribution: Sampler, keeps: bool, hold: int = 1):
+        self.network, self.distribution, self.keeps, self.hold = network, distribution, keeps, hold
+        self.output_units = distribution.output_units
         columns: dict[str, Any] = {'actions': (distribution.action_shape, distribution.action_dtype)}
         if keeps:
-            columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in self.outputs}
+            columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in distribution.output_names}
         self.columns = columns
 
     def __call__(
@@ -119,15 +120,18 @@ class Sampling(Policy):
         assert self.network is not None
         outputs = self.network(observations)
         actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
-        return {'actions': actions, **dict(zip(self.outputs, outputs, strict=True))}
+        return {'actions': actions, **self.distribution.parameters(outputs)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the noise of `shape` actions, [*shape, units]."""
+        """Return the noise of `shape` actions, [*shape, …]."""
         return self.distribution.draw_noise(rng, shape)
 
     def record(self) -> dict[str, Any]:
         """Return what makes an equal policy."""
-        return {'kind': 'sampling', 'keeps': self.keeps}
+        record = {'kind': 'sampling', 'keeps': self.keeps}
+        if isinstance(self.distribution, StateDependentSampler):
+            record |= {'n_features': self.distribution.n_features, 'hold': self.hold}
+        return record
 
 
 class EpsilonGreedy(Policy):
@@ -145,7 +149,7 @@ class EpsilonGreedy(Policy):
 
     def __init__(self, network: Network, n_actions: int, epsilon: float, ladder: bool = False):
         self.network, self.n_actions, self.epsilon, self.ladder = network, n_actions, epsilon, ladder
-        self.n_units = n_actions
+        self.output_units = (n_actions,)
 
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
@@ -192,6 +196,7 @@ class Noisy(Policy):
 
     def __init__(self, network: Network, n_units: int, scale: float, exploration: OrnsteinUhlenbeckNoise | None = None):
         self.network, self.n_units, self.scale, self.exploration = network, n_units, scale, exploration
+        self.output_units = (n_units,)
         self.columns = {'actions': ((n_units,), np.float32)}
 
     def __call__(
@@ -277,7 +282,8 @@ def policy_of(record: Mapping[str, Any], network: Network, action_space: spaces.
     """
     try:
         if record['kind'] == 'sampling':
-            return Sampling(network, sampler_for(action_space), record['keeps'])
+            sampler = sampler_for(action_space, record.get('n_features'))
+            return Sampling(network, sampler, record['keeps'], record.get('hold', 1))
         if record['kind'] == 'epsilon-greedy':
             return EpsilonGreedy(network, record['n_actions'], record['epsilon'])
         if record['kind'] == 'noisy':

@@ -107,8 +107,8 @@ class TrainedPolicy:
             raise ValueError(
                 f'its network takes {network.plan.input_shape}, observations are {self.encoder.space.shape}'
             )
-        units = [network.plan.shapes()[output] for output in network.plan.outputs]
-        if units != [(self.acting.n_units,)] * self.acting.n_outputs or not self.acting.fits(self.spaces.actions):
+        units = tuple(network.plan.shapes()[output][0] for output in network.plan.outputs)
+        if units != self.acting.output_units or not self.acting.fits(self.spaces.actions):
             raise ValueError(f'its network says {units}, which are no {self.spaces.actions}')
         self._rng = np.random.default_rng()
 

@@ -101,8 +101,8 @@ class Policy:
         weights = self.arrays['weights'][at : at + size].reshape(kernel)
         if kind == 'flatten':
             return x.reshape(len(x), -1)
-        if kind == 'log-std':
-            return np.broadcast_to(weights, x.shape)
+        if kind in ('log-std', 'deviations'):
+            return weights  # of sampled actions only
         if kind == 'log-probabilities':
             return np.log(np.maximum(x, np.finfo(np.float32).tiny))
         if kind == 'convolution':

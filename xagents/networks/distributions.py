@@ -20,6 +20,7 @@ from xagents.networks.sampling import (
     GaussianSampler,
     MultiCategoricalSampler,
     Sampler,
+    StateDependentSampler,
     kind_for,
 )
 
@@ -110,6 +111,10 @@ class Gaussian(GaussianSampler, Distribution):
         z = (old_mean - new_mean) * tf.exp(-new_log_std)
         ratio = old_log_std - new_log_std
         return tf.reduce_sum(0.5 * (tf.math.expm1(2.0 * ratio) + z * z) - ratio, -1)
+
+
+class StateDependentGaussian(StateDependentSampler, Gaussian):
+    """Gaussian in each state: learned from as such, drawn by noise that may stay for several steps."""
 
 
 _DISTRIBUTIONS: dict[str, Any] = {

@@ -29,6 +29,7 @@ from xagents.networks.plan import (
     ACTIVATION,
     CONVOLUTION,
     DENSE,
+    DEVIATIONS,
     FLATTEN,
     LOG_PROBABILITIES,
     LOG_STD,
@@ -137,6 +138,8 @@ class NumpyNetwork:
         """Add the steps of a call, and return the buffer of what it returns."""
         if call.kind == DENSE:
             return self._dense(call, source, steps)
+        if call.kind == DEVIATIONS:
+            return self._deviations(call, source, steps)
         if call.kind == CONVOLUTION:
             return self._convolution(call, source, shape, steps)
         if call.kind == FLATTEN and source.ndim == 4:
@@ -170,6 +173,15 @@ class NumpyNetwork:
         else:
             _product(weights, source, target[:-1], steps)
         steps.extend(_activation_steps(call.activation, target[:-1]))
+        return target
+
+    def _deviations(self, call: Call, source: Array, steps: list[Step]) -> Array:
+        features, units = call.kernel
+        target = _buffer(features * units, source.shape[1])
+        std = np.empty(call.kernel, np.float32)
+        steps.append((_expln if call.expln else np.exp, self._view(call.at, call.kernel), std))
+        by_feature = target[:-1].reshape(features, units, -1)
+        steps.append((functools.partial(np.multiply, std[..., None]), source[:-1, None], by_feature))
         return target
 
     def _convolution(self, call: Call, source: Array, shape: tuple[int, ...], steps: list[Step]) -> Array:
@@ -215,6 +227,12 @@ def _add(summand: Array, target: Array) -> None:
 
 def _dot(kernel: Array, source: Array, target: Array) -> None:
     np.dot(source, kernel, target)
+
+
+def _expln(source: Array, target: Array) -> None:
+    np.minimum(source, _ZERO, target)
+    np.exp(target, target)
+    np.add(target, np.log1p(np.maximum(source, _ZERO)), target)  # e^x + 0 below 0, 1 + log(1 + x) above
 
 
 def _product(weights: Array, source: Array, target: Array, steps: list[Step]) -> None:

@@ -15,6 +15,7 @@ from xagents.networks.plan import (
     ACTIVATIONS,
     CONVOLUTION,
     DENSE,
+    DEVIATIONS,
     FLATTEN,
     LOG_PROBABILITIES,
     LOG_STD,
@@ -22,6 +23,7 @@ from xagents.networks.plan import (
     Call,
     NetworkPlan,
 )
+from xagents.networks.state_dependent import Deviations
 
 _KINDS: dict[type, str] = {
     keras.layers.Dense: DENSE,
@@ -30,9 +32,10 @@ _KINDS: dict[type, str] = {
     keras.layers.Flatten: FLATTEN,
     keras.layers.Identity: SAME,
     LogStd: LOG_STD,
+    Deviations: DEVIATIONS,
     LogProbabilities: LOG_PROBABILITIES,
 }
-_OF_VECTORS = (DENSE, ACTIVATION, LOG_STD, LOG_PROBABILITIES)
+_OF_VECTORS = (DENSE, ACTIVATION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES)
 
 
 def plan_of(model: keras.Model) -> NetworkPlan:
@@ -77,8 +80,9 @@ def flat_parameters(model: keras.Model) -> tf.Tensor:
 def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> Call:
     """Return what a plan says of a call of a layer."""
     kind = _KINDS[type(layer)]
-    if kind == LOG_STD:
-        return Call(kind, source, target, offsets[id(layer.log_std)], tuple(layer.log_std.shape))
+    if kind in (LOG_STD, DEVIATIONS):
+        expln = kind == DEVIATIONS and layer.expln
+        return Call(kind, source, target, offsets[id(layer.log_std)], tuple(layer.log_std.shape), expln=expln)
     activation = _name(layer.activation) if hasattr(layer, 'activation') else 'linear'
     if kind not in (DENSE, CONVOLUTION):
         return Call(kind, source, target, activation=activation)

@@ -154,10 +154,10 @@ def with_log_std(model: keras.Model, init: float) -> keras.Model:
     if any(isinstance(layer, LogStd) for layer in model.layers):
         return model
     log_std = LogStd(init, name='log-std', dtype='float32')(model.outputs[0])
-    return _with_outputs(model, [*model.outputs, log_std])
+    return with_outputs(model, [*model.outputs, log_std])
 
 
-def _with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
+def with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
     """Return a model of the same layers with other outputs, and an optimizer of the same kind if it has one."""
     other = keras.Model(model.input, outputs)
     if getattr(model, 'optimizer', None) is not None:
@@ -174,7 +174,7 @@ def with_logits(model: keras.Model) -> keras.Model:
     head = model.outputs[0]._keras_history.operation  # a layer, or one of Keras' functions
     if type(head).__name__ == 'Softmax' or getattr(head, 'activation', None) is keras.activations.softmax:
         logits = LogProbabilities(name='logits', dtype='float32')(model.outputs[0])
-        return _with_outputs(model, [logits, *model.outputs[1:]])
+        return with_outputs(model, [logits, *model.outputs[1:]])
     return model
 
 

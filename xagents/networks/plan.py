@@ -14,8 +14,8 @@ ACTIVATIONS = (
     *('linear', 'tanh', 'relu', 'sigmoid', 'softmax', 'softplus', 'exponential'),
     *('elu', 'selu', 'silu', 'leaky_relu', 'softsign', 'gelu'),
 )
-DENSE, CONVOLUTION, LOG_STD, LOG_PROBABILITIES, ACTIVATION, FLATTEN, SAME = KINDS = (
-    'dense', 'convolution', 'log-std', 'log-probabilities', 'activation', 'flatten', 'same',
+DENSE, CONVOLUTION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES, ACTIVATION, FLATTEN, SAME = KINDS = (
+    'dense', 'convolution', 'log-std', 'deviations', 'log-probabilities', 'activation', 'flatten', 'same',
 )  # fmt: skip
 
 
@@ -28,10 +28,12 @@ class Call:
         source: number of the tensor that it is called on; 0 is the network's input.
         target: number of the tensor that it returns.
         at: where its weights begin in the vector: the kernel, then the bias.
-        kernel: the kernel's shape: (inputs, units), (height, width, channels, filters), or (units,) of a log-std.
+        kernel: the kernel's shape: (inputs, units), also of deviations, (height, width, channels, filters), or (units,)
+            of a log-std.
         bias: whether it has one.
         strides: of a convolution, without padding.
         activation: what follows, one of ACTIVATIONS.
+        expln: how deviations follow from their logarithms (see `xagents.networks.state_dependent`).
     """
 
     kind: str
@@ -42,6 +44,7 @@ class Call:
     bias: bool = False
     strides: tuple[int, ...] = ()
     activation: str = 'linear'
+    expln: bool = False
 
     @property
     def n_parameters(self) -> int:
@@ -75,7 +78,7 @@ class NetworkPlan:
         others = [self.n_parameters, *self.outputs, *(n for c in self.calls for n in (c.source, c.target, c.at))]
         if any(type(n) is not int or n < 1 for n in sizes) or any(type(n) is not int or n < 0 for n in others):
             raise ValueError('it is no plan of a network: a size is no whole number, or too small')
-        if any(type(call.bias) is not bool for call in self.calls):
+        if any(type(flag) is not bool for call in self.calls for flag in (call.bias, call.expln)):
             raise ValueError('it is no plan of a network: a bias is there or not')
 
     @property
@@ -141,6 +144,8 @@ def _shape(call: Call, source: tuple[int, ...]) -> tuple[int, ...]:
             return height, width, call.kernel[3]
     elif call.kind == DENSE and len(call.kernel) == 2 and source == call.kernel[:1]:
         return call.kernel[1:]
+    elif call.kind == DEVIATIONS and len(call.kernel) == 2 and source == call.kernel[:1]:
+        return (math.prod(call.kernel),)
     elif call.kind == LOG_STD and len(call.kernel) == 1 and len(source) == 1:
         return call.kernel
     elif call.kind == SAME or (call.kind in (ACTIVATION, LOG_PROBABILITIES) and len(source) == 1):

@@ -19,6 +19,7 @@ from xagents.options.errors import one_line
 
 Array = np.ndarray
 _TINY = np.finfo(np.float32).tiny
+VARIANCE_EPSILON = 1e-6  # added to the variance of state-dependent noise, which would be 0 where all features are
 
 
 class Sampler(ABC):
@@ -56,8 +57,17 @@ class Sampler(ABC):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What the outputs are called as columns of a rollout."""
+        """What the distribution's parameters are called as columns of a rollout."""
         return ('mean', 'log_std') if self.has_log_std else ('logits',)
+
+    @property
+    def output_units(self) -> tuple[int, ...]:
+        """Sizes of the outputs."""
+        return (self.n_units,) * len(self.output_names)
+
+    def parameters(self, outputs: Sequence[Array]) -> dict[str, Array]:
+        """Return the distribution's parameters [N, n_units] by name, of the outputs that acting draws by."""
+        return dict(zip(self.output_names, outputs, strict=True))
 
 
 class MultiCategoricalSampler(Sampler):
@@ -162,6 +172,43 @@ class GaussianSampler(_PerUnit):
         return np.array(outputs[0], np.float32)
 
 
+class StateDependentSampler(GaussianSampler):
+    """n normal variables, each the mean plus a sum of normal ones: gSDE (see `xagents.networks.state_dependent`).
+
+    Outputs are the mean [N, n] and the deviations [N, n_features * n]; noise is as long as these. A draw is
+    mean_j + Σ_i deviation_ij noise_ij, so that actions are a function of the state as long as the noise stays.
+    """
+
+    def __init__(self, n: int, n_features: int):
+        super().__init__(n)
+        self.n_features = n_features
+
+    @property
+    def output_units(self) -> tuple[int, ...]:
+        """Sizes of the outputs."""
+        return self.n_units, self.n_features * self.n_units
+
+    def parameters(self, outputs: Sequence[Array]) -> dict[str, Array]:
+        """Return mean and log standard deviation [N, n]."""
+        mean, deviations = outputs
+        variance = self._sum(deviations, deviations)
+        return {'mean': mean, 'log_std': np.float32(0.5) * np.log(variance + np.float32(VARIANCE_EPSILON))}
+
+    def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
+        """Draw standard normal noise [*shape_prefix, n_features * n]."""
+        return rng.standard_normal((*shape_prefix, self.n_features * self.n_units), np.float32)
+
+    def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
+        """See `Sampler`."""
+        mean, deviations = outputs
+        return mean + self._sum(deviations, noise)
+
+    def _sum(self, a: Array, b: Array) -> Array:
+        """Return the sums [N, n] of products over the features."""
+        # in an order of its own, a row is summed alike among any others
+        return np.multiply(a, b, order='C').reshape(-1, self.n_features, self.n_units).sum(1)
+
+
 def _gumbel(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     exponential = rng.standard_exponential(shape, np.float32)
     np.maximum(exponential, _TINY, out=exponential)  # an exact zero would be an infinity
@@ -196,7 +243,15 @@ def kind_for(action_space: spaces.Space) -> tuple[str, Any]:
     raise wrong('action space', one_line(action_space), admits)
 
 
-def sampler_for(action_space: spaces.Space) -> Sampler:
-    """Return what draws a policy's actions of a space; raises as `kind_for` does."""
+def sampler_for(action_space: spaces.Space, n_features: int | None = None) -> Sampler:
+    """Return what draws a policy's actions of a space, by state-dependent noise where it is one of so many features.
+
+    Raises:
+        ValueError: as `kind_for` does, and for state-dependent noise of actions that are not continuous.
+    """
     kind, argument = kind_for(action_space)
+    if n_features is not None:
+        if kind != 'gaussian':
+            raise wrong('action space', one_line(action_space), 'Box of floating-point numbers')
+        return StateDependentSampler(argument, n_features)
     return SAMPLERS[kind](argument)

@@ -71,6 +71,36 @@ class OnPolicyOptions(AgentOptions):
 
 
 @dataclasses.dataclass
+class StateDependentOptions(OnPolicyOptions):
+    """What A2C, PPO and TRPO share: exploration that is a function of the state."""
+
+    sde: bool = option(
+        False,
+        'explore by noise that depends on the state and stays for several steps (gSDE), where actions are continuous',
+        tune='categorical',
+    )
+    sde_sample_frequency: int = option(
+        -1,
+        'steps after which that noise is drawn anew, -1 for once a rollout; more explore more smoothly',
+        at_least=-1,
+        tune='categorical',
+    )
+    sde_expln: bool = option(
+        False, "let that noise's deviations above 1 grow like a logarithm, not exponentially", tune='categorical'
+    )
+
+    def check(self) -> None:
+        """Check what only goes with state-dependent exploration."""
+        super().check()
+        if self.sde_sample_frequency == 0:
+            raise OptionError('sde_sample_frequency', 'got 0, admits -1 (once a rollout) or a whole number from 1')
+        for name, default in (('sde_sample_frequency', -1), ('sde_expln', False)):
+            value = getattr(self, name)
+            if not self.sde and value != default:
+                raise OptionError(name, f'got {str(value).lower()} without --sde, which it is for')
+
+
+@dataclasses.dataclass
 class ReplayOptions(AgentOptions):
     """What agents with a replay buffer share; sizes are totals over all environments."""
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.a2c.cli import ActorCriticOptions
+from xagents.options.agents import StateDependentOptions
 from xagents.options.declaration import changed, option
 
 
 @dataclass
-class PPOOptions(ActorCriticOptions):
+class PPOOptions(StateDependentOptions, ActorCriticOptions):
     """Proximal policy optimisation."""
 
     ranges: ClassVar = {

@@ -22,6 +22,7 @@ from xagents.networks.optimisation import (
     flat_gradient,
     use_compiled_optimizer,
 )
+from xagents.networks.state_dependent import drawing
 from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
@@ -81,7 +82,7 @@ class TRPO(OnPolicy):
 
     def make_actor(self, index: int) -> Actor:
         """Return the policy; its network has no other."""
-        return Actor(self.actor_model, self.statistics.dtype)
+        return Actor(drawing(self.actor_model), self.statistics.dtype)
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.

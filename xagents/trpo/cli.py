@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.options.agents import OnPolicyOptions
+from xagents.options.agents import OnPolicyOptions, StateDependentOptions
 from xagents.options.declaration import changed, option
 from xagents.ppo.cli import PPOOptions
 
 
 @dataclass
-class TRPOOptions(OnPolicyOptions):
+class TRPOOptions(StateDependentOptions):
     """Trust region policy optimisation."""
 
     ranges: ClassVar = {

@@ -1,0 +1,172 @@
+"""State-dependent exploration in agents: how long its noise stays, and that they learn by it."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import xagents
+from tests.commands import refused
+from tests.problems import Arbitrary
+from xagents.collecting.policies import Sampling
+
+N = 3
+
+
+class Still(Arbitrary):
+    """Shows the same for ever, so that an action changes with the noise alone."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return np.ones(2, np.float32), {}
+
+    def step(self, action):
+        return np.ones(2, np.float32), *super().step(action)[1:]
+
+
+def make(name='a2c', actions=None, **options):
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    actions = actions or spaces.Box(-2, 2, (2,), np.float32)
+    return xagents.make(
+        name, lambda **_: Still(space, actions), n_envs=N, seed=1, quiet=True, net=[5], **{'sde': True, **options}
+    )
+
+
+@pytest.mark.parametrize('name', ['a2c', 'ppo', 'trpo'])
+@pytest.mark.parametrize('n_steps, frequency', [(10, 3), (10, 1), (10, -1), (10, 64), (9, 3)])
+def test_noise_stays_for_so_many_steps_and_is_drawn_anew_with_each_rollout(name, n_steps, frequency):
+    with contextlib.closing(make(name, n_steps=n_steps, sde_sample_frequency=frequency)) as agent:
+        rollouts = [np.array(agent.collect()['actions']) for _ in range(2)]
+    actions = np.concatenate(rollouts)
+    changes = (actions[1:] != actions[:-1]).any(-1)  # [2 T - 1, N]
+    every = n_steps if frequency == -1 else frequency
+    expected = [t % n_steps % every == 0 for t in range(1, 2 * n_steps)]
+    np.testing.assert_array_equal(changes, np.repeat(np.array(expected)[:, None], N, 1))
+    assert len(np.unique(actions[0], axis=0)) == N, 'each environment has a function of its own'
+
+
+def test_only_what_differs_is_drawn():
+    drawn = []
+
+    class Counting(xagents.A2C):
+        def make_policy(self, network):
+            policy = super().make_policy(network)
+
+            class Counted(Sampling):
+                def draw_noise(self, rng, shape):
+                    drawn.append(super().draw_noise(rng, shape))
+                    return drawn[-1]
+
+            policy.__class__ = Counted
+            return policy
+
+    with contextlib.closing(make(n_steps=100, sde_sample_frequency=40)) as agent:
+        other = Counting(agent.envs, agent.model, n_steps=100, sde=True, sde_sample_frequency=40, seed=1)
+        other.collect()
+    assert [noise.shape for noise in drawn] == [(3, N, 5 * 2)]
+
+
+def test_a_policy_of_ones_own_keeps_the_noise_as_long():
+    class Own(xagents.PPO):
+        def policy(self, observations, noise, **schedule):
+            return super().policy(observations, noise)
+
+    with contextlib.closing(make('ppo')) as agent:
+        own = Own(agent.envs, agent.model, n_steps=8, sde=True, sde_sample_frequency=4, seed=1)
+        actions = np.array(own.collect()['actions'])
+    assert (actions[:4] == actions[0]).all() and (actions[4:] == actions[4]).all()
+    assert (actions[4] != actions[0]).all()
+
+
+def test_greedy_actions_are_the_mean_and_sampled_ones_have_noise_of_their_own():
+    with contextlib.closing(make()) as agent:
+        x = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
+        mean = agent.model(x)[0].numpy()
+        np.testing.assert_allclose(agent.act(x), np.clip(mean, -1, 1) * 2, rtol=1e-5, atol=1e-6)
+        same = np.ones((500, 2), np.float32)
+        columns = agent.acting(same, agent.acting.draw_noise(np.random.default_rng(0), (500,)))
+        deviations = np.exp(columns['log_std'][0])
+        np.testing.assert_allclose(columns['actions'].std(0), deviations, rtol=0.15)
+        np.testing.assert_allclose(columns['log_std'], agent.model(same)[2], rtol=1e-5, atol=1e-6)
+        assert agent.model.outputs[2].shape[-1] == 2
+
+
+def test_log_std_init_is_the_matrix_that_it_starts_with():
+    with contextlib.closing(make(log_std_init=-2)) as agent:
+        (matrix,) = (v.numpy() for v in agent.model.trainable_variables if v.name == 'log_std')
+        np.testing.assert_array_equal(matrix, np.full((5, 2), -2, np.float32))
+
+
+@pytest.mark.parametrize('name', ['a2c', 'ppo', 'trpo'])
+def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted(name):
+    with contextlib.closing(make(name, n_steps=8, sde_sample_frequency=3, lr=1e-3)) as agent:
+        logs = [log for _, log in zip(range(4), agent.train_iter(max_steps=10_000), strict=False)]
+        assert agent._update.traces == 1 and agent.actor.traces == 0
+        assert all(np.isfinite(log['loss/policy']) and log['stats/refused'] == 0 for log in logs)
+        if name == 'ppo':  # the ratio begins at 1: NumPy's density is the update's
+            batch = agent.collect()
+            x = batch['observations'][:-1].reshape(-1, 2)
+            policy = [batch[part].reshape(-1, 2) for part in ('mean', 'log_std')]
+            actions = batch['actions'].reshape(-1, 2)
+            mean, _, log_std = agent.model(x)
+            np.testing.assert_allclose(
+                agent.distribution.log_prob(policy, actions),
+                agent.distribution.log_prob([mean, log_std], actions),
+                rtol=1e-3, atol=1e-3,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'env, options, said',
+    [
+        ('CartPole-v1', {'sde': True}, '--sde: got true, but CartPole-v1 has actions of Discrete(2), admits Box'),
+        ('Pendulum-v1', {'sde_sample_frequency': 4}, '--sde-sample-frequency: got 4 without --sde, which it is for'),
+        ('Pendulum-v1', {'sde_expln': True}, '--sde-expln: got true without --sde'),
+        (
+            'Pendulum-v1',
+            {'sde': True, 'sde_sample_frequency': 0},
+            '--sde-sample-frequency: got 0, admits -1 (once a rollout) or a whole number from 1',
+        ),
+        ('Pendulum-v1', {'sde': True, 'sde_sample_frequency': -2}, '--sde-sample-frequency: got -2, admits a whole'),
+    ],
+)
+@pytest.mark.parametrize('name', ['a2c', 'trpo'])
+def test_what_does_not_fit_is_one_line(name, env, options, said, folder):
+    line = refused(name, env, options, 2 if name == 'trpo' else 1)
+    assert said in line
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize('name, env', [('acer', 'CartPole-v1'), ('dqn', 'CartPole-v1'), ('td3', 'Pendulum-v1')])
+def test_other_agents_do_not_have_it(name, env, folder):
+    assert 'sde' in refused(name, env, {'sde': True}, {'td3': 3}.get(name, 1))
+
+
+def test_a_file_with_a_log_std_of_its_own_is_refused(folder):
+    (folder / 'own.cfg').write_text(
+        '[dense-0]\nunits=4\ncommon=1\n[dense-1]\noutput=1\n[log-std-0]\ninit=0\n[dense-2]\noutput=1\n'
+    )
+    line = refused('a2c', 'Pendulum-v1', {'model': 'own.cfg', 'sde': True})
+    assert '--sde: got a network with a log-std of its own' in line
+    assert [path.name for path in folder.iterdir()] == ['own.cfg']
+
+
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize(
+    'name, steps, options',
+    [
+        ('a2c', 20_000, {'lr': 1e-2, 'entropy_coef': 0.001}),
+        ('ppo', 10_000, {'lr': 5e-3, 'entropy_coef': 0.001, 'sde_expln': True}),
+        ('trpo', 6_000, {'max_kl': 0.05}),
+    ],
+)
+def test_they_learn_by_it(name, steps, options):
+    """A random policy earns about −10."""
+    agent = xagents.make(
+        name, 'tests.problems:Identity-v0', n_envs=8, seed=2, gamma=0.5, n_steps=16, net=[32], quiet=True,
+        env_kwargs={'kind': 'Box'}, sde=True, sde_sample_frequency=4, log_std_init=-1.0, **options,
+    )  # fmt: skip
+    with contextlib.closing(agent):
+        agent.fit(max_steps=steps)
+        assert agent.evaluate(episodes=20)['mean'] > -1.0
