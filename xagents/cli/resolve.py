@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from xagents.config.configuration import Configuration, check_config, read_config_file
 from xagents.factory.defaults import complete, tuned
 from xagents.options.declaration import not_overruled
+from xagents.options.environment import OF_NET
 from xagents.options.errors import OptionError
 from xagents.registry.agents import Entry, find_agent
 
@@ -65,7 +66,7 @@ def _over_file(entry: Entry, given: dict[str, Any], file: Configuration) -> tupl
     known = entry.known('environment', 'network', 'agent')
     left_out = {other for pair in EXCLUSIVE for one, other in (pair, pair[::-1]) if given.get(one)}
     if any(name in given for name in entry.models):
-        left_out |= {'net', 'activation'}
+        left_out |= {'net', *OF_NET}
     elif 'net' in given:
         left_out |= set(entry.models)
     options, grid = (

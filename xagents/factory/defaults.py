@@ -12,7 +12,7 @@ from typing import Any
 
 from xagents.factory.presets import find_preset
 from xagents.options.declaration import Option, canonical, describe, flags_of, not_overruled
-from xagents.options.environment import EnvironmentOptions, NetworkOptions
+from xagents.options.environment import OF_NET, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.options.settings import Settings, resolve_all
 from xagents.registry.agents import Entry, agents, find_agent
@@ -81,11 +81,11 @@ def complete(
     `networks` says whether the weights that a run starts from hold their networks; nothing else chooses them then.
     """
     wanted = not_overruled(offered, given, entry.known('environment', 'network', 'agent'))
-    # a file is the whole network, and an activation belongs to the widths it was chosen for
+    # a file is the whole network, and activation and initializer belong to the widths they were chosen for
     if networks or any(given.get(name) is not None for name in entry.models):
-        left_out = {'net', 'activation'}
+        left_out = {'net', *OF_NET}
     else:
-        left_out = {'activation', *entry.models} if 'net' in given else set()
+        left_out = {*OF_NET, *entry.models} if 'net' in given else set()
     wanted = {name: value for name, value in wanted.items() if name not in left_out}
     return {**given, **wanted}, shlex.join(flags_of(wanted)) or 'nothing, all was given'
 

@@ -20,7 +20,7 @@ from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.named import NetworkFunction, network_of_text, network_text, read_network
 from xagents.options.declaration import Option, canonical, describe
-from xagents.options.environment import NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
+from xagents.options.environment import NO_ENVIRONMENT, OF_NET, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
@@ -227,8 +227,10 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         raise OptionError('shared_network', f'{entry.id} has no network of two heads to share')
     if given and network.shared_network:
         raise OptionError('shared_network', f'the file {models[given[0]]} says itself what is shared')
-    if network.activation and not network.net:
-        raise OptionError('activation', f'got {network.activation} without net, whose layers it is for')
+    for name in OF_NET:
+        value = getattr(network, name)
+        if value and not network.net:
+            raise OptionError(name, f'got {value} without net, whose layers it is for')
 
 
 def _agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]) -> Any:
@@ -287,7 +289,7 @@ def _description(entry: Entry, network: Network, envs: Envs, settings: Settings)
             flag = '--' + network.option.replace('_', '-')
             raise OptionError('net', f'{envs.id} shows images, which need convolutions: give a .cfg by {flag}')
         activation, outputs = settings.network.activation or entry.activation, _outputs(entry, network, settings)
-        last, initializer = network.output_activation, entry.initializer
+        last, initializer = network.output_activation, settings.network.initializer or entry.initializer
         return dense_network(net, activation, varied, outputs, output_activation=last, initializer=initializer)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:

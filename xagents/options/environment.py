@@ -8,6 +8,8 @@ from typing import Any
 
 from xagents.options.declaration import Options, count, option
 
+# what belongs to the widths of --net
+OF_NET = ('activation', 'initializer')
 NO_ENVIRONMENT = "got nothing, admits an id of Gymnasium's, such as CartPole-v1"
 
 
@@ -56,6 +58,12 @@ class NetworkOptions(Options):
         None,
         'activation of --net',
         choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'),
+        tune='categorical',
+    )
+    initializer: str | None = option(
+        None,
+        'initial weights of --net: orthogonal with a small head of the policy, or uniform by the number of inputs',
+        choices=('orthogonal', 'glorot_uniform', 'fan_in_uniform'),
         tune='categorical',
     )
     shared_network: bool = option(False, 'one trunk for actor and critic, of agents whose network has both heads')
