@@ -74,6 +74,7 @@ ASKED: dict[str, dict[str, Any]] = {
     'a2c-cartpole': {},
     'a2c-acrobot': {},
     'a2c-lunarlander': {},
+    'a2c-pendulum': {'floor': -200},
     # nobody has published settings of ACER; A2C's scores with as many steps stand beside it
     'acer-cartpole': {'floor': 475},
     'acer-acrobot': {'floor': -90, 'goal': -83},
@@ -82,7 +83,7 @@ ASKED: dict[str, dict[str, Any]] = {
 # options of settings as they were published, where the preset's are others; None: the default
 PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     'ppo-mountaincarcontinuous': (
-        'no gSDE, orthogonal initial weights',
+        'as published',
         {
             'n_steps': 8,
             'gamma': 0.9999,
@@ -90,11 +91,16 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
             'ppo_epochs': 10,
             'minibatch_size': 8,
             'lr': 7.77e-5,
+            'sde': True,
             'log_std_init': -3.29,
+            'initializer': 'fan_in_uniform',
         },
     ),
     'dqn-lunarlander': ('as published', {'lr_schedule': None}),
-    'trpo-mountaincarcontinuous': ('no gSDE', {'log_std_init': None, 'n_steps': 2048}),
+    'trpo-mountaincarcontinuous': (
+        'as published',
+        {'log_std_init': None, 'n_steps': 2048, 'sde': True, 'sde_sample_frequency': 4},
+    ),
     'trpo-lunarlander': ('as published', {'normalize_obs': None, 'normalize_reward': None, 'max_kl': 0.01}),
 }
 
