@@ -178,13 +178,50 @@ def test_a_flag_also_wins_over_what_stands_instead_of_it(agent_id):
         ('ppo', 'CartPole-v1', '--net 8', {'net': [8]}),
         ('ppo', 'CartPole-v1', '--activation relu', {'net': [64, 64], 'activation': 'relu'}),
         ('ppo', 'CartPole-v1', '--model a.cfg', {'model': 'a.cfg'}),
+        ('a2c', 'Pendulum-v1', '', {'net': [64, 64], 'activation': 'tanh', 'initializer': 'fan_in_uniform'}),
+        ('a2c', 'Pendulum-v1', '--net 8', {'net': [8]}),
+        ('a2c', 'Pendulum-v1', '--model a.cfg', {'model': 'a.cfg'}),
         ('td3', 'Pendulum-v1', '--actor-model a.cfg', {'actor_model': 'a.cfg'}),
     ],
 )
 def test_a_network_that_is_given_stands_alone(agent_id, env, flag, left):
     options = taken(agent_id, f'--env {env} {flag}')
-    network = {'net', 'activation', *find_agent(agent_id).models}
+    network = {'net', 'activation', 'initializer', *find_agent(agent_id).models}
     assert {name: value for name, value in options.items() if name in network} == left
+
+
+def test_settings_that_were_published_with_state_dependent_exploration_have_it():
+    """Compared by hand with a2c.yml, ppo.yml and trpo.yml: use_sde, sde_sample_freq, log_std_init, ortho_init=False."""
+    frequencies = {
+        (p.agent, p.env): (p.options.get('sde_sample_frequency', -1), p.options.get('log_std_init', 0), p.changed)
+        for p in EVERY
+        if p.options.get('sde')
+    }
+    assert frequencies == {
+        ('a2c', 'Pendulum-v1'): (-1, -2, ''),
+        ('a2c', 'MountainCarContinuous-v0'): (16, 0, ''),
+        ('a2c', 'LunarLanderContinuous-v3'): (-1, -2, ''),
+        ('a2c', 'BipedalWalker-v3'): (-1, -2, ''),
+        ('ppo', 'Pendulum-v1'): (4, 0, ''),
+        ('trpo', 'Pendulum-v1'): (4, 0, ''),
+    }
+    uniform = {(p.agent, p.env) for p in EVERY if p.options.get('initializer') == 'fan_in_uniform'}
+    assert uniform == {key for key in frequencies if key[0] == 'a2c'}
+
+
+@pytest.mark.usefixtures('eager')
+def test_an_initializer_is_that_of_the_network_without_a_file():
+    kernels = {}
+    for initializer in (None, 'orthogonal', 'fan_in_uniform'):
+        with contextlib.closing(make('a2c', 'Pendulum-v1', net=[40], initializer=initializer, seed=1)) as agent:
+            kernels[initializer] = agent.model.get_weights()
+    assert all((a == b).all() for a, b in zip(kernels[None], kernels['orthogonal'], strict=True))
+    bound = 1 / 40**0.5  # of kernel and bias of the heads, policy and critic alike
+    heads = [w for w in kernels['fan_in_uniform'] if w.shape in ((40, 1), (1,)) and w.any()]
+    assert len(heads) == 4 and all(abs(w).max() <= bound for w in heads) and abs(heads[0]).max() > 0.9 * bound
+    with pytest.raises(OptionError, match='got orthogonal without net, whose layers it is for') as error:
+        make('a2c', 'Pendulum-v1', initializer='orthogonal')
+    assert error.value.name == 'initializer'
 
 
 @pytest.mark.usefixtures('eager')
