@@ -44,7 +44,7 @@ class Program:
     """A function that is traced and compiled once for each shape of its arguments, and called with NumPy arrays.
 
     Calling the concrete function with tensors leaves out `tf.function`'s look at every argument, half of a small call.
-    Handing an array over costs 10 to 40 µs whatever its size, so the small ones of one dtype travel as one vector.
+    Handing an array over costs 10 to 40 µs whatever its size, so the small ones travel as one vector.
 
     Args:
         function: takes and returns tensors.
@@ -118,7 +118,7 @@ class Program:
             for tensor, members in zip(packed, groups, strict=True):
                 parts = tf.split(tensor, [math.prod(shapes[i]) for i in members]) if len(members) > 1 else [tensor]
                 for i, part in zip(members, parts, strict=True):
-                    tensors[i] = tf.reshape(part, shapes[i])
+                    tensors[i] = tf.reshape(_out_of_words(part, arrays[i].dtype), shapes[i])
             return self._function(*tf.nest.pack_sequence_as(like, tensors))
 
         # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
@@ -137,18 +137,37 @@ _NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
 
 
 def _groups(arrays: list[np.ndarray]) -> list[list[int]]:
-    """Return the indices of arrays that travel together: small ones by dtype, each large one alone."""
+    """Return the indices of arrays that travel together: small ones as words of 32 bits, each other one alone."""
     small: dict[Any, list[int]] = {}
     for i, a in enumerate(arrays):
-        small.setdefault(a.dtype if a.nbytes <= SMALL else i, []).append(i)
+        small.setdefault(np.int32 if a.nbytes <= SMALL and a.dtype in _WORDS else i, []).append(i)
     return list(small.values())
 
 
 def _packed(arrays: list[np.ndarray], groups: list[list[int]]) -> list[tf.Tensor]:
     return [
-        tf.constant(arrays[members[0]] if len(members) == 1 else np.concatenate([arrays[i].ravel() for i in members]))
+        tf.constant(
+            arrays[members[0]] if len(members) == 1 else np.concatenate([_words(arrays[i]).ravel() for i in members])
+        )
         for members in groups
     ]
+
+
+_WORDS = (np.dtype(np.float32), np.dtype(np.int32), np.dtype(bool))
+
+
+def _words(array: np.ndarray) -> np.ndarray:
+    """Return an array as int32: the bits of floats, 0 and 1 of bools."""
+    return (
+        np.ascontiguousarray(array).view(np.int32) if array.dtype == np.float32 else array.astype(np.int32, copy=False)
+    )
+
+
+def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
+    """Undo `_words`, where they are some."""
+    if words.dtype != tf.int32 or dtype == np.int32:
+        return words
+    return tf.bitcast(words, tf.float32) if dtype == np.float32 else words != 0
 
 
 def _kind() -> str:
