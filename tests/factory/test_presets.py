@@ -299,7 +299,7 @@ def test_a_score_is_shown_with_seeds_and_date_until_the_settings_change(scores):
     scores(preset)
     assert find_score(preset).means == (480.26, 500.0, 9.5)
     assert row(presets_page('ppo', 72), 'CartPole-v1').split() == [
-        'CartPole-v1', '100k', '500.0', '480.3', '(3)', '2026-01-02'
+        'CartPole-v1', '*', '100k', '500.0', '480.3', '(3)', '2026-01-02'
     ]  # fmt: skip
     for other in (
         dataclasses.replace(preset, max_steps=1),

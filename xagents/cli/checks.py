@@ -9,6 +9,7 @@ from typing import Any
 from xagents.datasets.names import NAMES, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
+from xagents.factory.pretrained import find_pretrained
 from xagents.options.environment import NO_ENVIRONMENT
 from xagents.options.errors import Given, InputError, OptionError, nearest, shown, wrong_input
 from xagents.options.runs import NO_DATASET
@@ -16,6 +17,7 @@ from xagents.registry.agents import find_agent
 from xagents.runs.status import check_checkpoint, is_group, is_run
 from xagents.system.names import GROUP, LOCK, ORPHANED, has_checkpoints
 
+NO_AGENT = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
 SHELLS = ('bash', 'zsh', 'fish')
 # what makes a new run, which --resume does not
 BEGINNINGS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
@@ -86,15 +88,28 @@ def check_trained(agent_id: str, given: Given) -> None:
             check_folder_of_run('run_dir', given['run_dir'])
             return check_checkpoint(given['run_dir'], given.get('checkpoint', 'best'))
     if 'weights' not in given:
-        admits = 'admits what --checkpoints of a training was, or --run-dir its folder'
-        raise OptionError('weights', f'got nothing, {admits}')
+        raise OptionError('weights', NO_AGENT)
     if 'checkpoint' in given:
         raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, whose checkpoints it is about')
 
 
+def check_acting(agent_id: str, given: Given) -> None:
+    """Refuse what `check_trained` does, where no policy that ships is to act; and one that does not ship."""
+    if 'pretrained' not in given:
+        if not {'weights', 'run_dir'} & given.keys():
+            raise OptionError('weights', f"{NO_AGENT}, or --pretrained an environment's id")
+        return check_trained(agent_id, given)
+    for name in ('weights', 'run_dir', 'checkpoint', 'action_idx'):
+        if name in given:
+            value = given[name]
+            typed = shown(' '.join(map(str, value)) if isinstance(value, list) else str(value))
+            raise OptionError(name, f'got {typed} beside --pretrained, admits one of the two')
+    find_pretrained(agent_id, given['pretrained'])
+
+
 def check_record(agent_id: str, given: Given) -> None:
     """Refuse a recording without an agent, or without a new name."""
-    check_trained(agent_id, given)
+    check_acting(agent_id, given)
     if 'dataset' not in given:
         raise OptionError('dataset', f'got nothing, admits {NAMES}')
     check_new('dataset', given['dataset'])

@@ -42,10 +42,14 @@ commands: dict[str, Command] = {
         Command(
             'play',
             'Play a game given a trained agent and environment',
-            ('<agent> --env ID --weights PATH [options]', '--run-dir DIR [options]'),
+            (
+                '<agent> --env ID --weights PATH [options]',
+                '<agent> --pretrained ENV [options]',
+                '--run-dir DIR [options]',
+            ),
             (('Play', PlayOptions), ENVIRONMENT, NETWORK),
             'trained:play',
-            checks.check_trained,
+            checks.check_acting,
             named_by=('run_dir',),
             hidden=RecordOptions,
         ),
@@ -64,10 +68,14 @@ commands: dict[str, Command] = {
         Command(
             'evaluate',
             'Evaluate a trained agent given its weights and environment',
-            ('<agent> --env ID --weights PATH [options]', '--run-dir DIR [options]'),
+            (
+                '<agent> --env ID --weights PATH [options]',
+                '<agent> --pretrained ENV [options]',
+                '--run-dir DIR [options]',
+            ),
             (('Evaluate', EvaluateOptions), ENVIRONMENT, NETWORK),
             'trained:evaluate',
-            checks.check_trained,
+            checks.check_acting,
             named_by=('run_dir',),
             hidden=RecordOptions,
         ),

@@ -14,6 +14,7 @@ import shtab
 from xagents.cli.checks import SHELLS
 from xagents.cli.command import Command
 from xagents.envs.named import envs
+from xagents.factory.pretrained import list_pretrained
 from xagents.registry import agents as registry
 from xagents.runs.named import stages
 
@@ -70,7 +71,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         by_agent = own.add_subparsers()
         for agent_id, line in agents.items():
             one = by_agent.add_parser(agent_id, help=line.replace('%', '%%'))
-            _add_flags(one, command, agent_id, names)
+            _add_flags(one, command, agent_id, {**names, 'pretrained': [p.env for p in list_pretrained(agent_id)]})
             if shell == 'bash':
                 _add(one, 'flags', complete=FLAGS)
     return shtab.complete(parser, shell) + (WORDS if shell == 'bash' else '')
@@ -87,7 +88,7 @@ def _add_flags(
                 off = 'not: ' if flag.startswith('--no-') else ''
                 _add(parser, flag, action='store_true', help=off + option.help)
         else:
-            choices = option.choices or names.get(option.name)
+            choices = option.choices or names.get(option.name) or None
             values = {'nargs': '+' if option.takes_several else None, 'choices': choices}
             _add(parser, *option.flags, help=option.help, complete=PATHS.get(option.metavar), **values)
 

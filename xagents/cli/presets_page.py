@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xagents.factory.presets import Preset, find_score, list_presets
+from xagents.factory.pretrained import list_pretrained
 from xagents.registry.agents import OURS
 from xagents.system.pages import GAP, MAX_WIDTH, console_width, page, table
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 HEADER, WIDTHS, NUMBERS = ('Steps', 'Published', 'Seen', 'When'), (5, 9, 11, 10), (1, 2, 3)
 # a source has a column of its own where that leaves it so many columns, and a line otherwise
 ROOM = 28
+# behind an environment for which there is a trained policy
+SHIPS = '*'
 USUAL = 'rl-baselines3-zoo'
 LEGEND = (
     f'Settings are those of {USUAL} where nothing else is said. '
     'Published: the mean reward of one trained agent, as the source gives it. Seen: the median of the means of so '
     'many seeds, greedy, with the weights that training ended with, and when. '
-    'xagents train <agent> --env <environment> --tuned takes the settings, and its other flags win.'
+    'xagents train <agent> --env <environment> --tuned takes the settings, and its other flags win. '
+    f'{SHIPS} a trained policy ships, which xagents play <agent> --pretrained <environment> plays.'
 )
 
 
@@ -38,7 +42,7 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
         # the games with a published score one by one, then all others as one
         presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.of_game, p.games), p)]}
     rows = {name: [(_cells(preset), source_of(preset)) for preset in group] for name, group in presets.items()}
-    widths = (max(len(preset.env) for group in presets.values() for preset in group), *WIDTHS)
+    widths = (max(len(cells[0]) for group in rows.values() for cells, _ in group), *WIDTHS)
     parts: list[RenderableType] = []
     for name, group in rows.items():
         parts += [*_table([((name, *HEADER), 'Source'), *group], widths, width), '']
@@ -67,7 +71,8 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         published = '' if preset.published is None else f'{preset.published:.1f}'
         seen = 'not run' if score is None else f'{score.median:.1f} ({len(score.means)})'
         when = '' if score is None else score.date
-    return preset.env, steps_of(preset.max_steps), published, seen, when
+    ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
+    return f'{preset.env} {SHIPS}' if ships else preset.env, steps_of(preset.max_steps), published, seen, when
 
 
 def _games_seen(preset: Preset) -> tuple[str, str]:

@@ -42,7 +42,9 @@ def playing(agent_id: str, given: Given, *own: type) -> contextlib.closing:
     options, player = _of_agent(given, *own), None
     with wrong_input():
         _check_agent(agent_id, given)
-        if 'run_dir' in given:
+        if 'pretrained' in given:
+            player = players.pretrained(agent_id, given['pretrained'], options)
+        elif 'run_dir' in given:
             player = players.loaded(given['run_dir'], given.get('checkpoint', 'best'), options)
         elif given.get('weights'):
             player = players.of_weights(agent_id, given['weights'], options)
@@ -63,7 +65,7 @@ def _of_agent(given: Given, *own: type) -> dict[str, Any]:
 
 def _only(given: Given, group: type) -> Given:
     """Return the options of a group, but for those that say where the agent is."""
-    place = ('weights', 'run_dir', 'checkpoint')
+    place = ('weights', 'run_dir', 'checkpoint', 'pretrained')
     return {name: value for name, value in given.items() if name in describe(group) and name not in place}
 
 

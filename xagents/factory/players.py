@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from xagents.collecting.collector import Collector
@@ -17,6 +18,7 @@ from xagents.envs.face import Envs
 from xagents.factory.defaults import resolved, saved_record
 from xagents.factory.load import saved_options
 from xagents.factory.make import check_files
+from xagents.factory.pretrained import find_pretrained
 from xagents.options.declaration import canonical, describe
 from xagents.options.environment import NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, shown
@@ -62,17 +64,15 @@ def loaded(folder: str | os.PathLike[str], checkpoint: str, options: Mapping[str
     """Return who plays for the agent of a run's folder; None where that takes the agent itself (see `load`)."""
     check_run('run_dir', folder)
     path = checkpoint_of(folder, checkpoint)
-    files = None if path is None else policy_files(path)
-    if path is None or files is None:
+    if path is None:
         return None
     entry, saved = saved_options(folder)
     try:
-        record, trained = read_record(path), read_policy(*files)
+        return in_folder(entry, path, options, saved)
     except ValueError:
         if path.is_dir():
             raise
         return None  # a run that goes on has replaced it meanwhile, which `load` knows about
-    return _player(entry, trained, {**record, 'options': {**saved, **record['options']}}, options, str(path))
 
 
 def of_weights(agent_id: str, weights: list[str], options: Mapping[str, Any]) -> Player | None:
@@ -82,14 +82,45 @@ def of_weights(agent_id: str, weights: list[str], options: Mapping[str, Any]) ->
     return None if files is None else _player(entry, read_policy(*files), record, options, weights[0])
 
 
+def pretrained(agent_id: str, env_id: str, options: Mapping[str, Any]) -> Player:
+    """Return who plays for a policy that ships; OptionError where there is none, or for what only an agent knows."""
+    entry, found = find_agent(agent_id), find_pretrained(agent_id, env_id)
+    given = _of_agent(entry, canonical(options, describe(entry.options)))
+    if given:
+        problem = f'is no option beside --pretrained {env_id}: what ships is a policy and no agent'
+        raise OptionError(given[0], problem)
+    player = in_folder(entry, found.folder, options)
+    assert player is not None
+    return player
+
+
+def in_folder(
+    entry: Entry, folder: Path, options: Mapping[str, Any], saved: Mapping[str, Any] | None = None
+) -> Player | None:
+    """Return who plays for a checkpoint's folder, or one like it; None where that takes the agent itself.
+
+    `saved` are options that its record does not tell.
+    """
+    files = policy_files(folder)
+    if files is None:
+        return None
+    record, trained = read_record(folder), read_policy(*files)
+    return _player(entry, trained, {**record, 'options': {**(saved or {}), **record['options']}}, options, str(folder))
+
+
+def _of_agent(entry: Entry, given: Mapping[str, Any]) -> list[str]:
+    """Return which of given options are those of an agent that learns, or of its networks."""
+    others = {*entry.known('agent'), *describe(NetworkOptions), *entry.models} - {'seed'}
+    return [name for name in given if name in others]
+
+
 def _player(
     entry: Entry, trained: TrainedPolicy, record: Mapping[str, Any], options: Mapping[str, Any], name: str
 ) -> Player | None:
     if trained.agent != entry.id:
         raise ValueError(f'--weights: the policy of {name} is that of {trained.agent}, not of {entry.id}')
     given = canonical(options, describe(entry.options))
-    others = {*entry.known('agent'), *describe(NetworkOptions), *entry.models} - {'seed'}
-    if others & given.keys():
+    if _of_agent(entry, given):
         return None
     settings = resolved(entry, given, record)
     if settings.environment.env is None:

@@ -65,8 +65,13 @@ class TrainedOptions(Options):
 
 @dataclasses.dataclass
 class ActOptions(TrainedOptions):
-    """What `play` and `evaluate` share."""
+    """What `play`, `evaluate` and `record` share."""
 
+    pretrained: str | None = option(
+        None,
+        'play the policy that ships for this environment, instead of --weights: xagents presets marks them',
+        metavar='ENV',
+    )
     stochastic: bool = option(False, 'sample actions instead of taking the best')
 
 

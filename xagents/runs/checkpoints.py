@@ -16,9 +16,9 @@ from xagents.collecting.policy_files import ARRAYS as POLICY_ARRAYS
 from xagents.collecting.policy_files import PLAN, PolicyData, write_policy
 from xagents.runs.status import check_checkpoint
 from xagents.system.files import naming, sync
-from xagents.system.names import CHECKPOINTS
+from xagents.system.names import CHECKPOINTS, RECORD
 
-ARRAYS, RECORD = 'state.npz', 'state.json'
+ARRAYS = 'state.npz'
 # what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
 STAYING, BEST, NEWEST = 'step', 'best', 'last'
 # what reading a record raises that is missing, torn or somebody else's

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 CONFIG, GROUP, STATUS, LOCK, CHECKPOINTS = 'config.yaml', 'group.yaml', 'status.json', '.lock', 'checkpoints'
+RECORD = 'state.json'  # of a checkpoint
 ORPHANED = f'holds checkpoints of a run whose {CONFIG} is missing: put that back'
 
 
 def has_checkpoints(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder holds checkpoints of a run, whatever else of it is there."""
-    return any((Path(folder) / CHECKPOINTS).glob('*/state.json'))
+    return any((Path(folder) / CHECKPOINTS).glob(f'*/{RECORD}'))
