@@ -4,8 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := demo
 CASES  ?=
+RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-reliability bench-explorers bench-offline docs site images clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-reliability bench-explorers bench-offline pretrained docs site images gallery clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -20,9 +21,11 @@ help:
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
 	@echo 'make bench-offline   learns from data sets beside d3rlpy, which it installs: hours; writes the same page'
+	@echo 'make pretrained RUNS=DIR   chooses the policies that ship with the package among kept runs'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again, and what the README says of speed'
 	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
 	@echo 'make images  makes the pictures of the README and of docs/datasets.md again'
+	@echo 'make gallery makes the pictures and the page of the gallery again; RUNS=DIR: also of kept runs that see images'
 	@echo 'make clean   removes the virtual environment and what the demo made'
 
 # one environment for everything, made anew when the pins change
@@ -87,6 +90,10 @@ bench-explorers: $(VENV)/.installed
 bench-offline: $(VENV)/.installed
 	$(BIN)/python benchmarks/offline.py $(CASES)
 
+# what ships and is better stays
+pretrained: $(VENV)/.installed
+	$(BIN)/python benchmarks/pretrained.py $(if $(RUNS),--runs $(RUNS)) $(CASES)
+
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py
 
@@ -95,6 +102,9 @@ site: $(VENV)/.installed
 
 images: $(VENV)/.installed
 	$(BIN)/python docs/make_images.py
+
+gallery: $(VENV)/.installed
+	$(BIN)/python docs/make_gallery.py $(if $(RUNS),--runs $(RUNS)) $(CASES)
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist site *.egg-info

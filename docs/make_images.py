@@ -6,7 +6,6 @@ Of the README, a learning curve over three seeds and a gif of the trained agent;
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from gifs import write_gif
 
 import xagents
 from xagents.cli import execute
@@ -26,9 +25,6 @@ from xagents.runs.evaluation import player
 
 IMAGES = Path(__file__).absolute().parent.parent / 'img'
 SEEDS = (1, 2, 3)
-WIDTH = 320  # of the gif; wider frames are scaled down
-MAX_FPS = 25  # of the gif; frames are left out where there are more
-COLOURS = 32
 # what docs/datasets.md shows: the data, and who learns from them
 RECORDED = 'pendulum/medium-v0'
 OFFLINE = """
@@ -63,30 +59,6 @@ def film(agent: xagents.PPO, path: Path, steps: int) -> None:
         collector.step(collector.act())
     envs.close()
     write_gif(path, frames, envs.frames_per_second)
-
-
-def write_gif(path: Path, frames: list[np.ndarray], fps: float) -> None:
-    """Write frames, uint8 [H, W, 3] each, to a small gif that loops, at their own pace.
-
-    One palette serves all frames and nothing is dithered, so that what does not move costs nothing: a ten-second
-    CartPole episode takes about 100 KB.
-    """
-    stride = max(1, math.ceil(fps / MAX_FPS))
-    pictures = [shrunk(Image.fromarray(frame)) for frame in frames[::stride]]
-    chosen = pictures[:: math.ceil(len(pictures) / 16)]
-    palette = Image.fromarray(np.concatenate([np.asarray(picture) for picture in chosen])).quantize(COLOURS)
-    first, *others = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
-    # A gif counts in hundredths of a second; rounding each frame's end, not its length, keeps the pace.
-    ends = [round(100 * stride * (index + 1) / fps) for index in range(len(pictures))]
-    lengths = [10 * max(2, end - start) for start, end in zip([0, *ends], ends, strict=False)]
-    first.save(path, save_all=True, append_images=others, duration=lengths, loop=0, optimize=True, disposal=1)
-
-
-def shrunk(picture: Image.Image) -> Image.Image:
-    """Return a picture that is not wider than `WIDTH`."""
-    if picture.width <= WIDTH:
-        return picture
-    return picture.resize((WIDTH, max(1, round(picture.height * WIDTH / picture.width))), Image.Resampling.LANCZOS)
 
 
 @contextlib.contextmanager

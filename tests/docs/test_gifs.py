@@ -1,4 +1,4 @@
-"""The gif of the README: small, and at the episode's pace."""
+"""Gifs of the README and the gallery: small, and at the episode's pace."""
 
 import importlib.util
 from pathlib import Path
@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
-SCRIPT = Path(__file__).parents[2] / 'docs' / 'make_images.py'
+SCRIPT = Path(__file__).parents[2] / 'docs' / 'gifs.py'
 
 
 @pytest.fixture(scope='module')
-def make_images():
-    specification = importlib.util.spec_from_file_location('make_images', SCRIPT)
+def gifs():
+    specification = importlib.util.spec_from_file_location('gifs', SCRIPT)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
 
 
 @pytest.mark.parametrize('fps, kept, seconds', [(50, 30, 1.2), (10, 60, 6.0)])
-def test_a_gif_is_small_loops_and_keeps_the_pace(make_images, tmp_path, fps, kept, seconds):
+def test_a_gif_is_small_loops_and_keeps_the_pace(gifs, tmp_path, fps, kept, seconds):
     frames = np.zeros((60, 256, 640, 3), np.uint8)
     frames[..., 2] = 200
     for index, frame in enumerate(frames):  # a red square that moves over blue, one pixel a frame
         frame[20:36, index : index + 16] = (200, 0, 0)
     path = tmp_path / 'play.gif'
-    make_images.write_gif(path, list(frames), fps)
+    gifs.write_gif(path, list(frames), fps)
     with Image.open(path) as gif:
         assert (gif.size, gif.info['loop'], gif.n_frames) == ((320, 128), 0, kept)
         lengths = []
