@@ -54,7 +54,6 @@ SHIPPED = {
     ('trpo', 'LunarLanderContinuous-v3'): 200,
     ('ppo', 'BipedalWalker-v3'): 250,
     ('ppo', 'HalfCheetah-v5'): 2500,
-    ('td3', 'HalfCheetah-v5'): 2000,
 }
 # the usual camera stands still, and soon looks at an empty floor; nothing else changes by it
 CAMERAS = {env: {'camera_name': 'track'} for env in ('HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5')}

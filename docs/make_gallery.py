@@ -53,10 +53,10 @@ SEEN = {
     'BipedalWalker': 'Two legs walk over uneven ground',
     'HalfCheetah': 'Half a cheetah runs over a chequered floor',
 }
-INTRODUCTION = (
-    'Scores are means of {} greedy episodes and their standard deviation, of the weights that training ended with. '
-    'All pictures begin with an episode of the same seed.'
-)
+INTRODUCTION = """\
+Scores are means of {} greedy episodes and their standard deviation, of the weights that training ended with. Where
+several seeds were trained it is the best one, played again on other episodes: what to expect of one is on
+[another page](benchmarks.md). All pictures begin with an episode of the same seed."""
 
 
 def film(player: players.Player) -> tuple[list[np.ndarray], float]:

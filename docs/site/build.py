@@ -126,7 +126,8 @@ def sources() -> list[str]:
     """Return every file of the repository that has a page, or is shown on one."""
     found = ['README.md', 'CHANGELOG.md', 'benchmarks/README.md']
     for folder, pattern in (
-        *(('docs', '*.md'), ('docs', '*.ipynb'), ('docs/agents', '*.md'), ('examples', '**/*.md'), ('img', '*')),
+        *(('docs', '*.md'), ('docs', '*.ipynb'), ('docs/agents', '*.md'), ('examples', '**/*.md')),
+        *(('img', '**/*.png'), ('img', '**/*.gif')),
         *(('docs/site', '*.css'), ('docs/site', '*.js'), *(('examples', f'**/*{suffix}') for suffix in SHOWN)),
     ):
         found += sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(pattern))

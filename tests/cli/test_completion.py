@@ -63,7 +63,7 @@ def complete(tmp_path_factory):
         *(('train ppo --vector =', ['auto', 'sync', 'async', 'envpool']), ('train ppo --vector = as', ['async'])),
         *(('tune ppo --vector sync as', ['async']), ('train ppo --clip-schedule l', ['linear'])),
         *(('train ppo --env CartP', ['CartPole-v1']), ('plot --by ', ['step', 'time'])),
-        *(('play ppo --pretrained Ca', ['CartPole-v1']), ('evaluate td3 --pretrained H', ['HalfCheetah-v5'])),
+        *(('play ppo --pretrained Ca', ['CartPole-v1']), ('evaluate dqn --pretrained L', ['LunarLander-v3'])),
         *(('record iql --pretrained ', []), ('export ppo --pret', [])),
         # paths; a number is none
         *(('train ppo --model n', ['net.cfg']), ('train ppo --tensorboard ', ['a folder']), ('train ppo --lr ', [])),
