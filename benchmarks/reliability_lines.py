@@ -131,7 +131,7 @@ def flags(rng: Random, option: Option) -> list[str]:
 
 def lines(rng: Random) -> Line:
     """Return a command line: what the command needs, some options more, and in a third of the cases some damage."""
-    command = commands[rng.choice([*commands, 'train', 'train', 'train'])]
+    command = commands[rng.choice([*commands, *['train'] * 8])]
     agent_id = rng.choice([*agents]) if command.takes_agent else None
     known = command.options(agent_id)
     words = [command.name, *([agent_id] if agent_id else []), *needed(rng, command, agent_id)]
