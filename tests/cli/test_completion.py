@@ -56,7 +56,8 @@ def complete(tmp_path_factory):
 @pytest.mark.parametrize(
     ('line', 'offered'),
     [
-        *(('', list(commands)), ('--', ['--help', '--verbose', '--version']), ('pl', ['play', 'plot']), ('train ', list(OURS))),
+        *(('', list(commands)), ('--', ['--help', '--verbose', '--version'])),
+        *(('pl', ['play', 'plot']), ('train ', list(OURS))),
         *(('tune d', ['ddpg', 'dqn']), ('presets t', ['td3', 'td3-bc', 'trpo']), ('completion ', list(SHELLS))),
         # choices, once or several times; --vector=as is three words to bash
         *(('train ppo --vector ', ['auto', 'sync', 'async', 'envpool']), ('train ppo --lr 1 --vector as', ['async'])),
