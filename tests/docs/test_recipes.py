@@ -88,8 +88,9 @@ def test_a_policy_acts_as_its_page_says(execute_blocks):
         xagents.make('ppo', 'CartPole-v1', n_steps=16, run_dir='runs/cartpole', quiet=True)
     ) as agent:
         agent.fit(max_steps=64)
-    (block,) = blocks_of(ROOT / 'docs' / 'policy.md')
-    execute_blocks([block, ('the end', 'assert reward > 5')])
+    acts, ships = blocks_of(ROOT / 'docs' / 'policy.md')
+    known = ('what it knows', "assert found.score['mean'] == 500.0 and found.command.startswith('xagents train ppo ')")
+    execute_blocks([acts, ('the end', 'assert reward > 5'), ships, known])
 
 
 def test_what_the_architecture_shows_runs(execute_blocks):
