@@ -32,6 +32,7 @@ class Run:
         floor: least ratio to the baseline that is promised; seconds for the task `target`.
         goal: the ratio that is aimed at.
         repeats: at most so many repeats, for a slow library.
+        anew: whether nothing of what an earlier process has compiled is there.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Run:
     floor: float | None = None
     goal: float | None = None
     repeats: int | None = None
+    anew: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ CASES = (
         'From the command to a mean of 250, everything included: PPO, CartPole-v1, 16 x 1024, seed 123',
         'target',
         replace(PPO, n_steps=1024, seed=123),
-        (SB3, SBX, replace(XAGENTS, floor=15)),
+        (SB3, SBX, replace(XAGENTS, label='xagents, the first time', anew=True), replace(XAGENTS, floor=15)),
     ),
     Case(
         'seed-command-seeds',

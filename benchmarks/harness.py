@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from benchmarks.settings import AnySettings, Settings
 from benchmarks.workers import xagents_worker
 
 THREADS = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
+COMPILED = CACHE / 'compiled'  # what xagents keeps of compiled programs while it is measured
 REACHED = re.compile(r'Reward achieved in ([\d,._ ]+) steps')
 
 
@@ -88,7 +90,9 @@ def measure(case: Case, run: Run, settings: AnySettings, python: Path, options: 
     target = 30 if options.quick else 250
     if case.task == 'target' and run.peer == 'xagents' and isinstance(settings, Settings):
         command = [str(python), '-m', 'xagents', *xagents_worker.command(settings, target)]
-        output, seconds = launch(command, options.timeout)
+        if run.anew:
+            shutil.rmtree(COMPILED, ignore_errors=True)
+        output, seconds = launch(command, options.timeout, {'XAGENTS_CACHE': str(COMPILED)})
         reached = REACHED.search(output)
         if not reached:
             raise Failed('the target was not reached')
