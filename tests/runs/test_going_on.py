@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
+import xagents
 from tests.runs.folders import names, stopping, untouched
 from tests.small_agents import ENV, make, weights
 from xagents.factory.load import load, read_config, resume
@@ -175,3 +176,14 @@ def test_leaving_a_loop_and_going_on(agent_id, tmp_path):
     leave(agent, 120, max_steps=1_000, run_dir=None)
     assert again.steps == agent.steps and weights(again) == weights(agent)
     assert len(pd.read_parquet(folder / 'history.parquet')) == again.games
+
+
+def test_a_resumed_run_still_tells_what_its_networks_were_made_of(tmp_path):
+    agent = xagents.make('a2c', 'CartPole-v1', net=[8, 4], run_dir=str(tmp_path / 'run'), seed=1, quiet=True)
+    agent.fit(max_steps=20)
+    agent.close()
+    made_of = read_config(tmp_path / 'run')['net']
+    resumed = resume(tmp_path / 'run', max_steps=40)
+    resumed.fit()
+    resumed.close()
+    assert read_config(tmp_path / 'run')['net'] == made_of == [8, 4]

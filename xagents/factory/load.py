@@ -100,9 +100,9 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
     # what was said on an earlier line is no reason to be quiet for ever
-    fixed |= {'quiet', *entry.options.without_effect()}
+    dropped = {'quiet', *entry.options.without_effect()}
     known = entry.known('environment', 'run', 'agent')
-    kept = {n: v for n, v in still_counting(saved, given, known).items() if n not in fixed}
+    kept = {n: v for n, v in still_counting(saved, given, known).items() if n not in fixed | dropped}
     if 'threads' in kept:
         set_threads(kept.pop('threads'))
     # what an environment is made with is part of its copy
@@ -111,6 +111,8 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     about = yaml.safe_load((Path(folder) / CONFIG).read_text()).get('about') or {}
 
     def restore(agent: BaseAgent) -> None:
+        # networks come out of the checkpoint, and are told as what they were made of
+        agent.origin.creation.update({n: saved[n] for n in fixed & saved.keys() if saved[n] is not None})
         kept_in = RunFolder(folder, loaded=None if path is None else path.name, about=about)
         if path is not None and state is not None:
             with _naming(path):
