@@ -81,6 +81,17 @@ def test_another_network_is_another_structure(without_xla):
     assert other._update.traces == 1
 
 
+def test_other_rows_of_the_fisher_matrix_are_another_program(without_xla):
+    programs = SharedPrograms()
+    first, of_first = made('trpo', fvp_n_steps=1)
+    trained(first)
+    programs.keep('equal', of_first)
+    expected = trained(made('trpo', fvp_n_steps=4)[0])
+    other, of_other = made('trpo', fvp_n_steps=4)
+    programs.lend('equal', of_other)
+    np.testing.assert_array_equal(trained(other), expected)
+
+
 def test_what_decides_a_program_is_part_of_the_structure():
     options = {'gamma': 0.9, 'huber': True, 'conservative': 0.0, 'target_kl': None, 'optimizer': 'adam'}
     same = structure_of(options)

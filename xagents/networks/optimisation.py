@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from xagents.networks.numbers import Numbers
-from xagents.networks.rules import Fused, OfKeras, Optimizer, flat, of_parameters
+from xagents.networks.rules import Fused, OfKeras, Optimizer, flat
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
@@ -133,12 +133,6 @@ def flat_gradient(
 ) -> tf.Tensor:
     """Return a scalar's gradient by variables as one vector; see `gradients_of`."""
     return flat(gradients_of(tape, target, variables, name))
-
-
-def assign_flat(variables: Sequence[keras.Variable], vector: tf.Tensor) -> None:
-    """Undo `flat`: assign each variable its part of a vector."""
-    for variable, part in zip(variables, of_parameters(vector, variables), strict=True):
-        variable.assign(part)
 
 
 def averaged(

@@ -60,6 +60,12 @@ def flat(tensors: Tensors) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
 
 
+def assign_flat(variables: Variables, vector: tf.Tensor) -> None:
+    """Undo `flat`: assign each variable its part of a vector."""
+    for variable, part in zip(variables, of_parameters(vector, variables), strict=True):
+        variable.assign(part)
+
+
 class Optimizer(Protocol):
     """What makes a gradient step: a Keras optimizer, which knows all parameters as one vector and keeps the slots."""
 
@@ -111,8 +117,7 @@ class OfKeras:
         def step() -> tf.Tensor:
             self._vector.assign(flat([v.value for v in variables]))
             self.optimizer.apply([flat(gradients) * factor], [self._vector])
-            for variable, part in zip(variables, of_parameters(self._vector.value, gradients), strict=True):
-                variable.assign(part)
+            assign_flat(variables, self._vector.value)
             return tf.zeros(())
 
         tf.cond(made > 0, step, lambda: tf.zeros(()))

@@ -42,6 +42,13 @@ class AgentOptions(Options):
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
     )
 
+    def check_only_with(self, switch: str, *names: str) -> None:
+        """Check that options which only go with a switch have their defaults without it."""
+        for name in names:
+            value = getattr(self, name)
+            if not getattr(self, switch) and value != type(self).__dataclass_fields__[name].default:
+                raise OptionError(name, f'got {str(value).lower()} without --{switch}, which it is for')
+
     def draw_seed(self) -> int:
         """Return the seed; drawn, where none was given."""
         if self.seed is None:
@@ -94,10 +101,7 @@ class StateDependentOptions(OnPolicyOptions):
         super().check()
         if self.sde_sample_frequency == 0:
             raise OptionError('sde_sample_frequency', 'got 0, admits -1 (once a rollout) or a whole number from 1')
-        for name, default in (('sde_sample_frequency', -1), ('sde_expln', False)):
-            value = getattr(self, name)
-            if not self.sde and value != default:
-                raise OptionError(name, f'got {str(value).lower()} without --sde, which it is for')
+        self.check_only_with('sde', 'sde_sample_frequency', 'sde_expln')
 
 
 @dataclasses.dataclass
@@ -183,7 +187,4 @@ class OffPolicyOptions(ReplayOptions):
             raise OptionError('n_step', f'got {self.n_step} beside --her, admits 1')
         if self.her and getattr(self, 'prioritized', False):
             raise OptionError('prioritized', 'got true beside --her, which draws uniformly')
-        for name in ('her_strategy', 'her_ratio'):
-            value = getattr(self, name)
-            if not self.her and value != type(self).__dataclass_fields__[name].default:
-                raise OptionError(name, f'got {value} without --her, which it is for')
+        self.check_only_with('her', 'her_strategy', 'her_ratio')

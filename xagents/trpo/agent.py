@@ -13,15 +13,8 @@ from xagents.base.on_policy import OnPolicy
 from xagents.base.records import Steps, Transitions
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
 from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
-from xagents.networks.optimisation import (
-    GradientStep,
-    assign_flat,
-    averaged,
-    finite,
-    flat,
-    flat_gradient,
-    use_compiled_optimizer,
-)
+from xagents.networks.optimisation import GradientStep, averaged, finite, flat_gradient, use_compiled_optimizer
+from xagents.networks.rules import assign_flat, flat
 from xagents.networks.state_dependent import drawing
 from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
@@ -90,18 +83,23 @@ class TRPO(OnPolicy):
         `learning_rate` is the critic's.
         """
         permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
-        return self.run_update(batch, permutations, learning_rate)
+        return self.run_update(batch, permutations, self._sampled, learning_rate)
 
-    def update(self, steps: Steps, permutations: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The whole update, compiled: a step of the policy, then the critic's, whose rate and minibatches are given."""
+    def update(
+        self, steps: Steps, permutations: tf.Tensor, sampled: tf.Tensor, learning_rate: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The whole update, compiled: a step of the policy, then the critic's, whose rate and minibatches are given.
+
+        `sampled` are the rows by which the Fisher matrix is measured.
+        """
         data = self.transitions(steps)
         self.step.set_rate(learning_rate)
-        policy, critic = self.update_policy(data), self.fit_critic(data, permutations)
+        policy, critic = self.update_policy(data, sampled), self.fit_critic(data, permutations)
         both = {name: policy[name] + critic[name] for name in ('updates', 'stats/refused')}
         explained = explained_variance(data.values, data.returns, data.valid)
         return {**policy, **critic, **both, 'stats/explained_variance': explained}
 
-    def update_policy(self, data: Transitions) -> dict[str, tf.Tensor]:
+    def update_policy(self, data: Transitions, sampled: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make the natural-gradient step (appendix C), or none; returns its metrics."""
         observations, actions, advantages, valid = data.observations, data.actions, data.advantages, data.valid
         if self.numbers.normalize_advantage:
@@ -119,7 +117,7 @@ class TRPO(OnPolicy):
         with tf.GradientTape() as tape:
             before = surrogate(self.policy_outputs(observations))
         gradient = flat_gradient(tape, before, variables, 'actor_model')
-        step, residual = self.natural_step(gradient, observations, valid)
+        step, residual = self.natural_step(gradient, tf.gather(observations, sampled), tf.gather(valid, sampled))
 
         def measure(fraction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             assign_flat(variables, old_parameters + fraction * step)
@@ -150,10 +148,9 @@ class TRPO(OnPolicy):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the step [P] along the natural gradient, and the squared residual of conjugate gradient.
 
-        The gradient [P] is the surrogate's; `fvp_n_steps` chooses the observations [B, *D] of the Fisher matrix.
+        The gradient [P] is the surrogate's; observations [B, *D] are those of the Fisher matrix.
         """
         options = self.numbers
-        observations, valid = tf.gather(observations, self._sampled), tf.gather(valid, self._sampled)
 
         def divergence() -> tf.Tensor:
             outputs = self.policy_outputs(observations)
@@ -190,4 +187,4 @@ class TRPO(OnPolicy):
 
 def sampled_rows(steps: int, n_envs: int, every: int) -> np.ndarray:
     """Return every so many rows of [T, N] flattened, from all environments alike, whatever N divides by."""
-    return np.flatnonzero((np.arange(steps)[:, None] + np.arange(n_envs)) % every == 0)
+    return np.flatnonzero((np.arange(steps)[:, None] + np.arange(n_envs)) % every == 0).astype(np.int32)
