@@ -86,7 +86,6 @@ class OffPolicySettings:
     # JAX has no setting for one thread that covers all of its pools: the whole process is held to one core instead
     one_core: ClassVar[bool] = True
     atari: ClassVar[bool] = False
-    precision: ClassVar[str] = 'float32'
 
     algorithm: Literal['dqn', 'ddpg', 'td3'] = 'dqn'
     env: str = 'CartPole-v1'
@@ -112,6 +111,7 @@ class OffPolicySettings:
     policy_delay: int = 2
     policy_noise: float = 0.2
     noise_clip: float = 0.5
+    precision: Literal['float32', 'bfloat16'] = 'float32'
     threads: int = 1
     seed: int = 1
 

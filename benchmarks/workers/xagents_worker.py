@@ -72,6 +72,7 @@ def off_policy_arguments(settings: OffPolicySettings) -> dict[str, Any]:
         'gamma': settings.gamma,
         'lr': settings.lr,
         'opt_epsilon': settings.optimizer_epsilon,
+        'precision': settings.precision,
         'net': list(settings.units),
         'activation': settings.activation,
         'seed': settings.seed,

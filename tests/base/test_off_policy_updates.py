@@ -595,3 +595,25 @@ def test_networks_that_are_compiled_keep_their_own_learning_rates():
     agent.learn(batches('ddpg'), learning_rate=agent.options.lr / 2)
     steps = (agent.actor_step, *agent.critic_steps)
     assert [float(step.optimizer.learning_rate) for step in steps] == [pytest.approx(rate / 2) for rate in rates]
+
+
+@pytest.mark.parametrize('name', AGENTS)
+def test_bfloat16_makes_nearly_the_same_update_without_xla(name):
+    def agent(precision):
+        shown, taken = spaces.Box(-1, 1, (D,), np.float32), spaces.Discrete(3) if name == 'dqn' else BOX
+        net = {'net': [32, 32], 'buffer_batch_size': B, 'buffer_max_size': 32}
+        envs = xagents.create_envs(lambda **_: Arbitrary(shown, taken), 2)
+        return xagents.make(name, envs, precision=precision, seed=1, quiet=True, **net)
+
+    narrow, wide = agent('bfloat16'), agent('float32')
+    before = everything(wide)
+    close(everything(narrow), before, rtol=0, atol=0)
+    assert wide._update._jit and not narrow._update._jit
+    logs = [learn(one, batches(name, 2)) for one in (narrow, wide)]
+    assert logs[0]['updates'] == 2
+    assert logs[0]['loss/value'] == pytest.approx(logs[1]['loss/value'], rel=0.05)
+    assert logs[0]['loss/value'] != logs[1]['loss/value']
+    assert {v.dtype for v in narrow.output_models[0].weights} == {'float32'}
+    moved = np.concatenate([(a - b).ravel() for a, b in zip(everything(wide), before, strict=True)])
+    other = np.concatenate([(a - b).ravel() for a, b in zip(everything(narrow), before, strict=True)])
+    assert np.corrcoef(moved, other)[0, 1] > 0.9

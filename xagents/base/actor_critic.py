@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from xagents.base.on_policy import OnPolicy
-from xagents.networks.compiled import Actor, Program, has_convolutions
+from xagents.networks.compiled import Actor, Program, suits_xla
 from xagents.networks.optimisation import GradientStep, use_compiled_optimizer
 from xagents.networks.state_dependent import drawing
 
@@ -24,7 +24,7 @@ class ActorCritic(OnPolicy):
         self.step = GradientStep(self.model, self.numbers, True, rate)
         self.output_models = [self.model]
         self.actor = self.make_actor(0)
-        self._update = Program(self._compiled, jit=not has_convolutions(self.model))
+        self._update = Program(self._compiled, jit=suits_xla(self.model))
 
     def make_actor(self, index: int) -> Actor:
         """Return the network that acts; `index` is the policy's place among the model's outputs."""

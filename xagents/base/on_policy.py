@@ -106,7 +106,7 @@ class OnPolicy(BaseAgent):
             arguments: what else `update` takes.
         """
         weights, metrics = self._update(self._steps(batch), *arguments)
-        self.actor.refresh(weights.numpy())
+        self.actor.refresh(weights)
         return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
 
     def _steps(self, batch: dict[str, np.ndarray]) -> Steps:

@@ -38,7 +38,7 @@ class BC(Drawing, ActorCritic):
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
         weights, metrics = self._update(self.replayed(batch), batch['n_updates'], learning_rate)
-        self.actor.refresh(weights.numpy())
+        self.actor.refresh(weights)
         return self.named(metrics.numpy())
 
     def update(  # type: ignore[override]

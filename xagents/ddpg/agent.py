@@ -18,7 +18,7 @@ from xagents.ddpg.cli import DDPGOptions
 from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network
-from xagents.networks.compiled import Actor, Program, has_convolutions, network_input
+from xagents.networks.compiled import Actor, Program, network_input, suits_xla
 from xagents.networks.optimisation import GradientStep, finite, repeated, use_compiled_optimizer
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
@@ -67,7 +67,7 @@ class DDPG(OffPolicy):
         )
         self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
         self.actor = self.make_actor(0)
-        self._update = Program(self.update, jit=not any(map(has_convolutions, self.output_models)))
+        self._update = Program(self.update, jit=suits_xla(*self.output_models))
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
@@ -103,7 +103,7 @@ class DDPG(OffPolicy):
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
         replayed = self.replayed(batch, self.learning_noise(batch['actions'].shape))
         acting, metrics = self._update(replayed, batch['n_updates'], learning_rate)
-        self.actor.refresh(acting.numpy())
+        self.actor.refresh(acting)
         logs = self.named(metrics.numpy())
         # both are means over all updates, of which not every one moves the policy
         share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)

@@ -15,7 +15,7 @@ from xagents.dqn.cli import DQNOptions
 from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import Network
-from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.networks.compiled import Actor, Program, float_outputs, network_input, suits_xla
 from xagents.networks.optimisation import GradientStep, repeated, use_compiled_optimizer
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
@@ -48,7 +48,7 @@ class DQN(OffPolicy):
         self.output_models = [model]
         self.target = TargetNetwork(model)
         self.actor = self.make_actor(0)
-        self._update = Program(self.update, jit=not has_convolutions(model))
+        self._update = Program(self.update, jit=suits_xla(model))
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
@@ -105,7 +105,7 @@ class DQN(OffPolicy):
         acting, metrics, errors = self._update(self.replayed(batch), n_updates, float(due), learning_rate)
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
-        self.actor.refresh(acting.numpy())
+        self.actor.refresh(acting)
         return self.named(metrics.numpy())
 
     def update(

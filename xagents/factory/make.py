@@ -237,8 +237,6 @@ def _agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]
     options = settings.agent
     entry.agent.check_envs(envs, options)
     convolutional = any(_convolves(network, envs) for network in descriptions)
-    if options.precision != 'float32' and not convolutional:
-        raise OptionError('precision', f'got {options.precision}, admits float32 for a network without convolutions')
     if not convolutional and threads_in_use() == 0:
         set_threads(1)  # best for dense networks on a CPU; convolutions take all cores
     units, seed = entry.agent.output_units(envs), options.draw_seed()

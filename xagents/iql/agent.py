@@ -16,7 +16,7 @@ from xagents.envs.face import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.iql.cli import IQLOptions
 from xagents.networks.acting import Network
-from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.networks.compiled import Actor, Program, float_outputs, network_input, suits_xla
 from xagents.networks.distributions import Distribution, bounded, distribution_for
 from xagents.networks.models import reinitialised, with_log_std
 from xagents.networks.optimisation import GradientStep, repeated, use_compiled_optimizer
@@ -78,7 +78,7 @@ class IQL(OffPolicy):
         )
         self.target_critics = [TargetNetwork(critic) for critic in self.critic_models]
         self.actor = self.make_actor(0)
-        self._update = Program(self.update, jit=not any(map(has_convolutions, self.output_models)))
+        self._update = Program(self.update, jit=suits_xla(*self.output_models))
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
@@ -111,7 +111,7 @@ class IQL(OffPolicy):
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
         acting, metrics = self._update(self.replayed(batch), batch['n_updates'], learning_rate)
-        self.actor.refresh(acting.numpy())
+        self.actor.refresh(acting)
         return self.named(metrics.numpy())
 
     def update(self, replayed: Replayed, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

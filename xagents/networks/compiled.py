@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,13 +30,11 @@ class Compiled(NamedTuple):
 
     Attributes:
         key: the shapes.
-        groups: which arguments travel together.
         traced: the concrete function.
         places: of the variables that it reads and writes, among those of its agent.
     """
 
     key: Key
-    groups: list[list[int]]
     traced: Any
     places: list[int]
 
@@ -44,7 +43,8 @@ class Program:
     """A function that is traced and compiled once for each shape of its arguments, and called with NumPy arrays.
 
     Calling the concrete function with tensors leaves out `tf.function`'s look at every argument, half of a small call.
-    Handing an array over costs 10 to 40 µs whatever its size, so the small ones travel as one vector.
+    Handing an array over costs 10 to 40 µs whatever its size, and six times that after a large update, so the small
+    ones travel as one vector, in memory that a tensor shares for good. Threads take turns.
 
     Args:
         function: takes and returns tensors.
@@ -56,7 +56,8 @@ class Program:
     def __init__(self, function: Callable, jit: bool):
         self._function = function
         self._jit = jit
-        self._compiled: dict[Key, tuple[list[list[int]], Any, list[Any], Callable]] = {}
+        self._compiled: dict[Key, tuple[Parcels, Any, list[Any], Callable]] = {}
+        self._turn = threading.Lock()
         self.traces = 0
         if Program._noted is not None:
             Program._noted.append(self)
@@ -66,19 +67,24 @@ class Program:
         leaves = tf.nest.flatten(arguments)
         arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in leaves]
         key = tuple((a.dtype, a.shape) for a in arrays)
-        if key in self._compiled:
-            groups, *_, call = self._compiled[key]
-            return call(*_packed(arrays, groups))
-        groups = _groups(arrays)
-        packed = _packed(arrays, groups)
+        with self._turn:
+            if key in self._compiled:
+                parcels, *_, call = self._compiled[key]
+                return call(*parcels.packed(arrays))
+            return self._compile(key, arrays, arguments)
+
+    def _compile(self, key: Key, arrays: Sequence[np.ndarray], arguments: Any) -> Any:
+        """Trace and compile it for arguments of new shapes, and run it with them."""
+        parcels = Parcels(key, self._jit)
+        packed = parcels.packed(arrays)
         specifications = [tf.TensorSpec(t.shape, t.dtype) for t in packed]
-        traced = self._trace(arrays, groups, arguments).get_concrete_function(*specifications)
+        traced = self._trace(parcels, arguments).get_concrete_function(*specifications)
         captured = traced.captured_inputs
         call = _directly(traced, captured)
         # XLA compiles in the first call
         with compiling(_kind()) if self._jit else contextlib.nullcontext():
             result = call(*packed)
-        self._compiled[key] = groups, traced, captured, call
+        self._compiled[key] = parcels, traced, captured, call
         _return_memory()
         return result
 
@@ -98,62 +104,86 @@ class Program:
         """Return what was compiled, as far as it reads and writes nothing but these variables."""
         places = {id(variable.handle): place for place, variable in enumerate(variables)}
         found = [
-            Compiled(key, groups, traced, [places.get(id(handle), -1) for handle in captured])
-            for key, (groups, traced, captured, _) in self._compiled.items()
+            Compiled(key, traced, [places.get(id(handle), -1) for handle in captured])
+            for key, (_, traced, captured, _) in self._compiled.items()
         ]
         return [one for one in found if -1 not in one.places and hasattr(one.traced, '_call_flat')]
 
     def adopt(self, compiled: Sequence[Compiled], variables: Sequence[tf.Variable]) -> None:
         """Take over what an equal program has compiled, with variables of its own in the places of that one's."""
-        for key, groups, traced, places in compiled:
+        for key, traced, places in compiled:
             captured = [variables[place].handle for place in places]
-            self._compiled[key] = groups, traced, captured, _directly(traced, captured)
+            self._compiled[key] = Parcels(key, self._jit), traced, captured, _directly(traced, captured)
 
-    def _trace(self, arrays: list[np.ndarray], groups: list[list[int]], like: Any) -> Any:
-        shapes = [a.shape for a in arrays]
-
+    def _trace(self, parcels: Parcels, like: Any) -> Any:
         def unpacked(*packed: tf.Tensor) -> Any:
             self.traces += 1
-            tensors: list[Any] = [None] * len(shapes)
-            for tensor, members in zip(packed, groups, strict=True):
-                parts = tf.split(tensor, [math.prod(shapes[i]) for i in members]) if len(members) > 1 else [tensor]
-                for i, part in zip(members, parts, strict=True):
-                    tensors[i] = tf.reshape(_out_of_words(part, arrays[i].dtype), shapes[i])
-            return self._function(*tf.nest.pack_sequence_as(like, tensors))
+            return self._function(*tf.nest.pack_sequence_as(like, parcels.unpacked(packed)))
 
         # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
         return tf.function(unpacked, jit_compile=self._jit, autograph=False)
 
 
 def _directly(traced: Any, captured: list[Any]) -> Callable:
-    """Return a call of a concrete function that does not look at its arguments, a third of a small call's time."""
-    call = getattr(traced, '_call_flat', None)
-    if call is None:  # a release of TensorFlow that lacks it
+    """Return a call of a concrete function that does not look at its arguments, half of a small call's time."""
+    if not hasattr(traced, '_call_flat'):  # a release of TensorFlow that lacks it
         return traced
-    return lambda *tensors: call(list(tensors), captured)
+    function: Any = getattr(traced, '_inference_function', None)
+    context: Any = getattr(function, '_bound_context', None)
+    outputs = traced.structured_outputs
+    if not hasattr(context, 'call_function') or type(outputs) is not tuple or not all(map(tf.is_tensor, outputs)):
+        return lambda *tensors: traced._call_flat(list(tensors), captured)
+    name, n, run = function.name, len(outputs), context.call_function
+    # the function is gone with the last reference to it
+    return lambda *tensors, _alive=traced: run(name, [*tensors, *captured], n)
 
 
 _NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
 
 
-def _groups(arrays: list[np.ndarray]) -> list[list[int]]:
-    """Return the indices of arrays that travel together: small ones as words of 32 bits, each other one alone."""
-    small: dict[Any, list[int]] = {}
-    for i, a in enumerate(arrays):
-        small.setdefault(np.int32 if a.nbytes <= SMALL and a.dtype in _WORDS else i, []).append(i)
-    return list(small.values())
+class Parcels:
+    """How arrays of some dtypes and shapes travel to a program: small ones together, as words of 32 bits.
 
+    Args:
+        key: the dtypes and shapes.
+        shares: whether the words are in memory that a tensor shares for good. A graph without XLA may keep its
+            arguments, in a variable for example, and needs a copy.
+    """
 
-def _packed(arrays: list[np.ndarray], groups: list[list[int]]) -> list[tf.Tensor]:
-    return [
-        tf.constant(
-            arrays[members[0]] if len(members) == 1 else np.concatenate([_words(arrays[i]).ravel() for i in members])
-        )
-        for members in groups
-    ]
+    def __init__(self, key: Key, shares: bool):
+        self._key = key
+        sizes = [math.prod(shape) for _, shape in key]
+        self._alone = [i for i, (dtype, _) in enumerate(key) if dtype not in _WORDS or 4 * sizes[i] > SMALL]
+        self._together = [i for i in range(len(key)) if i not in self._alone]
+        self._sizes = [sizes[i] for i in self._together]
+        self._words = _aligned(sum(self._sizes))
+        self._tensor = tf.experimental.dlpack.from_dlpack(self._words.__dlpack__()) if shares else None
+
+    def packed(self, arrays: Sequence[np.ndarray]) -> list[tf.Tensor]:
+        """Return the tensors for a call, which must end before the next ones are asked for."""
+        if self._together:
+            np.concatenate([_words(arrays[i]).ravel() for i in self._together], out=self._words[: sum(self._sizes)])
+        words = tf.constant(self._words.copy()) if self._tensor is None else self._tensor
+        return [words, *(tf.constant(arrays[i]) for i in self._alone)]
+
+    def unpacked(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the arrays as tensors, within the program."""
+        words, *alone = tensors
+        parts = tf.split(words, [*self._sizes, -1])[:-1]
+        found = {i: _out_of_words(part, self._key[i][0]) for i, part in zip(self._together, parts, strict=True)}
+        found |= dict(zip(self._alone, alone, strict=True))
+        return [tf.reshape(found[i], shape) for i, (_, shape) in enumerate(self._key)]
 
 
 _WORDS = (np.dtype(np.float32), np.dtype(np.int32), np.dtype(bool))
+ALIGNMENT = 64  # bytes: XLA's code would end the process over less
+
+
+def _aligned(n: int) -> np.ndarray:
+    """Return memory for at least n words, int32, which a tensor can share."""
+    memory = np.zeros(max(n, 1) * 4 + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + max(n, 1) * 4].view(np.int32)
 
 
 def _words(array: np.ndarray) -> np.ndarray:
@@ -164,8 +194,8 @@ def _words(array: np.ndarray) -> np.ndarray:
 
 
 def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
-    """Undo `_words`, where they are some."""
-    if words.dtype != tf.int32 or dtype == np.int32:
+    """Undo `_words`."""
+    if dtype == np.int32:
         return words
     return tf.bitcast(words, tf.float32) if dtype == np.float32 else words != 0
 
@@ -186,6 +216,15 @@ def has_convolutions(model: keras.Model) -> bool:
     return any('Conv' in type(layer).__name__ for layer in model.layers)
 
 
+def suits_xla(*models: keras.Model) -> bool:
+    """Return whether XLA compiles models to the faster program: oneDNN convolves faster, and multiplies in bfloat16.
+
+    XLA on a CPU turns bfloat16 into float32 and multiplies that.
+    """
+    narrow = any(layer.compute_dtype == 'bfloat16' for model in models for layer in model.layers)
+    return not narrow and not any(map(has_convolutions, models))
+
+
 def network_input(observations: Any) -> tf.Tensor:
     """Return observations as a network's input: float32; bytes become numbers from 0 to 1."""
     if observations.dtype == tf.uint8:
@@ -201,7 +240,8 @@ def float_outputs(outputs: Any) -> list[tf.Tensor]:
 class Actor:
     """A network's outputs as NumPy arrays: by its plan where it has one, as explorers compute them; else by a graph.
 
-    The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1.
+    The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1. `traces` says how often acting
+    was traced: 0 in NumPy.
     """
 
     def __init__(self, model: keras.Model, dtype: Any = np.float32):
@@ -211,24 +251,27 @@ class Actor:
         self._numpy = self._by_plan()
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
-        specification = tf.TensorSpec((None, *model.input_shape[1:]), self._dtype)
-        self._graph = tf.function(self._outputs, input_signature=[specification], autograph=False)
+        self._graph: Callable | None = None
+        self.traces = 0
         self.refresh()
 
     def _by_plan(self) -> NumpyNetwork | None:
         return None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(self.model).numpy())
 
-    def refresh(self, vector: np.ndarray | None = None) -> None:
+    def refresh(self, vector: tf.Tensor | None = None) -> None:
         """Take over the flat weights that an update returned; the model's present ones when not given."""
         self._version += 1
         if self._numpy is not None:
-            self._numpy.refresh(self._flat().numpy() if vector is None else vector)
+            # not by numpy(), which would copy them once more
+            self._numpy.refresh(np.asarray(memoryview(self._flat() if vector is None else vector)))
 
     def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
         """Return the outputs [N, units] for observations [N, *D]; the arrays are overwritten by the next call."""
         if self._numpy is not None:
             return self._numpy(observations)
-        return [output.numpy() for output in self._graph(observations)]
+        if self._graph is None:
+            self._graph = self._traced()
+        return [output.numpy() for output in self._graph(tf.constant(observations, self._dtype))]
 
     def copy(self) -> Actor:
         """Return an actor with weights of its own, which only `sync` renews."""
@@ -276,10 +319,12 @@ class Actor:
         """Return what a compiled update gives to `refresh`: flat weights; nothing where a graph reads the model."""
         return flat_parameters(self.model) if self._numpy is not None else tf.zeros(0)
 
-    @property
-    def traces(self) -> int:
-        """How often acting was traced: 0 in NumPy."""
-        return self._graph.experimental_get_tracing_count()
+    def _traced(self) -> Callable:
+        """Return the model as a graph, for any number of observations."""
+        self.traces += 1
+        specification = tf.TensorSpec((None, *self.model.input_shape[1:]), self._dtype)
+        traced = tf.function(self._outputs, autograph=False).get_concrete_function(specification)
+        return _directly(traced, traced.captured_inputs)
 
-    def _outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
-        return float_outputs(self.model(network_input(observations), training=False))
+    def _outputs(self, observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(float_outputs(self.model(network_input(observations), training=False)))

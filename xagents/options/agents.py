@@ -36,7 +36,7 @@ class AgentOptions(Options):
     )
     normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
     reward_scale: float = factor(1.0, 'factor on the reward that is learned from; larger gives larger gradients')
-    precision: str = option('float32', 'arithmetic of convolutional networks', choices=('float32', 'bfloat16'))
+    precision: str = option('float32', 'arithmetic of the networks', choices=('float32', 'bfloat16'))
     reward_buffer_size: int = count(100, 'episodes in the mean reward; more make it steadier and older', at_most=10**9)
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1

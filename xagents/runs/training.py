@@ -29,6 +29,7 @@ from xagents.runs.status import check_new
 from xagents.runs.videos import check_video
 from xagents.system.interruption import Interruption
 from xagents.system.memory import check_memory, gigabytes
+from xagents.system.processor import multiplies_in_bfloat16
 
 # a full disk, one that became read-only, or broke
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -130,11 +131,13 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
 
 
 def _notices(run: Run) -> list[str]:
-    """Say what memory a replay buffer is going to take, and whether the run ends before it is used."""
-    needs, last = run.agent.needs(), run.options.max_steps
+    """Say what memory a replay buffer is going to take, and what the run asks for that will do no good."""
+    needs, last, lines = run.agent.needs(), run.options.max_steps, []
+    if run.agent.options.precision == 'bfloat16' and not multiplies_in_bfloat16():
+        lines.append('This processor does not multiply in bfloat16: --precision float32 is faster on it')
     if needs is None or run.options.dataset is not None:
-        return []
-    lines = [f'Replay buffer: {needs.capacity} transitions, {gigabytes(needs.memory)} of memory when full']
+        return lines
+    lines.append(f'Replay buffer: {needs.capacity} transitions, {gigabytes(needs.memory)} of memory when full')
     if last is not None and last - run.progress.context.steps < needs.transitions:
         lines.append(
             f'Nothing will be {needs.used}: the buffer is filled by {needs.transitions} transitions first, and the run '

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from xagents.system.locks import hold
+from xagents.system.processor import facts
 
 VARIABLE = 'XAGENTS_CACHE'
 MOST = 128 * 2**20  # bytes that are kept; above that the oldest go
@@ -171,10 +172,7 @@ def compiling(kind: str) -> Iterator[None]:
 def _machine() -> str:
     """Return what programs are compiled for: they would not run, or not as well, on another processor."""
     about = [platform.machine(), platform.processor(), os.environ.get('XLA_FLAGS', '')]
-    with contextlib.suppress(OSError):
-        lines = Path('/proc/cpuinfo').read_text().splitlines()
-        about += dict.fromkeys(line for line in lines if line.startswith(('model name', 'flags', 'Features')))
-    return '\n'.join(about)
+    return '\n'.join([*about, *facts('model name', 'flags', 'Features')])
 
 
 def _file_name(kind: str) -> str:

@@ -12,7 +12,7 @@ from xagents.base.minibatches import Minibatches
 from xagents.base.on_policy import OnPolicy
 from xagents.base.records import Steps, Transitions
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.networks.compiled import Actor, Program, float_outputs, has_convolutions, network_input
+from xagents.networks.compiled import Actor, Program, float_outputs, network_input, suits_xla
 from xagents.networks.optimisation import GradientStep, averaged, finite, flat_gradient, use_compiled_optimizer
 from xagents.networks.rules import assign_flat, flat
 from xagents.networks.state_dependent import drawing
@@ -58,8 +58,7 @@ class TRPO(OnPolicy):
         self.step = GradientStep(critic_model, self.numbers, rate=rate, name='critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)
-        convolves = has_convolutions(self.actor_model) or has_convolutions(critic_model)
-        self._update = Program(self._compiled, jit=not convolves)
+        self._update = Program(self._compiled, jit=suits_xla(*self.output_models))
 
     def _check_models(self) -> None:
         """Check what the trust region rests on: rows to measure it by, and parameters that only the policy has."""
