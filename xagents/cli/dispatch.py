@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import re
 import shlex
@@ -35,7 +36,10 @@ def main() -> None:
     """Run the console script: what the shell's user typed."""
     admit_any_character()
     follow_parent()
-    execute()
+    try:
+        execute()
+    finally:
+        gc.freeze()  # the process is about to end: Python would look through all of TensorFlow's objects once more
 
 
 def execute(argv: Sequence[str] | None = None) -> None:

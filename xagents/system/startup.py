@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.machinery
 import importlib.util
 import io
@@ -28,17 +29,17 @@ def prepare_process() -> None:
     if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
         os.environ.setdefault('MUJOCO_GL', 'egl')
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # else SDL complains that it finds none
-    hush_tensorflow(UNUSED)
+    hush_tensorflow(own=True)
 
 
-def hush_tensorflow(left_out: Sequence[str] = ()) -> None:
+def hush_tensorflow(own: bool = False) -> None:
     """Prepare TensorFlow's import, whoever makes it: it is silent unless it fails, and finds compiled programs.
 
-    `left_out` are packages it goes without.
+    Where the process is our `own`, it goes without what is `UNUSED`, and garbage collection without what it has made.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _QuietImport('tensorflow', left_out))
+        sys.meta_path.insert(0, _QuietImport('tensorflow', own))
 
 
 def admit_any_character() -> None:
@@ -90,11 +91,23 @@ def _left_out(*names: str) -> Iterator[None]:
             del sys.modules[name]
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage: a fifth of TensorFlow's import is spent on looking through what it has just made."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class _QuietImport(MetaPathFinder):
     """Prepares the first import of one module, wherever in the program it happens, and is gone after that."""
 
-    def __init__(self, name: str, left_out: Sequence[str]):
-        self.name, self.left_out = name, left_out
+    def __init__(self, name: str, own: bool):
+        self.name, self.own = name, own
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -114,5 +127,7 @@ class _QuietImport(MetaPathFinder):
         refused = offer()
         if refused and sys.stderr is not None:
             print(f'xagents: {refused}', file=sys.stderr)
-        with quiet_stderr(), _left_out(*self.left_out):
+        with quiet_stderr(), _left_out(*UNUSED if self.own else ()), _without_collections():
             execute(module)
+        if self.own:
+            gc.freeze()
