@@ -150,12 +150,21 @@ def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def render(results: dict[str, Any]) -> str:
-    """The table of what is there, the commands below it, and where it was measured."""
+def render(results: dict[str, Any], before: str = '') -> str:
+    """The table of what is there, the commands below it, and where it was measured.
+
+    A row that was there `before` stays, where nothing newer is kept and the case's settings are still those of its
+    command: others may have measured it, elsewhere.
+    """
     rows, commands, machines, behind = [], [], [], []
+    told, about_before = taken_apart(before)
     for case in CASES:
         runs = runs_of(case, results)
         if not runs:
+            if (settings := without_seed(case.command(1))) in told:
+                cells, command = told[settings]
+                rows.append(cells)
+                commands.append(command)
             continue
         rows.append(row(case, runs))
         seeds = sorted(map(int, runs))
@@ -167,8 +176,22 @@ def render(results: dict[str, Any]) -> str:
     if not commands:
         return 'Nothing has been measured yet.'
     made = 'Made by `python benchmarks/learning.py`, which trains what these commands train:'
-    about = (f'- {text}' for text in dict.fromkeys([*machines, *behind]))
+    about = dict.fromkeys([*(f'- {text}' for text in (*machines, *behind)), *about_before])
     return tables.markdown(HEADING, rows, made, '', *commands, '', *about)
+
+
+def taken_apart(section: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
+    """Take apart what `render` made: cells and line of each command, by it without its seed, and what stands below."""
+    cells = [line[2:-2].split(' | ') for line in section.splitlines() if line.startswith('| ')]
+    lines = [line for line in section.splitlines() if line.startswith('- ')]
+    commands = [line for line in lines if '`xagents train ' in line]
+    told = dict(zip(map(without_seed, commands), zip(cells[1:], commands, strict=True), strict=True))
+    return told, [line for line in lines if line not in commands]
+
+
+def without_seed(command: str) -> str:
+    """Return a command, or a line that has one, from its first word to what stands before its seed."""
+    return command[command.index('xagents train ') :].partition(' --seed ')[0]
 
 
 def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
@@ -231,7 +254,8 @@ def shortened(case: LearningCase) -> LearningCase:
 def write_page(options: argparse.Namespace) -> None:
     """Put the table of all kept results between its markers, and write the scores of the presets."""
     results = read(options.results)
-    tables.write_section(options.page, 'learning', render(results))
+    before = tables.sections(options.page.read_text()).get('learning', '')
+    tables.write_section(options.page, 'learning', render(results, before))
     write_scores(options.scores, results)
 
 

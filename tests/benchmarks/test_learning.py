@@ -99,6 +99,13 @@ def test_the_table(monkeypatch):
     assert f'`{TINY.command(1)}`, and with --seed 2, 10' in text
     assert 'Waiting' not in text and text.count('2026-01-02, a CPU, 2 cores, 2 runs at a time') == 1
     assert learning.render({}) == 'Nothing has been measured yet.'
+    # rows of results that are kept elsewhere stay, as long as their settings ship
+    assert learning.render({}, text) == text
+    newer = learning.render(kept(other, seed1=-140), text)
+    assert cells(newer, 'TD3')[3] == '-140.0' and cells(newer, 'DQN') == cells(text, 'DQN')
+    assert newer.count('2026-01-02, a CPU') == 1
+    monkeypatch.setattr(learning, 'CASES', (replace(TINY, options={**TINY.options, 'gamma': 0.5}), other))
+    assert 'Tiny' not in learning.render({}, text) and 'Other' in learning.render({}, text)
 
 
 def test_what_is_kept_is_not_trained_again_and_the_page_is_written(tmp_path, monkeypatch):
