@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import shlex
 import signal
 import sys
@@ -81,7 +82,8 @@ def run(
     for name in [] if options.docs else dict.fromkeys(options.only or parts):
         complete &= _measured(name, parts[name], parser, options, packages)
     if not options.quick:
-        tables.write_section(options.page, options.name, render(parts, read(options.results)))
+        before = tables.sections(options.page.read_text()).get(options.name, '')
+        tables.write_section(options.page, options.name, render(parts, read(options.results), before))
     return 0 if complete else 1
 
 
@@ -142,13 +144,20 @@ def keep(path: Path, part: str, result: dict[str, Any]) -> None:
     tables.write_atomically(path, json.dumps({**read(path), part: result}, indent=1))
 
 
-def render(parts: Mapping[str, Part], results: dict[str, Any]) -> str:
-    """Return a table for each part that was measured, with what made it."""
+def render(parts: Mapping[str, Part], results: dict[str, Any], before: str = '') -> str:
+    """Return a table for each part that was measured, with what made it.
+
+    What was there `before` of a part stays where no result of it is kept: others may have measured it, elsewhere.
+    """
+    _, *split = re.split(r'^### (.+)$', before, flags=re.MULTILINE)
+    there = dict(zip(split[::2], split[1::2], strict=True))
     sections = []
     for name, part in parts.items():
         if name in results:
             kept = results[name]
             sections += [f'### {part.title}', part.render(kept['result']), _provenance(kept)]
+        elif part.title in there:
+            sections += [f'### {part.title}', there[part.title].strip()]
     return '\n\n'.join(sections) or 'Nothing has been measured yet.'
 
 

@@ -43,6 +43,10 @@ def test_each_part_is_kept_and_written_beside_the_others(tmp_path, monkeypatch):
     page.write_text(empty)
     assert reliability.main(['--docs', *arguments]) == 0
     assert page.read_text() == text and len(asked) == 5
+    # what others have measured stays beside what is measured here
+    (tmp_path / 'folder' / 'reliability.json').unlink()
+    assert reliability.main(['--only', 'kills', '--steps', '7', *arguments]) == 0
+    assert 'exact is 5' in page.read_text() and 'kills is 7' in page.read_text() and 'kills is 5' not in page.read_text()
     for main in (reliability.main, tuning.main):
         with pytest.raises(SystemExit, match='2'):
             main(['--only', 'speed'])
