@@ -99,7 +99,7 @@ def test_what_is_wrong_is_found(ruin, said):
 def test_the_ratio_of_two_workers_stands_beside_the_machines_own():
     pairs = {'20000': [[80, 50], [90, 50]], 'train': [[20.0, 16.0]], 'spin': [[9.0, 6.0], [12.0, 6.0]]}
     text = tuning_speed.render_jobs({'trials': 16, 'work': 160_000, 'pairs': pairs})
-    tuned = ['85.0 (80.0 to 90.0)', '50.0 (50.0 to 50.0)', '1.70 (1.60 to 1.80)', '1.6']
+    tuned = ['85.0 (80.0 to 90.0)', '50.0 (50.0 to 50.0)', '1.70 (1.60 to 1.80)', '1.8']
     assert cells(text, '`xagents tune')[1:] == tuned
     assert cells(text, 'the machine: two `xagents train')[1:] == ['20.0', '16.0', '1.25', '']
     assert cells(text, 'the machine: two loops')[3] == '1.75 (1.50 to 2.00)'
