@@ -157,7 +157,9 @@ def unsupported_models():
     yield 'a critic with an action section', ModelReader(parse_text(ACTION), [1], (4,), action_units=2).build_model()
     yield 'dense on a sequence', keras.Model(pair, dense(2)(pair))
     yield 'nested', keras.Model(x, keras.Model(x, dense(2)(x))(x))
-    yield 'bfloat16', keras.Model(x, dense(2, dtype='mixed_bfloat16')(x))
+    narrow = keras.layers.Conv2D(2, 3, dtype='mixed_bfloat16')(image)
+    yield 'convolutions in bfloat16', keras.Model(image, dense(2)(keras.layers.Flatten()(narrow)))
+    yield 'weights in bfloat16', keras.Model(x, dense(2, dtype='bfloat16')(x))
     yield 'unbuilt', keras.Sequential([dense(2)])
     frozen = keras.Model(x, dense(2)(dense(3)(x)))
     frozen.layers[1].trainable = False

@@ -1,7 +1,9 @@
 """How arguments travel to a compiled program, and what it may keep of them."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xagents.networks.cfg import parse_text
-from xagents.networks.compiled import SMALL, Actor, Program
+from xagents.networks.compiled import SMALL, Actor, Program, _directly, _takes
 from xagents.networks.models import ModelReader
 
 DTYPES = (np.float32, np.int32, np.bool_, np.uint8, np.float64, np.int64)
@@ -60,21 +62,67 @@ def test_what_was_kept_or_returned_stays_when_the_next_arguments_come(jit):
     np.testing.assert_array_equal(variable, numbers + 1)
 
 
-def test_acting_by_a_graph_takes_any_number_of_observations():
-    import keras
-
+def in_bfloat16(text, shape):
     keras.config.set_dtype_policy('mixed_bfloat16')
     try:
-        model = ModelReader(parse_text('[dense-0]\nunits=8\n[dense-1]\noutput=1\n'), [3], (4,)).build_model()
+        return ModelReader(parse_text(text), [3], shape).build_model()
     finally:
         keras.config.set_dtype_policy('float32')
+
+
+CONVOLVES = '[convolutional-0]\nfilters=2\nsize=3\nstride=1\n[flatten-0]\n[dense-0]\noutput=1\n'
+
+
+def test_acting_by_a_graph_takes_any_number_of_observations():
+    model = in_bfloat16(CONVOLVES, (6, 6, 1))
     actor = Actor(model)
     assert actor.plan is None and actor.traces == 0
     for n in (1, 5, 2):
-        observations = np.random.default_rng(n).normal(size=(n, 4))
-        (got,) = actor(observations.astype(np.float32))
-        np.testing.assert_array_equal(got, model(observations.astype(np.float32)))
+        observations = np.random.default_rng(n).normal(size=(n, 6, 6, 1)).astype(np.float32)
+        np.testing.assert_array_equal(actor(observations)[0], model(observations))
     assert actor.traces == 1
+
+
+def test_a_dense_network_that_learns_in_bfloat16_acts_in_float32():
+    model = in_bfloat16('[dense-0]\nunits=8\nactivation=tanh\n[dense-1]\noutput=1\n', (4,))
+    actor, observations = Actor(model), np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    (kernel, bias), (last, offset) = (layer.get_weights() for layer in model.layers if layer.get_weights())
+    (got,) = actor(observations)
+    np.testing.assert_allclose(got, np.tanh(observations @ kernel + bias) @ last + offset, rtol=1e-5, atol=1e-6)
+    learned = model(observations).numpy()
+    assert 1e-4 < abs(got - learned).max() < 0.05
+
+
+class Traced:
+    """A concrete function as releases of TensorFlow may have it."""
+
+    structured_outputs = (tf.constant(0.0),)
+
+    def __init__(self, function, call_flat):
+        self._inference_function, self._call_flat = function, call_flat
+
+    def __call__(self, *tensors):
+        return 'as usual', tensors
+
+
+def test_a_release_of_tensorflow_without_the_short_way_is_called_as_usual():
+    def call_function(name, tensor_inputs, num_outputs):
+        return name, tensor_inputs, num_outputs
+
+    def call_flat(tensor_inputs, captured_inputs):
+        return tensor_inputs, captured_inputs
+
+    def other(context, name, *rest):
+        raise AssertionError
+
+    short = SimpleNamespace(name='f', _bound_context=SimpleNamespace(call_function=call_function))
+    assert _directly(Traced(short, call_flat), [9])(1, 2) == ('f', [1, 2, 9], 1)
+    short._bound_context.call_function = other
+    assert _directly(Traced(short, call_flat), [9])(1, 2) == ([1, 2], [9])
+    assert _directly(Traced(None, other), [9])(1, 2) == ('as usual', (1, 2))
+    # and this one has it
+    traced = tf.function(lambda x: (x + 1.0, x)).get_concrete_function(tf.TensorSpec((2,)))
+    assert _takes(traced._inference_function._bound_context.call_function, 'name', 'tensor_inputs', 'num_outputs')
 
 
 def test_threads_take_turns():

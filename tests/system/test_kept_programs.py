@@ -134,6 +134,39 @@ def test_a_full_disk_costs_time_only(programs, monkeypatch):
     assert not list(programs.folder.rglob('*.pb.*'))
 
 
+def test_a_folder_without_room_keeps_nothing_and_is_left_as_it_was(cache, monkeypatch):
+    def full(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(kept_programs.Path, 'write_bytes', full)
+    assert offer() == 'compiled programs are not kept: [Errno 28] No space left on device'
+    assert 'TF_XLA_FLAGS' not in os.environ and not list((cache / 'programs' / 'processes').iterdir())
+    monkeypatch.delenv('XAGENTS_CACHE')
+    monkeypatch.setenv('XDG_CACHE_HOME', str(cache))
+    assert offer() == '', 'nothing is said of a folder that nobody asked for'
+
+
+def test_a_process_that_was_forked_leaves_the_folder_alone(programs, monkeypatch):
+    monkeypatch.setattr(os, 'getpid', lambda: 1)
+    programs.close()
+    assert programs.mine.is_dir()
+
+
+def test_what_is_used_stays_longest(programs):
+    file = made(programs)
+    long_ago = time.time() - 10**6
+    os.utime(file, (long_ago, long_ago))
+    assert lent(programs) and file.stat().st_mtime > long_ago + 10**5
+
+
+def test_who_has_no_home_keeps_nothing(monkeypatch):
+    for name in ('XAGENTS_CACHE', 'XDG_CACHE_HOME', 'HOME'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, 'expanduser', lambda path: path)
+    assert offer() == ''
+    assert described() == 'not kept: the user has no home (name a folder in XAGENTS_CACHE)'
+
+
 @pytest.mark.parametrize('mode', [0o770, 0o707, 0o777])
 def test_a_folder_that_others_may_write_to_is_refused_with_a_word(cache, mode):
     cache.mkdir()
@@ -181,11 +214,11 @@ def test_a_process_does_not_use_the_folder_of_the_one_that_started_it(cache, mon
     assert offer() == '' and kept_programs.current is None
 
 
-def digest_of(agents, cache):
+def digest_of(agents, cache, script=SCRIPT):
     environment = {**os.environ, 'XAGENTS_CACHE': str(cache), 'OMP_NUM_THREADS': '1'}
     environment.pop('TF_XLA_FLAGS', None)
     done = subprocess.run(
-        [sys.executable, '-c', SCRIPT, *agents], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, '-c', script, *agents], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -223,3 +256,25 @@ def test_equal_seeds_are_equal_with_no_an_empty_a_full_and_a_damaged_cache(agent
         name.rpartition('.')[0] for name in sorted(first)
     ]
     assert not list((cache / 'programs' / 'processes').iterdir()), 'nothing of the processes is left'
+
+
+@pytest.mark.parametrize('agent_id', ['dqn', 'ddpg'])
+def test_what_xla_cannot_write_costs_time_only(tmp_path, agent_id):
+    """Its folder is a file before anything is compiled, which is an error of its as a full disk is."""
+    spoiled = SCRIPT.replace(
+        'weights = hashlib',
+        'import shutil, tensorflow\n'
+        'from xagents.system import kept_programs\n'
+        'shutil.rmtree(kept_programs.current.mine)\n'
+        'kept_programs.current.mine.write_text("")\n'
+        'weights = hashlib',
+    )
+    assert digest_of([agent_id], tmp_path / 'bad', spoiled) == digest_of([agent_id], tmp_path / 'good')
+    assert kept_in(tmp_path / 'good') and not list((tmp_path / 'bad').rglob('processes/*')), 'nor is anything left'
+
+
+def test_programs_within_graphs_are_kept(tmp_path):
+    narrow = SCRIPT.replace('quiet=True', "precision='bfloat16', quiet=True")
+    expected = digest_of(['ddpg'], tmp_path, narrow)
+    first = kept_in(tmp_path)
+    assert first and digest_of(['ddpg'], tmp_path, narrow) == expected and kept_in(tmp_path) == first

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import re
 import shlex
@@ -23,7 +22,7 @@ from xagents.options.declaration import Option, describe
 from xagents.options.errors import InputError, OptionError, nearest, shown
 from xagents.registry.agents import agents, find_agent, names
 from xagents.system.orphans import follow_parent
-from xagents.system.startup import admit_any_character, prepare_process
+from xagents.system.startup import admit_any_character, end_soon, prepare_process
 from xagents.tuning.storages import masked
 from xagents.version import __version__
 
@@ -39,7 +38,7 @@ def main() -> None:
     try:
         execute()
     finally:
-        gc.freeze()  # the process is about to end: Python would look through all of TensorFlow's objects once more
+        end_soon()
 
 
 def execute(argv: Sequence[str] | None = None) -> None:

@@ -57,7 +57,9 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         raise ValueError('observations: got none, admits one at least')
     from xagents.export.policy import ExportedPolicy, in_float32
 
-    exact = wanted.keeps_precision or all(layer.compute_dtype == 'float32' for layer in network.layers)
+    # what acts by a plan acts in float32, whatever it learns in
+    kept = wanted.keeps_precision and agent.actor.plan is None
+    exact = kept or all(layer.compute_dtype == 'float32' for layer in network.layers)
     policy = ExportedPolicy(agent, network if exact else in_float32(network))
     arrays = {part.name: part.of(batch) for part in policy.inputs}
     temporary = folder.parent / f'.{folder.name}.new'

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 import keras
 import numpy as np
@@ -16,7 +17,7 @@ import tensorflow as tf
 from xagents.networks.acting import Published
 from xagents.networks.forward import NumpyNetwork
 from xagents.networks.mirror import flat_parameters, has_plan, plan_of
-from xagents.system.kept_programs import compiling
+from xagents.system.kept_programs import compiling, forsaken
 from xagents.system.threads import threads_in_use
 
 SMALL = 2**16  # bytes: what is smaller costs more to hand over than to copy
@@ -81,9 +82,14 @@ class Program:
         traced = self._trace(parcels, arguments).get_concrete_function(*specifications)
         captured = traced.captured_inputs
         call = _directly(traced, captured)
-        # XLA compiles in the first call
-        with compiling(_kind()) if self._jit else contextlib.nullcontext():
-            result = call(*packed)
+        with compiling(_kind()):  # in the first call; also where only a part is XLA's
+            try:
+                result = call(*packed)
+            except tf.errors.OpError:
+                # what XLA cannot write is an error of its program, before anything of that has run
+                if not self._jit or not forsaken():
+                    raise
+                result = call(*packed)
         self._compiled[key] = parcels, traced, captured, call
         _return_memory()
         return result
@@ -107,7 +113,7 @@ class Program:
             Compiled(key, traced, [places.get(id(handle), -1) for handle in captured])
             for key, (_, traced, captured, _) in self._compiled.items()
         ]
-        return [one for one in found if -1 not in one.places and hasattr(one.traced, '_call_flat')]
+        return [one for one in found if -1 not in one.places and _directly(one.traced, []) is not one.traced]
 
     def adopt(self, compiled: Sequence[Compiled], variables: Sequence[tf.Variable]) -> None:
         """Take over what an equal program has compiled, with variables of its own in the places of that one's."""
@@ -125,17 +131,25 @@ class Program:
 
 
 def _directly(traced: Any, captured: list[Any]) -> Callable:
-    """Return a call of a concrete function that does not look at its arguments, half of a small call's time."""
-    if not hasattr(traced, '_call_flat'):  # a release of TensorFlow that lacks it
-        return traced
-    function: Any = getattr(traced, '_inference_function', None)
-    context: Any = getattr(function, '_bound_context', None)
-    outputs = traced.structured_outputs
-    if not hasattr(context, 'call_function') or type(outputs) is not tuple or not all(map(tf.is_tensor, outputs)):
-        return lambda *tensors: traced._call_flat(list(tensors), captured)
-    name, n, run = function.name, len(outputs), context.call_function
-    # the function is gone with the last reference to it
-    return lambda *tensors, _alive=traced: run(name, [*tensors, *captured], n)
+    """Return a call of a concrete function that does not look at its arguments, half of a small call's time.
+
+    The ways to it are TensorFlow's own: a release that has them no more, or with other arguments, is called as usual.
+    """
+    outputs, function = traced.structured_outputs, getattr(traced, '_inference_function', None)
+    run = getattr(getattr(function, '_bound_context', None), 'call_function', None)
+    plain = type(outputs) is tuple and all(map(tf.is_tensor, outputs))
+    if function is not None and plain and _takes(run, 'name', 'tensor_inputs', 'num_outputs'):
+        name, n = function.name, len(outputs)
+        # the function is gone with the last reference to it
+        return lambda *tensors, _alive=traced: run(name, [*tensors, *captured], n)
+    call = getattr(traced, '_call_flat', None)
+    if _takes(call, 'tensor_inputs', 'captured_inputs'):
+        return lambda *tensors: call(list(tensors), captured)
+    return traced
+
+
+def _takes(function: Callable | None, *names: str) -> TypeGuard[Callable]:
+    return callable(function) and tuple(inspect.signature(function).parameters) == names
 
 
 _NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
@@ -157,6 +171,7 @@ class Parcels:
         self._together = [i for i in range(len(key)) if i not in self._alone]
         self._sizes = [sizes[i] for i in self._together]
         self._words = _aligned(sum(self._sizes))
+        shares = shares and not tf.config.list_logical_devices('GPU')  # nor may a device read them later
         self._tensor = tf.experimental.dlpack.from_dlpack(self._words.__dlpack__()) if shares else None
 
     def packed(self, arrays: Sequence[np.ndarray]) -> list[tf.Tensor]:

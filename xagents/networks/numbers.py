@@ -11,6 +11,11 @@ from xagents.options.agents import AgentOptions
 EXACT = 2**24  # whole numbers below it are whole in float32, too
 
 
+def is_number(value: Any) -> bool:
+    """Return whether an option's value is a number that a program reads from a variable."""
+    return type(value) is float or (type(value) is int and abs(value) < EXACT)
+
+
 class Numbers:
     """Options by name; in a compiled program those that are numbers are read from a variable.
 
@@ -20,7 +25,7 @@ class Numbers:
 
     def __init__(self, options: AgentOptions):
         self._options = options
-        found = {n: v for n, v in vars(options).items() if type(v) is float or (type(v) is int and abs(v) < EXACT)}
+        found = {n: v for n, v in vars(options).items() if is_number(v)}
         self._places = {name: place for place, name in enumerate(found)}
         self._vector = tf.Variable(list(found.values()), dtype=tf.float32, trainable=False, name='numbers')
 

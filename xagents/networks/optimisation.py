@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from xagents.networks.mirror import has_plan
 from xagents.networks.numbers import Numbers
 from xagents.networks.rules import Fused, OfKeras, Optimizer, flat
-from xagents.options.agents import AgentOptions
+from xagents.options.agents import AgentOptions, OnPolicyOptions
 from xagents.options.errors import OptionError
 
 
@@ -26,6 +27,9 @@ def use_compiled_optimizer(model: keras.Model, options: AgentOptions) -> float |
     if (options.precision == 'bfloat16') != bfloat16 and 'precision' in options.given:
         raise OptionError('precision', f'got {options.precision}, which the model was not built with')
     options.precision = 'bfloat16' if bfloat16 else 'float32'
+    if bfloat16 and isinstance(options, OnPolicyOptions) and has_plan(model):
+        # it would act in float32, and take the difference for a change of its policy
+        raise OptionError('precision', 'got bfloat16, admits float32 for a policy without convolutions')
     if getattr(model, 'optimizer', None) is None:
         return None
     for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from xagents.networks.compiled import Compiled, Program
+from xagents.networks.numbers import is_number
 
 MOST = 4  # structures of which programs are kept
 
@@ -77,7 +78,8 @@ def structure_of(options: Mapping[str, Any]) -> Hashable:
 
 
 def _structure(value: Any) -> Hashable:
-    return ('a number', value == 0) if type(value) in (int, float) else repr(value)
+    # whole numbers that float32 cannot tell apart are built in
+    return ('a number', value == 0) if is_number(value) else repr(value)
 
 
 _PROGRAMS = SharedPrograms()

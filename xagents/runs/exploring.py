@@ -86,7 +86,10 @@ def specification(agent: Learner) -> dict[str, Any]:
     policy, network = agent.acting.record(), agent.acting.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if policy is None or plan is None or not agent.acting.alone:
-        raise OptionError('explorers', f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act')
+        why = ', as it convolves in bfloat16 (--precision)' if agent.options.precision == 'bfloat16' else ''
+        raise OptionError(
+            'explorers', f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act{why}'
+        )
     return {
         'environment': EnvironmentOptions.resolve(created).creation(),
         'versions': versions(created['env']),

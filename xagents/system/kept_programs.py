@@ -24,7 +24,8 @@ from xagents.system.locks import hold
 from xagents.system.processor import facts
 
 VARIABLE = 'XAGENTS_CACHE'
-MOST = 128 * 2**20  # bytes that are kept; above that the oldest go
+MOST = 128 * 2**20  # bytes that are kept; above that go those that were not used for longest
+ROOM = 4 * 2**20  # bytes that a process may write at least, or keeps nothing
 _FLAG = '--tf_xla_persistent_cache_directory'
 _HELD = '.held'
 _YOUNG = 60  # seconds in which a process has taken the folder that it made
@@ -38,22 +39,30 @@ def place() -> Path | None:
     """Return the folder of what is kept between processes; None where the user wants none.
 
     That is what XAGENTS_CACHE names, else `xagents` in the user's cache folder (XDG Base Directory Specification).
+
+    Raises:
+        OSError: where the user has no home.
     """
     chosen = os.environ.get(VARIABLE, '')
-    if chosen == 'off':
+    if chosen.lower() == 'off':
         return None
     if chosen:
         return Path(chosen).absolute()
-    home = os.environ.get('XDG_CACHE_HOME', '')
-    return (Path(home) if os.path.isabs(home) else Path.home() / '.cache') / 'xagents'
+    cache = os.environ.get('XDG_CACHE_HOME', '')
+    if os.path.isabs(cache):
+        return Path(cache) / 'xagents'
+    home = os.path.expanduser('~')
+    if not os.path.isabs(home):
+        raise FileNotFoundError(f'the user has no home (name a folder in {VARIABLE})')
+    return Path(home) / '.cache' / 'xagents'
 
 
 def described() -> str:
     """Return where compiled programs are kept and what they take, or why they are not, as a line for the user."""
-    folder = place()
-    if folder is None:
-        return f'not kept: {VARIABLE} is off'
     try:
+        folder = place()
+        if folder is None:
+            return f'not kept: {VARIABLE} is off'
         own_folder(folder)
     except (OSError, Unsafe) as error:
         return f'not kept: {error}'
@@ -74,8 +83,9 @@ def own_folder(folder: Path) -> Path:
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Unsafe(f'others may write to {folder} (chmod 700 it, or name another in {VARIABLE})')
     for parent in folder.resolve().parents:
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        found = parent.stat()
+        others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+        if others or found.st_uid not in (0, os.geteuid()):
             raise Unsafe(f'others may write to {parent}, and so exchange {folder} (name another in {VARIABLE})')
     return folder
 
@@ -94,6 +104,13 @@ class KeptPrograms:
         self.mine = Path(tempfile.mkdtemp(dir=processes))
         self._held: IO[bytes] | None = hold(self.mine / _HELD)
         self._lent: dict[str, set[str]] = {}
+        self._process = os.getpid()
+        try:  # XLA takes a disk that is full for an error of the program
+            (self.mine / 'room').write_bytes(bytes(ROOM))
+        except OSError:
+            self.close()
+            raise
+        (self.mine / 'room').unlink()
 
     @contextlib.contextmanager
     def compiling(self, kind: str) -> Iterator[None]:
@@ -114,12 +131,14 @@ class KeptPrograms:
         self._lent[shelf.name] = lent
         for file in sorted(shelf.iterdir()):
             name, _, digest = file.name.rpartition('.')
-            found = file.lstat()
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or _digest(file) != digest:
-                file.unlink()
-            elif name not in lent:
-                os.link(file, self.mine / name)
-                lent.add(name)
+            with contextlib.suppress(FileNotFoundError):  # another process has made room
+                found = file.lstat()
+                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or _digest(file) != digest:
+                    file.unlink()
+                elif name not in lent:
+                    os.link(file, self.mine / name)
+                    lent.add(name)
+                    os.utime(file)
 
     def _keep(self, shelf: Path) -> None:
         lent = self._lent.get(shelf.name, set())
@@ -131,8 +150,22 @@ class KeptPrograms:
         if new:
             _prune(self.folder)
 
+    def forsake(self) -> None:
+        """Let XLA write elsewhere, because it cannot in the folder of this process."""
+        elsewhere = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, elsewhere, ignore_errors=True)
+        if self.mine.is_dir():
+            shutil.rmtree(self.mine, ignore_errors=True)
+        else:
+            self.mine.unlink(missing_ok=True)
+        self.mine.symlink_to(elsewhere)
+
     def close(self) -> None:
-        """Remove this process's own folder."""
+        """Remove this process's own folder; in a process that has come of it by a fork, nothing."""
+        if os.getpid() != self._process:
+            return
+        if self.mine.is_symlink():
+            self.mine.unlink()
         shutil.rmtree(self.mine, ignore_errors=True)
         if self._held is not None:
             self._held.close()
@@ -145,7 +178,10 @@ current: KeptPrograms | None = None
 def offer() -> str:
     """Let TensorFlow, which is not loaded yet, find the kept programs; returns why it must not, in one line."""
     global current
-    folder = place()
+    try:
+        folder = place()
+    except OSError:
+        return ''
     # a process that started this one has a folder of its own
     flags = [f for f in os.environ.get('TF_XLA_FLAGS', '').split() if not f.startswith(f'{_FLAG}={folder}{os.sep}')]
     if os.name != 'posix' or folder is None or any(f.startswith(_FLAG) for f in flags):
@@ -155,8 +191,8 @@ def offer() -> str:
         current = KeptPrograms(folder / 'programs')
     except Unsafe as error:
         return f'compiled programs are not kept: {error}'
-    except OSError:  # no home, or no room in it
-        return ''
+    except OSError as error:  # no room, or no right: of a folder that was not asked for, nothing is said
+        return f'compiled programs are not kept: {error}' if os.environ.get(VARIABLE) else ''
     atexit.register(current.close)
     os.environ['TF_XLA_FLAGS'] = ' '.join([*flags, f'{_FLAG}={current.mine}'])
     return ''
@@ -167,6 +203,17 @@ def compiling(kind: str) -> Iterator[None]:
     """See `KeptPrograms.compiling`; where nothing is kept, it only compiles."""
     with contextlib.nullcontext() if current is None else current.compiling(f'{kind}-{_machine()}'):
         yield
+
+
+def forsaken() -> bool:
+    """Let XLA write elsewhere, as where kept programs are a disk is full; returns whether that may help."""
+    if current is None or current.mine.is_symlink():
+        return False
+    try:
+        current.forsake()
+    except OSError:
+        return False
+    return True
 
 
 def _machine() -> str:

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 
 # Keras loads them with TensorFlow, for functions that no command calls: a quarter of the time that takes.
@@ -29,23 +29,36 @@ def prepare_process() -> None:
     if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
         os.environ.setdefault('MUJOCO_GL', 'egl')
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # else SDL complains that it finds none
-    hush_tensorflow(own=True)
+    hush_tensorflow(UNUSED)
 
 
-def hush_tensorflow(own: bool = False) -> None:
+def hush_tensorflow(left_out: Sequence[str] = ()) -> None:
     """Prepare TensorFlow's import, whoever makes it: it is silent unless it fails, and finds compiled programs.
 
-    Where the process is our `own`, it goes without what is `UNUSED`, and garbage collection without what it has made.
+    `left_out` are packages it goes without.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _QuietImport('tensorflow', own))
+        sys.meta_path.insert(0, _QuietImport('tensorflow', left_out))
 
 
 def admit_any_character() -> None:
     """Let a console that lacks a character, such as ±, show a question mark instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='replace')
+
+
+def end_soon() -> None:
+    """Write what is still in the buffers of files, and collect garbage for the last time.
+
+    Python would look through all of TensorFlow's objects several times more, which takes most of a second.
+    """
+    for kind in (io.TextIOWrapper, io.BufferedWriter):  # a text is written by way of bytes
+        for file in [thing for thing in gc.get_objects() if type(thing) is kind]:
+            with suppress(OSError, ValueError):  # no room, or closed
+                file.flush()
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
@@ -106,8 +119,8 @@ def _without_collections() -> Iterator[None]:
 class _QuietImport(MetaPathFinder):
     """Prepares the first import of one module, wherever in the program it happens, and is gone after that."""
 
-    def __init__(self, name: str, own: bool):
-        self.name, self.own = name, own
+    def __init__(self, name: str, left_out: Sequence[str]):
+        self.name, self.left_out = name, left_out
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -127,7 +140,5 @@ class _QuietImport(MetaPathFinder):
         refused = offer()
         if refused and sys.stderr is not None:
             print(f'xagents: {refused}', file=sys.stderr)
-        with quiet_stderr(), _left_out(*UNUSED if self.own else ()), _without_collections():
+        with quiet_stderr(), _left_out(*self.left_out), _without_collections():
             execute(module)
-        if self.own:
-            gc.freeze()

@@ -12,7 +12,7 @@ from xagents.options.declaration import Option, canonical, describe
 from xagents.options.errors import OptionError, nearest
 from xagents.options.settings import resolve_all
 from xagents.registry.agents import Entry, find_agent
-from xagents.tuning.search import Bounds, Range, described, first_values, ready, separate
+from xagents.tuning.search import Bounds, Choices, Range, described, first_values, ready, separate
 from xagents.tuning.worker import Job
 
 ASIDE = ('seed', 'checkpoints', 'history_checkpoint', 'log_frequency', 'display_precision', 'quiet', 'threads', 'debug')
@@ -42,6 +42,12 @@ class Plan:
             shared.append('eval_episodes')
         facts = {'agent': self.entry.id, 'env': self.fixed['env'], 'fixed': options}
         return facts | {name: getattr(self.tune, name) for name in shared}
+
+    def checked(self) -> list[dict[str, Any]]:
+        """Return parameters that are tried before the first trial: its own, and each switch that may be on."""
+        choices = {name: r.values for name, r in self.ranges.items() if isinstance(r, Choices)}
+        on = [name for name, values in choices.items() if any(value is True for value in values)]
+        return [self.first, *({**self.first, name: True} for name in on if self.first.get(name) is not True)]
 
     @property
     def warning(self) -> str:

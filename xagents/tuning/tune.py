@@ -86,11 +86,11 @@ def run(planned: Plan, command: str = '') -> optuna.Study:
 
 
 def check_settings(planned: Plan, workers: Workers, interruption: Interruption, deadline: float | None = None) -> None:
-    """Let a worker make the first trial's agent, before anything is written.
+    """Let a worker make the first trial's agent, and one with each switch on, before anything is written.
 
     OptionError or SettingsError say what is wrong with the settings, TuningError why that could not be found out.
     """
-    deaths = 0
+    deaths, waiting = 0, planned.checked()
     while True:
         if interruption.signal:
             print('Interrupted before the first trial')
@@ -107,11 +107,14 @@ def check_settings(planned: Plan, workers: Workers, interruption: Interruption, 
             if deaths >= STILLBORN:
                 raise TuningError(reason)
         elif message['kind'] == 'ready' and not any(other.job for other in workers.all):
-            worker.start('check', planned.job(0, planned.first, planned.aside.get('seed') or 0))
+            worker.start('check', planned.job(0, waiting[0], planned.aside.get('seed') or 0))
         elif message['kind'] == 'refused':
             if message['name']:
                 raise OptionError(message['name'], message['reason'])
             raise SettingsError(message['reason'])
         elif message['kind'] == 'checked':
             worker.job = None
-            return
+            waiting.pop(0)
+            if not waiting:
+                return
+            worker.start('check', planned.job(0, waiting[0], planned.aside.get('seed') or 0))
