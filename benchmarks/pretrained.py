@@ -52,6 +52,7 @@ SHIPPED = {
     ('acer', 'LunarLander-v3'): 200,
     ('ppo', 'LunarLanderContinuous-v3'): 200,
     ('trpo', 'LunarLanderContinuous-v3'): 200,
+    ('a2c', 'BipedalWalker-v3'): 250,
     ('ppo', 'BipedalWalker-v3'): 250,
     ('ppo', 'HalfCheetah-v5'): 2500,
 }

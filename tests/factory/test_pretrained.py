@@ -170,8 +170,8 @@ def test_options_of_the_environment_win(folder):
     [
         ('ppo --pretrained CartPole-v0', r'--pretrained: got CartPole-v0, .* admits .*\(did you mean CartPole-v1\?\)$'),
         (
-            'a2c --pretrained CartPole-v1',
-            '--pretrained: got CartPole-v1, .* a2c ships, but one of ppo, see',
+            'td3 --pretrained Pendulum-v1',
+            '--pretrained: got Pendulum-v1, .* td3 ships, but one of ppo, see',
         ),
         ('ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
         ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x beside --pretrained, admits one of the two'),
@@ -179,7 +179,10 @@ def test_options_of_the_environment_win(folder):
         ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last beside --pretrained'),
         ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: is no option beside --pretrained CartPole-v1'),
         ('ppo --pretrained CartPole-v1 --net 8', '--net: is no option beside --pretrained CartPole-v1'),
-        ('ppo --pretrained CartPole-v1 --env Pendulum-v1', '--env: got Pendulum-v1, which the networks of .* not fit'),
+        (
+            'ppo --pretrained CartPole-v1 --env Pendulum-v1',
+            '--env: got Pendulum-v1, which the networks of --pretrained CartPole-v1 do not fit$',
+        ),
         ('ppo --seed 1', '--weights: got nothing, admits .* or --pretrained'),
     ],
 )

@@ -230,7 +230,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
     for name in OF_NET:
         value = getattr(network, name)
         if value and not network.net:
-            raise OptionError(name, f'got {value} without net, whose layers it is for')
+            raise OptionError(name, f'got {value} without --net, whose layers it is for')
 
 
 def _agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]) -> Any:

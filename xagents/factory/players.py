@@ -89,23 +89,28 @@ def pretrained(agent_id: str, env_id: str, options: Mapping[str, Any]) -> Player
     if given:
         problem = f'is no option beside --pretrained {env_id}: what ships is a policy and no agent'
         raise OptionError(given[0], problem)
-    player = in_folder(entry, found.folder, options)
+    player = in_folder(entry, found.folder, options, name=f'--pretrained {env_id}')
     assert player is not None
     return player
 
 
 def in_folder(
-    entry: Entry, folder: Path, options: Mapping[str, Any], saved: Mapping[str, Any] | None = None
+    entry: Entry,
+    folder: Path,
+    options: Mapping[str, Any],
+    saved: Mapping[str, Any] | None = None,
+    name: str | None = None,
 ) -> Player | None:
     """Return who plays for a checkpoint's folder, or one like it; None where that takes the agent itself.
 
-    `saved` are options that its record does not tell.
+    `saved` are options that its record does not tell, and `name` is what messages call it.
     """
     files = policy_files(folder)
     if files is None:
         return None
     record, trained = read_record(folder), read_policy(*files)
-    return _player(entry, trained, {**record, 'options': {**(saved or {}), **record['options']}}, options, str(folder))
+    whole = {**record, 'options': {**(saved or {}), **record['options']}}
+    return _player(entry, trained, whole, options, name or str(folder))
 
 
 def _of_agent(entry: Entry, given: Mapping[str, Any]) -> list[str]:
