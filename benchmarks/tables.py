@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import platform
@@ -14,6 +13,7 @@ from typing import Any
 
 from benchmarks.cases import BASELINE, Case, Run
 from xagents.system.files import replacing
+from xagents.system.processor import facts
 
 Results = Sequence[dict[str, Any] | None]
 SECTION = re.compile(r'<!-- benchmark (\S+) -->\n(.*?)\n?<!-- end of benchmark \1 -->', re.DOTALL)
@@ -180,10 +180,8 @@ def kind(machine: dict[str, str]) -> str:
 
 def machine() -> dict[str, str]:
     """What the numbers were measured on."""
-    cpu = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path('/proc/cpuinfo').read_text().splitlines()
-        cpu = next((line.split(':', 1)[1].strip() for line in lines if line.startswith('model name')), cpu)
+    named = [line.split(':', 1)[1].strip() for line in facts('model name')]
+    cpu = named[0] if named else platform.processor() or platform.machine()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     return {
         'date': datetime.date.today().isoformat(),

@@ -236,8 +236,12 @@ def suits_xla(*models: keras.Model) -> bool:
 
     XLA on a CPU turns bfloat16 into float32 and multiplies that.
     """
-    narrow = any(layer.compute_dtype == 'bfloat16' for model in models for layer in model.layers)
-    return not narrow and not any(map(has_convolutions, models))
+    return not any(in_bfloat16(model) or has_convolutions(model) for model in models)
+
+
+def in_bfloat16(model: keras.Model) -> bool:
+    """Return whether a layer of a model computes in bfloat16."""
+    return any(layer.compute_dtype == 'bfloat16' for layer in model.layers)
 
 
 def network_input(observations: Any) -> tf.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from xagents.networks.compiled import in_bfloat16
 from xagents.networks.mirror import has_plan
 from xagents.networks.numbers import Numbers
 from xagents.networks.rules import Fused, OfKeras, Optimizer, flat
@@ -21,9 +22,10 @@ def use_compiled_optimizer(model: keras.Model, options: AgentOptions) -> float |
     Returns the learning rate that it was compiled with, where no other was given.
 
     Raises:
-        OptionError: where an option was given that says otherwise.
+        OptionError: where an option was given that says otherwise, and for a policy that would act otherwise than it
+            learns.
     """
-    bfloat16 = any(layer.compute_dtype == 'bfloat16' for layer in model.layers)
+    bfloat16 = in_bfloat16(model)
     if (options.precision == 'bfloat16') != bfloat16 and 'precision' in options.given:
         raise OptionError('precision', f'got {options.precision}, which the model was not built with')
     options.precision = 'bfloat16' if bfloat16 else 'float32'

@@ -90,7 +90,7 @@ def check_settings(planned: Plan, workers: Workers, interruption: Interruption, 
 
     OptionError or SettingsError say what is wrong with the settings, TuningError why that could not be found out.
     """
-    deaths, waiting = 0, planned.checked()
+    deaths, waiting = 0, [planned.job(0, each, planned.aside.get('seed') or 0) for each in planned.checked()]
     while True:
         if interruption.signal:
             print('Interrupted before the first trial')
@@ -107,7 +107,7 @@ def check_settings(planned: Plan, workers: Workers, interruption: Interruption, 
             if deaths >= STILLBORN:
                 raise TuningError(reason)
         elif message['kind'] == 'ready' and not any(other.job for other in workers.all):
-            worker.start('check', planned.job(0, waiting[0], planned.aside.get('seed') or 0))
+            worker.start('check', waiting[0])
         elif message['kind'] == 'refused':
             if message['name']:
                 raise OptionError(message['name'], message['reason'])
@@ -117,4 +117,4 @@ def check_settings(planned: Plan, workers: Workers, interruption: Interruption, 
             waiting.pop(0)
             if not waiting:
                 return
-            worker.start('check', planned.job(0, waiting[0], planned.aside.get('seed') or 0))
+            worker.start('check', waiting[0])
