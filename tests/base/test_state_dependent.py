@@ -46,6 +46,20 @@ def test_noise_stays_for_so_many_steps_and_is_drawn_anew_with_each_rollout(name,
     assert len(np.unique(actions[0], axis=0)) == N, 'each environment has a function of its own'
 
 
+def test_what_noise_takes_is_said_where_that_is_much(monkeypatch):
+    from xagents.base import on_policy
+
+    def said(**options):
+        with contextlib.closing(make(n_steps=10, **options)) as agent:
+            return [line for line in agent.progress.lines if 'noise' in line]
+
+    assert said(sde_sample_frequency=1) == []
+    monkeypatch.setattr(on_policy, 'MUCH_NOISE', 10 * N * 5 * 2 * 4)  # ten draws of five features for two actions
+    (line,) = said(sde_sample_frequency=1)
+    assert 'noise a rollout: a larger --sde-sample-frequency' in line
+    assert said(sde_sample_frequency=2) == said() == []
+
+
 def test_only_what_differs_is_drawn():
     drawn = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeGuard
 
@@ -25,6 +26,8 @@ from xagents.options.agents import AgentOptions, OnPolicyOptions, StateDependent
 from xagents.options.errors import OptionError, one_line
 
 IMAGES_AT_ONCE = 512
+# bytes of noise a rollout that a user should hear of
+MUCH_NOISE = 2**30
 DTYPES = {'rewards': np.float32, 'terminated': bool, 'truncated': bool, 'valid': bool}
 
 
@@ -70,10 +73,7 @@ class OnPolicy(BaseAgent):
 
     def make_policy(self, network: Network) -> Policy:
         """Return the policy that acts by a network like `actor`."""
-        options, hold = self.options, 1
-        if _is_state_dependent(options):
-            hold = options.n_steps if options.sde_sample_frequency == -1 else options.sde_sample_frequency
-        return Sampling(network, self.distribution, self.keeps_outputs, hold)
+        return Sampling(network, self.distribution, self.keeps_outputs, _hold(self.options))
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
@@ -88,7 +88,18 @@ class OnPolicy(BaseAgent):
             return with_log_std(model, options.log_std_init)
         model = with_state_dependent_std(model, options.log_std_init, options.sde_expln)
         self.distribution = StateDependentGaussian(self.distribution.n_units, features_of(model))
+        self._say_noise(features_of(model))
         return model
+
+    def _say_noise(self, n_features: int) -> None:
+        """Say how much state-dependent noise a rollout holds, where that is much."""
+        draws = math.ceil(self.options.n_steps / _hold(self.options)) * self.envs.n_envs
+        size = 4 * draws * n_features * self.distribution.n_units
+        if size >= MUCH_NOISE:
+            self.progress.lines.append(
+                f'Exploration holds {size / 2**30:.1f} GB of noise a rollout: a larger --sde-sample-frequency, fewer '
+                '--n-steps or --n-envs, or a narrower last layer need less'
+            )
 
     def _heads(self) -> list[Any]:
         """Return the model's outputs of which one is the policy: all but the log standard deviation."""
@@ -148,6 +159,13 @@ class OnPolicy(BaseAgent):
         parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
         values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
         return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
+
+
+def _hold(options: OnPolicyOptions) -> int:
+    """Return for how many steps of a rollout its noise stays the same."""
+    if not _is_state_dependent(options):
+        return 1
+    return options.n_steps if options.sde_sample_frequency == -1 else options.sde_sample_frequency
 
 
 def _is_state_dependent(options: AgentOptions) -> TypeGuard[StateDependentOptions]:
