@@ -27,7 +27,18 @@ OTHERS = [
     ROOT / 'README.md',
     *(
         ROOT / 'docs' / f'{name}.md'
-        for name in ('guide', 'recipes', 'runs', 'explorers', 'datasets', 'hindsight', 'tuning', 'policy', 'gallery')
+        for name in (
+            'guide',
+            'recipes',
+            'runs',
+            'explorers',
+            'datasets',
+            'hindsight',
+            'teams',
+            'tuning',
+            'policy',
+            'gallery',
+        )
     ),
     ROOT / 'docs' / 'benchmarks.md',
 ]

@@ -83,6 +83,12 @@ def test_the_page_of_data_sets_does_what_it_says(execute_blocks, tmp_path, monke
     assert list(names.names()) == ['cartpole/python-v0', 'cartpole/random-v0']
 
 
+def test_the_page_of_several_agents_does_what_it_says(execute_blocks):
+    (block,) = blocks_of(ROOT / 'docs' / 'teams.md')
+    known = ('what it knows', "assert agent.envs.agents == ('agent_0', 'agent_1', 'agent_2') and agent.n_envs == 6")
+    execute_blocks([block, known])
+
+
 def test_a_policy_acts_as_its_page_says(execute_blocks):
     with contextlib.closing(
         xagents.make('ppo', 'CartPole-v1', n_steps=16, run_dir='runs/cartpole', quiet=True)

@@ -103,7 +103,9 @@ def evaluation_line(result: Mapping[str, float], episodes: int, precision: int =
     n = {name: f'{value:.{precision}f}' for name, value in result.items()}
     reward = f'Reward {n["mean"]} ± {n["std"]}, min {n["min"]}, max {n["max"]}'
     success = f', success {n["success"]}' if 'success' in n else ''
-    return f'{reward}, length {n["length"]}, {episodes} episode{"s" if episodes != 1 else ""}{success}'
+    agents = ', '.join(f'{name.partition("/")[2]} {n[name]}' for name in n if name.startswith('reward/'))
+    team = f', all agents together {n["team_reward"]} ({agents})' if agents else ''
+    return f'{reward}, length {n["length"]}, {episodes} episode{"s" if episodes != 1 else ""}{success}{team}'
 
 
 def export(agent_id: str, given: Given, line: str) -> None:

@@ -13,7 +13,9 @@ from gymnasium.vector import VectorEnv
 
 from xagents.envs.face import REMEDY, Again, Envs, Episode, OneEnv
 from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
-from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of
+from xagents.envs.parallel import as_parallel, is_parallel
+from xagents.envs.teams import Team
+from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of, with_rows
 from xagents.envs.wrappers import Atari, with_report
 from xagents.options.errors import OptionError, nearest, one_line
 
@@ -39,14 +41,16 @@ def create_envs(
     fire_reset: bool = True,
     sticky_actions: bool = False,
     wrapper: Sequence[str | Callable[..., Any]] = (),
+    agent_index: bool = False,
     render_mode: str | None = None,
 ) -> Envs:
     """Makes environments side by side.
 
     Args:
-        env: an id of Gymnasium's; 'module:Id' imports the module first; 'gym:Id' is one of the old gym; or a function
-            that makes one environment (and takes `render_mode`, if it is to be drawn).
-        n_envs: how many.
+        env: an id of Gymnasium's; 'module:Id' imports the module first; 'gym:Id' is one of the old gym;
+            'pettingzoo:NAME' one of several agents, as pettingzoo:mpe2.simple_spread_v3; or a function that makes one
+            environment (and takes `render_mode`, if it is to be drawn).
+        n_envs: how many; where several agents play in each, every agent is a row of `Envs`.
         preprocess: the Atari preprocessing; games of the ALE are recognised when not given.
         max_frame: accepted for 1.0's sake: the maximum of two frames is always taken where frames are skipped.
         max_episode_steps: a time limit, instead of the environment's own.
@@ -58,7 +62,8 @@ def create_envs(
         episodic_life: Atari: whether a life lost is `terminated`.
         fire_reset: Atari: whether FIRE is pressed at the start of a life.
         sticky_actions: Atari: whether the last action is repeated with probability 0.25.
-        wrapper: Gymnasium wrappers, applied in order outside all others: 'module:Class' or functions.
+        wrapper: Gymnasium wrappers, or PettingZoo's, applied in order outside all others: 'module:Class' or functions.
+        agent_index: whether each of several agents sees which of them it is, one-hot behind its observation.
         render_mode: Gymnasium's.
 
     Raises:
@@ -73,12 +78,21 @@ def create_envs(
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
     atari = Atari(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
-        if not isinstance(env, str) or ':' in env or wrappers:
-            got = 'wrappers' if wrappers else f'{env}' if isinstance(env, str) else 'a function'
+        if not isinstance(env, str) or ':' in env or wrappers or agent_index:
+            got = (
+                'wrappers'
+                if wrappers
+                else 'agent_index'
+                if agent_index
+                else env
+                if isinstance(env, str)
+                else 'a function'
+            )
             raise OptionError('vector', f"got envpool with {got}; it admits EnvPool's own environments, unwrapped")
         settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
         return _envpool(env, n_envs, render_mode, atari, settings)
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
+    maker = dataclasses.replace(maker, agent_index=bool(agent_index))
     if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
         raise OptionError('preprocess', f'{maker.name} is no Atari game that shows its screen; admits Atari games only')
     recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
@@ -111,12 +125,13 @@ def _envpool(name: str, n_envs: int, render_mode: str | None, atari: Atari, sett
     return Envs(made, id=name, reported=True, again=again, frame_stack=stack, atari=made.atari)
 
 
-def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) -> Envs:
+def as_envs(envs: Any) -> Envs:
     """Puts ready-made environments behind the one face.
 
     Args:
-        envs: an `Envs` stays as it is; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; one `gymnasium.Env`; or a
-            list of them. Below the wrappers of single environments one is inserted that adds up raw rewards.
+        envs: an `Envs` stays as it is; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; one `gymnasium.Env`, or one
+            environment of PettingZoo's; or a list of them. Below the wrappers of single environments one is inserted
+            that adds up raw rewards.
 
     Raises:
         ValueError: for anything else, other autoreset modes, and environments with different spaces.
@@ -128,22 +143,32 @@ def as_envs(envs: Envs | VectorEnv | gymnasium.Env | Sequence[gymnasium.Env]) ->
         spec = maker.spec if maker else None
         name = spec.id if spec else type(envs.unwrapped).__name__
         return Envs(envs, id=name, again=None if maker is None else _again_of(maker), spec=spec)
-    members = [envs] if isinstance(envs, gymnasium.Env) else list(envs) if isinstance(envs, list | tuple) else []
+    members = list(envs) if isinstance(envs, list | tuple) else [envs]
+    members = [_as_team(env) if is_parallel(env) else env for env in members]
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
-        got = [type(env).__name__ for env in members] or type(envs).__name__
+        got = (
+            [type(env).__name__ for env in members] if isinstance(envs, list | tuple) and envs else type(envs).__name__
+        )
         raise ValueError(
             f'envs: got {got}; admitted are create_envs(…), a vector environment, an environment or a list'
         )
-    first = members[0]
+    first: gymnasium.Env = members[0]
     for env in members[1:]:
         if env.observation_space != first.observation_space or env.action_space != first.action_space:
             raise ValueError(f'envs: {first} and {env} have different spaces; admitted are equal ones')
     if len({id(env) for env in members}) < len(members):
         raise ValueError('envs: the list holds one environment twice; admitted are different ones')
     spec = first.spec
-    name = spec.id if spec is not None else type(first.unwrapped).__name__
+    name = spec.id if spec is not None else getattr(first, 'name', None) or type(first.unwrapped).__name__
     again = None if spec is None else _again_of(EnvMaker(name=name, source=spec))
-    return Envs(LoopVectorEnv([with_report(env) for env in members]), id=name, reported=True, again=again, spec=spec)
+    loop = LoopVectorEnv([env if isinstance(env, Team) else with_report(env) for env in members])
+    made, reported = with_rows(loop)
+    return Envs(made, id=name, reported=reported, again=again, spec=spec)
+
+
+def _as_team(env: Any) -> Team:
+    name = env.metadata.get('name') or type(env).__name__
+    return Team(as_parallel(env, name), name)
 
 
 def _again_of(maker: EnvMaker) -> Again:

@@ -18,6 +18,7 @@ from xagents.envs.goals import Goals
 from xagents.envs.snapshots.read import AbsentError, give
 from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
 from xagents.envs.spaces import Encoder
+from xagents.envs.teams import MEMBERS, Members, Rows
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.witness import Witness
 from xagents.envs.wrappers import REPORT, SUCCESS, says_success
@@ -55,13 +56,17 @@ class OneEnv:
 
 
 class Envs:
-    """N environments side by side, in Gymnasium's NEXT_STEP mode.
+    """N environments side by side, in Gymnasium's NEXT_STEP mode; with M agents in each, N counts agents.
 
     The observation after an episode's last step is its true last one. The step after it only resets: its action is
     ignored, its reward is 0, and `valid` says so beforehand.
 
+    The agents of one environment stand side by side and begin anew together: one that is gone stays ended, and not
+    valid, until then.
+
     Attributes:
         n_envs: N.
+        agents: names of the M agents of each environment; empty where it has but one, without a name.
         id: the environment's name.
         encoder: turns raw observations into what `reset` and `step` return.
         observation_space: the encoded space of one environment, of shape D.
@@ -98,6 +103,8 @@ class Envs:
             got = mode.name if isinstance(mode, AutoresetMode) else mode
             raise ValueError(f'envs: the vector environment has the autoreset mode {got}, admitted is NEXT_STEP')
         self.n_envs = vector.num_envs
+        members: Members | None = vector.metadata.get(MEMBERS)
+        self.agents = members.names if members else ()
         self.id, self.spec, self.frame_stack, self.atari = id, spec, frame_stack, atari
         self.encoder = Encoder(vector.single_observation_space)
         self.observation_space = self.encoder.space
@@ -110,6 +117,7 @@ class Envs:
         self._encode = None if self.encoder.identity else self.encoder
         self._rewards = np.zeros(self.n_envs, np.float32)
         self._ended = np.zeros(self.n_envs, bool)
+        self._now = np.zeros(self.n_envs, bool) if self.agents else self._ended
         self._totals = np.zeros(self.n_envs, np.float64)
         self._lengths = np.zeros(self.n_envs, np.int64)
         self._episodes: list[Episode] = []
@@ -125,9 +133,24 @@ class Envs:
         return self._again is not None
 
     @property
+    def together(self) -> int:
+        """How many of N are of one environment: M, its agents."""
+        return max(len(self.agents), 1)
+
+    @property
     def can_be_divided(self) -> bool:
         """Whether each environment stands by itself, so that others may go on with some of them."""
-        return isinstance(self._vector, LoopVectorEnv)
+        return isinstance(self._inner, LoopVectorEnv)
+
+    @property
+    def _inner(self) -> Any:
+        """The vector of whole environments."""
+        return self._vector.teams if isinstance(self._vector, Rows) else self._vector
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether `render` returns frames."""
+        return self._vector.render_mode is not None
 
     @property
     def frames_per_second(self) -> float:
@@ -148,9 +171,10 @@ class Envs:
         if seed is not None or self._seeds is None:
             self._seeds = np.random.SeedSequence(seed)
         (sequence,) = self._seeds.spawn(1)
+        first, last = first // self.together, (first + self.n_envs) // self.together
         # 31 bits: some environments keep a seed in a C int.
-        seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(first + self.n_envs)[first:]]
-        own: Any = seeds if _takes_seeds(self._vector) else seeds[0]
+        seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(last)[first:]]
+        own: Any = seeds if _takes_seeds(self._inner) else seeds[0]
         observations, _ = self._vector.reset(seed=own)
         self.valid[:] = True
         self._totals[:] = 0
@@ -175,12 +199,14 @@ class Envs:
             np.add(self._totals, raw, out=self._totals, where=self.valid)
             self._lengths += self.valid
         ended = np.logical_or(terminated, truncated, out=self._ended)
+        if self.agents:
+            np.logical_and(ended, self.valid, out=self._now)  # not those that were gone before
         np.logical_not(ended, out=self.valid)
         if self._reported:
             if REPORT in info:
                 self._take_reports(info)
         elif np.count_nonzero(ended):  # ten times as fast as any()
-            for i in np.flatnonzero(ended).tolist():
+            for i in np.flatnonzero(self._now).tolist():
                 success = _success(info, i) if info else None
                 self._episodes.append(Episode(float(self._totals[i]), int(self._lengths[i]), i, success))
                 self._totals[i] = self._lengths[i] = 0
@@ -244,7 +270,7 @@ class Envs:
             self.uncopied = 'the environments cannot be copied one by one'
             return None
         try:
-            copies = [take(self._state_of(i)) for i in range(self.n_envs)]
+            copies = [take(self._state_of(i)) for i in range(self.n_envs // self.together)]
         except Uncopyable as reason:
             self.uncopied = str(reason)
             return None
@@ -263,16 +289,20 @@ class Envs:
             self.reset(0)
             states = [give(self._state_of(i), copy) for i, copy in enumerate(copies)]
         self._episodes = []
-        vector: Any = self._vector
         for i, state in enumerate(states):
-            self.valid[i], self._totals[i], self._lengths[i] = state['valid'], state['total'], state['length']
-            vector.ended[i] = state['ended']
+            own = self._rows_of(i)
+            self.valid[own], self._totals[own], self._lengths[own] = state['valid'], state['total'], state['length']
+            self._inner.ended[i] = state['ended']
 
     def _state_of(self, i: int) -> dict[str, Any]:
-        """Returns the state of one environment of a loop."""
-        own = {'valid': bool(self.valid[i]), 'total': float(self._totals[i]), 'length': int(self._lengths[i])}
-        vector: Any = self._vector
-        return {'env': vector.envs[i], 'ended': bool(vector.ended[i]), **own}
+        """Returns the state of one environment of a loop; that of its agents as lists."""
+        rows, inner = self._rows_of(i), self._inner
+        own = {'valid': self.valid[rows].tolist(), 'total': self._totals[rows].tolist()}
+        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own, 'length': self._lengths[rows].tolist()}
+
+    def _rows_of(self, i: int) -> slice:
+        """Returns which of N are of the environment i."""
+        return slice(i * self.together, (i + 1) * self.together)
 
     def _state(self) -> dict[str, Any]:
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]
@@ -285,7 +315,7 @@ class Envs:
     def another(
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, here: bool = False
     ) -> Envs:
-        """Makes the same environment afresh; unless for `training`, with rewards raw and Atari games whole.
+        """Makes so many of the same environment afresh; unless for `training`, with rewards raw and Atari games whole.
 
         With `here` in this process, where others are in worker processes.
 
@@ -318,12 +348,11 @@ class Envs:
             raise OptionError(
                 'her', f'{self.id} is no environment of Gymnasium, admits those, whose goals can be asked'
             )
-        vector: Any = envs._vector
-        return vector.envs[0]
+        return envs._inner.envs[0]
 
     def render(self) -> list[Any]:
         """Returns a frame of each environment, or an empty list where none is made (no render mode, or a window)."""
-        if self._vector.render_mode is None:
+        if not self.is_drawn:
             return []
         return [frame for frame in self._vector.render() or () if frame is not None]
 

@@ -9,17 +9,17 @@ import importlib
 import importlib.util
 import inspect
 import io
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, NoReturn
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
+from xagents.envs.modules import import_module
 from xagents.envs.named import envs as named
+from xagents.envs.parallel import PREFIX, ParallelMaker, as_parallel, is_parallel
+from xagents.envs.teams import Team
 from xagents.envs.wrappers import Atari, EpisodeReport, RawReward, preprocess_atari
 from xagents.options.errors import OptionError, nearest, one_line
 from xagents.registry.parts import NAME
@@ -43,7 +43,8 @@ class EnvMaker:
         kwargs: arguments of the environment.
         atari: the Atari preprocessing that it gets; None for any other environment.
         max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
-        wrappers: applied in order outside ours.
+        wrappers: applied in order outside ours; around PettingZoo's environment, where it is one of these.
+        agent_index: whether agents of one environment see which of them they are.
     """
 
     name: str
@@ -53,6 +54,7 @@ class EnvMaker:
     max_episode_steps: int | None = None
     wrappers: tuple[Callable[[gymnasium.Env], gymnasium.Env], ...] = ()
     render_mode: str | None = None
+    agent_index: bool = False
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -60,7 +62,10 @@ class EnvMaker:
         return self.source if isinstance(self.source, EnvSpec) else None
 
     def __call__(self) -> gymnasium.Env:
-        """Makes the environment, an `EpisodeReport` outermost, or raises an `OptionError` naming what is missing."""
+        """Makes the environment, or raises an `OptionError` naming what is missing.
+
+        An `EpisodeReport` is outermost, unless several agents play in it: then it is a `Team`.
+        """
         kwargs = dict(self.kwargs)
         if self.atari:
             quiet_ale()  # also in a worker process
@@ -69,6 +74,12 @@ class EnvMaker:
             frame_skip = kwargs.pop('frameskip', 4)
             kwargs = {'repeat_action_probability': 0.25 if self.atari.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
         env = self._made(kwargs)
+        if isinstance(env, Team):
+            if self.atari:
+                raise OptionError('preprocess', f'{self.name} is no Atari game; admits Atari games only')
+            return env
+        if self.agent_index:
+            raise OptionError('agent_index', f'{self.name} has one agent, admits environments of several')
         if self.atari:
             _check_atari(env, self.name)
             env = preprocess_atari(env, self.atari, frame_skip, self.max_episode_steps)
@@ -92,9 +103,18 @@ class EnvMaker:
             env = self.source(**kwargs)
         except Exception as error:
             self._refuse(error)
+        if is_parallel(env):
+            return self._team(env)
         if not isinstance(env, gymnasium.Env):
             raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits a gymnasium.Env')
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+    def _team(self, env: Any) -> Team:
+        """Returns several agents' environment as one."""
+        env = as_parallel(env, self.name)
+        for wrapper in self.wrappers:
+            env = _wrapped(env, wrapper, is_parallel, "an environment of PettingZoo's, as this one is")
+        return Team(env, self.name, self.max_episode_steps, self.agent_index)
 
     def _refuse(self, error: Exception) -> NoReturn:
         """Raises a failure to make the environment as one line; a programming error in it stays as it is."""
@@ -105,7 +125,8 @@ class EnvMaker:
                     raise OptionError('env', f"{self.name} needs an extra: pip install 'xagents[{extra}]'") from error
         if isinstance(error, TypeError) and 'unexpected keyword argument' in str(error):
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
-            known = [name for name in parameters_of(entry) if name not in ('self', 'kwargs')]
+            found = parameters_of(entry) or getattr(self.source, 'parameters', [])
+            known = [name for name in found if name not in ('self', 'kwargs')]
             admits = f', admits {", ".join(known)}{nearest(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
         if isinstance(error, ImportError | gymnasium.error.Error | OptionError):
@@ -118,8 +139,8 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
 
     Args:
         env: an id of Gymnasium's registry, 'module:Id' (the module is imported first, from the working directory too),
-            'gym:Id' for the old gym through shimmy, the name of a registered function (see `xagents.envs.named`), a
-            spec, or a function that makes one environment.
+            'gym:Id' for the old gym through shimmy, 'pettingzoo:NAME' (see `ParallelMaker`), the name of a registered
+            function (see `xagents.envs.named`), a spec, or a function that makes one environment.
         **settings: further fields of `EnvMaker`.
 
     Raises:
@@ -132,6 +153,8 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
             admits = 'a name or a function that makes a gymnasium.Env'
             raise OptionError('env', f'got a {type(env).__name__}, admits {admits}')
         return EnvMaker(name=getattr(env, '__name__', type(env).__name__), source=env, **settings)
+    if env.startswith(PREFIX):
+        return EnvMaker(name=env, source=ParallelMaker(env.removeprefix(PREFIX)), **settings)
     module, _, name = env.rpartition(':')
     if module == 'gym':
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
@@ -238,25 +261,20 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
     return getattr(loaded, name)
 
 
-def _wrapped(env: gymnasium.Env, wrapper: Callable[..., Any]) -> gymnasium.Env:
+def _wrapped(
+    env: Any,
+    wrapper: Callable[..., Any],
+    is_admitted: Callable[[Any], bool] = lambda wrapped: isinstance(wrapped, gymnasium.Env),
+    admits: str = 'a gymnasium.Env',
+) -> Any:
     name = getattr(wrapper, '__name__', type(wrapper).__name__)
     try:
         wrapped = wrapper(env)
     except Exception as error:
         raise OptionError('wrapper', f'{name} cannot wrap {env}: {one_line(error)}') from error
-    if not isinstance(wrapped, gymnasium.Env):
-        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, admits a gymnasium.Env')
+    if not is_admitted(wrapped):
+        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, admits {admits}')
     return wrapped
-
-
-def import_module(name: str, option: str) -> ModuleType:
-    """Imports a module that a person named, from the working directory too, as `python -m` would."""
-    try:
-        if os.getcwd() not in sys.path and '' not in sys.path:
-            sys.path.append(os.getcwd())
-        return importlib.import_module(name)
-    except Exception as error:  # whatever a module of somebody's raises when it is imported
-        raise OptionError(option, f'cannot import {name!r}: {type(error).__name__}: {one_line(error)}') from error
 
 
 def parameters_of(entry: Any) -> list[str]:

@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.spaces import Encoder
+from xagents.envs.teams import MEMBERS, Rows
 from xagents.envs.wrappers import REPORT
 from xagents.options.errors import OptionError
 
@@ -120,15 +121,26 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, b
     """
     if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native(maker, n_envs)) is not None:
         return native, False
-    if vector == 'async':
-        return _workers(maker, n_envs), True
-    return LoopVectorEnv([maker() for _ in range(n_envs)]), True
+    made = _workers(maker, n_envs) if vector == 'async' else LoopVectorEnv([maker() for _ in range(n_envs)])
+    return with_rows(made)
+
+
+def with_rows(vector: VectorEnv) -> tuple[VectorEnv, bool]:
+    """Returns a vector with a row for each agent, and whether its infos hold reports: not those of several agents."""
+    several = MEMBERS in vector.metadata
+    return (Rows(vector) if several else vector), not several
 
 
 def _native(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
     """Returns Gymnasium's own vector of an environment, None where there is none that does what is asked for."""
     spec = maker.spec
-    if spec is None or spec.vector_entry_point is None or spec.additional_wrappers or maker.wrappers:
+    if (
+        spec is None
+        or spec.vector_entry_point is None
+        or spec.additional_wrappers
+        or maker.wrappers
+        or maker.agent_index
+    ):
         return None
     # ale_py's vector preprocesses frames in a way of its own and clips rewards.
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith('ale_py'):

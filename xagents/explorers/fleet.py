@@ -40,8 +40,8 @@ class Fleet:
 
     Args:
         specification: what every explorer is told; see `xagents.explorers.work`.
-        n_envs: N, of all slots.
-        n_explorers: M, how many slots there are: at most N, and with a lag a divisor of it.
+        n_envs: N, of all slots; with several agents in an environment it counts these.
+        n_explorers: how many slots there are: at most one an environment, and with a lag a divisor of their number.
         home: the environments of this process, of the same kind, which stand still meanwhile.
         streams: for the noise of further orders, and the seeds of environments that are lost.
         events: what links and processes tell; their threads put it there.
@@ -64,8 +64,9 @@ class Fleet:
         crew: Crew,
         max_lag: int = 0,
     ):
-        ends = [n_envs * i // n_explorers for i in range(n_explorers + 1)]
-        self.slots = [Slot(i, a, b - a) for i, (a, b) in enumerate(itertools.pairwise(ends))]
+        together = specification.get('together', 1)
+        ends = [n_envs // together * i // n_explorers for i in range(n_explorers + 1)]
+        self.slots = [Slot(i, a, b - a, together) for i, (a, b) in enumerate(itertools.pairwise(ends))]
         self.observations: np.ndarray | None = None
         self.lost_environments, self.uncopied = 0, ''
         self._n_envs, self._max_lag = n_envs, max_lag
@@ -253,7 +254,7 @@ class Fleet:
         order = slot.order
         if order is None or not slot.ready or message.header.get('number') != order.number:
             raise WireError('it brings what was not ordered')
-        fragment = fragment_of(message, self._wanted, slot.range.start, slot.n_envs, DRIFT in order.arrays)
+        fragment = fragment_of(message, self._wanted, slot.columns, slot.n_envs, DRIFT in order.arrays)
         self._waiting.append(Arrived(slot, order, fragment, slot.brought, slot.anew))
         self._waiting.sort(key=lambda arrived: (arrived.order.fill, arrived.slot.index, arrived.order.number))
         slot.order, slot.there, slot.stand = None, True, fragment.stand
@@ -271,7 +272,8 @@ class Fleet:
         """Tell of those who are there, and of what was lost."""
         if filled.lost is not None:
             why = f' ({self.uncopied})' if self.uncopied else ''
-            began = f'{np.count_nonzero(filled.lost)} environments began new episodes: they cannot be copied{why}'
+            lost = np.count_nonzero(filled.lost) // self.slots[0].together
+            began = f'{lost} environments began new episodes: they cannot be copied{why}'
             tally.messages.append(f'An explorer was lost, and {began}')
         alive = sum(slot.link is not None for slot in self.slots)
         told = {'alive': alive, 'lost': self.lost, 'lost_environments': self.lost_environments}

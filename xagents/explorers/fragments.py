@@ -65,14 +65,14 @@ def stand_of(told: Told) -> tuple[list[Snapshot], np.ndarray]:
     return copies, np.array(held['observations'])
 
 
-def fragment_of(message: Message, wanted: Columns, first: int, n_envs: int, drifts: bool) -> Fragment:
+def fragment_of(message: Message, wanted: Columns, columns: range, n_envs: int, drifts: bool) -> Fragment:
     """Return the fragment of a message.
 
     Args:
         message: of an explorer, which may say what it likes.
         wanted: the arrays of the whole rollout.
-        first: index of the first of its environments.
-        n_envs: how many it has.
+        columns: of the rollout that are its own.
+        n_envs: of how many environments they are.
         drifts: whether the policy's noise has a memory.
 
     Raises:
@@ -81,28 +81,28 @@ def fragment_of(message: Message, wanted: Columns, first: int, n_envs: int, drif
     header, arrays = message.header, message.arrays
     for name, (dtype, shape) in wanted.items():
         array = arrays.get(name)
-        if array is None or (array.dtype, array.shape) != (dtype, (shape[0], n_envs, *shape[2:])):
+        if array is None or (array.dtype, array.shape) != (dtype, (shape[0], len(columns), *shape[2:])):
             raise WireError(f'its {name} are of another kind')
     rows, drift = wanted['valid'][1][0], arrays.get(DRIFT)
     try:
-        episodes = [_episode(told, first, n_envs, rows) for told in header['episodes']]
+        episodes = [_episode(told, columns, rows) for told in header['episodes']]
         seconds = {name: _seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
         stand = _stand(header.get('stand'), arrays, n_envs)
-        if drifts != (drift is not None) or (drift is not None and not _is_drift(drift, n_envs)):
+        if drifts != (drift is not None) or (drift is not None and not _is_drift(drift, len(columns))):
             raise ValueError('its exploration is of another kind')
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('its header is of another kind') from error
-    columns = {name: arrays[name] for name in wanted}
+    held = {name: arrays[name] for name in wanted}
     uncopied = ''.join(c if c.isprintable() else ' ' for c in str(header.get('uncopied', ''))[:300])
-    return Fragment(columns, episodes, seconds, stand, drift, uncopied)
+    return Fragment(held, episodes, seconds, stand, drift, uncopied)
 
 
-def _episode(told: Any, first: int, n_envs: int, rows: int) -> Episode:
+def _episode(told: Any, columns: range, rows: int) -> Episode:
     reward, length, success, env, row, seconds = told
-    whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < n_envs and 0 <= row < rows
+    whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < len(columns) and 0 <= row < rows
     if not whole or success not in (None, True, False) or type(reward) not in (int, float):
         raise ValueError('it is no episode')
-    return Episode(row, env + first, float(reward), length, success, _seconds(seconds))
+    return Episode(row, columns[env], float(reward), length, success, _seconds(seconds))
 
 
 def _seconds(told: Any) -> float:

@@ -127,7 +127,9 @@ class Slot:
 
     Attributes:
         index: among the slots.
-        range: its environments among all.
+        n_envs: how many environments it has.
+        together: how many of a rollout's columns are of one environment: its agents.
+        range: their columns among all.
         link: to who collects for it; None while nobody does.
         ready: whether its explorer has made the environments.
         version: of the weights that its explorer has.
@@ -143,8 +145,9 @@ class Slot:
         drawn: number of the rollout whose noise it has used.
     """
 
-    def __init__(self, index: int, first: int, n_envs: int):
-        self.index, self.range = index, slice(first, first + n_envs)
+    def __init__(self, index: int, first: int, n_envs: int, together: int = 1):
+        self.index, self.n_envs, self.together = index, n_envs, together
+        self.range = slice(first * together, (first + n_envs) * together)
         self.link: Link | None = None
         self.ready = self.there = self.anew = False
         self.version = -1
@@ -155,9 +158,9 @@ class Slot:
         self.since = 0.0
 
     @property
-    def n_envs(self) -> int:
-        """How many environments it has."""
-        return self.range.stop - self.range.start
+    def columns(self) -> range:
+        """Its columns of a rollout, one by one."""
+        return range(self.range.start, self.range.stop)
 
     def leave(self) -> None:
         """Have no explorer any more."""

@@ -10,8 +10,8 @@ PACKAGES = ('gymnasium', 'ale_py', 'mujoco', 'Box2D')
 
 def versions(env: str) -> dict[str, str]:
     """Return the versions of what steps an environment, `Id` or `module:Id`, that was made here."""
-    module = env.partition(':')[0].partition('.')[0] if ':' in env else ''
-    loaded = {name: sys.modules[name] for name in (*PACKAGES, module) if name in sys.modules}
+    modules = [part.partition('.')[0] for part in env.split(':')[:2]] if ':' in env else []
+    loaded = {name: sys.modules[name] for name in (*PACKAGES, *modules) if name in sys.modules}
     found = {name: getattr(module, '__version__', None) for name, module in loaded.items()}
     return {name: version for name, version in found.items() if isinstance(version, str)}
 

@@ -54,11 +54,12 @@ def collect(agent: BaseAgent) -> Any:
     with agent.envs.another(1) as envs:
         envs._encode = None  # raw observations are what is wanted here
         seen = [copy.deepcopy(envs.reset(seed))]  # the environments' own array
-        while len(seen) < OBSERVATIONS:
-            random = len(seen) > OBSERVATIONS // 2 and rng.random() < 0.5
-            action = np.asarray(actions.sample())[None] if random else agent.act(seen[-1])
+        n = envs.n_envs
+        while len(seen) * n < OBSERVATIONS:
+            random = len(seen) * n > OBSERVATIONS // 2 and rng.random() < 0.5
+            action = np.stack([actions.sample() for _ in range(n)]) if random else agent.act(seen[-1])
             seen.append(copy.deepcopy(envs.step(action)[0]))
-    return keras.tree.map_structure(lambda *rows: np.concatenate(rows), *seen)
+    return keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:OBSERVATIONS], *seen)
 
 
 def batch_of(space: spaces.Space, observations: Any) -> Any:

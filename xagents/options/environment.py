@@ -18,7 +18,9 @@ class EnvironmentOptions(Options):
     """Which environments, and how they are prepared."""
 
     env: str | None = option(
-        None, "the environment: an id of Gymnasium's, module:Id, or gym:Id for the old gym", metavar='ID'
+        None,
+        "the environment: an id of Gymnasium's, module:Id, gym:Id for the old gym, pettingzoo:NAME for several agents",
+        metavar='ID',
     )
     n_envs: int = count(
         1, 'environments side by side; more give more varied data an update', at_most=16384, tune='categorical'
@@ -40,6 +42,7 @@ class EnvironmentOptions(Options):
     wrapper: list[str] | None = option(
         None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
     )
+    agent_index: bool = option(False, 'several agents in one environment: each sees which of them it is')
 
     def creation(self) -> dict[str, Any]:
         """Return the keywords of `create_envs`."""

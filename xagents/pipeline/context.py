@@ -29,6 +29,7 @@ class EndedEpisode:
         success: what the environment said of it, or None.
         step: steps of the collection until then, later of the whole run.
         time: seconds, as `step`.
+        env: index of the environment; with several agents in one, of the agent among all.
     """
 
     reward: float
@@ -36,6 +37,7 @@ class EndedEpisode:
     success: bool | None
     step: int
     time: float
+    env: int = 0
 
 
 @dataclasses.dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from xagents.envs.face import Envs, Episode
 from xagents.logs import recording
 from xagents.logs.window import Window
 from xagents.options.errors import OptionError
+from xagents.pipeline.context import EndedEpisode
 from xagents.runs.learner import Playing
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
@@ -26,7 +27,7 @@ from xagents.system.paths import check_folder
 ENVIRONMENTS = 10
 # steps after which an episode without a time limit counts as it stands
 LONGEST = 100_000
-# how often an environment may end an episode without a report before that is said
+# how often an environment may begin an episode without a report before that is said
 UNREPORTED = 100
 
 
@@ -60,19 +61,36 @@ def evaluate(
     seed = agent.streams.seed_of('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
     envs = as_envs(envs)
-    ended = played(player(agent, envs), quotas(episodes, envs.n_envs), seed, stochastic, say)
+    ended = played(player(agent, envs), quotas(episodes, envs), seed, stochastic, say)
     earned = [e.reward for e in ended]
     of_rewards = {name: float(getattr(np, name)(earned)) for name in ('mean', 'std', 'min', 'max')}
-    result = {**of_rewards, 'length': float(np.mean([e.length for e in ended]))}
+    result = {
+        **of_rewards,
+        'length': float(np.mean([e.length for e in ended])),
+        **rewards_of_agents(envs.agents, ended),
+    }
     successes = [e.success for e in ended if e.success is not None]
     return {**result, 'success': float(np.mean(successes))} if successes else result
 
 
-def quotas(episodes: int, n_envs: int) -> np.ndarray:
-    """Return how many episodes each environment is to play, int [N], as equal as can be."""
+def quotas(episodes: int, envs: Envs) -> np.ndarray:
+    """Return how many episodes each environment is to play, and all of its agents, int [N], as equal as can be."""
+    n_envs = envs.n_envs // envs.together
     each = np.full(n_envs, episodes // n_envs)
     each[: episodes % n_envs] += 1
-    return each
+    return each.repeat(envs.together)
+
+
+def rewards_of_agents(agents: Sequence[str], episodes: Iterable[Episode | EndedEpisode]) -> dict[str, float]:
+    """Return the mean reward of each of several agents by `reward/NAME`, and as `team_reward` their sum.
+
+    An agent without an episode has none; without agents that have names there is nothing.
+    """
+    own: list[list[float]] = [[] for _ in agents]
+    for episode in episodes if agents else ():
+        own[episode.env % len(agents)].append(episode.reward)
+    means = {f'reward/{name}': float(np.mean(of)) for name, of in zip(agents, own, strict=True) if of}
+    return {**means, 'team_reward': sum(means.values())} if means and len(means) == len(agents) else means
 
 
 def played(
@@ -87,10 +105,11 @@ def played(
     collector.reset(seed)
     while quota.any():
         Interruption.check()
-        ages += envs.valid
+        before = envs.valid.copy()
+        ages += before
         _, rewards, *_ = collector.step(collector.act(rng))
         so_far += rewards
-        unreported += ~envs.valid
+        unreported += envs.valid & ~before  # begun since a report
         ended = collector.ended
         if ages.max() >= LONGEST:
             say(f'An episode of {envs.id} does not end: it counts as it stands after {LONGEST} steps')
@@ -103,7 +122,7 @@ def played(
                 episodes.append(episode)
         if unreported.max() >= UNREPORTED:
             raise OptionError(
-                'env', f'{envs.id} ended {UNREPORTED} episodes without reporting one, admits a vector that reports all'
+                'env', f'{envs.id} began {UNREPORTED} episodes without reporting one, admits a vector that reports all'
             )
     return episodes
 
@@ -135,16 +154,19 @@ def play(
         seed: of the episode.
 
     Returns:
-        The sum of its raw rewards.
+        The sum of its raw rewards, of all agents.
     """
     seed = agent.streams.seed_of('evaluate', agent.progress.context.steps) if seed is None else seed
     if render and not recording.has_display():
         print('--render: there is no display here; going on without a window')
         render = False
-    drawn = render or video_dir is not None or frame_dir is not None
+    asked = {'render': render, 'video_dir': video_dir is not None, 'frame_dir': frame_dir is not None}
+    drawn = [name for name, is_asked in asked.items() if is_asked]
     envs = agent.envs.another(1, render_mode='rgb_array' if drawn else None)
     with contextlib.ExitStack() as stack:
         stack.callback(envs.close)
+        if drawn and not envs.is_drawn:
+            raise OptionError(drawn[0], f'{envs.id} draws no pictures, admits environments that do')
         name = f'{agent.id}-{Path(envs.id).name.replace(":", "-")}'
         sinks: list[Callable[[np.ndarray], Any]] = []
         if video_dir is not None:
@@ -157,8 +179,13 @@ def play(
             window = stack.enter_context(Window(name, envs.frames_per_second))
             sinks.append(window.show)
         agent.refresh()
-        reward, steps = episode(player(agent, envs, policy), seed, max_steps, stochastic, sinks, frame_delay)
+        rewards, steps = episode(player(agent, envs, policy), seed, max_steps, stochastic, sinks, frame_delay)
+        agents = envs.agents
+    reward = float(sum(rewards))
     print(f'Episode reward: {reward:g}, steps: {steps}')
+    if agents:
+        each = ', '.join(f'{name} {of:g}' for name, of in zip(agents, rewards, strict=True))
+        print(f'It is that of all agents: {each}')
     if video_dir is not None:
         print(f'Video: {path}')
     if frame_dir is not None:
@@ -173,32 +200,34 @@ def episode(
     stochastic: bool = False,
     sinks: Sequence[Callable[[np.ndarray], Any]] = (),
     delay: float = 0.0,
-) -> tuple[float, int]:
+) -> tuple[list[float], int]:
     """Play one episode in the one environment of a collector, at most `max_steps` of it.
 
     Each sink is given every frame, uint8 [H, W, 3], the first observation's included, `delay` seconds apart.
 
     Returns:
-        Its raw reward and its steps.
+        The raw reward of each of its agents, and its steps.
 
     Raises:
         Interrupted: where the run that asks is to end.
     """
-    envs, steps, reward = collector.envs, 0, 0.0
+    envs, steps = collector.envs, 0
+    so_far, ended = np.zeros(envs.n_envs), np.zeros(envs.n_envs, bool)
     envs.pop_episodes()
     rng = np.random.default_rng(seed) if stochastic else None
     collector.reset(seed)
-    collector.ended = []
     _show(envs, sinks)
-    while not collector.ended and (max_steps is None or steps < max_steps):
+    while not ended.all() and (max_steps is None or steps < max_steps):
         Interruption.check()
         _, rewards, *_ = collector.step(collector.act(rng))
-        steps, reward = steps + 1, reward + float(rewards[0])
+        steps, so_far = steps + 1, so_far + rewards
+        for over in collector.ended:
+            so_far[over.env], ended[over.env] = over.reward, True
+            steps = max(steps, over.length)
         _show(envs, sinks)
         if delay:
             time.sleep(delay)
-    ended = collector.ended
-    return (ended[0].reward, ended[0].length) if ended else (reward, steps)
+    return so_far.tolist(), steps
 
 
 def _show(envs: Envs, sinks: Sequence[Callable[[np.ndarray], Any]]) -> None:

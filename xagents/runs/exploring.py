@@ -43,8 +43,9 @@ def check_explorers(agent: Learner, options: RunOptions) -> None:
     _check_lag(agent, options)
     if n_explorers is None:
         return
-    if n_explorers > agent.envs.n_envs:
-        raise OptionError('explorers', f'got {n_explorers}, admits 1 to {agent.envs.n_envs}, one for each environment')
+    n_envs = agent.envs.n_envs // agent.envs.together
+    if n_explorers > n_envs:
+        raise OptionError('explorers', f'got {n_explorers}, admits 1 to {n_envs}, one for each environment')
     if not agent.envs.can_be_divided:
         raise OptionError(
             'explorers', f"{agent.envs.id} is one vector of environments: make them by their name, with vector='sync'"
@@ -54,7 +55,7 @@ def check_explorers(agent: Learner, options: RunOptions) -> None:
 
 def _check_lag(agent: Learner, options: RunOptions) -> None:
     """Check that an agent may learn from what explorers have collected with older weights."""
-    lag, n_explorers, n_envs = options.max_lag, options.explorers, agent.envs.n_envs
+    lag, n_explorers, n_envs = options.max_lag, options.explorers, agent.envs.n_envs // agent.envs.together
     if lag is None:
         return
     if n_explorers is None:
@@ -92,6 +93,7 @@ def specification(agent: Learner) -> dict[str, Any]:
         )
     return {
         'environment': EnvironmentOptions.resolve(created).creation(),
+        'together': agent.envs.together,
         'versions': versions(created['env']),
         'policy': policy,
         'network': plan.record(),

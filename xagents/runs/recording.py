@@ -66,7 +66,7 @@ def record(
     if random_actions:
         policy = Distracted(policy, played_in.action_space, random_actions, stochastic)
     collector = Collector(played_in, policy, agent.statistics, agent.streams)
-    quotas = evaluation.quotas(episodes, played_in.n_envs)
+    quotas = evaluation.quotas(episodes, played_in)
     writer = writer_of(agent, dataset, 'dataset', command)
     recorder = Recorder(writer, played_in.n_envs, version_of(agent), quotas.tolist())
     played_in.witness = recorder

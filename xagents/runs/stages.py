@@ -105,6 +105,7 @@ def episodes(run: Run, ctx: Context) -> None:
         successes = [episode.success for episode in ended if episode.success is not None]
         if successes:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
+        ctx.logs |= evaluation.rewards_of_agents(run.agent.envs.agents, ended)
     if run.options.eval_frequency or not ended:
         return
     ctx.mean_reward = float(np.mean(rewards))

@@ -132,7 +132,10 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
 
 def _notices(run: Run) -> list[str]:
     """Say what memory a replay buffer is going to take, and what the run asks for that will do no good."""
-    needs, last, lines = run.agent.needs(), run.options.max_steps, []
+    envs, needs, last, lines = run.agent.envs, run.agent.needs(), run.options.max_steps, []
+    if envs.agents:
+        several = f'{envs.n_envs // envs.together} environments of {envs.together} agents'
+        lines.append(f'{envs.id}: {several} ({", ".join(envs.agents)}); steps and episodes are those of agents')
     if run.agent.options.precision == 'bfloat16' and not multiplies_in_bfloat16():
         lines.append('This processor does not multiply in bfloat16: --precision float32 is faster on it')
     if needs is None or run.options.dataset is not None:

@@ -24,6 +24,10 @@ _FIXED |= {'_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'}
 # Tables of up to 12 000 numbers that are made with the environment: compared, not copied.
 _WITH_TABLES = ('taxi.TaxiEnv', 'cliffwalking.CliffWalkingEnv', 'frozen_lake.FrozenLakeEnv')
 _TABLES = {f'gymnasium.envs.toy_text.{name}': 'P' for name in _WITH_TABLES}
+# What they only draw on, by class.
+_DRAWING = {'mpe2._mpe_utils.simple_env.SimpleEnv': {'screen', 'game_font', 'viewer'}}
+# PettingZoo's environments, which are none of Gymnasium's.
+_ENVIRONMENTS = {'pettingzoo.utils.env.AECEnv', 'pettingzoo.utils.env.ParallelEnv'}
 
 _CONSTANTS = (
     *(type, types.ModuleType, np.dtype, np.ufunc, EnvSpec, range, slice, type(...), property),
@@ -61,7 +65,7 @@ def fields_of(kind: type) -> Fields:
     """Returns where a class keeps its state."""
     members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
     slots = {name: member for name, member in members.items() if isinstance(member, types.MemberDescriptorType)}
-    fixed = frozenset(_FIXED if issubclass(kind, Env | VectorEnv) else ())
+    fixed = frozenset(_FIXED if is_environment(kind) else ()).union(*(_DRAWING.get(label(b), ()) for b in kind.__mro__))
     tables = frozenset(table for base in kind.__mro__ if (table := _TABLES.get(label(base))))
     return Fields(slots, bool(kind.__dictoffset__), fixed | tables, tables)
 
@@ -115,6 +119,12 @@ def is_plain_class(kind: type) -> bool:
         if not base.__dictoffset__ and '__slots__' not in vars(base):
             return False
     return kind is not object
+
+
+@cached_by_class
+def is_environment(kind: type) -> bool:
+    """Whether a class is one of environments, of Gymnasium's or PettingZoo's, or of vectors of them."""
+    return issubclass(kind, Env | VectorEnv) or any(label(base) in _ENVIRONMENTS for base in kind.__mro__)
 
 
 def is_constant(kind: type) -> bool:

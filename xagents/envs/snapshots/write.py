@@ -20,8 +20,8 @@ from enum import Enum, Flag
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Env, spaces
-from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv
 
 from xagents.envs.snapshots.attributes import (
     cached_by_class,
@@ -29,6 +29,7 @@ from xagents.envs.snapshots.attributes import (
     fields_of,
     get_fields,
     is_constant,
+    is_environment,
     is_plain_class,
     label,
 )
@@ -351,7 +352,7 @@ def _method(kind: type) -> Callable[[Writer, Any], Code]:
         return Writer._number
     if issubclass(kind, spaces.Space):
         return Writer._space
-    if issubclass(kind, Env | VectorEnv):
+    if is_environment(kind):
         return Writer._environment
     if issubclass(kind, Enum):
         return Writer._enum
