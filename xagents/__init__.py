@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from xagents.td3.agent import TD3 as TD3
     from xagents.td3_bc.agent import TD3BC as TD3BC
     from xagents.trpo.agent import TRPO as TRPO
+    from xagents.tuning.evolve import evolve as evolve
     from xagents.tuning.tune import tune as tune
 
 _HOMES = {
@@ -49,6 +50,7 @@ _HOMES = {
     'TRPO': 'xagents.trpo.agent',
     'agents': 'xagents.registry.agents',
     'create_envs': 'xagents.envs.create',
+    'evolve': 'xagents.tuning.evolve',
     'load': 'xagents.factory.load',
     'resume': 'xagents.factory.load',
     'make': 'xagents.factory.make',

@@ -36,6 +36,7 @@ OTHERS = [
             'hindsight',
             'teams',
             'tuning',
+            'populations',
             'policy',
             'gallery',
         )

@@ -89,6 +89,11 @@ def test_the_page_of_several_agents_does_what_it_says(execute_blocks):
     execute_blocks([block, known])
 
 
+def test_the_page_of_populations_does_what_it_says(execute_blocks):
+    (block,) = blocks_of(ROOT / 'docs' / 'populations.md')
+    execute_blocks([block, ('the end', "assert best.startswith('population/round-0002/member-') and policy.spaces")])
+
+
 def test_a_policy_acts_as_its_page_says(execute_blocks):
     with contextlib.closing(
         xagents.make('ppo', 'CartPole-v1', n_steps=16, run_dir='runs/cartpole', quiet=True)

@@ -6,18 +6,34 @@ from xagents.cli.commands import commands
 from xagents.cli.completion import completion_script
 from xagents.cli.datasets_page import datasets_page
 from xagents.cli.presets_page import presets_page
-from xagents.options.errors import Given, wrong_input
+from xagents.options.errors import Given, OptionError, wrong_input
 from xagents.reports.runs_page import runs_page
+from xagents.runs.populations import is_population
 
 
 def plot(paths: list[str], given: Given, line: str) -> None:
-    """Draw histories."""
+    """Draw histories, or the lineage of a population."""
     from xagents.reports.plotting import save_plot  # loads matplotlib and pandas
 
+    if any(map(is_population, given.get('run_dir', ()))):
+        _plot_population(paths, given)
+        return
     names = {'column': 'plot', 'title': 'env', 'run_dir': 'run_dirs'}
     arguments = {names.get(name, name): value for name, value in given.items() if name != 'debug'}
     with wrong_input():
         print(f'Plot saved to {save_plot(paths, **arguments)}')
+
+
+def _plot_population(paths: list[str], given: Given) -> None:
+    from xagents.reports.lineage import save_lineage
+
+    with wrong_input():
+        if len(paths) + len(given['run_dir']) > 1:
+            raise OptionError('run_dir', 'a population is drawn by itself, admits its folder alone')
+        for name in given.keys() - {'run_dir', 'out', 'title', 'debug'}:
+            raise OptionError(name, 'is about curves, admits nothing beside a population')
+        out = save_lineage(given['run_dir'][0], given.get('out', 'plot.png'), given.get('title'))
+        print(f'Plot saved to {out}')
 
 
 def list_runs(folders: list[str], given: Given, line: str) -> str:

@@ -13,10 +13,11 @@ def tune(agent_id: str, given: Given, line: str) -> str | None:
         if given.pop('print_search', False):
             return search_page(agent_id, given)
         planned = plan(agent_id, given)
+    from xagents.tuning import evolve
     from xagents.tuning.tune import SettingsError, run  # loads Optuna
 
     try:
-        run(planned, line)
+        evolve.run(planned) if planned.tune.population else run(planned, line)
     except SettingsError as error:
         raise InputError(str(error)) from error
     return None

@@ -7,7 +7,7 @@ them over defaults. What was given always wins, also over an option that stands 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from xagents.factory.presets import find_preset
@@ -136,3 +136,11 @@ def resolve_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of one run of a grid, with the tuned settings that waited for its environment."""
     options = dict(options)
     return tuned(agent_id, options)[0] if options.pop('tuned', False) else options
+
+
+def lasting(entry: Entry, known: Iterable[str]) -> set[str]:
+    """Return those of the known options that are fixed for a run that goes on."""
+    names = {*known}
+    fixed = {*entry.models, *describe(NetworkOptions)}
+    fixed |= names & {'env', 'seed', 'optimizer', 'buffer_max_size', 'frame_stack'}
+    return fixed | ({'n_envs'} if 'buffer_max_size' in names else set())  # a replay buffer has a column for each

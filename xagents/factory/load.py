@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from xagents.config.configuration import read_config_file
-from xagents.factory.defaults import resolved, still_counting
+from xagents.factory.defaults import lasting, resolved, still_counting
 from xagents.factory.make import Plan, check_switches, networks_of
 from xagents.options.declaration import canonical, describe, flags_of
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
@@ -210,10 +210,7 @@ def _check_never_saved(folder: str | os.PathLike[str]) -> None:
 
 def _check_given(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Refuse what cannot change while a run goes on."""
-    fixed = {*entry.models, *describe(NetworkOptions)}
-    fixed |= saved.keys() & {'env', 'seed', 'optimizer', 'buffer_max_size', 'frame_stack'}
-    fixed |= {'n_envs'} if 'buffer_max_size' in saved else set()  # a replay buffer has a column for each
-    for name in fixed & given.keys():
+    for name in lasting(entry, saved) & given.keys():
         if given[name] != saved.get(name) and given[name] is not None:
             was = f', was {saved[name]}' if saved.get(name) is not None else ''
             raise OptionError(name, f'got {given[name]}{was}: it is fixed for a run that is resumed')

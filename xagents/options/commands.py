@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from xagents.options.declaration import Options, count, option
+from xagents.options.declaration import Options, count, option, share
+from xagents.options.errors import OptionError
+
+# what of `tune` is about single trials
+OF_TRIALS = ('n_trials', 'timeout', 'study', 'storage', 'trial_seeds', 'sampler', 'pruner', 'warmup_trials', 'weights')
 
 
 @dataclasses.dataclass
@@ -50,6 +54,46 @@ class TuneOptions(Options):
     non_silent: bool = option(False, 'show what the trials say')
     tuned: bool = option(False, "begin with the environment's tuned settings: xagents presets lists them")
     weights: list[str] | None = option(None, 'checkpoints that trials start from, one path a model', metavar='PATH')
+    population: int | None = option(
+        None,
+        'train so many members side by side, of which the worst copy the best; more search more widely',
+        at_least=2,
+    )
+    exploit_steps: int | None = count(
+        None,
+        'population: steps after which members are compared, a twentieth of --trial-steps when not given; more let '
+        'settings show what they are worth',
+    )
+    exploit: float = option(
+        0.2,
+        'population: the share of the worst that copy as many of the best; more copy faster',
+        at_least=0,
+        at_most=0.5,
+    )
+    perturb: list[float] | None = option(
+        None,
+        'population: factors of changed settings, 0.8 1.2 when not given; larger ones change them more',
+        above=0,
+        metavar='FACTOR',
+    )
+    resample: float = share(0.25, 'population: probability of drawing a setting anew; more search more widely')
+
+    def check(self) -> None:
+        """Check what goes with a population."""
+        if self.population is None:
+            for name in ('exploit_steps', 'exploit', 'perturb', 'resample'):
+                if name in self.given:
+                    raise OptionError(name, 'got a value without --population, which it is about')
+            return
+        for name in OF_TRIALS:
+            if name in self.given:
+                raise OptionError(name, 'is about trials, admits nothing beside --population')
+        if self.out is None:
+            raise OptionError('out', 'got nothing beside --population, whose folder it is')
+        self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)
+        if self.exploit_steps > self.trial_steps:
+            got = f'got {self.exploit_steps}, admits at most --trial-steps, {self.trial_steps}'
+            raise OptionError('exploit_steps', got)
 
 
 @dataclasses.dataclass

@@ -21,6 +21,7 @@ from xagents.system.paths import check_parent
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 History: TypeAlias = 'str | os.PathLike[str] | pd.DataFrame'
 Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -150,12 +151,7 @@ def save_plot(
     Raises:
         ValueError: As `plot_history`, and if the format is not known or the folder does not exist.
     """
-    target = Path(out)
-    file_format = target.suffix[1:].lower()
-    if file_format not in FORMATS:
-        admits = f'admits a path that ends in .png, .svg or .pdf{nearest(file_format, FORMATS)}'
-        raise OptionError('out', f'got {out}, {admits}')
-    check_parent('out', target)
+    target = check_picture(out)
     paths, run_dirs = list(paths), list(run_dirs or ())
     if labels is not None and len(labels) != len(paths) + len(run_dirs):
         what = 'histories and runs' if run_dirs else 'histories'
@@ -183,8 +179,24 @@ def save_plot(
         plot_history(histories, labels, env, plot, by, time_unit=time_unit, **drawn)
     except OptionError as error:  # on the command line the column has a name of its own
         raise OptionError('column' if error.name == 'plot' else error.name, error.problem) from error
+    return write_picture(figure, target)
+
+
+def check_picture(out: str | os.PathLike[str]) -> Path:
+    """Return the path of a picture that is to be written; raises OptionError where that cannot be."""
+    target = Path(out)
+    file_format = target.suffix[1:].lower()
+    if file_format not in FORMATS:
+        admits = f'admits a path that ends in .png, .svg or .pdf{nearest(file_format, FORMATS)}'
+        raise OptionError('out', f'got {out}, {admits}')
+    check_parent('out', target)
+    return target
+
+
+def write_picture(figure: Figure, target: Path) -> Path:
+    """Write a figure, atomically, in the format that the path's ending says; return the path."""
     picture = io.BytesIO()
-    figure.savefig(picture, format=file_format, dpi=160)
+    figure.savefig(picture, format=target.suffix[1:].lower(), dpi=160)
     with replacing(target) as temporary:
         temporary.write_bytes(picture.getvalue())
     return target

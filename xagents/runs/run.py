@@ -92,7 +92,7 @@ class Run:
         length = {'schedule_steps': self.schedule_steps} if timed and self.schedule_steps is not None else {}
         # what has the data set's name is no environment: it tells of none that can be made
         env = None if agent.envs.id == self.options.dataset else agent.envs.id
-        known = {'env': env, 'n_envs': agent.envs.n_envs}
+        known = {'env': env, 'n_envs': agent.envs.n_envs // agent.envs.together}
         if threads_in_use():  # another number of them would round otherwise
             known['threads'] = threads_in_use()
         run = {name: value for name, value in self.options.asdict().items() if name != 'run_dir'}  # it can be moved

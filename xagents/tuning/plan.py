@@ -116,6 +116,9 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
         given = {**defaults.environment_of(given), **given}
         _check_objective(tune)
     fixed, ranges = separate(given, known)
+    fixed_of_members = _fixed_of_members(entry, tune)
+    for name in ranges.keys() & fixed_of_members:
+        raise OptionError(name, 'got several values, and it is fixed for members that go on: admits one value')
     base, said = dict[str, Any](), ''
     if tune.tuned:
         steps = {'max_steps': tune.trial_steps}
@@ -125,7 +128,10 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     if tune.search:
         # the first trial is to be the tuned settings, and some of them stand instead of others
         stands = {name: value for name, value in base.items() if known[name].instead_of}
-        ranges |= ready(entry.options, known, {**fixed, **ranges, **stands})
+        found = ready(entry.options, known, {**fixed, **ranges, **stands})
+        ranges |= {name: r for name, r in found.items() if name not in fixed_of_members}
+    if tune.population and not ranges:
+        raise OptionError('population', 'nothing is searched: give an option several values, or --search')
     first = first_values(ranges, {**_defaults(known), **base})
     fixed = {**defaults.not_overruled(base, ranges, known), **fixed}
     aside = {name: fixed.pop(name) for name in ASIDE if name in fixed}
@@ -133,6 +139,14 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     # check options against each other as the first trial has them
     resolve_all(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
     return Plan(entry, tune, fixed, ranges, first, aside, limited, said)
+
+
+def _fixed_of_members(entry: Entry, tune: TuneOptions) -> set[str]:
+    """Return options that members of a population cannot change while they go on; none where there is no population."""
+    if tune.population is None:
+        return set()
+    variant = {entry.variant.option} if entry.variant else set()
+    return defaults.lasting(entry, describe(entry.options)) | variant
 
 
 def _check_objective(tune: TuneOptions) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from typing import IO, Any
 
 from xagents.system.child_process import ChildProcess, Said, last_line
+from xagents.tuning.member import Task
 from xagents.tuning.worker import Job
 
 SECONDS_TO_END = 2.0
@@ -31,7 +32,7 @@ class WorkerProcess(ChildProcess):
     """
 
     def __init__(self, answers: Said, threads: int | None, silent: bool):
-        self.job: Job | None = None
+        self.job: Job | Task | None = None
         self.done = 0
         self.ready = False
         self._printed: IO[bytes] | None = tempfile.TemporaryFile() if silent else None  # noqa: SIM115
@@ -43,8 +44,8 @@ class WorkerProcess(ChildProcess):
         """Send a message; if it is dead, its answers show it."""
         self.write(json.dumps(message))
 
-    def start(self, kind: str, job: Job) -> None:
-        """Give it a job, to run it as a trial or to check its settings."""
+    def start(self, kind: str, job: Job | Task) -> None:
+        """Give it a job: to run a trial, to check its settings, or to train a member of a population."""
         self.job = job
         self._printed_before = os.fstat(self._printed.fileno()).st_size if self._printed else 0
         self.send({'kind': kind, **dataclasses.asdict(job)})

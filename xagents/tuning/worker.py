@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from xagents.options.errors import OptionError, one_line, told
+from xagents.tuning.member import Task, train
 
 # of a run: one after each twentieth of its steps
 REPORTS = 20
@@ -170,7 +171,10 @@ class Worker:
         while True:
             message = self.lines.get()
             kind = message.pop('kind')
-            (self.check if kind == 'check' else self.run)(Job(**message))
+            if kind == 'member':
+                self.train(Task(**message))
+            else:
+                (self.check if kind == 'check' else self.run)(Job(**message))
 
     def say(self, **answer: Any) -> None:
         """Answer the parent."""
@@ -196,6 +200,14 @@ class Worker:
             answer = {'kind': 'done', 'value': run_trial(job, self.report)}
         except Pruned:
             answer = {'kind': 'pruned'}
+        except Exception as error:
+            answer = {'kind': 'failed', 'reason': told(error)}
+        self.say(**answer)
+
+    def train(self, task: Task) -> None:
+        """Train a member of a population for a round, and say how that ended."""
+        try:
+            answer = {'kind': 'done', 'value': train(task)}
         except Exception as error:
             answer = {'kind': 'failed', 'reason': told(error)}
         self.say(**answer)

@@ -1,0 +1,253 @@
+"""Populations: who copies whom, that neither jobs nor kills change anything, and what is refused."""
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import xagents
+from tests.commands import execute
+from xagents.runs.copying import copy_run
+from xagents.runs.populations import read_population
+from xagents.tuning.population import Evolution, Member, exploit, explore, shifted
+from xagents.tuning.search import Bounds, Choices
+
+SCORES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan)), min_size=2, max_size=20)
+
+
+@given(SCORES, st.floats(0, 0.5), st.integers(0, 99))
+def test_the_worst_go_on_from_the_best_and_the_others_from_themselves(scores, share, seed):
+    known = [s for s in scores if s is not None and not math.isnan(s)]
+    if not known:
+        with pytest.raises(ValueError, match='no member has a score'):
+            exploit(scores, share, np.random.default_rng(seed))
+        return
+    parents = exploit(scores, share, np.random.default_rng(seed))
+    count = min(max(1, round(share * len(scores))), len(scores) // 2) if share else 0
+    copied = {i: parent for i, parent in enumerate(parents) if parent != i}
+    failed = {i for i, s in enumerate(scores) if s is None or math.isnan(s)}
+    assert failed <= copied.keys() and len(copied.keys() - failed) <= count
+    for i, parent in copied.items():
+        assert parent not in failed and parent not in copied
+        assert sum(s > scores[parent] for s in known) < max(count, 1), 'a parent is among the best'
+        if i not in failed:
+            assert scores[i] <= scores[parent]
+
+
+def test_settings_change_within_their_ranges():
+    ranges = {'lr': Bounds(1e-4, 1e-2, True), 'epochs': Bounds(1, 20, False), 'net': Choices((8, 16, 32))}
+    rng = np.random.default_rng(0)
+    settings = {'lr': 1e-3, 'epochs': 10, 'net': 16}
+    near = [explore(settings, ranges, (0.8, 1.2), 0.0, rng) for _ in range(200)]
+    assert {round(n['lr'], 9) for n in near} == {8e-4, 1.2e-3}
+    assert {n['epochs'] for n in near} == {8, 12} and {n['net'] for n in near} == {8, 32}
+    anew = [explore(settings, ranges, (0.8, 1.2), 1.0, rng) for _ in range(400)]
+    assert all(1e-4 <= n['lr'] <= 1e-2 and 1 <= n['epochs'] <= 20 for n in anew)
+    assert sum(n['lr'] < 1e-3 for n in anew) == pytest.approx(200, abs=50), 'orders of magnitude are equally likely'
+    some = [explore(settings, ranges, (0.8, 1.2), 0.25, rng)['lr'] for _ in range(1000)]
+    assert np.mean([round(lr, 9) in (8e-4, 1.2e-3) for lr in some]) == pytest.approx(0.75, abs=0.05)
+    assert shifted(ranges['lr'], 9e-3, 1.2) == 1e-2 and shifted(ranges['net'], 32, 1.2) == 32
+    assert type(shifted(ranges['epochs'], 3, 1.2)) is int
+
+
+def toy(share, seed, rounds=100, steps=4, rate=0.01):
+    """The experiment of section 4.1 of the paper: Q = 1.2 - |θ|² is climbed by a surrogate, 1.2 - Σ h θ²."""
+    rng = np.random.default_rng(seed)
+    ranges = {'h0': Bounds(1e-9, 1.0, False), 'h1': Bounds(1e-9, 1.0, False)}
+    evolution = Evolution(ranges, share, resample=0.25)
+    members = [Member({'h0': 1.0, 'h1': 1e-9}), Member({'h0': 1e-9, 'h1': 1.0})]
+    thetas = [np.full(2, 0.9), np.full(2, 0.9)]
+    for _ in range(rounds):
+        for theta, member in zip(thetas, members, strict=True):
+            for _ in range(steps):
+                theta -= rate * 2 * np.array([member.settings['h0'], member.settings['h1']]) * theta
+        scored = [Member(m.settings, m.parent, 1.2 - float((t**2).sum())) for m, t in zip(members, thetas, strict=True)]
+        members = evolution.next(scored, rng)
+        thetas = [thetas[member.parent].copy() for member in members]
+    return max(1.2 - float((theta**2).sum()) for theta in thetas)
+
+
+def test_a_population_finds_what_no_member_finds_alone():
+    assert toy(0.0, 0) == pytest.approx(1.2 - 0.81, abs=0.01)
+    assert all(toy(0.5, seed) > 1.15 for seed in range(5))
+
+
+# in processes
+
+OPTIONS = {'n_envs': 4, 'n_steps': 16, 'net': [8], 'lr': [1e-5, 1e-1], 'seed': 3, 'quiet': True}
+OPTIONS |= {'population': 4, 'exploit_steps': 400, 'trial_steps': 1600, 'exploit': 0.25}
+
+
+def table(folder):
+    """Everything that a population has come to, but for how long it took."""
+    return [[{**m.record(), 'seconds': 0} for m in members] for members in read_population(folder).over]
+
+
+def weights(folder):
+    with contextlib.closing(xagents.load(folder, quiet=True)) as agent:
+        return [w for model in agent.output_models for w in model.get_weights()]
+
+
+@pytest.fixture(scope='module')
+def evolved(tmp_path_factory):
+    """A population that was left alone, and the folder of its best member."""
+    folder = tmp_path_factory.mktemp('population') / 'whole'
+    return folder, xagents.evolve('ppo', 'CartPole-v1', out=str(folder), n_jobs=2, **OPTIONS)
+
+
+def test_it_is_the_same_for_any_number_of_jobs(evolved, tmp_path):
+    folder, best = evolved
+    other = xagents.evolve('ppo', 'CartPole-v1', out=str(tmp_path / 'one'), **OPTIONS)
+    assert table(tmp_path / 'one') == table(folder)
+    np.testing.assert_equal(weights(other), weights(best))
+
+
+def test_members_copy_change_and_go_on(evolved):
+    folder, best = evolved
+    rounds = table(folder)
+    assert len(rounds) == 4 and all(len(members) == 4 for members in rounds)
+    for before, after in itertools.pairwise(rounds):
+        for i, member in enumerate(after):
+            parent = before[member['parent']]
+            if member['parent'] == i:
+                assert member['settings'] == parent['settings']
+            else:
+                assert parent['score'] == max(m['score'] for m in before)
+                assert member['settings'] != parent['settings']
+    last = rounds[-1]
+    assert Path(best).name == f'member-{max(range(4), key=lambda i: last[i]["score"]):02}'
+    assert (folder / 'best').resolve() == Path(best).resolve()
+    assert sorted(p.name for p in folder.glob('round-*')) == ['round-0004'], 'what is not needed is removed'
+    with contextlib.closing(xagents.load(str(folder / 'best'), 'last', quiet=True)) as agent:
+        assert agent.progress.context.steps >= 1600
+        assert agent.options.lr == last[int(Path(best).name[-2:])]['settings']['lr']
+    assert xagents.policy(best) is not None
+
+
+@pytest.mark.slow
+def test_it_goes_on_further(evolved, tmp_path):
+    folder, _ = evolved
+    part = tmp_path / 'part'
+    xagents.evolve('ppo', 'CartPole-v1', out=str(part), **{**OPTIONS, 'trial_steps': 800})
+    # schedules are as long as the first call said, and there are none here
+    xagents.evolve('ppo', 'CartPole-v1', out=str(part), **OPTIONS)
+    assert table(part) == table(folder)
+
+
+@pytest.mark.skipif(not hasattr(signal, 'SIGKILL'), reason='kills')
+def test_kills_change_nothing(evolved, tmp_path):
+    folder, best = evolved
+    flags = ['--n-envs', '4', '--n-steps', '16', '--net', '8', '--lr', '1e-5', '1e-1', '--seed', '3']
+    flags += ['--population', '4', '--exploit-steps', '400', '--trial-steps', '1600', '--exploit', '0.25']
+    command = [sys.executable, '-m', 'xagents', 'tune', 'ppo', '--env', 'CartPole-v1', *flags]
+    command += ['--n-jobs', '2', '--out', str(tmp_path / 'killed')]
+    rng, kills = random.Random(1), 0
+    for _ in range(20):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        try:
+            _, errors = process.communicate(timeout=rng.uniform(6, 12) if kills < 3 else 200)
+            assert process.returncode == 0, errors
+            break
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            time.sleep(0.1)
+    assert kills and table(tmp_path / 'killed') == table(folder)
+    np.testing.assert_equal(weights(str(tmp_path / 'killed' / 'best')), weights(best))
+
+
+def test_a_copy_goes_on_as_the_run_does(tmp_path):
+    options = {'n_envs': 2, 'net': [8], 'seed': 1, 'quiet': True, 'learning_starts': 100, 'buffer_max_size': 400}
+    with contextlib.closing(xagents.make('dqn', 'CartPole-v1', run_dir=str(tmp_path / 'a'), **options)) as agent:
+        agent.fit(max_steps=300, final_episodes=0)
+    copy_run(tmp_path / 'a', tmp_path / 'b')
+    (tmp_path / 'b' / 'left').write_text('by a killed copy')
+    copy_run(tmp_path / 'a', tmp_path / 'b')
+    assert not (tmp_path / 'b' / 'left').exists()
+    for folder in 'ab':
+        with contextlib.closing(xagents.resume(str(tmp_path / folder), quiet=True)) as agent:
+            agent.fit(max_steps=600)
+    np.testing.assert_equal(weights(str(tmp_path / 'a')), weights(str(tmp_path / 'b')))
+
+
+def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
+    folder, _ = evolved
+    words = [
+        '--n-envs',
+        '4',
+        '--n-steps',
+        '16',
+        '--net',
+        '8',
+        '--lr',
+        '1e-5',
+        '1e-1',
+        '--seed',
+        '3',
+        '--population',
+        '4',
+    ]
+    words += ['--exploit-steps', '400', '--trial-steps', '1600', '--exploit', '0.25', '--out', str(folder)]
+    code, stdout, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
+    lines = stdout.splitlines()
+    assert (code, stderr) == (0, ''), stderr
+    assert lines[0] == f'Population of 4 in {folder}: goes on after round 4 of 4 rounds of 400 steps'
+    assert lines[1].startswith('Best: member 0') and lines[3].startswith('xagents train ppo --env CartPole-v1')
+    code, stdout, _ = execute('plot', '--run-dir', str(folder), '--out', str(tmp_path / 'lineage.png'))
+    assert code == 0 and (tmp_path / 'lineage.png').stat().st_size > 10_000
+    code, stdout, _ = execute('runs', str(folder))
+    assert code == 0 and stdout.count('member-') == 4
+    code, _, stderr = execute('plot', '--run-dir', str(folder), '--smooth', '3', '--out', str(tmp_path / 'l.png'))
+    assert (code, stderr) == (2, 'xagents plot: --smooth: is about curves, admits nothing beside a population\n')
+    # another one is not mixed with it
+    words[words.index('1e-5')] = '1e-4'
+    code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
+    assert code == 2 and 'holds another population (searched ' in stderr and len(stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    'words, expected',
+    [
+        (['--population', '1', '--lr', '1e-4', '1e-2', '--out', 'o'], '--population: got 1, admits'),
+        (['--population', '4', '--lr', '1e-4', '1e-2'], '--out: got nothing beside --population'),
+        (['--population', '4', '--out', 'o'], '--population: nothing is searched'),
+        (['--population', '4', '--lr', '1e-4', '1e-2', '--n-trials', '3', '--out', 'o'], '--n-trials: is about trials'),
+        (['--exploit', '0.3', '--lr', '1e-4', '1e-2'], '--exploit: got a value without --population'),
+        (['--population', '4', '--lr', '1e-4', '1e-2', '--exploit', '0.6', '--out', 'o'], '--exploit: got 0.6, admits'),
+        (['--population', '4', '--optimizer', 'adam', 'rmsprop', '--out', 'o'], '--optimizer: got several values'),
+        (
+            ['--population', '4', '--lr', '1e-4', '1e-2', '--trial-steps', '9', '--exploit-steps', '10', '--out', 'o'],
+            '--exploit-steps: got 10, admits at most --trial-steps, 9',
+        ),
+        (['--population', '4', '--lr', '1e-4', '1e-2', '--out', 'taken'], '--out: got taken, which is not empty'),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'taken').mkdir()
+    (tmp_path / 'taken' / 'file').write_text('')
+    code, stdout, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', '--net', '8', *words)
+    assert (code, stdout) == (2, '') and f'xagents tune: {expected}' in stderr and len(stderr.splitlines()) == 1
+    assert not (tmp_path / 'o').exists(), 'nothing is written'
+
+
+def test_a_damaged_population_is_said_in_a_line(evolved, tmp_path):
+    copy_run(evolved[0], tmp_path / 'p')
+    (tmp_path / 'p' / 'rounds' / '0002.json').write_text(json.dumps({'members': [{'setting': 1}]}))
+    code, _, stderr = execute('plot', '--run-dir', str(tmp_path / 'p'), '--out', str(tmp_path / 'l.png'))
+    assert code == 2 and 'its files of a population cannot be read' in stderr and len(stderr.splitlines()) == 1

@@ -1,0 +1,85 @@
+"""The lineage of a population: what its members were worth, from whom they went on, and with which settings."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from xagents.reports.plotting import check_picture, tidy, write_picture
+from xagents.runs.populations import Member, Population, read_population
+
+# settings that are drawn below the scores
+MOST_SETTINGS = 3
+ANCESTORS, OTHERS = '#1f6fb4', '#b8bcc2'
+
+
+def save_lineage(folder: str | os.PathLike[str], out: str | os.PathLike[str], title: str | None = None) -> Path:
+    """Draw a population into a picture file, atomically, and return its path; see `draw_lineage`."""
+    target = check_picture(out)
+    return write_picture(draw_lineage(Path(folder), title), target)
+
+
+def draw_lineage(folder: Path, title: str | None = None) -> Figure:
+    """Draw a population: a line from each member to the one that goes on from it, those of the best in colour.
+
+    Args:
+        folder: of the population.
+        title: above the picture; agent and environment when not given.
+
+    Raises:
+        ValueError: in one line, where no round is over yet, or the files are damaged.
+    """
+    population = read_population(folder)
+    if not population.over:
+        raise ValueError(f'{folder}: no round of the population is over yet')
+    steps, settings = population.steps(), _numeric(population.over[-1])
+    figure = Figure(figsize=(8, 3.6 + 1.5 * len(settings)), layout='constrained')
+    heights = [3, *[1.4] * len(settings)]
+    axes = np.atleast_1d(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
+    _draw(axes[0], population, steps, lambda member: member.score)
+    axes[0].set_ylabel('score')
+    axes[0].set_title(title or f'{population.shared["agent"]}, {population.shared["env"]}')
+    for ax, name in zip(axes[1:], settings, strict=True):
+        _draw(ax, population, steps, lambda member, name=name: member.settings[name])
+        ax.set_ylabel(name.replace('_', '-'))
+        ax.set_yscale('log' if _spread(population, name) else 'linear')
+    axes[-1].set_xlabel('steps of each member')
+    for ax in axes:
+        tidy(ax)
+    return figure
+
+
+def _draw(ax: Axes, population: Population, steps: list[int], value: Any) -> None:
+    """Draw a line from each member's parent to it; those that the best one descends from last."""
+    best = population.ancestors()
+    for number, members in enumerate(population.over):
+        for i, member in enumerate(members):
+            before = None if not number or member.parent is None else population.over[number - 1][member.parent]
+            points = [(steps[number - 1], value(before))] if before is not None else []
+            points.append((steps[number], value(member)))
+            known = [point for point in points if point[1] is not None]
+            descends = best[number] == i
+            style: dict[str, Any] = {'color': ANCESTORS, 'lw': 2.2, 'zorder': 3} if descends else {'color': OTHERS}
+            ax.plot(*zip(*known, strict=True), marker='o', ms=4 if descends else 2.5, **style) if known else None
+
+
+def _numeric(members: list[Member]) -> list[str]:
+    """Return the settings that are numbers, the first few of them."""
+    names = [name for name, value in members[0].settings.items() if _is_number(value)]
+    return names[:MOST_SETTINGS]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _spread(population: Population, name: str) -> bool:
+    """Return whether a setting has positive values of several orders of magnitude."""
+    values = [member.settings[name] for members in population.over for member in members]
+    return min(values) > 0 and max(values) >= 10 * min(values)

@@ -1,0 +1,216 @@
+"""`xagents tune --population` and `xagents.evolve`: members learn, the worst copy the best and change their settings.
+
+Rounds are synchronous, and what follows a round is drawn from (seed, round) alone: neither the number of jobs nor a
+kill changes anything. A member that goes on is its parent's run, resumed in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import secrets
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from xagents.options.errors import OptionError
+from xagents.runs.populations import Member, Population, open_population
+from xagents.system.interruption import Interruption
+from xagents.system.paths import check_folder
+from xagents.tuning.call import TICK_SECONDS
+from xagents.tuning.member import Task
+from xagents.tuning.plan import Plan, plan
+from xagents.tuning.population import PERTURB, Evolution
+from xagents.tuning.processes import STILLBORN, TuningError, Workers
+from xagents.tuning.report import train_command
+from xagents.tuning.tune import check_settings
+
+ATTEMPTS = 3
+
+
+def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
+    """Train a population whose worst members copy the best ones, and change their settings, while it learns.
+
+    Args:
+        agent_id: as `xagents.agents` names it.
+        env: an environment's id.
+        options: those of `xagents tune --population` by name; `population` is 8 when not given. An option takes one
+            value, or a list as `xagents.tune` has it.
+
+    Returns:
+        The run folder of the best member: `xagents.load` makes its agent, `xagents.policy` what it has learned.
+
+    Raises:
+        OptionError, SettingsError: for what is wrong with the input.
+        TuningError: where no member could be trained.
+        KeyboardInterrupt: after a Ctrl-C; the same call goes on.
+    """
+    given = {'population': 8, **(options if env is None else {'env': env, **options})}
+    if not isinstance(given.get('env'), str):
+        problem = f"got {given.get('env')!r}, admits an id of Gymnasium's: members train in other processes"
+        raise OptionError('env', problem)
+    return run(plan(agent_id, given))
+
+
+def run(planned: Plan) -> str:
+    """Do what was planned, and return the folder of the best member."""
+    settings = planned.tune
+    assert settings.population is not None and settings.out is not None
+    check_folder('out', settings.out)
+    workers = Workers(
+        min(settings.n_jobs, settings.population), planned.aside.get('threads'), silent=not settings.non_silent
+    )
+    with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
+        stack.callback(workers.end)
+        check_settings(planned, workers, interruption)
+        seed = planned.aside.get('seed')
+        free = {'seed': secrets.randbits(32) if seed is None else seed, 'schedule_steps': settings.trial_steps}
+        population = open_population(settings.out, {**_shared(planned), 'free': free})
+        if seed is not None and seed != population.shared['free']['seed']:
+            raise OptionError('seed', f'got {seed}, was {population.shared["free"]["seed"]} in {settings.out}')
+        generations = Generations(planned, population, workers)
+        finished = generations.go_on()
+    if not finished:
+        print(f'Interrupted in round {len(population.over) + 1} of {generations.last}; the same command goes on')
+        interruption.exit()
+    return generations.conclude()
+
+
+def _shared(planned: Plan) -> dict[str, Any]:
+    """Return what must be equal where a population goes on."""
+    settings = planned.tune
+    facts = {n: v for n, v in planned.facts.items() if n not in ('trial_steps', 'trial_seeds')}
+    how = {n: getattr(settings, n) for n in ('population', 'exploit_steps', 'exploit', 'perturb', 'resample')}
+    return {**facts, **how, 'searched': {name: str(r) for name, r in planned.ranges.items()}}
+
+
+class Generations:
+    """Lets a population evolve, in one call.
+
+    Args:
+        planned: what is to be done.
+        population: in its folder.
+        workers: train members.
+    """
+
+    def __init__(self, planned: Plan, population: Population, workers: Workers):
+        settings = planned.tune
+        assert settings.population is not None
+        self.planned, self.population, self.workers = planned, population, workers
+        self.size = settings.population
+        self.steps = settings.exploit_steps or settings.trial_steps
+        self.last = math.ceil(settings.trial_steps / self.steps)  # rounds are whole
+        self.seed: int = population.shared['free']['seed']
+        perturb = settings.perturb or PERTURB
+        self.evolution = Evolution(planned.ranges, settings.exploit, perturb, settings.resample)
+
+    def go_on(self) -> bool:
+        """Train round after round; return whether the last one is over, and not a signal came."""
+        self.say(f'Population of {self.size} in {self.population.path}: {self._begun()}')
+        while len(self.population.over) < self.last:
+            number = len(self.population.over) + 1
+            members = self.members(number)
+            trained = self.trained(number, members)
+            if trained is None:
+                return False
+            if all(member.score is None for member in trained):
+                raise TuningError(f'no member has a score after round {number}: {trained[0].reason}')
+            self.population.keep(trained)
+            self.say(self._line(number, trained))
+        return True
+
+    def members(self, number: int) -> list[Member]:
+        """Return a round's members, as they begin."""
+        rng = np.random.default_rng([self.seed, number])
+        if number == 1:
+            return self.evolution.first(self.size, self.planned.first, rng)
+        return self.evolution.next(self.population.over[-1], rng)
+
+    def trained(self, number: int, members: list[Member]) -> list[Member] | None:
+        """Let workers train a round's members, and return them with their scores; None where a signal came."""
+        found = {i: self.population.done(number, i) for i in range(self.size)}
+        ended = {i: dataclasses.replace(members[i], **told) for i, told in found.items() if told is not None}
+        waiting, deaths = [i for i in range(self.size) if i not in ended], Counter[int]()
+        self.population.folder(number, 0).parent.mkdir(exist_ok=True)
+        while len(ended) < self.size:
+            if Interruption.requested():
+                return None
+            for worker in self.workers.idle:
+                if waiting:
+                    i = waiting.pop(0)
+                    worker.start('member', self.task(number, i, members[i]))
+            answer = self.workers.receive(TICK_SECONDS)
+            if answer is None:
+                continue
+            worker, message = answer
+            job = worker.job
+            if message is None:
+                reason = worker.why_it_died()
+                self.workers.replace(worker)
+                if self.workers.stillborn >= STILLBORN:
+                    raise TuningError(reason)
+                if job is not None:
+                    deaths[job.number] += 1
+                    if deaths[job.number] < ATTEMPTS:
+                        waiting.insert(0, job.number)
+                    else:
+                        ended[job.number] = dataclasses.replace(members[job.number], reason=reason)
+            elif job is not None and message['kind'] in ('done', 'failed'):
+                self.workers.relieve(worker)
+                told = self.population.done(number, job.number) or {'reason': message.get('reason', '')}
+                ended[job.number] = dataclasses.replace(members[job.number], **told)
+        return [ended[i] for i in range(self.size)]
+
+    def task(self, number: int, i: int, member: Member) -> Task:
+        """Return what a worker is told to do for a member."""
+        settings = self.planned.tune
+        own = np.random.SeedSequence([self.seed, number, i]).generate_state(1)
+        parent = '' if member.parent is None else str(self.population.folder(number - 1, member.parent).absolute())
+        timed = {'schedule_steps': self.population.shared['free']['schedule_steps']}
+        return Task(
+            number=i,
+            agent=self.planned.entry.id,
+            fixed={**timed, **self.planned.fixed, 'quiet': not settings.non_silent},
+            settings=dict(member.settings),
+            seed=None if member.parent == i else int(own[0]),
+            parent=parent,
+            folder=str(self.population.folder(number, i).absolute()),
+            steps=number * self.steps,
+            objective=settings.objective,
+            episodes=settings.eval_episodes,
+        )
+
+    def conclude(self) -> str:
+        """Say who is best, and return the folder of its run."""
+        folder = self.population.link_best()
+        best = self.population.over[-1][self.population.best()]
+        options = {**self.planned.fixed, **best.settings}
+        lines = [
+            f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. '
+            f'Its lineage: xagents plot --run-dir {self.population.path}',
+            'To train with its last settings from the beginning:',
+            train_command(self.planned.entry.id, {**options, 'max_steps': self.planned.tune.trial_steps}),
+        ]
+        for line in lines:
+            self.say(line)
+        return str(folder)
+
+    def say(self, line: str) -> None:
+        """Print a line, where the call is not quiet."""
+        if not self.planned.aside.get('quiet'):
+            print(line, flush=True)
+
+    def _begun(self) -> str:
+        over = len(self.population.over)
+        whole = f'{self.last} rounds of {self.steps} steps'
+        return f'goes on after round {over} of {whole}' if over else whole
+
+    def _line(self, number: int, members: list[Member]) -> str:
+        scores = [member.score for member in members if member.score is not None]
+        copied = ', '.join(f'{i} from {m.parent}' for i, m in enumerate(members) if m.parent not in (None, i))
+        failed = f', {self.size - len(scores)} failed' if len(scores) < self.size else ''
+        middle = f'median {np.median(scores):.6g}, worst {min(scores):.6g}{failed}'
+        ended = f'Round {number} of {self.last}, {number * self.steps} steps: best {max(scores):.6g}, {middle}'
+        return ended + (f'; copied: {copied}' if copied else '')

@@ -1,0 +1,98 @@
+"""The worker's side of a population: one member's training in one round."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xagents.runs.populations import MEMBER
+
+
+@dataclass
+class Task:
+    """What a worker is told to do for a member.
+
+    Attributes:
+        number: of the member.
+        agent: its id.
+        fixed: options of `xagents.make` that all members share, env included.
+        settings: the searched options.
+        seed: of its random streams, where they are to be its own; None where it goes on from itself.
+        parent: the run folder that it goes on from; empty in the first round.
+        folder: that its run is to be in; it appears when the round is done.
+        steps: environment steps from the population's beginning to the end of the round.
+        objective: 'reward' or 'evaluation'.
+        episodes: of an evaluation.
+    """
+
+    number: int
+    agent: str
+    fixed: dict[str, Any]
+    settings: dict[str, Any]
+    seed: int | None
+    parent: str
+    folder: str
+    steps: int
+    objective: str = 'reward'
+    episodes: int = 10
+
+
+def train(task: Task) -> float | None:
+    """Train a member for a round, in a folder that is whole or not there, and return what it is worth.
+
+    What a killed process has left is begun anew from the round's beginning, so that kills change nothing.
+
+    Returns:
+        The mean of its last episodes, or of greedy ones; None where no episode ended.
+    """
+    folder = Path(task.folder)
+    begun, start = folder.with_name(f'.{folder.name}'), time.monotonic()
+    with _agent(task, begun) as agent:
+        agent.fit(max_steps=task.steps, final_episodes=0)
+        value = agent.evaluate(task.episodes)['mean'] if task.objective == 'evaluation' else agent.mean_reward
+    score = value if math.isfinite(value) else None
+    (begun / MEMBER).write_text(json.dumps({'score': score, 'seconds': time.monotonic() - start}))
+    os.replace(begun, folder)
+    return score
+
+
+@contextlib.contextmanager
+def _agent(task: Task, begun: Path) -> Iterator[Any]:
+    """Make the agent that goes on in a folder; what it compiles is kept for other members."""
+    import keras
+
+    from xagents.factory.load import resume
+    from xagents.factory.make import make
+    from xagents.networks.sharing import sharing
+    from xagents.runs.copying import copy_run
+
+    options = {**task.fixed, **task.settings}
+
+    def made() -> Any:
+        if not task.parent:
+            shutil.rmtree(begun, ignore_errors=True)
+            return make(task.agent, **options, seed=task.seed, run_dir=str(begun))
+        copy_run(task.parent, begun)
+        return resume(str(begun), **task.settings, max_steps=task.steps, quiet=True)
+
+    try:
+        with sharing(made, options) as agent:
+            try:
+                if task.parent and task.seed is not None:
+                    agent.set_seeds(task.seed)
+                yield agent
+            finally:
+                agent.close()
+                del agent
+    finally:
+        keras.backend.clear_session()
+        gc.collect()
