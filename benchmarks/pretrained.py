@@ -55,6 +55,7 @@ SHIPPED = {
     ('a2c', 'BipedalWalker-v3'): 250,
     ('ppo', 'BipedalWalker-v3'): 250,
     ('ppo', 'HalfCheetah-v5'): 2500,
+    ('trpo', 'Hopper-v5'): 2500,
 }
 # the usual camera stands still, and soon looks at an empty floor; nothing else changes by it
 CAMERAS = {env: {'camera_name': 'track'} for env in ('HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5')}
