@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-reliability bench-explorers bench-offline pretrained docs site images gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-reliability bench-explorers bench-offline pretrained docs site images gallery clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -18,6 +18,7 @@ help:
 	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
 	@echo 'make bench-hindsight   measures what hindsight gives and costs: a quarter of an hour; writes docs/hindsight.md'
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
+	@echo 'make bench-populations   measures what populations give, and kills them: half an hour; writes docs/populations.md'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
 	@echo 'make bench-offline   learns from data sets beside d3rlpy, which it installs: hours; writes the same page'
@@ -76,6 +77,9 @@ bench-hindsight: $(VENV)/.installed
 # what is kept already is not trained again: a run that was stopped goes on
 bench-learning: $(VENV)/.installed
 	$(BIN)/python benchmarks/learning.py $(CASES)
+
+bench-populations: $(VENV)/.installed
+	$(BIN)/python benchmarks/populations.py $(CASES)
 
 bench-tuning: $(VENV)/.installed
 	$(BIN)/python benchmarks/tuning.py $(CASES)
