@@ -16,6 +16,7 @@ from xagents.options.runs import NO_DATASET
 from xagents.registry.agents import find_agent
 from xagents.runs.status import check_checkpoint, is_group, is_run
 from xagents.system.names import GROUP, LOCK, ORPHANED, has_checkpoints
+from xagents.system.paths import check_parent
 
 NO_AGENT = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
 SHELLS = ('bash', 'zsh', 'fish')
@@ -105,6 +106,20 @@ def check_acting(agent_id: str, given: Given) -> None:
             typed = shown(' '.join(map(str, value)) if isinstance(value, list) else str(value))
             raise OptionError(name, f'got {typed} beside --pretrained, admits one of the two')
     find_pretrained(agent_id, given['pretrained'])
+
+
+def check_evaluate(agent_id: str, given: Given) -> None:
+    """Refuse what `check_acting` does, where no run is followed; and what does not go with that."""
+    if 'follow' not in given:
+        if 'out' in given:
+            raise OptionError('out', f'got {given["out"]} without --follow, whose table it is')
+        return check_acting(agent_id, given)
+    for name in ('weights', 'run_dir', 'pretrained', 'checkpoint', 'action_idx'):
+        if name in given:
+            raise OptionError(name, 'is no option beside --follow, which takes each checkpoint of a run')
+    with wrong_input():
+        check_folder_of_run('follow', given['follow'])
+        check_parent('out', given.get('out', 'evaluations.parquet'))
 
 
 def check_record(agent_id: str, given: Given) -> None:

@@ -11,6 +11,7 @@ from xagents.config.configuration import read_config_file, settings_file
 from xagents.export import write as exporting
 from xagents.export.formats import find_format
 from xagents.factory import players
+from xagents.factory.following import follow
 from xagents.factory.load import load
 from xagents.factory.make import make
 from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, RecordingOptions
@@ -18,6 +19,7 @@ from xagents.options.declaration import describe
 from xagents.options.errors import Given, wrong_input
 from xagents.options.runs import RunOptions, SessionOptions
 from xagents.runs import recording
+from xagents.system.interruption import Interruption
 from xagents.system.threads import set_threads
 from xagents.system.values import plain
 
@@ -79,10 +81,25 @@ def evaluate(agent_id: str, given: Given, line: str) -> None:
     """Play episodes, and print what they were worth."""
     arguments = {'episodes': describe(EvaluateOptions)['episodes'].default, **_only(given, EvaluateOptions)}
     as_json = arguments.pop('json', False)
+    if 'follow' in given:
+        _follow(agent_id, given, arguments, as_json)
+        return
     with playing(agent_id, given, EvaluateOptions, RunOptions) as player:
         result = player.evaluate(**arguments, n_envs=given.get('n_envs'))
     precision = given.get('display_precision', 2)
     print(json_line(result) if as_json else evaluation_line(result, arguments['episodes'], precision))
+
+
+def _follow(agent_id: str, given: Given, arguments: Given, as_json: bool) -> None:
+    """Print what each checkpoint of a run is worth, until the run ends."""
+    folder, out = arguments.pop('follow'), arguments.pop('out', None)
+    options = _of_agent(given, EvaluateOptions, RunOptions)
+    with Interruption.guard() as interruption, wrong_input():
+        read_config_file(settings_file(folder), agent_id)
+        for score in follow(folder, out, options, **arguments, n_envs=given.get('n_envs')):
+            line = evaluation_line(score, arguments['episodes'], given.get('display_precision', 2))
+            print(json_line(score) if as_json else f'Step {score["steps"]}: {line}', flush=True)
+    interruption.exit()
 
 
 def record(agent_id: str, given: Given, line: str) -> None:
@@ -93,14 +110,15 @@ def record(agent_id: str, given: Given, line: str) -> None:
         recording.record(player, dataset, **arguments, n_envs=given.get('n_envs'), command=line)
 
 
-def json_line(result: Mapping[str, float]) -> str:
+def json_line(result: Mapping[str, float | str]) -> str:
     """Return the result of an evaluation as one JSON object on one line; what is not finite becomes null."""
-    return json.dumps(plain({name: float(value) for name, value in result.items()}, finite=True))
+    numbers = {name: value if isinstance(value, str) else float(value) for name, value in result.items()}
+    return json.dumps(plain(numbers, finite=True))
 
 
-def evaluation_line(result: Mapping[str, float], episodes: int, precision: int = 2) -> str:
+def evaluation_line(result: Mapping[str, Any], episodes: int, precision: int = 2) -> str:
     """Return the result of an evaluation for people."""
-    n = {name: f'{value:.{precision}f}' for name, value in result.items()}
+    n = {name: f'{value:.{precision}f}' for name, value in result.items() if not isinstance(value, str)}
     reward = f'Reward {n["mean"]} ± {n["std"]}, min {n["min"]}, max {n["max"]}'
     success = f', success {n["success"]}' if 'success' in n else ''
     agents = ', '.join(f'{name.partition("/")[2]} {n[name]}' for name in n if name.startswith('reward/'))

@@ -137,6 +137,14 @@ class EvaluateOptions(ActOptions):
     """`xagents evaluate`."""
 
     episodes: int = count(20, 'episodes to play; more give a surer mean')
+    follow: str | None = option(
+        None, 'score each new checkpoint of this run, which may go on elsewhere, until it ends', metavar='DIR'
+    )
+    out: str | None = option(
+        None,
+        'the .parquet of --follow, which goes on; evaluations.parquet in the folder when not given',
+        metavar='PATH',
+    )
     json: bool = option(False, 'print one JSON object')
 
 
