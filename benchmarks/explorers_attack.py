@@ -199,7 +199,7 @@ def refused(rng: random.Random, fragment: bytes, first: int, n_envs: int) -> byt
         changed = noise.message(rng, [fragment])
         try:
             found = unpack(changed)
-            fragment_of(found, wanted, first, n_envs, False)
+            fragment_of(found, wanted, range(first, first + n_envs), n_envs, False)
             if found.kind not in ('fragment', 'error') or found.header.get('number') != number:
                 return changed
         except WireError:

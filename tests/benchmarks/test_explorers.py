@@ -102,7 +102,7 @@ def test_an_answer_to_an_order_is_no_fragment_that_lies():
         data = refused(rng, honest, 0, N)
         try:
             found = unpack(data)
-            fragment_of(found, wanted, 0, N, False)
+            fragment_of(found, wanted, range(N), N, False)
             assert found.kind != 'fragment' or found.header['number'] != 1
             assert found.kind != 'error'
         except WireError:

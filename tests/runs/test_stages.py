@@ -28,7 +28,7 @@ class Stub:
     def __init__(self):
         self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), Origin(), Streams(0)
         self.progress = Progress(deque(maxlen=20))
-        self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0', n_envs=2)
+        self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0', n_envs=2, agents=(), together=1)
         self.statistics, self.acting = None, SimpleNamespace(network=None, alone=False)
         self.collector = SimpleNamespace(statistics=None, tally=None)
 
