@@ -25,6 +25,7 @@ from benchmarks import tables
 from benchmarks.environments import REPOSITORY
 from benchmarks.pretrained import EPISODES, SCORED, SHIPPED, best_of, played, record_of, runs_of
 from xagents.factory import players
+from xagents.factory.load import load
 from xagents.factory.pretrained import list_pretrained
 from xagents.registry.agents import OURS
 from xagents.runs.checkpoints import checkpoint_of
@@ -110,12 +111,12 @@ def of_runs(folder: Path, runs: Sequence[Path], wanted: Sequence[str], episodes:
         if (agent_id, env) in SHIPPED or agent_id not in wanted:
             continue
         some = [run for run in some if sees_images(run)]
-        best = best_of(some, episodes) if some else None
+        best = best_of(some, episodes) if len(some) > 1 else next(iter(some), None)
         if best is None:
             continue
         checkpoint = checkpoint_of(best, 'last')
-        player, scored = (players.loaded(best, 'last', {'seed': SCORED}) for _ in range(2))
-        assert checkpoint is not None and player is not None and scored is not None
+        player, scored = (playing(best) for _ in range(2))
+        assert checkpoint is not None
         name = f'{agent_id}-{env}'.replace('/', '-')
         with contextlib.closing(player):
             draw(player, folder / f'{name}.gif')
@@ -127,12 +128,14 @@ def of_runs(folder: Path, runs: Sequence[Path], wanted: Sequence[str], episodes:
     return known
 
 
+def playing(run: Path) -> Any:
+    """Who plays for a run: its policy, or its agent where it has none by itself, as with bfloat16."""
+    return players.loaded(run, 'last', {'seed': SCORED}) or load(run, 'last', seed=SCORED, quiet=True)
+
+
 def sees_images(run: Path) -> bool:
     """Whether the agent of a run sees images, for which no policy ships."""
-    player = players.loaded(run, 'last', {})
-    if player is None:
-        return False
-    with contextlib.closing(player):
+    with contextlib.closing(playing(run)) as player:
         return len(player.envs.encoder.space.shape) == 3
 
 

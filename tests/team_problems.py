@@ -139,3 +139,25 @@ class Undrawn(OwnNumber):
 
     def __init__(self):
         super().__init__()
+
+
+class Silent(OwnNumber):
+    """Its agents are gone after 5 steps, without a word."""
+
+    def step(self, actions):
+        seen, rewards, *_flags, _infos = super().step(actions)
+        no = dict.fromkeys(rewards, False)
+        self.agents = [] if self.t == 5 else list(self.possible_agents)
+        return seen, rewards, no, no, None
+
+
+class Alone(OwnNumber):
+    """Has one agent."""
+
+    possible_agents = ['a_0']
+
+
+class Nobody(OwnNumber):
+    """Has none."""
+
+    possible_agents = []

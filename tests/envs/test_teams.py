@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.team_problems import Late, Leaving, OwnNumber, Returning
+from tests.team_problems import Leaving, OwnNumber, Returning, Silent
 from xagents.envs.create import as_envs, create_envs
 from xagents.options.errors import OptionError
+from xagents.runs.evaluation import rewards_of_agents
 
 HERE = 'pettingzoo:tests.team_problems'
 M = 4
@@ -51,6 +52,23 @@ def test_who_comes_back_begins_an_episode():
     valid = np.array([valid for valid, *_ in taken]).astype(int)
     np.testing.assert_array_equal(valid[:, 0], [1, 1, 0, 0, 1, 1, 1, 0])
     assert [(e.env, e.length) for *_, ended in taken for e in ended] == [(0, 2), (0, 3), (1, 7)]
+
+
+def test_what_a_team_gets_is_told_with_the_last_of_its_agents():
+    with create_envs(lambda **_: Returning(), 2) as envs:
+        envs.reset(1)
+        ended = [e for *_, episodes in steps(envs, 16) for e in episodes]
+    # one of them is there for 5 of the 7 steps, in two episodes
+    assert [e.team for e in ended if e.env < 2] == [None, None, 12.0] * 2
+    assert rewards_of_agents(('x', 'y'), ended) == {'reward/x': 2.5, 'reward/y': 7.0, 'team_reward': 12.0}
+
+
+def test_who_leaves_without_a_word_is_terminated():
+    with create_envs(lambda **_: Silent(), 1) as envs:
+        envs.reset(1)
+        taken = list(steps(envs, 12))
+    assert [e.length for *_, ended in taken for e in ended] == [5, 5, 5, 5, 5, 5]
+    np.testing.assert_array_equal([valid.all() for valid, *_ in taken], [True] * 5 + [False] + [True] * 5 + [False])
 
 
 def test_a_time_limit_truncates_who_is_there():
@@ -132,6 +150,12 @@ def test_a_video_is_of_the_environment():
         ('pettingzoo:mpe2', {}, 'mpe2 has no parallel_env, admits mpe2.*_v. and others'),
         ('pettingzoo:mpe2.simple_sprad_v3', {}, r'did you mean simple_spread_v3\?'),
         ('pettingzoo:classic.tictactoe_v3', {}, 'its agents take turns, admits environments in which all act at once'),
+        (f'{HERE}:Late', {}, 'begins without w, admits that all agents are there'),
+        (f'{HERE}:Late', {'vector': 'async'}, 'begins without w, admits that all agents are there'),
+        (f'{HERE}:Alone', {'agent_index': True}, 'agent_index: .* has one agent, admits environments of several'),
+        (f'{HERE}:Nobody', {}, 'has no agents'),
+        ('pettingzoo:mpe2.simple_spread_v3', {'env_kwargs': {'N': 'three'}}, 'cannot be made: '),
+        ('pettingzoo:json:loads', {}, 'cannot be made: '),
         ('CartPole-v1', {'agent_index': True}, 'agent_index: CartPole-v1 has one agent'),
     ],
 )
@@ -139,8 +163,3 @@ def test_what_cannot_be_is_said_in_a_line(name, arguments, expected):
     with pytest.raises(OptionError, match=expected) as refusal:
         create_envs(name, 2, **arguments)
     assert '\n' not in str(refusal.value)
-
-
-def test_an_environment_that_begins_without_an_agent_is_refused():
-    with pytest.raises(OptionError, match='begins without w, admits that all agents are there'):
-        create_envs(lambda **_: Late(), 1).reset(1)

@@ -33,7 +33,7 @@ def test_a_message_comes_back_as_it_was(kind, header, held):
 def test_what_is_no_message_is_one_line():
     refused, rng = 0, np.random.default_rng(0)
     whole = pack(
-        'fragment', {'number': 3, 'episodes': [[1.0, 2, None, 0, 1, 0.5]]}, {'a': np.arange(6.0).reshape(2, 3)}
+        'fragment', {'number': 3, 'episodes': [[1.0, 2, None, 0, 1, 0.5, None]]}, {'a': np.arange(6.0).reshape(2, 3)}
     )
     for _ in range(2000):
         data = bytearray(whole[: rng.integers(0, len(whole) + 1)])

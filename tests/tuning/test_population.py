@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
+from xagents.options.errors import OptionError
 from xagents.runs.copying import copy_run
-from xagents.runs.populations import read_population
+from xagents.runs.populations import read_population, take
 from xagents.tuning.population import Evolution, Member, exploit, explore, shifted
 from xagents.tuning.search import Bounds, Choices
 
@@ -130,10 +131,26 @@ def test_members_copy_change_and_go_on(evolved):
     assert Path(best).name == f'member-{max(range(4), key=lambda i: last[i]["score"]):02}'
     assert (folder / 'best').resolve() == Path(best).resolve()
     assert sorted(p.name for p in folder.glob('round-*')) == ['round-0004'], 'what is not needed is removed'
-    with contextlib.closing(xagents.load(str(folder / 'best'), 'last', quiet=True)) as agent:
+    with contextlib.closing(xagents.load(str(folder / 'best'), quiet=True)) as agent:
         assert agent.progress.context.steps >= 1600
         assert agent.options.lr == last[int(Path(best).name[-2:])]['settings']['lr']
     assert xagents.policy(best) is not None
+
+
+def test_what_is_played_is_what_was_scored(tmp_path):
+    options = {**OPTIONS, 'objective': 'evaluation', 'eval_episodes': 5, 'lr': [1e-4, 1e-1], 'population': 2}
+    best = xagents.evolve('ppo', 'CartPole-v1', out=str(tmp_path / 'p'), **options)
+    member = read_population(tmp_path / 'p').over[-1][int(best[-2:])]
+    with contextlib.closing(xagents.resume(best, quiet=True)) as agent:  # as it stood, with its streams
+        assert agent.evaluate(5)['mean'] == member.score
+        expected = [w for model in agent.output_models for w in model.get_weights()]
+    np.testing.assert_equal(weights(best), expected)
+
+
+def test_a_second_call_is_refused_while_one_is_at_work(tmp_path):
+    with take(tmp_path / 'p'), pytest.raises(OptionError, match='where another call is at work'):
+        take(tmp_path / 'p')
+    assert take(tmp_path / 'p') is not None
 
 
 @pytest.mark.slow
@@ -214,6 +231,10 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     assert code == 0 and stdout.count('member-') == 4
     code, _, stderr = execute('plot', '--run-dir', str(folder), '--smooth', '3', '--out', str(tmp_path / 'l.png'))
     assert (code, stderr) == (2, 'xagents plot: --smooth: is about curves, admits nothing beside a population\n')
+    # a round is as long as it was, also where its length is not given and the whole is another
+    longer = [word for word in words if word != '--exploit-steps' and word != '400']
+    longer[longer.index('1600')] = '1200'
+    assert execute('tune', 'ppo', '--env', 'CartPole-v1', *longer)[0] == 0
     # another one is not mixed with it
     words[words.index('1e-5')] = '1e-4'
     code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
@@ -234,6 +255,33 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
             ['--population', '4', '--lr', '1e-4', '1e-2', '--trial-steps', '9', '--exploit-steps', '10', '--out', 'o'],
             '--exploit-steps: got 10, admits at most --trial-steps, 9',
         ),
+        (
+            [
+                '--population',
+                '4',
+                '--lr',
+                '1e-4',
+                '1e-2',
+                '--n-envs',
+                '2',
+                '--n-steps',
+                '16',
+                '64',
+                '--exploit-steps',
+                '100',
+                '--out',
+                'o',
+            ],
+            '--exploit-steps: got 100, admits at least 128, the steps of an iteration',
+        ),
+        (
+            ['--population', '4', '--lr', '1e-4', '1e-2', '--early-stop-patience', '1', '--out', 'o'],
+            '--early-stop-patience: is about single runs',
+        ),
+        (
+            ['--population', '4', '--lr', '1e-4', '1e-2', '--checkpoints', 'a.tf', '--out', 'o'],
+            '--checkpoints: is about single runs',
+        ),
         (['--population', '4', '--lr', '1e-4', '1e-2', '--out', 'taken'], '--out: got taken, which is not empty'),
     ],
 )
@@ -251,3 +299,20 @@ def test_a_damaged_population_is_said_in_a_line(evolved, tmp_path):
     (tmp_path / 'p' / 'rounds' / '0002.json').write_text(json.dumps({'members': [{'setting': 1}]}))
     code, _, stderr = execute('plot', '--run-dir', str(tmp_path / 'p'), '--out', str(tmp_path / 'l.png'))
     assert code == 2 and 'its files of a population cannot be read' in stderr and len(stderr.splitlines()) == 1
+    words = [
+        '--lr',
+        '1e-4',
+        '1e-2',
+        '--population',
+        '2',
+        '--n-envs',
+        '2',
+        '--n-steps',
+        '8',
+        '--out',
+        str(tmp_path / 'p'),
+    ]
+    for content in ('{', '[]', '{}'):
+        (tmp_path / 'p' / 'population.json').write_text(content)
+        code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', '--net', '8', *words)
+        assert code == 2 and 'cannot be read' in stderr and len(stderr.splitlines()) == 1

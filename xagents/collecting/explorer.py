@@ -61,7 +61,9 @@ class Tally:
 
     def add(self, episodes: list[Episode], seconds: float) -> None:
         """Add episodes that ended, at the present step and after `seconds`."""
-        self.episodes += [EndedEpisode(e.reward, e.length, e.success, self.steps, seconds, e.env) for e in episodes]
+        self.episodes += [
+            EndedEpisode(e.reward, e.length, e.success, self.steps, seconds, e.env, e.team) for e in episodes
+        ]
 
 
 class Block(NamedTuple):

@@ -38,12 +38,14 @@ class Episode:
         length: the number of steps the agent took.
         env: the index of the environment.
         success: what the environment reported as `is_success` or `success`, None where it reports nothing.
+        team: what all agents of the environment got together since it began; with the last of them to end, else None.
     """
 
     reward: float
     length: int
     env: int
     success: bool | None
+    team: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Envs:
         self._rewards = np.zeros(self.n_envs, np.float32)
         self._ended = np.zeros(self.n_envs, bool)
         self._now = np.zeros(self.n_envs, bool) if self.agents else self._ended
+        self._earned = np.zeros(self.n_envs if self.agents else 0)  # of each agent since its environment began
         self._totals = np.zeros(self.n_envs, np.float64)
         self._lengths = np.zeros(self.n_envs, np.int64)
         self._episodes: list[Episode] = []
@@ -179,6 +182,7 @@ class Envs:
         self.valid[:] = True
         self._totals[:] = 0
         self._lengths[:] = 0
+        self._earned[:] = 0
         if self.witness is not None:
             self.witness.reset(observations)
         return observations if self._encode is None else self._encode(observations)
@@ -198,6 +202,8 @@ class Envs:
         if not self._reported:
             np.add(self._totals, raw, out=self._totals, where=self.valid)
             self._lengths += self.valid
+        if self.agents:
+            self._earned += np.where(self.valid, raw, 0.0)
         ended = np.logical_or(terminated, truncated, out=self._ended)
         if self.agents:
             np.logical_and(ended, self.valid, out=self._now)  # not those that were gone before
@@ -210,9 +216,20 @@ class Envs:
                 success = _success(info, i) if info else None
                 self._episodes.append(Episode(float(self._totals[i]), int(self._lengths[i]), i, success))
                 self._totals[i] = self._lengths[i] = 0
+            if self.agents:
+                self._end_teams()
         if self._encode is not None:
             observations = self._encode(observations)
         return observations, rewards, terminated, truncated
+
+    def _end_teams(self) -> None:
+        """Tells what agents got together, with the last of them to end."""
+        ends = {episode.env // self.together: episode for episode in self._episodes if self._now[episode.env]}
+        for env, last in ends.items():
+            rows = self._rows_of(env)
+            if not self.valid[rows].any():
+                last.team = float(self._earned[rows].sum())
+                self._earned[rows] = 0
 
     def _take_reports(self, info: dict[str, Any]) -> None:
         for i in np.flatnonzero(info[f'_{REPORT}']).tolist():
@@ -258,7 +275,7 @@ class Envs:
             state = give(self._state(), snapshot)
         self._seeds = state['seeds']
         self._episodes = [Episode(*episode) for episode in state['episodes']]
-        for name in ('valid', 'totals', 'lengths'):
+        for name in ('valid', 'totals', 'lengths', *(('earned',) if self.agents else ())):
             np.copyto(self._state()[name], state[name])
 
     def snapshots(self) -> list[Snapshot] | None:
@@ -292,13 +309,22 @@ class Envs:
         for i, state in enumerate(states):
             own = self._rows_of(i)
             self.valid[own], self._totals[own], self._lengths[own] = state['valid'], state['total'], state['length']
+            if self.agents:
+                self._earned[own] = state['earned']
             self._inner.ended[i] = state['ended']
 
     def _state_of(self, i: int) -> dict[str, Any]:
         """Returns the state of one environment of a loop; that of its agents as lists."""
         rows, inner = self._rows_of(i), self._inner
         own = {'valid': self.valid[rows].tolist(), 'total': self._totals[rows].tolist()}
-        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own, 'length': self._lengths[rows].tolist()}
+        teams = {'earned': self._earned[rows].tolist()} if self.agents else {}
+        return {
+            'env': inner.envs[i],
+            'ended': bool(inner.ended[i]),
+            **own,
+            'length': self._lengths[rows].tolist(),
+            **teams,
+        }
 
     def _rows_of(self, i: int) -> slice:
         """Returns which of N are of the environment i."""
@@ -307,7 +333,8 @@ class Envs:
     def _state(self) -> dict[str, Any]:
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]
         own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
-        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own}
+        teams = {'earned': self._earned} if self.agents else {}
+        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own, **teams}
 
     def _kind(self) -> list[Any]:
         return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]

@@ -106,7 +106,8 @@ class EnvMaker:
         if is_parallel(env):
             return self._team(env)
         if not isinstance(env, gymnasium.Env):
-            raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits a gymnasium.Env')
+            what = "an environment of PettingZoo's" if isinstance(self.source, ParallelMaker) else 'a gymnasium.Env'
+            raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits {what}')
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
     def _team(self, env: Any) -> Team:
@@ -114,7 +115,9 @@ class EnvMaker:
         env = as_parallel(env, self.name)
         for wrapper in self.wrappers:
             env = _wrapped(env, wrapper, is_parallel, "an environment of PettingZoo's, as this one is")
-        return Team(env, self.name, self.max_episode_steps, self.agent_index)
+        team = Team(env, self.name, self.max_episode_steps, self.agent_index)
+        team.reset(seed=0)  # what cannot begin is refused before anything is written
+        return team
 
     def _refuse(self, error: Exception) -> NoReturn:
         """Raises a failure to make the environment as one line; a programming error in it stays as it is."""
@@ -129,7 +132,9 @@ class EnvMaker:
             known = [name for name in found if name not in ('self', 'kwargs')]
             admits = f', admits {", ".join(known)}{nearest(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
-        if isinstance(error, ImportError | gymnasium.error.Error | OptionError):
+        if isinstance(error, ImportError | gymnasium.error.Error | OptionError) or isinstance(
+            self.source, ParallelMaker
+        ):
             raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
         raise error
 

@@ -54,17 +54,21 @@ class Team(gymnasium.Env):
             further channels of an image.
 
     Raises:
-        OptionError: where agents have different spaces.
+        OptionError: where there are no agents, they have different spaces, or one begins without them all.
     """
 
     def __init__(self, env: Any, name: str, max_episode_steps: int | None = None, index: bool = False):
         self.env, self.name, self.limit = env, name, max_episode_steps
-        self.names: tuple[str, ...] = tuple(env.possible_agents)
-        observation, action = _common(env, name, self.names)
+        self.agents = tuple(env.possible_agents)
+        self.names = tuple(map(str, self.agents))
+        if not self.agents or (index and len(self.agents) == 1):
+            problem = f'{name} has {"one agent" if self.agents else "no agents"}, admits environments of several'
+            raise OptionError('agent_index' if self.agents else 'env', problem)
+        observation, action = _common(env, name, self.agents)
         self._encoder = Encoder(observation)
         shown = _with_index(self._encoder.space, len(self.names)) if index else self._encoder.space
         self.render_mode = getattr(env, 'render_mode', None)
-        self.metadata = {**env.metadata, MEMBERS: Members(self.names, shown, action)}
+        self.metadata = {**(getattr(env, 'metadata', None) or {}), MEMBERS: Members(self.names, shown, action)}
         m = len(self.names)
         self._observations = np.zeros((m, *shown.shape), shown.dtype)
         self._seen = self._observations[..., : self._encoder.space.shape[-1]]
@@ -90,9 +94,9 @@ class Team(gymnasium.Env):
             OptionError: where one of them is not there.
         """
         observations, _ = self.env.reset(seed=seed, options=options)
-        absent = set(self.names) - set(self.env.agents)
+        absent = [agent for agent in self.agents if agent not in self.env.agents or agent not in observations]
         if absent:
-            raise OptionError('env', f'{self.name} begins without {min(absent)}, admits that all agents are there')
+            raise OptionError('env', f'{self.name} begins without {absent[0]}, admits that all agents are there')
         self._steps = 0
         self._see(observations)
         self._rewards[:], self._success[:] = 0.0, np.nan
@@ -101,31 +105,37 @@ class Team(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step by the actions [M, …] of those who are there."""
-        taken = dict(zip(self.names, iterate(self.action_space, action), strict=True))
+        taken = dict(zip(self.agents, iterate(self.action_space, action), strict=True))
         there = set(self.env.agents)
-        result = self.env.step({name: taken[name] for name in self.env.agents})
+        if not there <= taken.keys():
+            stranger = next(agent for agent in self.env.agents if agent not in taken)
+            raise OptionError('env', f'{self.name} has an agent {stranger}, which its possible_agents do not name')
+        result = self.env.step({agent: taken[agent] for agent in self.env.agents})
         observations, rewards, terminated, truncated, infos = result
         self._steps += 1
         self._see(observations)
         late = self.limit is not None and self._steps >= self.limit
-        for i, name in enumerate(self.names):
-            if name in there:
-                self._rewards[i] = rewards.get(name, 0.0)
-                self._terminated[i] = ends = terminated.get(name, False)
-                self._truncated[i] = truncated.get(name, False) or (late and not ends)
-                self._success[i] = _success(infos.get(name, {}))
+        for i, agent in enumerate(self.agents):
+            left = agent not in self.env.agents
+            if agent in there:
+                self._rewards[i] = rewards.get(agent, 0.0)
+                self._truncated[i] = cut_off = truncated.get(agent, False)
+                # who leaves without a word is terminated
+                self._terminated[i] = ends = terminated.get(agent, False) or (left and not cut_off)
+                self._truncated[i] |= late and not ends
+                self._success[i] = _success((infos or {}).get(agent) or {})
             else:  # gone, or back again
                 self._rewards[i], self._success[i] = 0.0, np.nan
-                self._terminated[i], self._truncated[i] = name not in self.env.agents, False
+                self._terminated[i], self._truncated[i] = left, False
         over = not self.env.agents or bool(np.all(self._terminated | self._truncated))
         cut = over and bool(self._truncated.any())
         return self._shown(), float(self._rewards.sum()), over and not cut, cut, {}
 
     def _see(self, observations: Mapping[str, Any]) -> None:
         """Take over what agents see who are there."""
-        places = [i for i, name in enumerate(self.names) if name in observations]
+        places = [i for i, agent in enumerate(self.agents) if agent in observations]
         if places:
-            self._seen[places] = self._encoder([observations[self.names[i]] for i in places])
+            self._seen[places] = self._encoder([observations[self.agents[i]] for i in places])
 
     def _shown(self) -> dict[str, np.ndarray]:
         return {
@@ -187,7 +197,7 @@ class Rows(VectorEnv):
         self.teams.close(**kwargs)
 
 
-def _common(env: Any, name: str, names: tuple[str, ...]) -> tuple[spaces.Space, spaces.Space]:
+def _common(env: Any, name: str, names: tuple[Any, ...]) -> tuple[spaces.Space, spaces.Space]:
     """Return the observation and action space that all agents have.
 
     Raises:

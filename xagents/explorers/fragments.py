@@ -29,6 +29,7 @@ class Episode(NamedTuple):
     length: int
     success: bool | None
     seconds: float
+    team: float | None
 
 
 class Fragment(NamedTuple):
@@ -98,11 +99,12 @@ def fragment_of(message: Message, wanted: Columns, columns: range, n_envs: int, 
 
 
 def _episode(told: Any, columns: range, rows: int) -> Episode:
-    reward, length, success, env, row, seconds = told
+    reward, length, success, env, row, seconds, team = told
     whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < len(columns) and 0 <= row < rows
-    if not whole or success not in (None, True, False) or type(reward) not in (int, float):
+    earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
+    if not whole or success not in (None, True, False) or not earned:
         raise ValueError('it is no episode')
-    return Episode(row, columns[env], float(reward), length, success, _seconds(seconds))
+    return Episode(row, columns[env], float(reward), length, success, _seconds(seconds), team)
 
 
 def _seconds(told: Any) -> float:

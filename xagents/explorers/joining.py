@@ -77,7 +77,9 @@ class Joiner:
     def _count(self, fragments: Sequence[Fragment], rollout: Rollout, tally: Tally, seconds: float) -> None:
         steps = tally.steps + np.cumsum(np.count_nonzero(rollout['valid'], 1))
         for e in sorted((e for fragment in fragments for e in fragment.episodes), key=lambda e: (e.row, e.env)):
-            tally.episodes.append(EndedEpisode(e.reward, e.length, e.success, int(steps[e.row]), e.seconds, e.env))
+            tally.episodes.append(
+                EndedEpisode(e.reward, e.length, e.success, int(steps[e.row]), e.seconds, e.env, e.team)
+            )
         tally.steps, now = int(steps[-1]), time.perf_counter()
         for name in ('env', 'act'):
             tally.seconds[name] += sum(fragment.seconds[name] for fragment in fragments) / len(fragments)

@@ -38,11 +38,11 @@ MOST_ENVS = 2**16
 class Noted(Tally):
     """Notes of each episode what the learner needs to put it among those of others."""
 
-    notes: list[tuple[float, int, bool | None, int, int, float]] = field(default_factory=list)
+    notes: list[tuple[float, int, bool | None, int, int, float, float | None]] = field(default_factory=list)
 
     def add(self, episodes: list[Episode], seconds: float) -> None:
         """Add episodes that ended with the row that is being written."""
-        self.notes += [(e.reward, e.length, e.success, e.env, self.row, seconds) for e in episodes]
+        self.notes += [(e.reward, e.length, e.success, e.env, self.row, seconds, e.team) for e in episodes]
 
 
 class Worker:

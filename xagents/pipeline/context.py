@@ -30,6 +30,7 @@ class EndedEpisode:
         step: steps of the collection until then, later of the whole run.
         time: seconds, as `step`.
         env: index of the environment; with several agents in one, of the agent among all.
+        team: what all of its environment's agents got, with the last of them to end; else None.
     """
 
     reward: float
@@ -38,6 +39,7 @@ class EndedEpisode:
     step: int
     time: float
     env: int = 0
+    team: float | None = None
 
 
 @dataclasses.dataclass(slots=True)

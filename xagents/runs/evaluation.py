@@ -82,15 +82,16 @@ def quotas(episodes: int, envs: Envs) -> np.ndarray:
 
 
 def rewards_of_agents(agents: Sequence[str], episodes: Iterable[Episode | EndedEpisode]) -> dict[str, float]:
-    """Return the mean reward of each of several agents by `reward/NAME`, and as `team_reward` their sum.
+    """Return the mean reward of each of several agents by `reward/NAME`, and by `team_reward` what they got together.
 
-    An agent without an episode has none; without agents that have names there is nothing.
+    What had no episode is left out; without agents that have names there is nothing.
     """
-    own: list[list[float]] = [[] for _ in agents]
-    for episode in episodes if agents else ():
-        own[episode.env % len(agents)].append(episode.reward)
-    means = {f'reward/{name}': float(np.mean(of)) for name, of in zip(agents, own, strict=True) if of}
-    return {**means, 'team_reward': sum(means.values())} if means and len(means) == len(agents) else means
+    if not agents:
+        return {}
+    ended = list(episodes)
+    own = {f'reward/{name}': [e.reward for e in ended if e.env % len(agents) == i] for i, name in enumerate(agents)}
+    own['team_reward'] = [episode.team for episode in ended if episode.team is not None]
+    return {name: float(np.mean(rewards)) for name, rewards in own.items() if rewards}
 
 
 def played(
@@ -118,8 +119,12 @@ def played(
         for episode in ended:
             so_far[episode.env] = ages[episode.env] = unreported[episode.env] = 0
             if quota[episode.env]:
-                quota[episode.env] -= 1
                 episodes.append(episode)
+                if not envs.agents:
+                    quota[episode.env] -= 1
+                elif episode.team is not None:  # all agents of its environment have played
+                    first = episode.env - episode.env % envs.together
+                    quota[first : first + envs.together] -= 1
         if unreported.max() >= UNREPORTED:
             raise OptionError(
                 'env', f'{envs.id} began {UNREPORTED} episodes without reporting one, admits a vector that reports all'
@@ -212,18 +217,19 @@ def episode(
         Interrupted: where the run that asks is to end.
     """
     envs, steps = collector.envs, 0
-    so_far, ended = np.zeros(envs.n_envs), np.zeros(envs.n_envs, bool)
+    so_far, is_over = np.zeros(envs.n_envs), False
     envs.pop_episodes()
     rng = np.random.default_rng(seed) if stochastic else None
     collector.reset(seed)
     _show(envs, sinks)
-    while not ended.all() and (max_steps is None or steps < max_steps):
+    while not is_over and (max_steps is None or steps < max_steps):
         Interruption.check()
         _, rewards, *_ = collector.step(collector.act(rng))
         steps, so_far = steps + 1, so_far + rewards
-        for over in collector.ended:
-            so_far[over.env], ended[over.env] = over.reward, True
-            steps = max(steps, over.length)
+        for ended in collector.ended:
+            is_over = not envs.agents or ended.team is not None
+            if not envs.agents:
+                so_far[ended.env], steps = ended.reward, ended.length
         _show(envs, sinks)
         if delay:
             time.sleep(delay)

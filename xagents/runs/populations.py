@@ -15,10 +15,12 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from xagents.options.errors import OptionError, one_line
 from xagents.system.files import replacing
+from xagents.system.locks import hold
+from xagents.system.names import LOCK
 
 POPULATION = 'population.json'
 ROUNDS = 'rounds'
@@ -87,7 +89,7 @@ class Population:
 
     def steps(self) -> list[int]:
         """Return how many steps each member has taken when a round is over."""
-        return [(number + 1) * self.shared['exploit_steps'] for number in range(len(self.over))]
+        return [(number + 1) * self.shared['free']['exploit_steps'] for number in range(len(self.over))]
 
     def best(self) -> int:
         """Return who is best after the last round that is over."""
@@ -121,7 +123,9 @@ def read_population(folder: str | os.PathLike[str]) -> Population:
     """Return the population of a folder; raises ValueError in one line for a damaged file."""
     path = Path(folder)
     try:
-        shared = json.loads((path / POPULATION).read_text())
+        shared = dict(json.loads((path / POPULATION).read_text()))
+        if not isinstance(shared['free'], dict):
+            raise ValueError('it says nothing of a seed')
         files = sorted((path / ROUNDS).glob('*.json'))
         over = [[Member(**member) for member in json.loads(file.read_text())['members']] for file in files]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -129,8 +133,24 @@ def read_population(folder: str | os.PathLike[str]) -> Population:
     return Population(path, shared, over)
 
 
+def take(folder: str | os.PathLike[str]) -> IO[bytes] | None:
+    """Return what keeps other calls out of a population's folder until it is closed, or the process is gone.
+
+    Raises:
+        OptionError: where another one is at it, or it is of something else.
+    """
+    foreign = Path(folder).is_dir() and any(not name.startswith('.') for name in os.listdir(folder))
+    if foreign and not is_population(folder):
+        raise OptionError('out', f'got {folder}, which is not empty and no population, admits a new folder')
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    try:
+        return hold(Path(folder) / LOCK)
+    except BlockingIOError as error:
+        raise OptionError('out', f'got {folder}, where another call is at work') from error
+
+
 def open_population(folder: str | os.PathLike[str], shared: Mapping[str, Any]) -> Population:
-    """Return the population of a folder, which is made where it is not there.
+    """Return the population of a folder that was taken, which begins where there is none.
 
     `shared` must be equal where it goes on, but for `free`, which is taken from the folder.
 
@@ -139,12 +159,12 @@ def open_population(folder: str | os.PathLike[str], shared: Mapping[str, Any]) -
     """
     path = Path(folder)
     if not is_population(path):
-        if path.is_dir() and any(path.iterdir()):
-            raise OptionError('out', f'got {path}, which is not empty and no population, admits a new folder')
-        path.mkdir(parents=True, exist_ok=True)
         _write(path / POPULATION, dict(shared))
         return Population(path, dict(shared))
-    population = read_population(path)
+    try:
+        population = read_population(path)
+    except ValueError as error:
+        raise OptionError('out', str(error)) from error
     told = json.loads(json.dumps(shared))
     for name in [name for name in told if name != 'free']:
         if told[name] != population.shared.get(name):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xagents.options.errors import OptionError
-from xagents.runs.populations import Member, Population, open_population
+from xagents.runs.populations import Member, Population, open_population, take
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 from xagents.tuning.call import TICK_SECONDS
@@ -65,11 +65,21 @@ def run(planned: Plan) -> str:
     with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
         stack.callback(workers.end)
         check_settings(planned, workers, interruption)
+        lock = take(settings.out)
+        if lock is not None:
+            stack.enter_context(contextlib.closing(lock))
         seed = planned.aside.get('seed')
-        free = {'seed': secrets.randbits(32) if seed is None else seed, 'schedule_steps': settings.trial_steps}
+        free: dict[str, Any] = {'seed': secrets.randbits(32) if seed is None else seed}
+        free |= {'schedule_steps': settings.trial_steps, 'exploit_steps': settings.exploit_steps}
         population = open_population(settings.out, {**_shared(planned), 'free': free})
         if seed is not None and seed != population.shared['free']['seed']:
             raise OptionError('seed', f'got {seed}, was {population.shared["free"]["seed"]} in {settings.out}')
+        kept = population.shared['free']['exploit_steps']
+        if 'exploit_steps' in settings.given and settings.exploit_steps != kept:
+            raise OptionError('exploit_steps', f'got {settings.exploit_steps}, was {kept} in {settings.out}')
+        for line in (planned.said, planned.warning):
+            if line and not planned.aside.get('quiet'):
+                print(line, flush=True)
         generations = Generations(planned, population, workers)
         finished = generations.go_on()
     if not finished:
@@ -82,7 +92,7 @@ def _shared(planned: Plan) -> dict[str, Any]:
     """Return what must be equal where a population goes on."""
     settings = planned.tune
     facts = {n: v for n, v in planned.facts.items() if n not in ('trial_steps', 'trial_seeds')}
-    how = {n: getattr(settings, n) for n in ('population', 'exploit_steps', 'exploit', 'perturb', 'resample')}
+    how = {n: getattr(settings, n) for n in ('population', 'exploit', 'perturb', 'resample')}
     return {**facts, **how, 'searched': {name: str(r) for name, r in planned.ranges.items()}}
 
 
@@ -100,7 +110,7 @@ class Generations:
         assert settings.population is not None
         self.planned, self.population, self.workers = planned, population, workers
         self.size = settings.population
-        self.steps = settings.exploit_steps or settings.trial_steps
+        self.steps: int = population.shared['free']['exploit_steps']
         self.last = math.ceil(settings.trial_steps / self.steps)  # rounds are whole
         self.seed: int = population.shared['free']['seed']
         perturb = settings.perturb or PERTURB
@@ -116,7 +126,8 @@ class Generations:
             if trained is None:
                 return False
             if all(member.score is None for member in trained):
-                raise TuningError(f'no member has a score after round {number}: {trained[0].reason}')
+                why = trained[0].reason or 'no episode ended: give more --exploit-steps, in a new folder'
+                raise TuningError(f'no member has a score after round {number}: {why}')
             self.population.keep(trained)
             self.say(self._line(number, trained))
         return True
@@ -191,7 +202,7 @@ class Generations:
             f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. '
             f'Its lineage: xagents plot --run-dir {self.population.path}',
             'To train with its last settings from the beginning:',
-            train_command(self.planned.entry.id, {**options, 'max_steps': self.planned.tune.trial_steps}),
+            train_command(self.planned.entry.id, {**options, 'max_steps': len(self.population.over) * self.steps}),
         ]
         for line in lines:
             self.say(line)
@@ -204,13 +215,14 @@ class Generations:
 
     def _begun(self) -> str:
         over = len(self.population.over)
-        whole = f'{self.last} rounds of {self.steps} steps'
+        whole = f'{max(self.last, over)} rounds of {self.steps} steps'
         return f'goes on after round {over} of {whole}' if over else whole
 
     def _line(self, number: int, members: list[Member]) -> str:
         scores = [member.score for member in members if member.score is not None]
         copied = ', '.join(f'{i} from {m.parent}' for i, m in enumerate(members) if m.parent not in (None, i))
-        failed = f', {self.size - len(scores)} failed' if len(scores) < self.size else ''
+        reasons = [member.reason or 'no episode ended' for member in members if member.score is None]
+        failed = f', {len(reasons)} without a score ({reasons[0]})' if reasons else ''
         middle = f'median {np.median(scores):.6g}, worst {min(scores):.6g}{failed}'
         ended = f'Round {number} of {self.last}, {number * self.steps} steps: best {max(scores):.6g}, {middle}'
         return ended + (f'; copied: {copied}' if copied else '')

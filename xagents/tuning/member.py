@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xagents.runs.populations import MEMBER
+from xagents.system.names import CHECKPOINTS
 
 
 @dataclass
@@ -58,11 +59,22 @@ def train(task: Task) -> float | None:
     begun, start = folder.with_name(f'.{folder.name}'), time.monotonic()
     with _agent(task, begun) as agent:
         agent.fit(max_steps=task.steps, final_episodes=0)
+        if agent.progress.context.steps < task.steps:
+            raise RuntimeError(f'its run ended after {agent.progress.context.steps} steps: {agent.run.stopped}')
         value = agent.evaluate(task.episodes)['mean'] if task.objective == 'evaluation' else agent.mean_reward
     score = value if math.isfinite(value) else None
     (begun / MEMBER).write_text(json.dumps({'score': score, 'seconds': time.monotonic() - start}))
+    _let_the_last_be_best(begun)
     os.replace(begun, folder)
     return score
+
+
+def _let_the_last_be_best(folder: Path) -> None:
+    """Let a run's last weights be those that are played: the score is theirs, and earlier ones had other settings."""
+    checkpoints = folder / CHECKPOINTS
+    temporary = checkpoints / '.best'
+    temporary.symlink_to(os.readlink(checkpoints / 'last'), target_is_directory=True)
+    os.replace(temporary, checkpoints / 'best')
 
 
 @contextlib.contextmanager

@@ -130,6 +130,8 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
         stands = {name: value for name, value in base.items() if known[name].instead_of}
         found = ready(entry.options, known, {**fixed, **ranges, **stands})
         ranges |= {name: r for name, r in found.items() if name not in fixed_of_members}
+    if tune.population is not None:
+        _check_members(entry, tune, given, ranges, fixed)
     if tune.population and not ranges:
         raise OptionError('population', 'nothing is searched: give an option several values, or --search')
     first = first_values(ranges, {**_defaults(known), **base})
@@ -139,6 +141,35 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
     # check options against each other as the first trial has them
     resolve_all(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
     return Plan(entry, tune, fixed, ranges, first, aside, limited, said)
+
+
+# what would end a member before its rounds are over, or would be of all of them at once
+NOT_OF_MEMBERS = (
+    'early_stop_patience',
+    'target_reward',
+    'max_time',
+    'checkpoints',
+    'history_checkpoint',
+    'log_frequency',
+)
+
+
+def _check_members(
+    entry: Entry, tune: TuneOptions, given: Mapping[str, Any], ranges: Mapping[str, Range], fixed: Mapping[str, Any]
+) -> None:
+    """Refuse what members of a population cannot have, and rounds that are shorter than one of their iterations."""
+    for name in NOT_OF_MEMBERS:
+        if name in given:
+            raise OptionError(name, 'is about single runs, admits nothing beside --population')
+    known, iteration = describe(entry.options), 1
+    for name in ('n_envs', 'n_steps') if 'n_steps' in known else ('n_envs',):
+        r, value = ranges.get(name), fixed.get(name, entry.known('environment', 'agent')[name].default)
+        iteration *= max(r.values) if r else value
+    if tune.exploit_steps is not None and tune.exploit_steps < iteration:
+        if 'exploit_steps' in tune.given:
+            got = f'got {tune.exploit_steps}, admits at least {iteration}, the steps of an iteration'
+            raise OptionError('exploit_steps', got)
+        tune.exploit_steps = iteration
 
 
 def _fixed_of_members(entry: Entry, tune: TuneOptions) -> set[str]:
