@@ -12,7 +12,7 @@ def test_every_part_can_be_named_and_its_settings_are_admitted():
     options = populations.make_parser().parse_args(['--only', *populations.PARTS, '--repeats', '3'])
     assert options.repeats == 3 and options.page.name == 'populations.md'
     lunar = dict(populations.LUNAR)
-    given = {'population': 8, 'exploit_steps': 5, 'trial_steps': 10, 'out': 'o', 'exploit': 0.0}
+    given = {'population': 8, 'exploit_steps': 5000, 'trial_steps': 10_000, 'out': 'o', 'exploit': 0.0}
     assert plan(lunar.pop('agent_id'), {**lunar, **given}).tune.exploit == 0.0
     assert plan('ppo', {'env': 'CartPole-v1', 'out': 'o', **populations.SMALL}).tune.population == 4
 

@@ -163,17 +163,17 @@ def test_the_gallery_is_made_again_and_what_it_cannot_make_stays(tmp_path):
     gone = {**known, 'env': 'ALE/Breakout-v5'}
     (pictures / 'pictures.json').write_text(json.dumps({'dqn-ALE-Pong-v5': known, 'dqn-ALE-Breakout-v5': gone}))
     (pictures / 'dqn-ALE-Pong-v5.gif').touch()
-    words = ['--only', 'trpo', '--out', str(pictures), '--page', str(page)]
+    words = ['--only', 'acer', '--out', str(pictures), '--page', str(page)]
     script = [sys.executable, ROOT / 'docs' / 'make_gallery.py', *words]
     done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert text.startswith('before\n') and text.endswith('after\n')
     titles = re.findall(r'\*\*(.*?)\*\*', text)
-    assert titles == ['TRPO on MountainCarContinuous-v0', 'DQN on ALE/Pong-v5']
+    assert titles == ['ACER on LunarLander-v3', 'DQN on ALE/Pong-v5']
     assert '![Pong is played](' in text and 'Breakout' not in text
-    with Image.open(pictures / 'trpo-MountainCarContinuous-v0.gif') as gif:
+    with Image.open(pictures / 'acer-LunarLander-v3.gif') as gif:
         assert gif.n_frames > 50
     assert sorted(path.name for path in Path(pictures).iterdir()) == [
-        'dqn-ALE-Pong-v5.gif', 'pictures.json', 'trpo-MountainCarContinuous-v0.gif'
+        'acer-LunarLander-v3.gif', 'dqn-ALE-Pong-v5.gif', 'pictures.json'
     ]  # fmt: skip
