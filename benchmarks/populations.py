@@ -22,6 +22,7 @@ from benchmarks import parts, tables
 from benchmarks.environments import REPOSITORY
 from benchmarks.harness import Failed
 from benchmarks.parts import Log, Part
+from xagents.options.declaration import flags_of
 from xagents.runs.populations import read_population
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
@@ -100,8 +101,6 @@ def render_lunar(found: dict[str, Any]) -> str:
 
 def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Kill a call, and the same again, at random instants, until one ends; compare with a population left alone."""
-    from xagents.options.declaration import flags_of
-
     kills, wanted, rng = 0, 2 if options.quick else 20, random.Random(1)
     _call([*_command(), *flags_of({'out': str(folder / 'whole')})], None)
     expected, attempt = _table(folder / 'whole'), 0
@@ -117,8 +116,6 @@ def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[s
 
 
 def _command() -> list[str]:
-    from xagents.options.declaration import flags_of
-
     return [sys.executable, '-m', 'xagents', 'tune', 'ppo', '--env', 'CartPole-v1', *flags_of(SMALL)]
 
 

@@ -88,12 +88,6 @@ def test_what_is_drawn_happened_to_one_agent_within_one_episode(name, options):
 
 def test_agents_in_another_order_are_other_rows():
     class Backwards(Leaving):
-        possible_agents = Leaving.possible_agents
-
-        def __init__(self, **kwargs):
-            super().__init__(**kwargs)
-            self.order = self.possible_agents[::-1]
-
         def reset(self, seed=None, options=None):
             seen, infos = super().reset(seed, options)
             return dict(reversed(seen.items())), infos

@@ -163,7 +163,6 @@ def test_it_goes_on_further(evolved, tmp_path):
     assert table(part) == table(folder)
 
 
-@pytest.mark.skipif(not hasattr(signal, 'SIGKILL'), reason='kills')
 def test_kills_change_nothing(evolved, tmp_path):
     folder, best = evolved
     flags = ['--n-envs', '4', '--n-steps', '16', '--net', '8', '--lr', '1e-5', '1e-1', '--seed', '3']

@@ -79,15 +79,8 @@ def create_envs(
     atari = Atari(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
         if not isinstance(env, str) or ':' in env or wrappers or agent_index:
-            got = (
-                'wrappers'
-                if wrappers
-                else 'agent_index'
-                if agent_index
-                else env
-                if isinstance(env, str)
-                else 'a function'
-            )
+            odd = {'wrappers': bool(wrappers), 'agent_index': agent_index, 'a function': not isinstance(env, str)}
+            got = next((name for name, is_so in odd.items() if is_so), env)
             raise OptionError('vector', f"got envpool with {got}; it admits EnvPool's own environments, unwrapped")
         settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
         return _envpool(env, n_envs, render_mode, atari, settings)
@@ -146,9 +139,8 @@ def as_envs(envs: Any) -> Envs:
     members = list(envs) if isinstance(envs, list | tuple) else [envs]
     members = [_as_team(env) if is_parallel(env) else env for env in members]
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
-        got = (
-            [type(env).__name__ for env in members] if isinstance(envs, list | tuple) and envs else type(envs).__name__
-        )
+        several = isinstance(envs, list | tuple) and bool(envs)
+        got = [type(env).__name__ for env in members] if several else type(envs).__name__
         raise ValueError(
             f'envs: got {got}; admitted are create_envs(…), a vector environment, an environment or a list'
         )

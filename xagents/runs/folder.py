@@ -40,7 +40,7 @@ from xagents.runs.checkpoints import (
 from xagents.runs.run import Run
 from xagents.runs.status import SaveError, read_status, take_lock
 from xagents.system.arrays import prefixed
-from xagents.system.files import replacing, sync
+from xagents.system.files import replace_link, replacing
 from xagents.system.names import CHECKPOINTS, CONFIG, STATUS
 from xagents.version import __version__
 
@@ -226,12 +226,7 @@ class RunFolder:
 
     def _link(self, link: str, name: str) -> None:
         """Let `best` or `last` be the checkpoint `name`, in one step."""
-        folder = self.path / CHECKPOINTS
-        temporary = folder / f'.{link}'
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(name, target_is_directory=True)
-        os.replace(temporary, folder / link)
-        sync(folder)
+        replace_link(self.path / CHECKPOINTS / link, name)
 
     def _prune(self) -> None:
         """Remove checkpoints that nothing names any more, and the segments that only they needed."""

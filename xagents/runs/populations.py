@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from xagents.options.errors import OptionError, one_line
-from xagents.system.files import replacing
+from xagents.system.files import replace_link, replacing
 from xagents.system.locks import hold
 from xagents.system.names import LOCK
 
@@ -107,10 +107,7 @@ class Population:
     def link_best(self) -> Path:
         """Let `best` be the best member of the last round, and return its run's folder."""
         folder = self.folder(len(self.over), self.best())
-        temporary = self.path / '.best'
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(folder.relative_to(self.path), target_is_directory=True)
-        os.replace(temporary, self.path / 'best')
+        replace_link(self.path / 'best', folder.relative_to(self.path))
         return folder
 
 

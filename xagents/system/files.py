@@ -45,3 +45,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if os.name == 'posix':  # the rename itself is durable once the folder is; not every file system can say so
         with contextlib.suppress(OSError):
             sync(path.parent)
+
+
+def replace_link(link: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Let a link lead to a folder, in one step; `target` is relative to the folder of the link, or absolute."""
+    link = Path(link)
+    temporary = link.with_name(f'.{link.name}')
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target, target_is_directory=True)
+    os.replace(temporary, link)
+    sync(link.parent)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xagents.runs.populations import MEMBER
+from xagents.system.files import replace_link
 from xagents.system.names import CHECKPOINTS
+from xagents.tuning.temporary import temporary
 
 
 @dataclass
@@ -72,19 +72,13 @@ def train(task: Task) -> float | None:
 def _let_the_last_be_best(folder: Path) -> None:
     """Let a run's last weights be those that are played: the score is theirs, and earlier ones had other settings."""
     checkpoints = folder / CHECKPOINTS
-    temporary = checkpoints / '.best'
-    temporary.symlink_to(os.readlink(checkpoints / 'last'), target_is_directory=True)
-    os.replace(temporary, checkpoints / 'best')
+    replace_link(checkpoints / 'best', os.readlink(checkpoints / 'last'))
 
 
-@contextlib.contextmanager
-def _agent(task: Task, begun: Path) -> Iterator[Any]:
-    """Make the agent that goes on in a folder; what it compiles is kept for other members."""
-    import keras
-
+def _agent(task: Task, begun: Path) -> contextlib.AbstractContextManager[Any]:
+    """Make the agent that goes on in a folder, for a while (see `temporary`)."""
     from xagents.factory.load import resume
     from xagents.factory.make import make
-    from xagents.networks.sharing import sharing
     from xagents.runs.copying import copy_run
 
     options = {**task.fixed, **task.settings}
@@ -94,17 +88,9 @@ def _agent(task: Task, begun: Path) -> Iterator[Any]:
             shutil.rmtree(begun, ignore_errors=True)
             return make(task.agent, **options, seed=task.seed, run_dir=str(begun))
         copy_run(task.parent, begun)
-        return resume(str(begun), **task.settings, max_steps=task.steps, quiet=True)
+        agent = resume(str(begun), **task.settings, max_steps=task.steps, quiet=True)
+        if task.seed is not None:
+            agent.set_seeds(task.seed)
+        return agent
 
-    try:
-        with sharing(made, options) as agent:
-            try:
-                if task.parent and task.seed is not None:
-                    agent.set_seeds(task.seed)
-                yield agent
-            finally:
-                agent.close()
-                del agent
-    finally:
-        keras.backend.clear_session()
-        gc.collect()
+    return temporary(made, options)

@@ -7,20 +7,20 @@ was its standard output. It ends with its parent, whatever ends that. The parent
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import math
 import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from xagents.options.errors import OptionError, one_line, told
 from xagents.tuning.member import Task, train
+from xagents.tuning.temporary import temporary
 
 # of a run: one after each twentieth of its steps
 REPORTS = 20
@@ -92,31 +92,15 @@ def _value(job: Job, agent: Any) -> float:
     return agent.evaluate(job.episodes)['mean'] if job.objective == 'evaluation' else agent.mean_reward
 
 
-@contextlib.contextmanager
-def _agent(job: Job, seed: int) -> Iterator[Any]:
-    """Make an agent that writes to paths of its own; afterwards the memory that it took is free again.
-
-    What it compiles is kept for the next trial of the same shapes.
-    """
-    import keras
-
+def _agent(job: Job, seed: int) -> contextlib.AbstractContextManager[Any]:
+    """Make an agent that writes to paths of its own, for a while (see `temporary`)."""
     from xagents.factory.make import make
-    from xagents.networks.sharing import sharing
 
     options = {**job.options, 'seed': seed}
     mark = f'trial-{job.number}' + (f'-seed-{seed}' if len(job.seeds) > 1 else '')
     for name, paths in job.paths.items():
         options[name] = [numbered(path, mark) for path in paths] if isinstance(paths, list) else numbered(paths, mark)
-    try:
-        with sharing(lambda: make(job.agent, options.pop('env'), **options), job.options) as agent:
-            try:
-                yield agent
-            finally:
-                agent.close()
-                del agent
-    finally:
-        keras.backend.clear_session()
-        gc.collect()
+    return temporary(lambda: make(job.agent, options.pop('env'), **options), job.options)
 
 
 def numbered(path: str, mark: str) -> str:
