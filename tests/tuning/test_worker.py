@@ -12,7 +12,7 @@ from io import StringIO
 import pytest
 
 from xagents.options.errors import OptionError
-from xagents.tuning import worker as module
+from xagents.tuning import temporary
 from xagents.tuning.worker import REPORTS, Job, Pruned, Worker, numbered, run_trial
 
 COMMAND = [sys.executable, '-P', '-m', 'xagents.tuning.worker']
@@ -64,7 +64,7 @@ def calls(monkeypatch):
     keras.backend = types.SimpleNamespace(clear_session=lambda: said.append(('cleared',)))
     monkeypatch.setitem(sys.modules, 'xagents.factory.make', factory)
     monkeypatch.setitem(sys.modules, 'keras', keras)
-    monkeypatch.setattr(module.gc, 'collect', lambda: said.append(('collected',)))
+    monkeypatch.setattr(temporary.gc, 'collect', lambda: said.append(('collected',)))
     return said
 
 
