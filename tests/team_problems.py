@@ -161,3 +161,59 @@ class Nobody(OwnNumber):
     """Has none."""
 
     possible_agents = []
+
+
+class Walks(ParallelEnv):
+    """Each agent walks on a line of its own for 8 steps, and is paid for its place; nothing is drawn at random."""
+
+    metadata = {'name': 'walks'}
+
+    def __init__(self, agents=('a', 'b'), render_mode=None):
+        self.possible_agents, self.render_mode = list(agents), render_mode
+
+    def observation_space(self, agent):
+        return spaces.Box(-8, 8, (2,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t, self.at = list(self.possible_agents), 0, dict.fromkeys(self.possible_agents, 0)
+        return self._seen(), {}
+
+    def _seen(self):
+        return {agent: np.array([self.at[agent], self.t], np.float32) for agent in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        for agent, action in actions.items():
+            self.at[agent] += 2 * int(action) - 1
+        seen, over = self._seen(), self.t == 8
+        each = dict.fromkeys(self.agents)
+        rewards = {agent: float(self.at[agent]) for agent in each}
+        self.agents = [] if over else self.agents
+        return seen, rewards, dict.fromkeys(each, False), dict.fromkeys(each, over), {agent: {} for agent in each}
+
+    def close(self):
+        pass
+
+
+class Unlike(Walks):
+    """Two agents of three kinds of spaces: the last one sees more, and acts by numbers."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(('a_0', 'a_1', 'z'), render_mode)
+
+    def observation_space(self, agent):
+        return spaces.Box(-8, 8, (3 if agent == 'z' else 2,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Box(-1, 1, (1,), np.float32) if agent == 'z' else spaces.Discrete(2)
+
+    def _seen(self):
+        return {a: np.array([self.at[a], self.t, 1][: 3 if a == 'z' else 2], np.float32) for a in self.agents}
+
+    def step(self, actions):
+        for agent, action in actions.items():
+            assert self.action_space(agent).contains(action), (agent, action)
+        return super().step({agent: np.ravel(action)[0] > 0 for agent, action in actions.items()})

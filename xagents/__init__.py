@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xagents.factory.load import load as load
     from xagents.factory.load import resume as resume
     from xagents.factory.make import make as make
+    from xagents.factory.make import team as team
     from xagents.factory.policy import policy as policy
     from xagents.iql.agent import IQL as IQL
     from xagents.networks.named import register_network as register_network
@@ -62,6 +63,7 @@ _HOMES = {
     'register_env': 'xagents.envs.named',
     'register_network': 'xagents.networks.named',
     'register_stage': 'xagents.runs.named',
+    'team': 'xagents.factory.make',
     'tune': 'xagents.tuning.tune',
 }
 __all__ = sorted([*_HOMES, '__version__'])

@@ -90,7 +90,7 @@ class BaseAgent(Classic):
         self.check_envs(self.envs, self.options)
         self.output_models: list[keras.Model] = []
         self.actor: Any = None
-        self.statistics = Statistics.of(self.envs, self.options)
+        self.statistics = self._make_statistics()
         self.streams = Streams(int(self.options.seed or 0))
         self.progress = Progress(deque(maxlen=self.options.reward_buffer_size), lines=lines)
         self.origin = Origin()
@@ -131,6 +131,9 @@ class BaseAgent(Classic):
     def id(self) -> str:
         """Its name on the command line."""
         return id_of(type(self))
+
+    def _make_statistics(self) -> Statistics:
+        return Statistics.of(self.envs, self.options)
 
     # what an algorithm says
 

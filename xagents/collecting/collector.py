@@ -6,13 +6,14 @@ evaluates, plays and records videos; what differs is where it stands and whose w
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from xagents.collecting.explorer import Explorer, Explores, Filled, Order, Tally
+from xagents.collecting.explorer import Explorer, Explores, Filled, Order, Steps, Tally
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout, allocate
 from xagents.collecting.statistics import Statistics
@@ -91,20 +92,43 @@ class Collector:
             NotFiniteError: where observations or rewards are not finite.
             Interrupted: where explorers are waited for in vain, and the run is to end.
         """
-        rollout = self._next(n_steps)
+        with self._undrawn_where_interrupted():
+            rollout, order = self._ordered(n_steps, schedule)
+            filled = self.explorer.fill(rollout, order, self.tally)
+        return self._taken(rollout, filled)
+
+    def collecting(self, n_steps: int, **schedule: Any) -> Steps[Rollout]:
+        """Do as `collect`, and stop before each step until those who share the environments have said theirs, too."""
+        self._at_home()
+        assert isinstance(self.explorer, Explorer)
+        rollout, order = self._ordered(n_steps, schedule)
+        filled = yield from self.explorer.filling(rollout, order, self.tally)
+        return self._taken(rollout, filled)
+
+    @contextlib.contextmanager
+    def _undrawn_where_interrupted(self) -> Iterator[None]:
+        """Where nothing was collected, let what was drawn be drawn again when the run goes on."""
         rngs = [self.streams(purpose).bit_generator for purpose in ('act', 'env')] if self.away else []
         stood = [rng.state for rng in rngs]
-        rows = math.ceil(n_steps / self.policy.hold)
-        noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
-        statistics = self.statistics
         try:
-            if self.observations is None:
-                self.reset()
-            filled = self.explorer.fill(rollout, Order(self.policy, statistics, noise, schedule), self.tally)
-        except Interrupted:  # nothing was collected: what was drawn is drawn again when the run goes on
+            yield
+        except Interrupted:
             for rng, state in zip(rngs, stood, strict=True):
                 rng.state = state
             raise
+
+    def _ordered(self, n_steps: int, schedule: Mapping[str, Any]) -> tuple[Rollout, Order]:
+        """Return the arrays of the next rollout, and what makes it, with its noise drawn."""
+        rollout = self._next(n_steps)
+        rows = math.ceil(n_steps / self.policy.hold)
+        noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
+        if self.observations is None:
+            self.reset()
+        return rollout, Order(self.policy, self.statistics, noise, schedule)
+
+    def _taken(self, rollout: Rollout, filled: Filled) -> Rollout:
+        """Return a rollout as it is learned from; the statistics learn from it."""
+        statistics = self.statistics
         if filled.lost is not None:
             statistics.forget_returns(filled.lost)
         self._observe_rewards(rollout, filled)
@@ -170,6 +194,10 @@ class Collector:
             self.reset()
         return np.array(self.observations)
 
+    def break_off(self, observations: np.ndarray | None) -> None:
+        """Go on elsewhere, in environments that show this now: what was collected last does not lead there."""
+        self.observations, self._restarted = observations, True
+
     def reset(self, seed: int | None = None) -> None:
         """Begin a new episode in every environment; the seed is drawn when not given."""
         seed = int(self.streams('env').integers(2**31)) if seed is None else seed
@@ -214,12 +242,19 @@ class Collector:
         """Return what has a state, by the names that it has in checkpoints."""
         return {**self.statistics.parts(), **self.policy.parts()}
 
+    def like(self, envs: Envs, policy: Policy, statistics: Statistics) -> Collector:
+        """Return a collector in other environments, which draws from the same streams."""
+        return Collector(envs, policy, statistics, self.streams)
+
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return where collecting stands, as arrays by name and a record for JSON."""
+        return self.state_with(self.explorer.snapshot())
+
+    def state_with(self, snapshot: Snapshot | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return where collecting stands in environments of which this is a copy; None where they begin anew."""
         arrays = {
             k: np.array(v) for name, part in self.parts().items() for k, v in prefixed(name, part.state()).items()
         }
-        snapshot = self.explorer.snapshot()
         record: dict[str, Any] = {'restarted': self._restarted, 'environments': None, 'uncopied': self.envs.uncopied}
         record['rngs'] = self.streams.state()
         if snapshot is not None:

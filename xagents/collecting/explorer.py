@@ -7,9 +7,9 @@ stood, collects the same. An explorer draws no random numbers and keeps no stati
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from xagents.envs.face import Envs, Episode
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.pipeline.context import EndedEpisode
+
+T = TypeVar('T')
+# what stops before each step of the environments, and returns something at its end
+Steps = Generator[None, None, T]
 
 
 class Order(NamedTuple):
@@ -132,35 +136,52 @@ class Explorer:
         Raises:
             NotFiniteError: where observations or rewards are not finite; the environments begin anew then.
         """
+        return finished(self.filling(rollout, order, tally))
+
+    def filling(self, rollout: Rollout, order: Order, tally: Tally) -> Steps[Filled]:
+        """Do as `fill`, and stop before each step until those who share the environments have said theirs, too."""
         envs, clock = self.envs, time.perf_counter
         policy, statistics, noise, schedule = order
         assert self.observations is not None
         observations, self.observations = np.array(self.observations), None  # after an error they begin anew
-        acting, start = 0.0, clock()
+        acting, stepping, start = 0.0, 0.0, clock()
         t = 0
         try:
             for t in range(len(rollout['valid'])):
-                rollout['observations'][t], tally.row = observations, t
                 before = clock()
+                rollout['observations'][t], tally.row = observations, t
                 prepared = statistics.prepare(observations)
                 row = None if noise is None else noise[t // policy.hold]
                 chosen = policy(prepared, row, valid=envs.valid, **schedule)
                 for name in policy.columns:
                     rollout[name][t] = chosen[name]
                 actions = self.decode(chosen['actions'])
-                acting += clock() - before
                 rollout['valid'][t] = envs.valid
+                envs.say(actions)
+                acting += clock() - before
+                yield
+                before = clock()
                 observations, *given = envs.step(actions)
                 rollout['rewards'][t], rollout['terminated'][t], rollout['truncated'][t] = given
                 tally.steps += int(np.count_nonzero(rollout['valid'][t]))
                 episodes = envs.pop_episodes()
                 if episodes:
                     tally.add(episodes, clock() - start)
+                stepping += clock() - before
         except Exception:
             check_rollout(rollout, t)  # an error after a NaN is the NaN's
             raise
         self.observations = rollout['observations'][-1] = observations
         tally.seconds['act'] += acting
-        tally.seconds['env'] += clock() - start - acting
+        tally.seconds['env'] += stepping
         check_rollout(rollout)
         return Filled()
+
+
+def finished(steps: Steps[T]) -> T:
+    """Go on to the end of something that is done step by step, and return what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value

@@ -18,7 +18,7 @@ from xagents.config.yaml_text import dump, read_nodes
 from xagents.config.yaml_values import check_tag, value_of
 from xagents.options.declaration import Option, canonical, describe
 from xagents.options.errors import OptionError, nearest, shown
-from xagents.registry.agents import agents, find_agent
+from xagents.registry.agents import TEAM, agents, find_agent
 from xagents.system.names import CONFIG, GROUP, ORPHANED, has_checkpoints
 from xagents.system.values import plain
 
@@ -119,7 +119,7 @@ def default_line(option: Option) -> str:
 
 def _agent(nodes: Mapping[str, yaml.Node]) -> str | None:
     if AGENT not in nodes:
-        return None
+        return TEAM.id if 'policies' in nodes else None
     node = nodes[AGENT]
     if node.id != 'scalar':
         raise OptionError(AGENT, f'got a {node.id}, admits one of {", ".join(agents)}')

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from xagents.envs.face import REMEDY, Again, Envs, Episode, OneEnv
 from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
 from xagents.envs.parallel import as_parallel, is_parallel
+from xagents.envs.shared import SharedEnvs
 from xagents.envs.teams import Team
 from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of, with_rows
 from xagents.envs.wrappers import Atari, with_report
@@ -129,8 +130,8 @@ def as_envs(envs: Any) -> Envs:
     Raises:
         ValueError: for anything else, other autoreset modes, and environments with different spaces.
     """
-    if isinstance(envs, Envs):
-        return envs
+    if isinstance(envs, Envs | SharedEnvs):
+        return envs  # type: ignore[return-value]
     if isinstance(envs, VectorEnv):
         maker = maker_of(envs)
         spec = maker.spec if maker else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -18,7 +18,7 @@ from xagents.envs.goals import Goals
 from xagents.envs.snapshots.read import AbsentError, give
 from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
 from xagents.envs.spaces import Encoder
-from xagents.envs.teams import MEMBERS, Members, Rows
+from xagents.envs.teams import MEMBERS, TEAM, Members, Rows
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.witness import Witness
 from xagents.envs.wrappers import REPORT, SUCCESS, says_success
@@ -79,6 +79,7 @@ class Envs:
         valid: bool [N], updated in place: False where the next step only resets.
         uncopied: what the last `snapshot` could not copy, in a few words; '' if it copied all.
         witness: is told every reset and step; None where nobody wants to know.
+        numbers: of the N, by which episodes tell of them; among those of all policies, where several play in them.
 
     Args:
         vector: the environments, in NEXT_STEP mode.
@@ -120,7 +121,7 @@ class Envs:
         self._rewards = np.zeros(self.n_envs, np.float32)
         self._ended = np.zeros(self.n_envs, bool)
         self._now = np.zeros(self.n_envs, bool) if self.agents else self._ended
-        self._earned = np.zeros(self.n_envs if self.agents else 0)  # of each agent since its environment began
+        self.numbers: Sequence[int] = vector.rows if isinstance(vector, Rows) else range(self.n_envs)
         self._totals = np.zeros(self.n_envs, np.float64)
         self._lengths = np.zeros(self.n_envs, np.int64)
         self._episodes: list[Episode] = []
@@ -148,7 +149,7 @@ class Envs:
     @property
     def _inner(self) -> Any:
         """The vector of whole environments."""
-        return self._vector.teams if isinstance(self._vector, Rows) else self._vector
+        return self._vector.table.teams if isinstance(self._vector, Rows) else self._vector
 
     @property
     def is_drawn(self) -> bool:
@@ -182,10 +183,19 @@ class Envs:
         self.valid[:] = True
         self._totals[:] = 0
         self._lengths[:] = 0
-        self._earned[:] = 0
         if self.witness is not None:
             self.witness.reset(observations)
         return observations if self._encode is None else self._encode(observations)
+
+    def standing(self) -> np.ndarray:
+        """Returns what agents see now, [N, *D], where other policies share the environments."""
+        assert isinstance(self._vector, Rows)
+        return np.array(self._vector.seen())
+
+    def say(self, actions: np.ndarray) -> None:
+        """Says what the next step is to be, where other policies share the environments, and wait for it."""
+        if isinstance(self._vector, Rows):
+            self._vector.say(actions)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Takes one step by environment actions [N, …], as `ActionDecoder` makes them.
@@ -202,8 +212,6 @@ class Envs:
         if not self._reported:
             np.add(self._totals, raw, out=self._totals, where=self.valid)
             self._lengths += self.valid
-        if self.agents:
-            self._earned += np.where(self.valid, raw, 0.0)
         ended = np.logical_or(terminated, truncated, out=self._ended)
         if self.agents:
             np.logical_and(ended, self.valid, out=self._now)  # not those that were gone before
@@ -214,22 +222,13 @@ class Envs:
         elif np.count_nonzero(ended):  # ten times as fast as any()
             for i in np.flatnonzero(self._now).tolist():
                 success = _success(info, i) if info else None
-                self._episodes.append(Episode(float(self._totals[i]), int(self._lengths[i]), i, success))
+                team = float(info[TEAM][i]) if TEAM in info and not np.isnan(info[TEAM][i]) else None
+                total, length = float(self._totals[i]), int(self._lengths[i])
+                self._episodes.append(Episode(total, length, self.numbers[i], success, team))
                 self._totals[i] = self._lengths[i] = 0
-            if self.agents:
-                self._end_teams()
         if self._encode is not None:
             observations = self._encode(observations)
         return observations, rewards, terminated, truncated
-
-    def _end_teams(self) -> None:
-        """Tells what agents got together, with the last of them to end."""
-        ends = {episode.env // self.together: episode for episode in self._episodes if self._now[episode.env]}
-        for env, last in ends.items():
-            rows = self._rows_of(env)
-            if not self.valid[rows].any():
-                last.team = float(self._earned[rows].sum())
-                self._earned[rows] = 0
 
     def _take_reports(self, info: dict[str, Any]) -> None:
         for i in np.flatnonzero(info[f'_{REPORT}']).tolist():
@@ -247,12 +246,12 @@ class Envs:
         Returns None where something can not be copied; `uncopied` then says what.
         """
         try:
-            copy = take(self._state())
+            copy = take(self.state())
         except Uncopyable as reason:
             self.uncopied = str(reason)
             return None
         self.uncopied = ''
-        copy.record['kind'] = self._kind()
+        copy.record['kind'] = self.kind()
         return copy
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -265,18 +264,22 @@ class Envs:
                 reset then: reset them before going on.
         """
         kind = snapshot.record.get('kind')
-        if kind != self._kind():
-            raise ValueError(f'snapshot: it is that of {_described(kind)}, not of {_described(self._kind())}')
+        if kind != self.kind():
+            raise ValueError(f'snapshot: it is that of {_described(kind)}, not of {_described(self.kind())}')
         try:
-            state = give(self._state(), snapshot)
+            state = give(self.state(), snapshot)
         except AbsentError:
             # Some environments make parts of theirs only when they are reset.
             self.reset(0)
-            state = give(self._state(), snapshot)
+            state = give(self.state(), snapshot)
+        self.take_over(state)
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the counters of a state that was given to the environments."""
         self._seeds = state['seeds']
         self._episodes = [Episode(*episode) for episode in state['episodes']]
-        for name in ('valid', 'totals', 'lengths', *(('earned',) if self.agents else ())):
-            np.copyto(self._state()[name], state[name])
+        for name in ('valid', 'totals', 'lengths'):
+            np.copyto(self.state()[name], state[name])
 
     def snapshots(self) -> list[Snapshot] | None:
         """Copies each environment by itself, so that others may go on with any of them.
@@ -309,34 +312,27 @@ class Envs:
         for i, state in enumerate(states):
             own = self._rows_of(i)
             self.valid[own], self._totals[own], self._lengths[own] = state['valid'], state['total'], state['length']
-            if self.agents:
-                self._earned[own] = state['earned']
             self._inner.ended[i] = state['ended']
 
     def _state_of(self, i: int) -> dict[str, Any]:
         """Returns the state of one environment of a loop; that of its agents as lists."""
         rows, inner = self._rows_of(i), self._inner
         own = {'valid': self.valid[rows].tolist(), 'total': self._totals[rows].tolist()}
-        teams = {'earned': self._earned[rows].tolist()} if self.agents else {}
-        return {
-            'env': inner.envs[i],
-            'ended': bool(inner.ended[i]),
-            **own,
-            'length': self._lengths[rows].tolist(),
-            **teams,
-        }
+        length = self._lengths[rows].tolist()
+        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own, 'length': length}
 
     def _rows_of(self, i: int) -> slice:
         """Returns which of N are of the environment i."""
         return slice(i * self.together, (i + 1) * self.together)
 
-    def _state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
+        """Returns what changes: the vector, and what is counted here."""
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]
         own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
-        teams = {'earned': self._earned} if self.agents else {}
-        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own, **teams}
+        return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own}
 
-    def _kind(self) -> list[Any]:
+    def kind(self) -> list[Any]:
+        """Returns what environments must have in common that go on from each other's snapshots."""
         return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]
 
     def another(

@@ -45,6 +45,7 @@ class EnvMaker:
         max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
         wrappers: applied in order outside ours; around PettingZoo's environment, where it is one of these.
         agent_index: whether agents of one environment see which of them they are.
+        alike: whether they must have equal spaces, because one policy plays for all.
     """
 
     name: str
@@ -55,6 +56,7 @@ class EnvMaker:
     wrappers: tuple[Callable[[gymnasium.Env], gymnasium.Env], ...] = ()
     render_mode: str | None = None
     agent_index: bool = False
+    alike: bool = True
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -78,8 +80,9 @@ class EnvMaker:
             if self.atari:
                 raise OptionError('preprocess', f'{self.name} is no Atari game; admits Atari games only')
             return env
-        if self.agent_index:
-            raise OptionError('agent_index', f'{self.name} has one agent, admits environments of several')
+        if self.agent_index or not self.alike:
+            option = 'agent_index' if self.alike else 'policies'
+            raise OptionError(option, f'{self.name} has one agent, admits environments of several')
         if self.atari:
             _check_atari(env, self.name)
             env = preprocess_atari(env, self.atari, frame_skip, self.max_episode_steps)
@@ -115,7 +118,7 @@ class EnvMaker:
         env = as_parallel(env, self.name)
         for wrapper in self.wrappers:
             env = _wrapped(env, wrapper, is_parallel, "an environment of PettingZoo's, as this one is")
-        team = Team(env, self.name, self.max_episode_steps, self.agent_index)
+        team = Team(env, self.name, self.max_episode_steps, self.agent_index, self.alike)
         team.reset(seed=0)  # what cannot begin is refused before anything is written
         return team
 

@@ -18,11 +18,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from xagents.envs.maker import EnvMaker, parameters_of
 from xagents.envs.spaces import Encoder
-from xagents.envs.teams import MEMBERS, Rows
+from xagents.envs.teams import MEMBERS, Rows, Table
 from xagents.envs.wrappers import REPORT
 from xagents.options.errors import OptionError
 
@@ -49,6 +49,7 @@ class LoopVectorEnv(VectorEnv):
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
         self._composite = isinstance(first.observation_space, spaces.Dict | spaces.Tuple)
+        self._takes_several = isinstance(first.action_space, spaces.Tuple)
         self._observations: Any = create_empty_array(first.observation_space, n=self.num_envs)
         self._parts: list[Any] = [None] * self.num_envs
         self._rewards = np.zeros(self.num_envs, np.float64)
@@ -70,6 +71,8 @@ class LoopVectorEnv(VectorEnv):
         parts = self._parts if self._composite else self._observations
         rewards, terminations, truncations, ended = self._rewards, self._terminated, self._truncated, self._ended
         infos: dict[str, Any] = {}
+        if self._takes_several:
+            actions = list(iterate(self.action_space, actions))
         for i, env in enumerate(self.envs):
             if ended[i]:
                 parts[i], info = env.reset()
@@ -121,14 +124,18 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, b
     """
     if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native(maker, n_envs)) is not None:
         return native, False
-    made = _workers(maker, n_envs) if vector == 'async' else LoopVectorEnv([maker() for _ in range(n_envs)])
-    return with_rows(made)
+    return with_rows(make_loop(maker, n_envs, vector))
+
+
+def make_loop(maker: EnvMaker, n_envs: int, vector: str) -> VectorEnv:
+    """Makes environments in a loop, or in worker processes where `vector` is 'async'."""
+    return _workers(maker, n_envs) if vector == 'async' else LoopVectorEnv([maker() for _ in range(n_envs)])
 
 
 def with_rows(vector: VectorEnv) -> tuple[VectorEnv, bool]:
     """Returns a vector with a row for each agent, and whether its infos hold reports: not those of several agents."""
     several = MEMBERS in vector.metadata
-    return (Rows(vector) if several else vector), not several
+    return (Rows(Table(vector)) if several else vector), not several
 
 
 def _native(maker: EnvMaker, n_envs: int) -> VectorEnv | None:

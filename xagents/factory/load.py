@@ -24,6 +24,7 @@ from xagents.replay.segments import Segments
 from xagents.runs.capture import load_whole_state
 from xagents.runs.checkpoints import State, advice, checkpoint_of, read_state
 from xagents.runs.folder import RunFolder
+from xagents.runs.learner import buffers_of, place_of
 from xagents.runs.status import check_run, is_locked, read_status
 from xagents.system.arrays import without_prefix
 from xagents.system.names import CHECKPOINTS, CONFIG
@@ -101,6 +102,8 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
     # what was said on an earlier line is no reason to be quiet for ever
     dropped = {'quiet', *entry.options.without_effect()}
+    if state is not None:
+        dropped.add('policies')  # who plays for whom may have changed since the run began
     known = entry.known('environment', 'run', 'agent')
     kept = {n: v for n, v in still_counting(saved, given, known).items() if n not in fixed | dropped}
     if 'threads' in kept:
@@ -131,8 +134,11 @@ def _restore(agent: BaseAgent, kept_in: RunFolder, state: State, given: Mapping[
     record, progress = state.record, agent.progress
     if 'lr' in given:
         progress.context.plateau_factor = 1.0
-    if record.get('replay'):
-        _restore_buffer(agent, kept_in.segments, without_prefix('replay', state.arrays), record['replay'])
+    for name, buffer in buffers_of(agent).items():
+        place = place_of(name)
+        if record.get(place):
+            arrays = without_prefix(place, state.arrays)
+            agent.progress.lines += _restored(buffer, kept_in.segments.of(name), arrays, record[place])
     if not stand and record['environments'] is not None:
         progress.lines.append('New episodes begin: the environments are others than those that were saved')
     elif record['uncopied']:
@@ -146,14 +152,15 @@ def _restore(agent: BaseAgent, kept_in: RunFolder, state: State, given: Mapping[
     kept_in.resume(progress.context.steps, best, progress.best)
 
 
-def _restore_buffer(
-    agent: BaseAgent, segments: Segments, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
-) -> None:
+def _restored(
+    buffer: Any, segments: Segments, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
+) -> list[str]:
+    """Restore a replay buffer; return what is to be said of it."""
     if record['segments'] and not segments.folder.exists():
-        agent.progress.lines.append(f'The replay buffer is filled anew: there is no {segments.folder}')
-        return
+        return [f'The replay buffer is filled anew: there is no {segments.folder}']
     try:
-        segments.load(agent.buffer, arrays, record)
+        segments.load(buffer, arrays, record)
+        return []
     except ValueError as error:
         raise ValueError(f'{error}: move {segments.folder} away to go on with an empty replay buffer') from error
 

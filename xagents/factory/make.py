@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from xagents.datasets.environments import check_fits, recorded, told_environment
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI, as_envs, create_envs
 from xagents.envs.face import Envs
+from xagents.envs.shared import share_envs
 from xagents.factory.defaults import resolved, saved_record
+from xagents.factory.teams import division_of, make_members, members_of, split
 from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
@@ -24,7 +27,7 @@ from xagents.options.environment import NO_ENVIRONMENT, OF_NET, EnvironmentOptio
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.options.settings import Settings
-from xagents.registry.agents import Entry, Network, find_agent
+from xagents.registry.agents import TEAM, Entry, Network, find_agent
 from xagents.runs import weight_files
 from xagents.runs.learner import Origin
 from xagents.runs.named import find_stages
@@ -83,18 +86,15 @@ class Plan:
         divided = settings.run.explorers is not None and settings.environment.vector == 'auto'
         if divided:  # a native vector has one random generator for all of its environments
             settings.environment.vector = settings.given['vector'] = 'sync'
+        if entry is TEAM:
+            return self._build_team()
         lines: list[str] = []
         if settings.run.dataset is not None:
             envs, lines = _recorded_envs(settings, self.typed)
         else:
             envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
         try:
-            descriptions = _descriptions(entry, envs, settings, self.networks)
-            agent = _agent(entry, envs, settings, descriptions)
-            made_of = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
-            given = {name: value for name, value in made_of.items() if name in settings.given}
-            untold = [name for name, value in given.items() if not _is_told(value, outermost=True)]
-            agent.origin = Origin(_plain(given), [network_text(description) for description in descriptions], untold)
+            agent = make_agent(entry, envs, settings, self.networks)
             agent.progress.lines += [*lines, *_without_effect(envs, settings.run, self.typed)]
             if self.load is not None:
                 self.load(agent)
@@ -102,6 +102,63 @@ class Plan:
         except BaseException:
             envs.close()
             raise
+
+    def _build_team(self) -> Any:
+        """Make several policies that learn together."""
+        settings = self.settings
+        division, members = division_of(settings), members_of(settings)
+        envs = share_envs(division, **settings.environment.creation())
+        try:
+            made = make_members(members, envs.parts, make_agent, self.networks)
+
+            def remake(name: str, part: Envs) -> Any:
+                entry, own = members[name]
+                return make_agent(entry, part, copy.deepcopy(own), agent.members[name].origin.networks)
+
+            agent = self.entry.agent(envs, made, remake, settings=settings)
+            networks = [text for member in made.values() for text in member.origin.networks]
+            agent.origin = origin_of(settings, networks)
+            if self.load is not None:
+                self.load(agent)
+            return agent
+        except BaseException:
+            envs.close()
+            raise
+
+
+def make_agent(entry: Entry, envs: Envs, settings: Settings, saved: list[str]) -> Any:
+    """Return an agent for environments, with networks that were saved, where some were."""
+    descriptions = _descriptions(entry, envs, settings, saved)
+    agent = _agent(entry, envs, settings, descriptions)
+    agent.origin = origin_of(settings, [network_text(description) for description in descriptions])
+    return agent
+
+
+def origin_of(settings: Settings, networks: list[str]) -> Origin:
+    """Return what an agent was made of, of its settings and the texts of its networks."""
+    made_of = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
+    given = {name: value for name, value in made_of.items() if name in settings.given}
+    untold = [name for name, value in given.items() if not _is_told(value, outermost=True)]
+    return Origin(_plain(given), networks, untold)
+
+
+def team(env: Any, **given: Any) -> Any:
+    """Make several policies that learn in one environment, each for some of its agents.
+
+    Args:
+        env: 'pettingzoo:NAME', or a function that makes one of PettingZoo's environments.
+        given: policies by names of your choice, each as (agent, players), such as `hunter=('ppo', 'adversary_*')`, or
+            as a mapping of `agent`, `agents` and options of that agent; and options: of the environments, of the run,
+            and those of agents and networks that stand for every policy that says nothing else.
+
+    Returns:
+        A `TeamAgent`, with `fit`, `train_iter`, `evaluate`, `play`, `members` and `map`.
+
+    Raises:
+        OptionError: in one line, as `make`.
+    """
+    policies, options = split(given, TEAM.known())
+    return make(TEAM.id, env, policies=policies, **options)
 
 
 def plan(agent_id: str, options: Mapping[str, Any], weights: str | list[str] | None = None) -> Plan:
@@ -216,7 +273,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
     if 'render_mode' in (settings.environment.env_kwargs or {}):
         raise OptionError('env_kwargs', 'got render_mode, which play chooses: see --render and --video-dir')
     given = [name for name in models if models[name] is not None]
-    if network.net and not entry.networks:
+    if network.net and not entry.networks and entry is not TEAM:
         raise OptionError('net', f'got {network.net}, but {entry.id} has no network')
     for name in given:
         if network.net:

@@ -220,6 +220,12 @@ _OURS = (
     _ours('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
 )
 OURS: dict[str, Entry] = {entry.id: entry for entry in _OURS}
+# of several policies, each of which is an agent's
+TEAM = Entry(
+    *('team', 'xagents.teams.agent:TeamAgent', (), 'several policies in one environment, each by an agent of its own'),
+    declaration='xagents.teams.cli:TeamOptions',
+    folder='xagents.teams',
+)
 
 
 class Agents(Mapping[str, Entry]):
@@ -230,7 +236,7 @@ class Agents(Mapping[str, Entry]):
     """
 
     def __getitem__(self, id: str) -> Entry:
-        entry = OURS.get(id) or parts.find(id)
+        entry = TEAM if id == TEAM.id else OURS.get(id) or parts.find(id)
         if entry is None:
             raise KeyError(id)
         return entry
@@ -288,7 +294,7 @@ def listed() -> dict[str, str]:
 
 def entry_of(agent: type) -> Entry | None:
     """Return the entry of an agent's class; None where it is not registered."""
-    known = (*OURS.values(), *parts.known.values())
+    known = (*OURS.values(), TEAM, *parts.known.values())
     found = next((entry for entry in known if entry.is_of(agent)), None)
     package = agent.__module__.split('.')[0]
     if found or package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):

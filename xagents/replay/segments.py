@@ -45,6 +45,13 @@ class Segments:
         self.folder = Path(folder)
         self._segments: list[Segment] = []  # that make up the buffer as it was last saved or loaded
         self._last_number = 0
+        self._others: dict[str, Segments] = {}
+
+    def of(self, name: str) -> Segments:
+        """Return those of one of several buffers, in a folder of its own; without a name these."""
+        if name and name not in self._others:
+            self._others[name] = Segments(self.folder / name)
+        return self._others[name] if name else self
 
     def save(self, buffer: Buffer) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Write what was added since the last save or load, if anything, as one new segment, flushed to the disk.

@@ -33,7 +33,7 @@ UNREPORTED = 100
 
 def player(agent: Playing, envs: Envs, policy: Policy | None = None) -> Collector:
     """Return who plays in environments by an agent's present weights, or by another policy; nothing of it is kept."""
-    return Collector(envs, agent.acting if policy is None else policy, agent.statistics, agent.streams)
+    return agent.collector.like(envs, agent.acting if policy is None else policy, agent.statistics)
 
 
 def evaluate(

@@ -37,6 +37,7 @@ from xagents.runs.checkpoints import (
     steps_of,
     write_state,
 )
+from xagents.runs.learner import buffers_of, place_of
 from xagents.runs.run import Run
 from xagents.runs.status import SaveError, read_status, take_lock
 from xagents.system.arrays import prefixed
@@ -176,10 +177,9 @@ class RunFolder:
                 writer.flush()
             state = whole_state(agent, agent.collector, pending)
             # a data set stays where it is
-            buffer = None if self._run.options.dataset else getattr(agent, 'buffer', None)
-            if buffer is not None:
-                arrays, state.record['replay'] = self.segments.save(buffer)
-                state.arrays |= prefixed('replay', arrays)
+            for name, buffer in ({} if self._run.options.dataset else buffers_of(agent)).items():
+                arrays, state.record[place_of(name)] = self.segments.of(name).save(buffer)
+                state.arrays |= prefixed(place_of(name), arrays)
             self.save_best()
             state.record['best'] = self.best_name
             name = self._write(STAYING if self._stays(ctx) else NEWEST, state)
@@ -244,7 +244,9 @@ class RunFolder:
             if path.is_symlink() or path.name in needed or path.name.partition('-')[0] not in (STAYING, BEST, NEWEST):
                 continue
             remove(path)
-        self.segments.prune(record['replay'] for record in records if record.get('replay'))
+        for name in buffers_of(self._run.agent):
+            place = place_of(name)
+            self.segments.of(name).prune(record[place] for record in records if record.get(place))
 
     # files
 

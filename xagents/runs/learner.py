@@ -106,6 +106,17 @@ class Learner(Playing, Protocol):
         """Return what its replay buffer needs, where it has one that is empty."""
 
 
+def buffers_of(agent: Any) -> dict[str, Any]:
+    """Return the replay buffers of an agent by the names of its policies; that of a single one has the name ''."""
+    members = getattr(agent, 'members', {'': agent})
+    return {name: member.buffer for name, member in members.items() if hasattr(member, 'buffer')}
+
+
+def place_of(name: str) -> str:
+    """Return what the replay buffer of a policy is called in checkpoints."""
+    return f'{name}/replay' if name else 'replay'
+
+
 class Drawer(Learner, Protocol):
     """An agent that learns from data sets."""
 

@@ -29,10 +29,10 @@ def schedule(run: Run, stream: Stream) -> Iterator[Context]:
     for ctx in stream:
         for name, value in schedules.items():
             ctx.schedule[name] = value(ctx.steps, length)
-            if name != 'learning_rate':
-                ctx.logs[f'stats/{name}'] = ctx.schedule[name]
-        ctx.schedule['learning_rate'] *= ctx.plateau_factor
-        ctx.logs['learning_rate'] = ctx.schedule['learning_rate']
+            policy, slash, what = name.rpartition('/')  # of several policies each has its own
+            if what == 'learning_rate':
+                ctx.schedule[name] *= ctx.plateau_factor
+            ctx.logs[f'{policy}{slash}{"" if what == "learning_rate" else "stats/"}{what}'] = ctx.schedule[name]
         yield ctx
 
 
@@ -235,9 +235,11 @@ def plateau(run: Run, ctx: Context) -> None:
     if ctx.plateau_count < options.plateau_reduce_patience:
         return
     ctx.plateau_count, ctx.early_stop_count = 0, ctx.early_stop_count + 1
-    old = rate * ctx.plateau_factor
-    ctx.plateau_factor *= options.plateau_reduce_factor
-    ctx.messages.append(f'Learning rate reduced {old:.3g} -> {rate * ctx.plateau_factor:.3g}')
+    old, ctx.plateau_factor = ctx.plateau_factor, ctx.plateau_factor * options.plateau_reduce_factor
+    if rate is None:  # each of several policies has its own
+        ctx.messages.append(f'Learning rates reduced: {old:.3g} -> {ctx.plateau_factor:.3g} of what they were')
+        return
+    ctx.messages.append(f'Learning rate reduced {rate * old:.3g} -> {rate * ctx.plateau_factor:.3g}')
 
 
 @for_run

@@ -1,0 +1,187 @@
+"""Several policies that learn in one environment, each for its agents."""
+
+import contextlib
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+import xagents
+from tests.commands import execute
+from tests.team_problems import Walks
+from xagents.envs.shared import share_envs
+from xagents.options.errors import OptionError
+
+HERE = 'pettingzoo:tests.team_problems'
+PPO = {'agent': 'ppo', 'n_steps': 16, 'lr_schedule': 'linear', 'normalize_reward': True, 'normalize_obs': True}
+DQN = {'agent': 'dqn', 'fragment_steps': 16, 'buffer_max_size': 400, 'learning_starts': 100, 'buffer_batch_size': 8,
+       'epsilon_decay_steps': 300, 'gradient_steps': 2}  # fmt: skip
+TD3 = {'agent': 'td3', 'fragment_steps': 16, 'buffer_max_size': 400, 'learning_starts': 100, 'buffer_batch_size': 8,
+       'gradient_steps': 2}  # fmt: skip
+UNLIKE = {'walkers': {**PPO, 'agents': 'a_*'}, 'last': {**TD3, 'agents': 'z'}}
+
+
+def weights(agent):
+    return [w for model in agent.output_models for w in model.get_weights()]
+
+
+def team(env=f'{HERE}:Unlike', policies=UNLIKE, **options):
+    given = {'n_envs': 3, 'net': [8], 'seed': 1, 'quiet': True, **options}
+    return xagents.team(env, **policies, **given)
+
+
+@pytest.mark.parametrize('kinds', [(PPO, PPO), (PPO, DQN)], ids=['two alike', 'two agents'])
+def test_two_policies_learn_as_two_single_runs(kinds):
+    named = list(zip('ab', kinds, strict=True))
+    policies = {name: {**kind, 'agents': name, 'seed': i} for i, (name, kind) in enumerate(named)}
+    with contextlib.closing(team(Walks, policies)) as both:
+        logs = list(both.train_iter(max_steps=3000))
+        together = {name: weights(member) for name, member in both.members.items()}
+    for i, (name, kind) in enumerate(named):
+        own = {key: value for key, value in kind.items() if key != 'agent'}
+        single = xagents.make(
+            kind['agent'], Walks, env_kwargs={'agents': [name]}, n_envs=3, net=[8], seed=i, quiet=True, **own
+        )
+        with contextlib.closing(single):
+            alone = list(single.train_iter(max_steps=1500))
+            np.testing.assert_equal(together[name], weights(single))
+        assert len(alone) == len(logs)
+        for mine, theirs in zip(alone, logs, strict=True):
+            same = {k for k in mine if k.startswith(('loss/', 'stats/', 'replay/', 'learning_rate'))}
+            assert len(same) > 3 and [mine[k] for k in sorted(same)] == [theirs[f'{name}/{k}'] for k in sorted(same)]
+            assert mine[f'reward/{name}'] == theirs[f'reward/{name}']
+
+
+@pytest.mark.parametrize('vector', ['sync', 'async'])
+def test_agents_of_other_spaces_learn_side_by_side(vector):
+    with contextlib.closing(team(vector=vector)) as both:
+        assert both.map == {'a_0': 'walkers', 'a_1': 'walkers', 'z': 'last'}
+        logs = list(both.train_iter(max_steps=12_000))
+        result = both.evaluate(episodes=6)
+    # walking one way for 8 steps is worth 36
+    assert result['reward/a_0'] == result['reward/a_1'] == result['reward/z'] == 36.0
+    assert result['team_reward'] == 108.0 and 12_000 <= logs[-1]['steps'] < 12_144
+    assert {'walkers/loss/policy', 'last/loss/value', 'last/replay/size', 'team_reward'} <= logs[-1].keys()
+
+
+def test_a_team_goes_on_to_the_bit(tmp_path):
+    def trained(folder, *steps, **options):
+        run = str(tmp_path / folder)
+        with contextlib.closing(team(run_dir=run, final_episodes=0, schedule_steps=3000)) as both:
+            both.fit(max_steps=steps[0])
+            ended = {name: weights(member) for name, member in both.members.items()}
+        for further in steps[1:]:
+            with contextlib.closing(xagents.resume(run, quiet=True)) as both:
+                both.fit(max_steps=further)
+                ended = {name: weights(member) for name, member in both.members.items()}
+                counted = {name: member.progress.context.updates for name, member in both.members.items()}
+                assert all(counted.values())
+        return ended
+
+    np.testing.assert_equal(trained('parts', 1500, 3000), trained('whole', 3000))
+    tables = [xagents.load(str(tmp_path / folder), quiet=True).evaluate(3) for folder in ('parts', 'whole')]
+    assert tables[0] == tables[1]
+
+
+def test_the_map_changes_while_they_learn():
+    policies = {'up': {**PPO, 'agents': ['a', 'b']}, 'down': {**PPO, 'agents': 'c'}}
+    with contextlib.closing(team(Walks, policies, env_kwargs={'agents': list('abc')}, schedule_steps=2400)) as three:
+        before = weights(three.members['down'])
+        for i, _ in enumerate(three.train_iter(max_steps=2400)):
+            if i == 3:
+                three.map['b'] = 'down'
+            if i == 8:
+                three.map.update(a='down', b='up', c='down')
+        assert three.envs.division == {'up': ('b',), 'down': ('a', 'c')}
+        assert three.members['down'].envs.n_envs == 6 and three.members['up'].envs.n_envs == 3
+        assert three.options.policies['down']['agents'] == ['a', 'c']
+        assert not all(map(np.array_equal, before, weights(three.members['down'])))
+        three.map['a'] = 'nobody'
+        with pytest.raises(OptionError, match='policies: map: got nobody, admits up, down'):
+            three.fit(max_steps=3000)
+        three.map.update(a='up', c='up')
+        with pytest.raises(OptionError, match='map: down would play for nobody'):
+            three.fit(max_steps=3000)
+
+
+def test_what_has_a_replay_buffer_keeps_as_many_agents():
+    policies = {'one': {**DQN, 'agents': 'a,b'}, 'other': {**DQN, 'agents': 'c'}}
+    with contextlib.closing(team(Walks, policies, env_kwargs={'agents': list('abc')})) as three:
+        three.fit(max_steps=900)
+        stored = three.members['one'].buffer.stored
+        three.map.update(a='other', c='one')
+        three.fit(max_steps=1800)
+        assert three.members['one'].buffer.stored > stored
+        three.map['b'] = 'other'
+        with pytest.raises(OptionError, match='one has a replay buffer of 6 agents, admits equally many'):
+            three.fit(max_steps=2700)
+
+
+def test_episodes_go_on_when_the_map_changes():
+    with share_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+        envs.reset(1)
+        for part in envs.parts.values():
+            part.say(np.ones(part.n_envs, int))
+        for part in envs.parts.values():
+            part.step(np.ones(part.n_envs, int))
+        envs.divide({'p': ['a', 'c'], 'q': ['b']})
+        np.testing.assert_array_equal(envs.parts['p'].standing(), [[1, 1]] * 4)
+        for _ in range(7):
+            for part in envs.parts.values():
+                part.say(np.ones(part.n_envs, int))
+            for part in envs.parts.values():
+                part.step(np.ones(part.n_envs, int))
+        ended = envs.pop_episodes()
+    assert sorted(e.env for e in ended) == list(range(6)) and {(e.reward, e.length) for e in ended} == {(36.0, 8)}
+    assert [e.team for e in ended if e.team is not None] == [108.0, 108.0]
+
+
+def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = {'env': f'{HERE}:Unlike', 'n-envs': 2, 'net': [8], 'seed': 1, 'max-steps': 600, 'policies': {
+        'walkers': {'agent': 'ppo', 'agents': 'a_*', 'n-steps': 16, 'lr': 3e-4},
+        'last': {key.replace('_', '-'): value for key, value in {**TD3, 'agents': 'z'}.items()},
+    }}  # fmt: skip
+    (tmp_path / 'team.yaml').write_text(yaml.safe_dump(file))
+    assert execute('train', '--config', 'team.yaml', '--run-dir', 'run')[::2] == (0, '')
+    saved = yaml.safe_load((tmp_path / 'run' / 'config.yaml').read_text())
+    assert saved['agent'] == 'team' and saved['policies']['walkers']['lr'] == 3e-4
+    assert execute('train', '--resume', 'run', '--max-steps', '1200')[0] == 0
+    code, stdout, _ = execute('evaluate', '--run-dir', 'run', '--episodes', '2', '--json')
+    result = json.loads(stdout.splitlines()[-1])
+    assert code == 0 and result['reward/z'] is not None and 'team_reward' in result
+    assert execute('train', '--config', 'run/config.yaml', '--run-dir', 'again', '--max-steps', '600')[0] == 0
+    rows = [yaml.safe_load((tmp_path / name / 'status.json').read_text())['steps'] for name in ('run', 'again')]
+    assert rows == [1200, 600]
+
+
+WALKS = ['--env', f'{HERE}:Walks', '--max-steps', '100']
+WRONG = {
+    'no policy': ([], 'policies: got nothing, admits NAME=AGENT:AGENTS'),
+    'nobody': (['--policies', 'x=ppo:c', 'y=ppo:*'], 'x: got c, admits agents of .*: a, b'),
+    'both': (['--policies', 'x=ppo:*', 'y=ppo:a'], 'a of .* is of x and y, admits one policy for each of a, b'),
+    'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, admits one policy for each of a, b'),
+    'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, admits one of'),
+    'no agent': (['--policies', 'x=*'], 'x: got no agents, admits NAME=AGENT'),
+    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, admits an agent that learns from what it collects'),
+    'a team': (['--policies', 'x=team:*'], 'x: agent: got team, admits an agent'),
+    'unequal steps': (['--policies', 'x=ppo:a', 'y=a2c:b'], 'x collects 128 steps an iteration and y 5, admits equal'),
+    'overlap': (['--policies', 'x=ppo:*', '--overlap'], 'overlap: got true, but several policies learn here'),
+    'continuous only': (['--policies', 'x=td3:*'], 'x: env: '),
+    'one agent': (['--policies', 'x=ppo:*', '--env', 'CartPole-v1'], 'CartPole-v1 has one agent, admits'),
+    'spaces': (['--policies', 'x=ppo:*', '--env', f'{HERE}:Unlike'], 'x is to play for a_0 and z, whose spaces differ'),
+}
+
+
+@pytest.mark.parametrize('words, message', WRONG.values(), ids=WRONG)
+def test_what_does_not_go_is_refused_in_one_line(words, message, tmp_path):
+    code, stdout, stderr = execute('train', 'team', *WALKS, *words, '--run-dir', str(tmp_path / 'run'))
+    assert (code, stdout, len(stderr.splitlines())) == (2, '', 1) and not (tmp_path / 'run').exists()
+    assert re.search(message, stderr), stderr
+
+
+def test_an_option_that_a_policy_has_not_is_named():
+    with pytest.raises(OptionError, match=r'policies: x: lrr: got 1, but it is no option of ppo \(did you mean lr\?\)'):
+        team(Walks, {'x': {'agent': 'ppo', 'agents': '*', 'lrr': 1}})

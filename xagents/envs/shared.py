@@ -1,0 +1,256 @@
+"""Environments of several agents in which several policies play: a face for each policy, and one for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xagents.envs.face import Envs, Episode
+from xagents.envs.maker import EnvMaker, find_maker, load_wrapper
+from xagents.envs.snapshots.read import AbsentError, give
+from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
+from xagents.envs.teams import Members, Rows, Table
+from xagents.envs.vectors import make_loop
+from xagents.options.errors import OptionError, nearest
+
+# which agents each policy plays for, by its name
+Division = Mapping[str, Sequence[str]]
+
+
+class SharedEnvs:
+    """N environments of M agents in which each of several policies plays for some of them.
+
+    What belongs to all of them is that of `Envs`; what a policy sees and does is in its part. A step is made by all
+    parts: each says its actions first, and then takes its step.
+
+    Attributes:
+        parts: the rows of each policy's agents, by its name.
+        uncopied: what the last `snapshot` could not copy; '' if it copied all.
+
+    Args:
+        maker: makes one environment.
+        n_envs: N.
+        vector: how they run side by side.
+        division: which agents each policy plays for; patterns such as adversary_* stand for all that match.
+
+    Raises:
+        OptionError: for agents that do not exist, have no policy or several, or have not the spaces of their policy.
+    """
+
+    witness = None
+    can_be_made_again = True
+    can_be_divided = False
+    spec = None
+
+    def __init__(self, maker: EnvMaker, n_envs: int, vector: str, division: Division):
+        self._maker, self._vector, self.id, self.uncopied = maker, vector, maker.name, ''
+        self._table = Table(make_loop(maker, n_envs, vector))
+        self.n_envs = n_envs * self.together
+        try:
+            self.parts = self._parts(division)
+        except BaseException:
+            self.close()
+            raise
+
+    def _parts(self, division: Division) -> dict[str, Envs]:
+        places = places_of(self.id, self._table.members, division)
+        return {policy: Envs(Rows(self._table, own), id=self.id) for policy, own in places.items()}
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the M agents of each environment."""
+        return self._table.members.names
+
+    @property
+    def together(self) -> int:
+        """M."""
+        return len(self.agents)
+
+    @property
+    def division(self) -> dict[str, tuple[str, ...]]:
+        """Which agents each policy plays for."""
+        return {policy: part.agents for policy, part in self.parts.items()}
+
+    @property
+    def valid(self) -> np.ndarray:
+        """Bool [N x M], whose next step is one of an episode."""
+        return self._gathered('valid', bool)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether `render` returns frames."""
+        return self._any.is_drawn
+
+    @property
+    def frames_per_second(self) -> float:
+        """How fast a video of it looks natural."""
+        return self._any.frames_per_second
+
+    @property
+    def _any(self) -> Envs:
+        return next(iter(self.parts.values()))
+
+    def _counted(self) -> dict[str, np.ndarray]:
+        state = self._any.state()
+        return {name: state[name] for name in ('valid', 'totals', 'lengths')}
+
+    def _gathered(self, name: str, dtype: Any) -> np.ndarray:
+        """Return what the parts count, in the order of all agents."""
+        whole = np.zeros(self.n_envs, dtype)
+        for part in self.parts.values():
+            whole[list(part.numbers)] = part.state()[name]
+        return whole
+
+    def divide(self, division: Division) -> None:
+        """Let policies play for other agents from now on; episodes go on.
+
+        Raises:
+            OptionError: as for `SharedEnvs`; all stays as it was then.
+        """
+        whole = {name: self._gathered(name, array.dtype) for name, array in self._counted().items()}
+        before, self.parts = self._any.state(), self._parts(division)
+        for part in self.parts.values():
+            own = {name: array[list(part.numbers)] for name, array in whole.items()}
+            part.take_over({**own, 'seeds': before['seeds'], 'episodes': []})
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode in every environment."""
+        for part in self.parts.values():
+            part.reset(seed)
+
+    def pop_episodes(self) -> list[Episode]:
+        """Return the episodes of all agents that ended since the last call."""
+        return [episode for part in self.parts.values() for episode in part.pop_episodes()]
+
+    def snapshot(self) -> Snapshot | None:
+        """Copy the state of the environments, and of what is counted of them; None where that cannot be."""
+        try:
+            copy = take(self._state())
+        except Uncopyable as reason:
+            self.uncopied = str(reason)
+            return None
+        self.uncopied = ''
+        copy.record['kind'] = self._kind()
+        return copy
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot of environments of the same kind, divided in the same way.
+
+        Raises:
+            ValueError: if it is that of others, or damaged.
+        """
+        if snapshot.record.get('kind') != self._kind():
+            raise ValueError('snapshot: it is that of other environments, or of other policies in them')
+        try:
+            states = give(self._state(), snapshot)
+        except AbsentError:
+            self.reset(0)
+            states = give(self._state(), snapshot)
+        for policy, part in self.parts.items():
+            part.take_over(states[policy])
+
+    def _state(self) -> dict[str, Any]:
+        return {policy: part.state() for policy, part in self.parts.items()}
+
+    def _kind(self) -> list[Any]:
+        return [[policy, list(part.agents), part.kind()] for policy, part in self.parts.items()]
+
+    def another(
+        self, n_envs: int, *, render_mode: str | None = None, training: bool = False, here: bool = False
+    ) -> SharedEnvs:
+        """Make so many of the same environment afresh, divided in the same way; see `Envs.another`."""
+        maker = dataclasses.replace(self._maker, render_mode=render_mode)
+        return SharedEnvs(maker, n_envs, 'sync' if here else self._vector, self.division)
+
+    def render(self) -> list[Any]:
+        """Return a frame of each environment."""
+        return self._any.render()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._table.teams.close()
+
+    def __enter__(self) -> SharedEnvs:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f'<SharedEnvs {self.id} x {self.n_envs}>'
+
+
+def share_envs(
+    division: Division,
+    env: str | Callable[..., Any],
+    n_envs: int = 1,
+    *,
+    max_episode_steps: int | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    vector: str = 'auto',
+    wrapper: Sequence[str | Callable[..., Any]] = (),
+    agent_index: bool = False,
+    **others: Any,
+) -> SharedEnvs:
+    """Make environments in which several policies play; see `create_envs` for the options.
+
+    Args:
+        division: which agents each policy plays for, by its name.
+        env: 'pettingzoo:NAME', or a function that makes one of PettingZoo's environments.
+        n_envs: how many.
+        max_episode_steps: a time limit.
+        env_kwargs: arguments of the environment.
+        vector: 'async' for worker processes; else they are a loop in this one.
+        wrapper: wrappers of PettingZoo's environments.
+        agent_index: whether each agent sees which of all agents it is.
+        others: those of Atari games, which have no effect here.
+
+    Raises:
+        OptionError: in one line, for what `SharedEnvs` and `create_envs` refuse.
+    """
+    if not (isinstance(env, str) or callable(env)):
+        raise OptionError('env', f'got a {type(env).__name__}, admits pettingzoo:NAME or a function for policies')
+    if vector == 'envpool':
+        raise OptionError('vector', 'got envpool, admits auto, sync or async for environments of several agents')
+    wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) else wrapper))
+    maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
+    maker = dataclasses.replace(maker, agent_index=bool(agent_index), alike=False)
+    return SharedEnvs(maker, n_envs, vector, division)
+
+
+def places_of(name: str, members: Members, division: Division) -> dict[str, tuple[int, ...]]:
+    """Return which of an environment's agents each policy plays for, by their places.
+
+    Raises:
+        OptionError: for agents that do not exist, have no policy or several, or have not the spaces of their policy.
+    """
+    names = members.names
+    places = {policy: _matching(name, names, policy, patterns) for policy, patterns in division.items()}
+    for i, agent in enumerate(names):
+        policies = [policy for policy, own in places.items() if i in own]
+        if len(policies) != 1:
+            got = f'is of {" and ".join(policies)}' if policies else 'has no policy'
+            raise OptionError('policies', f'{agent} of {name} {got}, admits one policy for each of {", ".join(names)}')
+    for policy, own in places.items():
+        kinds = [kind for kind in members.kinds if set(kind.places) & set(own)]
+        if len(kinds) > 1:
+            first, other = (names[min(set(kind.places) & set(own))] for kind in kinds[:2])
+            problem = f'{policy} is to play for {first} and {other}, whose spaces differ in {name}'
+            raise OptionError('policies', f'{problem}; admits equal ones for one policy')
+    return places
+
+
+def _matching(name: str, names: Sequence[str], policy: str, patterns: Sequence[str]) -> tuple[int, ...]:
+    """Return the places of the agents that some patterns name."""
+    found: set[int] = set()
+    for pattern in patterns:
+        matching = {i for i, agent in enumerate(names) if agent == pattern or fnmatch.fnmatchcase(agent, pattern)}
+        if not matching:
+            admits = f'admits agents of {name}: {", ".join(names)}{nearest(pattern, names)}'
+            raise OptionError('policies', f'{policy}: got {pattern}, {admits}')
+        found |= matching
+    return tuple(sorted(found))

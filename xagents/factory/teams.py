@@ -1,0 +1,94 @@
+"""Several policies in one environment: the agents that `policies` names, each made for its part."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xagents.envs.face import Envs
+from xagents.options.declaration import describe
+from xagents.options.environment import NetworkOptions
+from xagents.options.errors import OptionError, nearest, shown
+from xagents.options.settings import Settings, resolve_all
+from xagents.registry.agents import Entry, find_agent
+from xagents.teams.cli import ADMITS, OF_POLICY, TeamOptions, seed_of
+
+# makes an agent of its entry, its settings and its part of the environments, with networks that were saved
+MakeOne = Callable[[Entry, Envs, Settings, list[str]], Any]
+# of the whole team, and not of each policy
+OF_TEAM = ('seed', 'schedule_steps', 'reward_buffer_size')
+
+
+def policies_of(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the policies of a team.
+
+    Raises:
+        OptionError: where there is none.
+    """
+    assert isinstance(settings.agent, TeamOptions)
+    if not settings.agent.policies:
+        raise OptionError('policies', f'got nothing, {ADMITS}')
+    return settings.agent.policies
+
+
+def division_of(settings: Settings) -> dict[str, list[str]]:
+    """Return which agents each policy plays for."""
+    return {name: policy['agents'] for name, policy in policies_of(settings).items()}
+
+
+def members_of(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
+    """Return the entry and the settings of each policy; what is said of all stands where it says nothing itself.
+
+    Raises:
+        OptionError: for an agent that does not exist, learns from data sets only, or lacks an option.
+    """
+    seed, members = settings.agent.draw_seed(), {}
+    for name, policy in policies_of(settings).items():
+        try:
+            entry = find_agent(policy['agent'])
+            given = {'seed': seed_of(seed, name), **_of_all(settings, entry), **_own(entry, policy)}
+            members[name] = entry, resolve_all(entry.options, entry.models, given, entry.id)
+        except OptionError as error:
+            raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
+    return members
+
+
+def _of_all(settings: Settings, entry: Entry) -> dict[str, Any]:
+    """Return those options of the whole team that a policy's agent has, too."""
+    known = entry.known('network', 'agent').keys() - {*OF_TEAM}
+    return {name: value for name, value in settings.given.items() if name in known and value is not None}
+
+
+def _own(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a policy gives its agent."""
+    if 'teams' in entry.folder or entry.options.datasets == 'only':
+        admits = 'admits an agent that learns from what it collects'
+        raise OptionError('agent', f'got {entry.id}, {admits}')
+    known = entry.known('network', 'agent')
+    own = {name: value for name, value in policy.items() if name not in OF_POLICY}
+    for name in own:
+        if name not in known and not any(name in option.aliases for option in known.values()):
+            raise OptionError(name, f'got {shown(own[name])}, but it is no option of {entry.id}{nearest(name, known)}')
+    return own
+
+
+def make_members(
+    members: Mapping[str, tuple[Entry, Settings]], parts: Mapping[str, Envs], make: MakeOne, saved: Sequence[str]
+) -> dict[str, Any]:
+    """Make the agent of each policy for its part of the environments, with networks that were `saved`, if they were."""
+    texts, made = iter(saved), {}
+    for name, (entry, settings) in members.items():
+        own = list(itertools.islice(texts, len(entry.networks)))
+        try:
+            made[name] = make(entry, parts[name], settings, own)
+        except OptionError as error:
+            raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
+    return made
+
+
+def split(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the policies among keywords, and the options: what is no option is a policy."""
+    networks = describe(NetworkOptions)
+    policies = {name: value for name, value in given.items() if name not in known and name not in networks}
+    return policies, {name: value for name, value in given.items() if name not in policies}

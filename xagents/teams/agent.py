@@ -1,0 +1,251 @@
+"""Several policies that learn in one environment: who plays for whom, and what a run asks of all of them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xagents.base.agent import BaseAgent
+from xagents.collecting.rollouts import Columns
+from xagents.collecting.statistics import Statistics
+from xagents.collecting.streams import Streams
+from xagents.envs.shared import SharedEnvs
+from xagents.options.agents import AgentOptions
+from xagents.options.errors import OptionError
+from xagents.pipeline.recipe import Recipe
+from xagents.pipeline.schedules import Schedule
+from xagents.runs.capture import state_of
+from xagents.runs.checkpoints import State
+from xagents.runs.learner import Needs
+from xagents.runs.run import Run
+from xagents.teams import stages
+from xagents.teams.cli import TeamOptions, seed_of
+from xagents.teams.collector import TeamCollector
+
+# options of runs that ask for one policy, with what they admit
+OF_ONE = ('overlap', 'explorers', 'record_dataset', 'checkpoints')
+
+
+class TeamAgent(BaseAgent):
+    """Policies that play in one environment, each for some of its agents, and learn at the same time.
+
+    Each member is a whole agent of its own: its mathematics, networks, options, statistics and random streams. In every
+    iteration all of them act together for the same number of steps, and then each learns from its own rows.
+
+    Args:
+        envs: the environments, with a part for each policy.
+        members: the agents, by the names of the policies.
+        remake: makes the agent of a policy anew for another part of the environments.
+        options: those of `TeamOptions` and of `RunOptions`.
+
+    Attributes:
+        members: the agents, by the names of the policies.
+        map: which policy acts for each agent of an environment. A stage may change it between two iterations: episodes
+            go on, and what the policies have learned stays.
+
+    Raises:
+        OptionError: where the members would not collect equally many steps.
+    """
+
+    Options: ClassVar[type[AgentOptions]] = TeamOptions
+    options: TeamOptions
+    envs: SharedEnvs  # type: ignore[assignment]
+    NO_OVERLAP = 'collects for several policies at once, admits a single one'
+
+    def __init__(
+        self, envs: SharedEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any
+    ):
+        super().__init__(envs, **options)
+        self.members = dict(members)
+        self._remake = remake
+        self.map = {agent: name for name, part in envs.parts.items() for agent in part.agents}
+        self.streams = TeamStreams(self.streams.seed, self.members)
+        self._take_members()
+        self._check_steps()
+
+    def _make_statistics(self) -> Statistics:
+        return Statistics()
+
+    def _columns(self) -> Columns:
+        return {}  # each member has its own
+
+    def _take_members(self) -> None:
+        self.output_models = [model for member in self.members.values() for model in member.output_models]
+
+    def _check_steps(self) -> None:
+        """Check that all collect for the same number of steps before they learn."""
+        steps = {name: member.n_steps for name, member in self.members.items()}
+        first, n_steps = next(iter(steps.items()))
+        for name, own in steps.items():
+            if own != n_steps:
+                raise OptionError(
+                    'policies',
+                    f'{first} collects {n_steps} steps an iteration and {name} {own}, admits equal numbers: '
+                    'n_steps of what learns from rollouts, fragment_steps of what has a replay buffer',
+                )
+
+    # what a run asks
+
+    @property
+    def n_steps(self) -> int:
+        """T: steps of each environment in an iteration."""
+        return next(iter(self.members.values())).n_steps
+
+    @functools.cached_property
+    def collector(self) -> TeamCollector:  # type: ignore[override]
+        """Who collects for all policies."""
+        return TeamCollector(self.envs, {n: member.collector for n, member in self.members.items()}, self.streams)
+
+    def collect(self, **schedule: Any) -> dict[str, Any]:
+        """Let all policies act for `n_steps` steps; return a rollout for each by its name."""
+        self._follow_map()
+        schedules: dict[str, dict[str, Any]] = {name: {} for name in self.members}
+        for name, value in schedule.items():
+            member, _, own = name.partition('/')
+            schedules[member][own] = value
+        return self.collector.collect(self.n_steps, schedules)
+
+    def learning(self) -> Recipe:
+        """Return the stage in which each policy learns."""
+        return Recipe([('learn', stages.learn)])
+
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what changes during a run, with the policies' names before it.
+
+        Steps of a schedule that has a length of its own are those of the policy's agents.
+        """
+        found = {}
+        for name, member in self.members.items():
+            share = self.envs.n_envs / member.envs.n_envs
+            for what, schedule in member.schedules().items():
+                steps = None if schedule.steps is None else round(schedule.steps * share)
+                found[f'{name}/{what}'] = dataclasses.replace(schedule, steps=steps)
+        return found
+
+    def parts(self) -> dict[str, Any]:
+        """Return what has a state of its own: the members' parts and counters."""
+        parts: dict[str, Any] = {}
+        for name, member in self.members.items():
+            parts |= {f'{name}/{part}': own for part, own in member.parts().items()}
+            parts[f'{name}/counters'] = Counters(member)
+        return parts
+
+    def needs(self) -> Needs | None:
+        """Return what the members' replay buffers need together, where some have one that is empty."""
+        needs = [own for member in self.members.values() if (own := member.needs()) is not None]
+        if not needs:
+            return None
+        most = max(own.transitions for own in needs)
+        return Needs(most, sum(own.capacity for own in needs), sum(own.memory for own in needs), needs[0].used)
+
+    def refresh(self) -> None:
+        """Let all members act by their present weights."""
+        for member in self.members.values():
+            member.refresh()
+
+    def begin(self, command: str = '', **options: Any) -> Run:
+        """Return a run; see `BaseAgent.begin`.
+
+        Raises:
+            OptionError: also for what only one policy can do.
+        """
+        for name in OF_ONE:
+            value = options.get(name, getattr(self.defaults, name))
+            if value:
+                shown = ' '.join(value) if isinstance(value, list) else str(value).lower()
+                raise OptionError(name, f'got {shown}, but several policies learn here; admits runs of one policy')
+        return super().begin(command, **options)
+
+    def act(self, *arguments: Any, **options: Any) -> np.ndarray:
+        """Raise TypeError: each member acts for its own agents."""
+        raise TypeError(f'the policies of a team act each for its agents: {", ".join(self.members)}, in `members`')
+
+    # who plays for whom
+
+    def _follow_map(self) -> None:
+        """Let policies play for those whom `map` gives them."""
+        division = {name: tuple(a for a in self.envs.agents if self.map.get(a) == name) for name in self.members}
+        unknown = {*self.map.values()} - {*self.members}
+        if unknown:
+            raise OptionError('policies', f'map: got {min(unknown)}, admits {", ".join(self.members)}')
+        if division == self.envs.division:
+            return
+        counts = {name: len(own) * self.envs.n_envs // self.envs.together for name, own in division.items()}
+        for name, member in self.members.items():
+            if not counts[name]:
+                raise OptionError('policies', f'map: {name} would play for nobody, admits at least one agent')
+            if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
+                raise OptionError(
+                    'policies', f'map: {name} has a replay buffer of {member.envs.n_envs} agents, admits equally many'
+                )
+        self.envs.divide(division)
+        for name, member in list(self.members.items()):
+            self.members[name] = self._moved(name, member)
+        self.options.policies = {
+            name: {**policy, 'agents': list(division[name])} for name, policy in (self.options.policies or {}).items()
+        }
+        self._take_members()
+        assert isinstance(self.streams, TeamStreams)
+        self.streams.members = self.members
+        self.collector.members = {name: member.collector for name, member in self.members.items()}
+
+    def _moved(self, name: str, member: BaseAgent) -> BaseAgent:
+        """Return a member that plays for other agents; what it knows of single agents begins anew."""
+        part, stood = self.envs.parts[name], member.collector.observations is not None
+        if part.n_envs == member.envs.n_envs:
+            new, new.envs = member, part
+            del new.__dict__['collector']
+            new.statistics.forget_returns(np.ones(part.n_envs, bool))
+        else:
+            new = self._remake(name, part)
+            state, fresh = state_of(member), state_of(new).arrays
+            fitting = {n: x for n, x in state.arrays.items() if n in fresh and x.shape == fresh[n].shape}
+            new.load_state(State(state.weights, {**fresh, **fitting}, state.record))
+        new.collector.break_off(part.standing() if stood else None)
+        return new
+
+
+class TeamStreams(Streams):
+    """The random streams of a team, whose state has those of its members."""
+
+    def __init__(self, seed: int, members: Mapping[str, BaseAgent]):
+        super().__init__(seed)
+        self.members = members
+
+    def state(self) -> dict[str, Any]:
+        """Return where all streams stand, as JSON holds it."""
+        return {'members': {n: member.streams.state() for n, member in self.members.items()}, 'own': super().state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on where the streams of `state` stood."""
+        super().load(state['own'])
+        for name, member in self.members.items():
+            member.streams.load(state['members'][name])
+
+    def restart(self, seed: int) -> None:
+        """Begin every stream anew, from another seed."""
+        super().restart(seed)
+        for name, member in self.members.items():
+            member.streams.restart(seed_of(seed, name))
+
+
+class Counters:
+    """What a member counts: its iterations, its agents' steps, its updates."""
+
+    NAMES = ('iteration', 'steps', 'updates')
+
+    def __init__(self, member: BaseAgent):
+        self._member = member
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the counts."""
+        return {name: np.array(getattr(self._member.progress.context, name)) for name in self.NAMES}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on counting."""
+        for name in self.NAMES:
+            setattr(self._member.progress.context, name, int(state[name]))

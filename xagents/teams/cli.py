@@ -1,0 +1,79 @@
+# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+"""The options of several policies that learn together; loads no TensorFlow."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xagents.options.agents import AgentOptions
+from xagents.options.declaration import changed, option
+from xagents.options.errors import OptionError, shown
+
+ADMITS = 'admits NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
+# of a policy, beside the options of its agent
+OF_POLICY = ('agent', 'agents')
+
+
+@dataclass
+class TeamOptions(AgentOptions):
+    """Several policies in one environment; what is said of all of them stands for each that says nothing else."""
+
+    # nothing is said of all where the policies' agents have defaults of their own
+    gamma: float | None = changed(AgentOptions, 'gamma', None)  # type: ignore[assignment]
+    lr: float | None = changed(AgentOptions, 'lr', None)  # type: ignore[assignment]
+    opt_epsilon: float | None = changed(AgentOptions, 'opt_epsilon', None)  # type: ignore[assignment]
+    beta1: float | None = changed(AgentOptions, 'beta1', None)  # type: ignore[assignment]
+    beta2: float | None = changed(AgentOptions, 'beta2', None)  # type: ignore[assignment]
+    optimizer: str | None = changed(AgentOptions, 'optimizer', None)  # type: ignore[assignment]
+    lr_schedule: str | None = changed(AgentOptions, 'lr_schedule', None)  # type: ignore[assignment]
+    normalize_obs: bool | None = changed(AgentOptions, 'normalize_obs', None)  # type: ignore[assignment]
+    normalize_reward: bool | None = changed(AgentOptions, 'normalize_reward', None)  # type: ignore[assignment]
+    reward_scale: float | None = changed(AgentOptions, 'reward_scale', None)  # type: ignore[assignment]
+    precision: str | None = changed(AgentOptions, 'precision', None)  # type: ignore[assignment]
+    policies: dict | None = option(
+        None, 'which policies learn, by which agent and for which players', metavar='NAME=AGENT:PLAYERS'
+    )
+
+    def check(self) -> None:
+        """Let each policy be a mapping of `agent`, `agents` and the options of its agent."""
+        super().check()
+        if self.policies is not None:
+            self.policies = {name: policy_of(name, said) for name, said in self.policies.items()}
+
+
+def policy_of(name: str, said: Any) -> dict[str, Any]:
+    """Return a policy as a mapping of `agent` (an id), `agents` (a list of names or patterns) and further options.
+
+    Args:
+        name: of the policy, for messages.
+        said: such a mapping, (agent, agents), or 'agent:agents'; several agents are a list, or parted by commas.
+
+    Raises:
+        OptionError: for anything else.
+    """
+    if isinstance(said, str):
+        agent, _, players = said.partition(':')
+        said = {'agent': agent, 'agents': players}
+    elif isinstance(said, tuple | list) and len(said) == 2:
+        said = dict(zip(OF_POLICY, said, strict=True))
+    if not isinstance(said, Mapping):
+        raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
+    policy = {str(key).replace('-', '_'): value for key, value in said.items()}
+    for key in OF_POLICY:
+        if not policy.get(key):
+            raise OptionError('policies', f'{name}: got no {key}, {ADMITS}')
+    given: Any = policy['agents']
+    found: list[Any] = given.split(',') if isinstance(given, str) else list(given)
+    if not all(isinstance(player, str) and player for player in (policy['agent'], *found)):
+        raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
+    return {**policy, 'agents': found}
+
+
+def seed_of(seed: int, name: str) -> int:
+    """Return the seed of a policy that was given none of its own."""
+    return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])

@@ -1,0 +1,68 @@
+"""The stage in which several policies learn: each runs the stages of its own agent on its own rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from xagents.pipeline.context import Context, Stream
+from xagents.pipeline.recipe import compose, for_run
+from xagents.runs.run import Run
+
+
+class Learning:
+    """The stages by which one policy learns, as a stream of its own.
+
+    Args:
+        run: of the whole team.
+        name: of the policy.
+        agent: whose stages they are.
+    """
+
+    def __init__(self, run: Run, name: str, agent: Any):
+        self.name, self.agent, self._inbox = name, agent, list[Context]()
+        own = Run(agent, run.options)
+        self._stream = compose(iter(self._inbox.pop, None), agent.learning().made(own).stages)
+
+    def learn(self, ctx: Context) -> None:
+        """Learn from what the policy's agents did in this iteration, and tell of it by its name."""
+        own = self.agent.progress.context.renew()
+        own.batch, own.statistics = ctx.batch[self.name], self.agent.statistics
+        own.schedule = {n.partition('/')[2]: v for n, v in ctx.schedule.items() if n.startswith(f'{self.name}/')}
+        own.steps += int(np.count_nonzero(own.batch['valid']))
+        updates = own.updates
+        self._inbox.append(own)
+        next(self._stream)
+        self.agent.progress.context = own
+        ctx.updates += own.updates - updates
+        ctx.messages += [f'{self.name}: {message}' for message in own.messages]
+        ctx.note = ctx.note or (own.note and f'{self.name}: {own.note}')
+        for name, value in own.logs.items():
+            if name.startswith('seconds/'):  # of all policies together
+                ctx.logs[name] = ctx.logs.get(name, 0.0) + value
+            else:
+                ctx.logs[f'{self.name}/{name}'] = value
+
+    def close(self) -> None:
+        """End the stream."""
+        self._stream.close()
+
+
+@for_run
+def learn(run: Run, stream: Stream) -> Iterator[Context]:
+    """Let each policy learn from its own rollout, one after the other."""
+    team: Any = run.agent
+    learning: dict[str, Learning] = {}
+    try:
+        for ctx in stream:
+            for name, agent in ({} if ctx.idle else team.members).items():
+                if name not in learning or learning[name].agent is not agent:
+                    learning[name] = Learning(run, name, agent)
+                learning[name].learn(ctx)
+            ctx.seconds += ctx.logs.get('seconds/learn', 0.0)
+            yield ctx
+    finally:
+        for own in learning.values():
+            own.close()
