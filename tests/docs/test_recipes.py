@@ -84,9 +84,11 @@ def test_the_page_of_data_sets_does_what_it_says(execute_blocks, tmp_path, monke
 
 
 def test_the_page_of_several_agents_does_what_it_says(execute_blocks):
-    (block,) = blocks_of(ROOT / 'docs' / 'teams.md')
+    one, several = blocks_of(ROOT / 'docs' / 'teams.md')
     known = ('what it knows', "assert agent.envs.agents == ('agent_0', 'agent_1', 'agent_2') and agent.n_envs == 6")
-    execute_blocks([block, known])
+    execute_blocks([one, known])
+    learned = "assert team.map['agent_0'] == 'prey' and team.steps >= 1000 and 'hunter/loss/policy' in log"
+    execute_blocks([several, ('who plays', learned)])
 
 
 def test_the_page_of_populations_does_what_it_says(execute_blocks):

@@ -16,8 +16,9 @@ from xagents.factory.load import load
 from xagents.factory.make import make
 from xagents.options.commands import EvaluateOptions, ExportOptions, PlayOptions, RecordingOptions
 from xagents.options.declaration import describe
-from xagents.options.errors import Given, wrong_input
+from xagents.options.errors import Given, OptionError, wrong_input
 from xagents.options.runs import RunOptions, SessionOptions
+from xagents.registry.agents import TEAM
 from xagents.runs import recording
 from xagents.system.interruption import Interruption
 from xagents.system.threads import set_threads
@@ -132,5 +133,11 @@ def export(agent_id: str, given: Given, line: str) -> None:
     with wrong_input():
         find_format(arguments['format'])
         exporting.check_out(arguments['out'])
+    policy = arguments.pop('policy', None)
     with trained(agent_id, given, ExportOptions) as agent, wrong_input():
-        exporting.export(agent, **arguments)
+        if agent_id == TEAM.id:
+            exporting.export_member(agent, policy, **arguments)
+        elif policy is not None:
+            raise OptionError('policy', f'got {policy}, but {agent_id} has one policy, admits a team of several')
+        else:
+            exporting.export(agent, **arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xagents.envs.space_records import record_of
-from xagents.export.check import COARSE, TOLERANCE, Agreement, batch_of, check, collect
+from xagents.export.check import COARSE, OBSERVATIONS, TOLERANCE, Agreement, batch_of, check, collect
 from xagents.export.formats import Format, Run, find_format
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, nearest
 from xagents.system.files import sync
 from xagents.system.paths import check_folder
 from xagents.system.startup import quiet_stderr
@@ -22,6 +23,22 @@ if TYPE_CHECKING:
     from xagents.export.policy import ExportedPolicy
 
 DESCRIPTION = 'policy.json'
+
+
+def export_member(team: Any, policy: str | None, format: str = 'savedmodel', out: str | Path = '') -> Path:
+    """Write the policy of one member of a team, as `export` does; it is compared on observations of its space.
+
+    Raises:
+        OptionError: for a policy that the team has not, or none; else as `export`.
+    """
+    if policy not in team.members:
+        known = team.members
+        hint = '' if policy is None else nearest(policy, known)
+        raise OptionError('policy', f'got {policy or "nothing"}, admits one of {", ".join(known)}{hint}')
+    member = team.members[policy]
+    space = copy.deepcopy(member.envs.encoder.raw_space)
+    space.seed(0)
+    return export(member, format, out, [space.sample() for _ in range(OBSERVATIONS)])
 
 
 def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', observations: Any = None) -> Path:

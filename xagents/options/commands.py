@@ -174,6 +174,7 @@ class ExportOptions(TrainedOptions):
 
     format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
     out: str | None = option(None, 'folder for the policy', metavar='DIR')
+    policy: str | None = option(None, 'which policy is written, of a team of several', metavar='NAME')
 
 
 @dataclasses.dataclass

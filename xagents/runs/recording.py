@@ -17,6 +17,7 @@ from xagents.envs.create import as_envs
 from xagents.logs.console import number
 from xagents.options.declaration import describe
 from xagents.options.environment import EnvironmentOptions
+from xagents.options.errors import OptionError
 from xagents.runs import evaluation
 from xagents.runs.learner import Playing
 from xagents.version import __version__
@@ -51,6 +52,8 @@ def record(
     Raises:
         OptionError: for a name that is none or is taken, or spaces that Minari cannot tell of.
     """
+    if hasattr(agent, 'members'):
+        raise OptionError('dataset', f'got {dataset}, but several policies play here, admits an agent with one')
     names.check_new('dataset', dataset)
     check_keys('dataset', agent.envs.encoder.raw_space)
     if episodes < 1:
