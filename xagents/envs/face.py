@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from xagents.envs.goals import Goals
 from xagents.envs.snapshots.read import AbsentError, give
@@ -22,7 +24,7 @@ from xagents.envs.teams import MEMBERS, TEAM, Members, Rows
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.witness import Witness
 from xagents.envs.wrappers import REPORT, SUCCESS, says_success
-from xagents.options.errors import OptionError
+from xagents.options.errors import OptionError, one_line
 
 # Makes the same environments afresh: (n_envs, render_mode, training, here) -> Envs.
 Again = Callable[[int, str | None, bool, bool], 'Envs']
@@ -353,6 +355,20 @@ class Envs:
             raise ValueError(f'env: {self.id} made afresh has other spaces than what was handed over; {REMEDY}')
         return envs
 
+    def to_send(self) -> bytes:
+        """Returns what makes the same environments in another process; see `made_of`.
+
+        Raises:
+            ValueError: in one line, if nothing tells how to make them, or that cannot be sent.
+        """
+        if self._again is None:
+            raise ValueError(f'{self.id} was handed over ready-made and cannot be made afresh; {REMEDY}')
+        again: Any = self._again
+        try:
+            return pickle.dumps(CloudpickleWrapper(again))
+        except Exception as error:  # whatever a function of somebody's holds on to
+            raise ValueError(f'{self.id} cannot be sent to another process ({one_line(error)}); {REMEDY}') from error
+
     @functools.cached_property
     def goals(self) -> Goals:
         """Its goal functions, of one more environment, in this process.
@@ -406,6 +422,11 @@ class Envs:
 
     def __repr__(self) -> str:
         return f'<Envs {self.id} x {self.n_envs}>'
+
+
+def made_of(sent: bytes, n_envs: int) -> Envs:
+    """Makes so many of the environments that `Envs.to_send` has told, as `Envs.another` does."""
+    return pickle.loads(sent).fn(n_envs, None, False, False)
 
 
 def _described(kind: Any) -> str:

@@ -29,6 +29,15 @@ class EndOptions(Options):
         'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
         metavar='STEPS',
     )
+    eval_async: bool = option(
+        False, 'evaluate in a process beside the training, and take each result a fixed number of iterations later'
+    )
+    eval_delay: int | None = count(
+        None,
+        'iterations after which a result of --eval-async is taken, when not given those until the next evaluation is '
+        'due; more wait for it less, and know it later',
+        metavar='ITERATIONS',
+    )
     eval_episodes: int = count(10, 'greedy episodes of an evaluation; more give a surer mean')
     final_episodes: int = option(
         10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
@@ -146,6 +155,10 @@ class RunOptions(RecordOptions, DatasetOptions, ExplorerOptions, ClusterOptions,
                 raise OptionError(name, f'got {getattr(self, name)} without --run-dir, {why}')
         if self.keep is not None and self.checkpoint_frequency is None:
             raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
+        if self.eval_async and self.eval_frequency is None and self.dataset is None:
+            raise OptionError('eval_async', 'got it without --eval-frequency, whose evaluations it is about')
+        if self.eval_delay is not None and not self.eval_async:
+            raise OptionError('eval_delay', f'got {self.eval_delay} without --eval-async, whose results it is about')
         if self.download and self.dataset is None and self.fill_from is None:
             raise OptionError('download', 'got it without --dataset or --fill-from, which name what it asks for')
         if self.dataset is not None:

@@ -66,6 +66,7 @@ class Context:
         statistics: of observations and rewards, as they were once that was collected.
         episodes: the episodes that ended in this iteration.
         checked: whether the mean is looked at in this iteration.
+        measured: the weights that earned the mean which is looked at, where they are not the present ones.
         new_best: the best before this one, where this iteration set a new one.
         schedule: the values that `schedule` set for this iteration.
         idle: whether there is nothing to learn from in this iteration.
@@ -92,6 +93,7 @@ class Context:
     statistics: Any = None
     episodes: list[EndedEpisode] = dataclasses.field(default_factory=list)
     checked: bool = False
+    measured: Any = None
     new_best: float | None = None
     schedule: dict[str, float] = dataclasses.field(default_factory=dict)
     idle: bool = False

@@ -11,6 +11,7 @@ import numpy as np
 from xagents.collecting.collector import Collector
 from xagents.collecting.policy_files import PolicyData
 from xagents.collecting.trained import Spaces, data_of
+from xagents.runs.asked import Asked
 from xagents.runs.checkpoints import State
 from xagents.runs.learner import Learner, options_record
 from xagents.runs.pending import Pending
@@ -43,7 +44,7 @@ def policy_of(agent: Learner) -> PolicyData | None:
 
 
 def whole_state(agent: Learner, collector: Collector, pending: Pending | None) -> State:
-    """Return also where the run stands: who collects for it now, and what was not learned from yet."""
+    """Return also where the run stands: who collects for it now, and what was not learned from, or told, yet."""
     state = state_of(agent)
     arrays, record = collector.state()
     state.arrays |= arrays
@@ -51,6 +52,12 @@ def whole_state(agent: Learner, collector: Collector, pending: Pending | None) -
     if pending is not None:
         arrays, state.record['in_flight'] = pending.state()
         state.arrays |= prefixed('in_flight', arrays)
+    if agent.progress.evaluations:
+        state.record['evaluations'] = []
+    for i, asked in enumerate(agent.progress.evaluations):
+        arrays, record = asked.whole()
+        state.record['evaluations'].append(record)
+        state.arrays |= prefixed(f'evaluations/{i}', arrays)
     return state
 
 
@@ -97,6 +104,8 @@ def load_whole_state(agent: Learner, state: State, environments: bool = True) ->
     arrays, record = state.arrays, state.record
     if record['in_flight'] is not None:
         agent.progress.pending = Pending.load(without_prefix('in_flight', arrays), record['in_flight'])
+    asked = enumerate(record.get('evaluations', ()))
+    agent.progress.evaluations = [Asked.load(without_prefix(f'evaluations/{i}', arrays), told) for i, told in asked]
     return agent.collector.load(arrays, record, environments)
 
 

@@ -42,6 +42,22 @@ class State:
     policy: PolicyData | None = None
 
 
+def all_arrays(state: State) -> dict[str, np.ndarray]:
+    """Return every array of a state by a name of its own."""
+    weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
+    return {**weights, **state.arrays}
+
+
+def state_of_arrays(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> State:
+    """Return the state of `all_arrays`, and of its record."""
+    weights: list[list[np.ndarray]] = []
+    while f'weights/{len(weights)}/0' in arrays:
+        own = f'weights/{len(weights)}/'
+        n = sum(name.startswith(own) for name in arrays)
+        weights.append([arrays.pop(f'{own}{j}') for j in range(n)])
+    return State(weights, arrays, record)
+
+
 def write_state(folder: Path, state: State) -> None:
     """Write a state as a folder that is there whole or not at all."""
     new = folder.with_name(f'.{folder.name}.new')
@@ -49,8 +65,7 @@ def write_state(folder: Path, state: State) -> None:
     for name, array in state.arrays.items():
         if array.dtype.hasobject:
             raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got one of objects')
-    weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
-    arrays: dict[str, Any] = {**weights, **state.arrays}
+    arrays: dict[str, Any] = all_arrays(state)
     try:
         new.mkdir()
         with naming(folder / ARRAYS):
@@ -80,15 +95,9 @@ def read_state(folder: Path, whole: bool = False) -> State:
     path = folder / ARRAYS
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        weights: list[list[np.ndarray]] = []
-        while f'weights/{len(weights)}/0' in arrays:
-            own = f'weights/{len(weights)}/'
-            n = sum(name.startswith(own) for name in arrays)
-            weights.append([arrays.pop(f'{own}{j}') for j in range(n)])
+            return state_of_arrays(dict(file), record)
     except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
         raise ValueError(_damaged(path, error)) from error
-    return State(weights, arrays, record)
 
 
 def is_checkpoint(folder: Path) -> bool:

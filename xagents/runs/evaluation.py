@@ -60,8 +60,15 @@ def evaluate(
         envs = agent.collector.beside(min(episodes, n_envs or ENVIRONMENTS))
     seed = agent.streams.seed_of('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
-    envs = as_envs(envs)
-    ended = played(player(agent, envs), quotas(episodes, envs), seed, stochastic, say)
+    return measured(player(agent, as_envs(envs)), episodes, seed, stochastic, say)
+
+
+def measured(
+    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Callable[[str], Any] = print
+) -> dict[str, float]:
+    """Play episodes by a collector, and return what `evaluate` does."""
+    envs = collector.envs
+    ended = played(collector, quotas(episodes, envs), seed, stochastic, say)
     earned = [e.reward for e in ended]
     of_rewards = {name: float(getattr(np, name)(earned)) for name in ('mean', 'std', 'min', 'max')}
     result = {

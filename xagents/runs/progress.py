@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xagents.pipeline.context import Context
+from xagents.runs.asked import Asked
 from xagents.runs.checkpoints import State
 from xagents.runs.pending import Pending
 
@@ -22,6 +23,7 @@ class Progress:
         context: counters of the last iteration.
         best: the best weights so far; None before the first.
         pending: an iteration that was collected and not learned from.
+        evaluations: that were asked for and not taken yet, oldest first.
         folder: keeps the run; None where nothing does.
         resumed_at: the step of the checkpoint that it was read from; None once a run has gone on from there.
         lines: what the next run says first.
@@ -34,6 +36,7 @@ class Progress:
     context: Context = field(default_factory=Context)
     best: State | None = None
     pending: Pending | None = None
+    evaluations: list[Asked] = field(default_factory=list)
     folder: Any = None
     resumed_at: int | None = None
     lines: list[str] = field(default_factory=list)

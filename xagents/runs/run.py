@@ -33,6 +33,7 @@ class Run:
         writers: of history, metrics and events, to be flushed before a checkpoint.
         stopped: why the run ended; empty as long as it goes on.
         overlap: what collects ahead, while it does.
+        evaluations: those that are played beside it, while it goes on; None where it plays them itself.
         stream: gives the stream, as long as it is there.
     """
 
@@ -44,6 +45,7 @@ class Run:
         self.writers: list[Any] = []
         self.stopped = ''
         self.overlap: Any = None
+        self.evaluations: Any = None
         self.stream: Callable[[], Any] = lambda: None
         self._paused = 0.0
         self._taken: dict[Any, frozenset[str] | None] = {}

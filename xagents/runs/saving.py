@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
@@ -98,7 +99,20 @@ def best(run: Run, ctx: Context) -> None:
         ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
     kept = run.options.checkpoints or run.folder is not None
     if kept and (improved or target_reached(run, ctx)):
-        run.progress.best = state_of(run.agent, ctx.kept())
+        run.progress.best = _measured(run, ctx)
+
+
+def _measured(run: Run, ctx: Context) -> State:
+    """Return the weights that the mean of an iteration is of, with the counters of then."""
+    if ctx.measured is None:
+        return state_of(run.agent, ctx.kept())
+    return with_means(ctx.measured, ctx.mean_reward, ctx.best_reward)
+
+
+def with_means(state: State, mean: float, best: float) -> State:
+    """Return a state that knows its mean, which was learned later."""
+    counters = {**state.record['counters'], 'mean_reward': mean, 'best_reward': best}
+    return dataclasses.replace(state, record={**state.record, 'counters': counters})
 
 
 def is_better(mean: float, best: float) -> bool:
@@ -140,6 +154,9 @@ def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
 def final_evaluation(run: Run, places: list[WeightFiles | RunFolder]) -> None:
     """Let best and last play for the place of the best: the mean of training episodes lags behind."""
     agent, options, best = run.agent, run.options, run.progress.best
+    if run.evaluations is not None:
+        _late_evaluations(run, places)
+        return
     if options.eval_frequency or not options.final_episodes or best is None:
         return
     if not agent.envs.can_be_made_again:
@@ -161,6 +178,25 @@ def final_evaluation(run: Run, places: list[WeightFiles | RunFolder]) -> None:
         f'Greedy mean of {options.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
         f'the {kept} weights are in {" ".join(options.checkpoints or [options.place("checkpoints/best") or ""])}'
     )
+
+
+def _late_evaluations(run: Run, places: list[WeightFiles | RunFolder]) -> None:
+    """Let weights whose evaluations are still under way play for the place of the best, too.
+
+    A run that goes on takes them when it is their turn, as if it had never stopped.
+    """
+    best, chosen, p = run.progress.context.best_reward, None, run.options.display_precision
+    try:
+        for asked, result in run.evaluations.rest():
+            run.console.say(f'Evaluation of step {asked.steps}, after the end: {number(result["mean"], p)}')
+            if is_better(result['mean'], best):
+                best = result['mean']
+                chosen = with_means(asked.state, best, best)
+    except Interrupted:
+        return
+    if chosen is not None:
+        for place in places:
+            place.choose(chosen)
 
 
 def target_reached(run: Run, ctx: Context) -> bool:

@@ -117,20 +117,39 @@ def episodes(run: Run, ctx: Context) -> None:
 
 @for_run
 def evaluate(run: Run, ctx: Context) -> None:
-    """Play greedy episodes every `eval_frequency` steps; their mean then decides best, plateau and target."""
+    """Play greedy episodes every `eval_frequency` steps; their mean then decides best, plateau and target.
+
+    With `eval_async` they are played beside the run, and it is the mean of weights some iterations older.
+    """
     frequency = run.options.eval_frequency
-    if not frequency or ctx.steps - ctx.evaluated_steps < frequency:
-        return
-    ctx.evaluated_steps = ctx.steps
-    try:
-        seed = run.evaluation_seed(ctx.steps)
-        result = evaluation.evaluate(run.agent, run.options.eval_episodes, seed=seed, say=run.console.say)
-    except Interrupted:
+    due = bool(frequency) and ctx.steps - ctx.evaluated_steps >= (frequency or 0)
+    if due:
+        ctx.evaluated_steps = ctx.steps
+    result = _evaluated(run, ctx, due)
+    if result is None:
         return
     for name in ('mean', 'std', 'length', 'success'):
         if name in result:
             ctx.logs[f'evaluate/{name}'] = result[name]
     ctx.mean_reward, ctx.checked = result['mean'], True
+
+
+def _evaluated(run: Run, ctx: Context, due: bool) -> dict[str, float] | None:
+    """Return the result of an evaluation, where there is one in this iteration."""
+    if run.evaluations is not None:
+        taken = run.evaluations.turn(ctx, due)
+        if taken is None:
+            return None
+        asked, result = taken
+        ctx.measured, ctx.logs['evaluate/steps'] = asked.state, float(asked.steps)
+        return result
+    if not due:
+        return None
+    try:
+        seed = run.evaluation_seed(ctx.steps)
+        return evaluation.evaluate(run.agent, run.options.eval_episodes, seed=seed, say=run.console.say)
+    except Interrupted:
+        return None
 
 
 @for_run

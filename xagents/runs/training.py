@@ -19,6 +19,7 @@ from xagents.options.runs import RunOptions
 from xagents.pipeline.recipe import Recipe
 from xagents.runs import reporting, saving, weight_files
 from xagents.runs.capture import start_targets
+from xagents.runs.evaluating import check_evaluating, evaluating
 from xagents.runs.experience import check_experience, prepare, recording, settled
 from xagents.runs.exploring import check_explorers, exploring
 from xagents.runs.folder import RunFolder
@@ -69,6 +70,7 @@ def _check(run: Run) -> None:
     check_explorers(agent, options)
     if options.eval_frequency and not agent.envs.can_be_made_again:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
+    check_evaluating(agent, options)
     for value in agent.schedules().values():
         if value.needs_length() and not value.optional and run.schedule_steps is None:
             raise OptionError(value.option, f'got {value.kind}, which needs max_steps or schedule_steps for its length')
@@ -117,7 +119,7 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
     run.stopped = why_stop(run, progress.context)
     if run.stopped:  # a finished run collects nothing, and opens nothing
         if run.folder is not None and run.resumed_at is not None and not run.folder.is_finished():
-            with _kept_in_folder(run):  # a kill came before what stands after the last step
+            with _kept_in_folder(run), evaluating(run):  # a kill came before what stands after the last step
                 if run.stopped in saving.SPENT:
                     saving.final_evaluation(run, saving.keepers(run))
         reporting.end(run, begun=run.resumed_at is None)
@@ -189,7 +191,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     first = progress.context if pending is None else pending.onto(progress.context)
     stream = recipe.made(run).stream(first, collected=pending is not None)
     interruption = Interruption()
-    with recording(run), exploring(run), contextlib.closing(stream), _best_saved_on_bad_numbers(run):
+    with recording(run), exploring(run), evaluating(run), contextlib.closing(stream), _best_saved_on_bad_numbers(run):
         while True:
             with Interruption.guard() as present:
                 ctx = next(stream, None)

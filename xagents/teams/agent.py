@@ -27,7 +27,7 @@ from xagents.teams.cli import TeamOptions, seed_of
 from xagents.teams.collector import TeamCollector
 
 # options of runs that ask for one policy, with what they admit
-OF_ONE = ('overlap', 'explorers', 'record_dataset', 'checkpoints')
+OF_ONE = ('overlap', 'explorers', 'record_dataset', 'checkpoints', 'eval_async')
 
 
 class TeamAgent(BaseAgent):
