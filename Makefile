@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-reliability bench-explorers bench-offline pretrained docs site images gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images gallery clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -21,6 +21,7 @@ help:
 	@echo 'make bench-populations   measures what populations give, and kills them: half an hour; writes docs/populations.md'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
+	@echo 'make bench-evaluations   measures what evaluations cost that take as long as training: minutes'
 	@echo 'make bench-offline   learns from data sets beside d3rlpy, which it installs: hours; writes the same page'
 	@echo 'make pretrained RUNS=DIR   chooses the policies that ship with the package among kept runs'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again, and what the README says of speed'
@@ -89,6 +90,9 @@ bench-reliability: $(VENV)/.installed
 
 bench-explorers: $(VENV)/.installed
 	$(BIN)/python benchmarks/explorers.py $(CASES)
+
+bench-evaluations: $(VENV)/.installed
+	$(BIN)/python benchmarks/evaluations.py $(CASES)
 
 # what is kept already is not trained again
 bench-offline: $(VENV)/.installed

@@ -6,6 +6,7 @@ When a result is taken is told in iterations, and it is waited for then: how fas
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 from xagents.options.errors import OptionError
@@ -78,7 +79,9 @@ class Evaluations:
             under_way.append(asked)
         if not ready:
             return None
+        start = time.perf_counter()
         result = self._evaluator.take(_Patience(self._run, under_way[0]))
+        ctx.logs['seconds/evaluate'] = time.perf_counter() - start
         return under_way.pop(0), result
 
     def rest(self) -> Iterator[Taken]:
