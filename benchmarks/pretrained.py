@@ -56,6 +56,7 @@ SHIPPED = {
     ('ppo', 'BipedalWalker-v3'): 250,
     ('ppo', 'HalfCheetah-v5'): 2500,
     ('trpo', 'Hopper-v5'): 2500,
+    ('ppo', 'Walker2d-v5'): 2500,
 }
 # the usual camera stands still, and soon looks at an empty floor; nothing else changes by it
 CAMERAS = {env: {'camera_name': 'track'} for env in ('HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5')}

@@ -54,6 +54,7 @@ SEEN = {
     'BipedalWalker': 'Two legs walk over uneven ground',
     'HalfCheetah': 'Half a cheetah runs over a chequered floor',
     'Hopper': 'One leg hops over a chequered floor',
+    'Walker2d': 'Two legs run over a chequered floor',
 }
 INTRODUCTION = """\
 Scores are means of {} greedy episodes and their standard deviation, of the weights that training ended with. Where
