@@ -6,7 +6,7 @@ DEMO   := demo
 CASES  ?=
 RUNS   ?=
 
-.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images gallery clean
+.PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images gallery clean
 help:
 	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
@@ -19,6 +19,7 @@ help:
 	@echo 'make bench-hindsight   measures what hindsight gives and costs: a quarter of an hour; writes docs/hindsight.md'
 	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
 	@echo 'make bench-populations   measures what populations give, and kills them: half an hour; writes docs/populations.md'
+	@echo 'make bench-spread   several agents beside Stable-Baselines3 through SuperSuit: hours; writes docs/teams.md'
 	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
 	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
 	@echo 'make bench-evaluations   measures what evaluations cost that take as long as training: minutes'
@@ -81,6 +82,10 @@ bench-learning: $(VENV)/.installed
 
 bench-populations: $(VENV)/.installed
 	$(BIN)/python benchmarks/populations.py $(CASES)
+
+# what is kept already is not trained again
+bench-spread: $(VENV)/.installed
+	$(BIN)/python benchmarks/spread.py $(CASES)
 
 bench-tuning: $(VENV)/.installed
 	$(BIN)/python benchmarks/tuning.py $(CASES)
