@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
+from xagents.system.files import replacing
 
 Runs = Sequence[dict[str, Any]]
 BASELINE = 'sb3'
@@ -118,7 +119,7 @@ def draw(runs: Runs, labels: Mapping[str, str], path: Path) -> None:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from xagents.reports.plotting import plot_history, write_picture
+    from xagents.reports.plotting import plot_history
 
     frames, names = [], []
     for row, of_row in by_row(runs, labels).items():
@@ -127,9 +128,11 @@ def draw(runs: Runs, labels: Mapping[str, str], path: Path) -> None:
             steps = [width * (number + 0.5) for number in range(len(returns))]
             frames.append(pd.DataFrame({'step': steps, 'episode_reward': returns}))
             names.append(labels[row])
-    figure = Figure(figsize=(8, 4.5), layout='constrained')
+    figure = Figure(figsize=(7, 4), layout='constrained')
     axes = figure.subplots()
     plot_history(frames, names, 'simple_spread_v3', 'episode_reward', shade='range', ax=axes)
     axes.set_xlabel('steps of agents')
     axes.set_ylabel('mean return of an agent')
-    write_picture(figure, path)
+    # a small file
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format='png', dpi=110)
