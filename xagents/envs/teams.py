@@ -361,4 +361,6 @@ def _with_index(space: spaces.Box, m: int) -> spaces.Box:
 
 def _success(info: Mapping[str, Any]) -> float:
     """Return what an agent's info says about success, NaN where it says nothing."""
+    if not info:  # mostly, and looking at it costs as much as a small environment's step
+        return np.nan
     return next((float(info[name]) for name in SUCCESS if says_success(info.get(name))), np.nan)
