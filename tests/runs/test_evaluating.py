@@ -1,5 +1,6 @@
 """Evaluations beside a run: the same results as within it, at the same iterations, however fast they come."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -78,8 +79,9 @@ def evaluator_of(parent):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for child in psutil.Process(parent).children():
-            if 'xagents.runs.evaluator_process' in child.cmdline():
-                return child
+            with contextlib.suppress(psutil.Error):  # one that has just begun, or ended
+                if 'xagents.runs.evaluator_process' in child.cmdline():
+                    return child
         time.sleep(0.02)
     raise AssertionError('no process evaluates')
 

@@ -185,3 +185,72 @@ def test_what_does_not_go_is_refused_in_one_line(words, message, tmp_path):
 def test_an_option_that_a_policy_has_not_is_named():
     with pytest.raises(OptionError, match=r'policies: x: lrr: got 1, but it is no option of ppo \(did you mean lr\?\)'):
         team(Walks, {'x': {'agent': 'ppo', 'agents': '*', 'lrr': 1}})
+
+
+def test_a_map_that_was_changed_is_kept_and_gone_on_with(tmp_path):
+    policies = {name: {**PPO, 'agents': own} for name, own in {'up': ['a', 'b'], 'down': 'c', 'alone': 'd'}.items()}
+
+    def trained(folder, changes=True, split=False):
+        def play(both, steps):
+            for log in both.train_iter(max_steps=steps):
+                if changes and log['steps'] == changed:
+                    both.map.update(b='down')
+            return {name: weights(member) for name, member in both.members.items()}
+
+        given = {'env_kwargs': {'agents': list('abcd')}, 'schedule_steps': 2000, 'final_episodes': 0}
+        with contextlib.closing(team(f'{HERE}:Walks', policies, **given, run_dir=str(tmp_path / folder))) as both:
+            ended = play(both, changed if split else 2000)
+        if split:
+            with contextlib.closing(xagents.resume(str(tmp_path / folder), quiet=True)) as both:
+                assert both.map == dict(zip('abcd', ('up', 'down', 'down', 'alone'), strict=True))
+                ended = play(both, 2000)
+        return ended
+
+    changed = 3 * 4 * (15 + 14 + 14)  # steps of three iterations: the others only reset
+    whole = trained('whole')
+    assert not np.array_equal(whole['up'][0], trained('same', changes=False)['up'][0])
+    np.testing.assert_equal(whole['alone'], trained('again', changes=False)['alone'])
+    np.testing.assert_equal(trained('parts', split=True), whole)
+
+
+def test_what_is_given_on_the_line_wins_over_a_policys_own_option(tmp_path):
+    policies = {'x': {**PPO, 'agents': 'a', 'lr': 1e-3}, 'y': {**PPO, 'agents': 'b'}}
+    with contextlib.closing(
+        team(f'{HERE}:Walks', policies, schedule_steps=10**6, run_dir=str(tmp_path / 'run'))
+    ) as both:
+        both.fit(max_steps=300)
+    with contextlib.closing(xagents.resume(str(tmp_path / 'run'), lr=5e-5, quiet=True)) as both:
+        log = next(both.train_iter(max_steps=600))
+    assert log['x/learning_rate'] == log['y/learning_rate'] and 4.9e-5 < log['x/learning_rate'] < 5e-5
+
+
+@pytest.mark.parametrize(
+    'policies, message',
+    [
+        ({'big-x': 'ppo:*'}, 'got the name big-x, admits letters, digits and _'),
+        ({'seconds': 'ppo:*'}, 'got the name seconds'),
+        ({1: 'ppo:*'}, 'got the name 1'),
+        ({'x': {'agent': 'ppo', 'agents': {'a': 1}}}, 'x: got .*, admits NAME=AGENT:AGENTS'),
+        ({'x': {'agent': 'ppo', 'agents': 0}}, 'x: got 0, admits agents of Walks: a, b'),
+        ({'x': {'agent': 'ppo', 'agents': 'a, c'}}, 'x: got c, admits agents of Walks'),
+        ({'x': 3}, 'x: got 3, admits NAME=AGENT:AGENTS'),
+    ],
+)
+def test_policies_that_are_none_are_refused(policies, message):
+    with pytest.raises(OptionError, match=message):
+        xagents.make('team', Walks, policies=policies, quiet=True)
+
+
+def test_a_member_acts_with_its_team_only():
+    with contextlib.closing(team(Walks, {'x': {**PPO, 'agents': 'a'}, 'y': {**PPO, 'agents': 'b'}})) as both:
+        member = both.members['x']
+        with pytest.raises(OptionError, match='x plays with its team only'):
+            member.evaluate(2)
+        with pytest.raises(RuntimeError, match='nobody has said what b are to do: a policy of a team acts with its'):
+            member.collect()
+        both.map['z'] = 'x'
+        with pytest.raises(OptionError, match='map: got z, admits a, b'):
+            both.evaluate(2)
+        del both.map['z'], both.map['a']
+        with pytest.raises(OptionError, match='map: a has no policy, admits one of x, y'):
+            both.play()

@@ -50,6 +50,7 @@ class SharedEnvs:
         self._maker, self._vector, self.id, self.uncopied = maker, vector, maker.name, ''
         self._table = Table(make_loop(maker, n_envs, vector))
         self.n_envs = n_envs * self.together
+        self.parts: dict[str, Envs] = {}
         try:
             self.parts = self._parts(division)
         except BaseException:
@@ -58,7 +59,16 @@ class SharedEnvs:
 
     def _parts(self, division: Division) -> dict[str, Envs]:
         places = places_of(self.id, self._table.members, division)
-        return {policy: Envs(Rows(self._table, own), id=self.id) for policy, own in places.items()}
+        return {policy: self._part(policy, own) for policy, own in places.items()}
+
+    def _part(self, policy: str, places: tuple[int, ...]) -> Envs:
+        def again(*_: Any) -> Envs:
+            raise OptionError('env', f'{policy} plays with its team only: evaluate, play and train the whole team')
+
+        kept = self.parts.get(policy)
+        if kept is not None and kept.agents == tuple(self.agents[i] for i in places):
+            return kept
+        return Envs(Rows(self._table, places), id=self.id, again=again)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -112,10 +122,11 @@ class SharedEnvs:
             OptionError: as for `SharedEnvs`; all stays as it was then.
         """
         whole = {name: self._gathered(name, array.dtype) for name, array in self._counted().items()}
-        before, self.parts = self._any.state(), self._parts(division)
-        for part in self.parts.values():
-            own = {name: array[list(part.numbers)] for name, array in whole.items()}
-            part.take_over({**own, 'seeds': before['seeds'], 'episodes': []})
+        before, seeds, self.parts = self.parts, self._any.state()['seeds'], self._parts(division)
+        for policy, part in self.parts.items():
+            if part is not before.get(policy):
+                own = {name: array[list(part.numbers)] for name, array in whole.items()}
+                part.take_over({**own, 'seeds': seeds, 'episodes': []})
 
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode in every environment."""

@@ -226,8 +226,14 @@ class Table:
         self.turn += 1
 
     def step(self) -> None:
-        """Step every environment by what was said."""
-        assert self._said.all()
+        """Step every environment by what was said.
+
+        Raises:
+            RuntimeError: where somebody has said nothing.
+        """
+        if not self._said.all():
+            silent = ', '.join(name for name, said in zip(self.members.names, self._said, strict=True) if not said)
+            raise RuntimeError(f'nobody has said what {silent} are to do: a policy of a team acts with its team only')
         self.shown, *_ = self.teams.step(self._actions)
         self._said[:] = False
         self.turn += 1

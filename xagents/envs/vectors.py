@@ -49,7 +49,6 @@ class LoopVectorEnv(VectorEnv):
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
         self._composite = isinstance(first.observation_space, spaces.Dict | spaces.Tuple)
-        self._takes_several = isinstance(first.action_space, spaces.Tuple)
         self._observations: Any = create_empty_array(first.observation_space, n=self.num_envs)
         self._parts: list[Any] = [None] * self.num_envs
         self._rewards = np.zeros(self.num_envs, np.float64)
@@ -71,7 +70,7 @@ class LoopVectorEnv(VectorEnv):
         parts = self._parts if self._composite else self._observations
         rewards, terminations, truncations, ended = self._rewards, self._terminated, self._truncated, self._ended
         infos: dict[str, Any] = {}
-        if self._takes_several:
+        if type(self.single_action_space) is spaces.Tuple:
             actions = list(iterate(self.action_space, actions))
         for i, env in enumerate(self.envs):
             if ended[i]:

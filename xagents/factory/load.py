@@ -16,6 +16,7 @@ import yaml
 from xagents.config.configuration import read_config_file
 from xagents.factory.defaults import lasting, resolved, still_counting
 from xagents.factory.make import Plan, check_switches, networks_of
+from xagents.factory.teams import overruled
 from xagents.options.declaration import canonical, describe, flags_of
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, shown
@@ -71,6 +72,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
             problem = f'got {shown(given[environment[0]])}, which the networks of {path} do not fit'
             raise OptionError(environment[0], problem) from error
 
+    record = overruled(record, given)
     check_switches(entry, given, record, str(path))
     if saved.get('env') is None and 'env' not in given and saved.get('dataset') is not None:
         given = {**given, 'dataset': saved['dataset']}  # which knows what the networks take
@@ -98,6 +100,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
         _check_never_saved(folder)
     state = None if path is None else read_state(path, whole=True)
     record = {} if path is None or state is None else _record(entry, path, state, saved)
+    record = overruled(record, given)
     # networks are taken from the checkpoint, where there is one
     fixed = {*entry.models, *describe(NetworkOptions)} if state is not None else set()
     # what was said on an earlier line is no reason to be quiet for ever

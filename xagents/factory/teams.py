@@ -32,6 +32,17 @@ def policies_of(settings: Settings) -> dict[str, dict[str, Any]]:
     return settings.agent.policies
 
 
+def overruled(record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was saved of a team, without what its policies say themselves of options that are given for all."""
+    options = dict(record.get('options', {}))
+    if options.get('policies'):
+        options['policies'] = {
+            name: {key: value for key, value in policy.items() if key in OF_POLICY or key not in given}
+            for name, policy in options['policies'].items()
+        }
+    return {**record, 'options': options}
+
+
 def division_of(settings: Settings) -> dict[str, list[str]]:
     """Return which agents each policy plays for."""
     return {name: policy['agents'] for name, policy in policies_of(settings).items()}

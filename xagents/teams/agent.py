@@ -102,7 +102,7 @@ class TeamAgent(BaseAgent):
 
     def collect(self, **schedule: Any) -> dict[str, Any]:
         """Let all policies act for `n_steps` steps; return a rollout for each by its name."""
-        self._follow_map()
+        self.follow_map()
         schedules: dict[str, dict[str, Any]] = {name: {} for name in self.members}
         for name, value in schedule.items():
             member, _, own = name.partition('/')
@@ -160,18 +160,38 @@ class TeamAgent(BaseAgent):
                 raise OptionError(name, f'got {shown}, but several policies learn here; admits runs of one policy')
         return super().begin(command, **options)
 
+    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
+        """Play whole episodes; see `BaseAgent.evaluate`."""
+        self.follow_map()
+        return super().evaluate(*arguments, **options)
+
+    def play(self, *arguments: Any, **options: Any) -> float:
+        """Play one episode; see `BaseAgent.play`."""
+        self.follow_map()
+        return super().play(*arguments, **options)
+
     def act(self, *arguments: Any, **options: Any) -> np.ndarray:
         """Raise TypeError: each member acts for its own agents."""
         raise TypeError(f'the policies of a team act each for its agents: {", ".join(self.members)}, in `members`')
 
     # who plays for whom
 
-    def _follow_map(self) -> None:
-        """Let policies play for those whom `map` gives them."""
+    def follow_map(self) -> None:
+        """Let policies play for those whom `map` gives them.
+
+        Raises:
+            OptionError: for agents or policies that do not exist, and policies that would play for nobody.
+        """
+        strangers = {*self.map} - {*self.envs.agents}
+        if strangers:
+            raise OptionError('policies', f'map: got {min(map(str, strangers))}, admits {", ".join(self.envs.agents)}')
+        missing = [agent for agent in self.envs.agents if agent not in self.map]
+        if missing:
+            raise OptionError('policies', f'map: {missing[0]} has no policy, admits one of {", ".join(self.members)}')
         division = {name: tuple(a for a in self.envs.agents if self.map.get(a) == name) for name in self.members}
         unknown = {*self.map.values()} - {*self.members}
         if unknown:
-            raise OptionError('policies', f'map: got {min(unknown)}, admits {", ".join(self.members)}')
+            raise OptionError('policies', f'map: got {min(map(str, unknown))}, admits {", ".join(self.members)}')
         if division == self.envs.division:
             return
         counts = {name: len(own) * self.envs.n_envs // self.envs.together for name, own in division.items()}
@@ -184,7 +204,8 @@ class TeamAgent(BaseAgent):
                 )
         self.envs.divide(division)
         for name, member in list(self.members.items()):
-            self.members[name] = self._moved(name, member)
+            if self.envs.parts[name] is not member.envs:
+                self.members[name] = self._moved(name, member)
         self.options.policies = {
             name: {**policy, 'agents': list(division[name])} for name, policy in (self.options.policies or {}).items()
         }

@@ -15,6 +15,19 @@ from xagents.options.declaration import changed, option
 from xagents.options.errors import OptionError, shown
 
 ADMITS = 'admits NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
+# what stands before the names of other metrics, and of what checkpoints hold
+TAKEN = (
+    'environments',
+    'evaluate',
+    'evaluations',
+    'in_flight',
+    'loss',
+    'replay',
+    'reward',
+    'seconds',
+    'stats',
+    'weights',
+)
 # of a policy, beside the options of its agent
 OF_POLICY = ('agent', 'agents')
 
@@ -42,6 +55,10 @@ class TeamOptions(AgentOptions):
     def check(self) -> None:
         """Let each policy be a mapping of `agent`, `agents` and the options of its agent."""
         super().check()
+        for name in self.policies or ():
+            if not (isinstance(name, str) and name.isidentifier()) or name in TAKEN:
+                problem = f'got the name {shown(name)}, admits letters, digits and _, and none of {", ".join(TAKEN)}'
+                raise OptionError('policies', problem)
         if self.policies is not None:
             self.policies = {name: policy_of(name, said) for name, said in self.policies.items()}
 
@@ -65,11 +82,14 @@ def policy_of(name: str, said: Any) -> dict[str, Any]:
         raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
     policy = {str(key).replace('-', '_'): value for key, value in said.items()}
     for key in OF_POLICY:
-        if not policy.get(key):
+        if policy.get(key) in (None, '', [], ()):
             raise OptionError('policies', f'{name}: got no {key}, {ADMITS}')
     given: Any = policy['agents']
-    found: list[Any] = given.split(',') if isinstance(given, str) else list(given)
-    if not all(isinstance(player, str) and player for player in (policy['agent'], *found)):
+    found = [given] if isinstance(given, int) else given.split(',') if isinstance(given, str) else given
+    if not isinstance(found, tuple | list) or not isinstance(policy['agent'], str):
+        raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
+    found = [str(player).strip() for player in found]
+    if not all(found):
         raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
     return {**policy, 'agents': found}
 

@@ -62,7 +62,10 @@ def learn(run: Run, stream: Stream) -> Iterator[Context]:
                     learning[name] = Learning(run, name, agent)
                 learning[name].learn(ctx)
             ctx.seconds += ctx.logs.get('seconds/learn', 0.0)
-            yield ctx
+            try:
+                yield ctx
+            finally:  # before what is kept: a checkpoint has the map as it was changed
+                team.follow_map()
     finally:
         for own in learning.values():
             own.close()
