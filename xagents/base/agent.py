@@ -111,12 +111,10 @@ class BaseAgent:
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Options read like attributes: `agent.gamma`, and those of the run, and its counters."""
+        """Options read like attributes, `agent.gamma`, and counters, too."""
         if not name.startswith('_') and 'options' in self.__dict__:
-            run = self.__dict__.get('run')
-            for options in (self.options, self.defaults if run is None else run.options):
-                if hasattr(options, name):
-                    return getattr(options, name)
+            if hasattr(self.options, name):
+                return getattr(self.options, name)
             if name in READ_FROM:
                 return operator.attrgetter(READ_FROM[name])(self)
         if hasattr(type(self), name):  # a property that failed: say what it lacked
