@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import gymnasium
@@ -428,9 +428,6 @@ class Envs(Copyable):
         if not -self.n_envs <= i < self.n_envs:
             raise IndexError(f'there are {self.n_envs} environments, not one with the index {i}')
         return OneEnv(self.observation_space, self.action_space, self.spec)
-
-    def __iter__(self) -> Iterator[OneEnv]:
-        return (self[i] for i in range(self.n_envs))
 
     def __repr__(self) -> str:
         return f'<Envs {self.id} x {self.n_envs}>'
