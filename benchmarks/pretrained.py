@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.collecting.policy_files import ARRAYS, PLAN
+from xagents.config.configuration import read_config
 from xagents.factory import players
-from xagents.factory.load import read_config
 from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import FOLDER, read_pretrained
 from xagents.options.declaration import describe, flags_of

@@ -23,6 +23,7 @@ from xagents.base.returns import retrace
 from xagents.networks.models import ModelReader
 from xagents.options.errors import OptionError
 from xagents.runs.capture import variables_of
+from xagents.runs.saving import write_weights
 
 A = 3
 SEEDS = st.integers(0, 2**32 - 1)
@@ -591,7 +592,7 @@ def test_checkpoints_hold_the_average_policy_and_weights_alone_start_it_anew(end
     path = str(tmp_path / f'a{ending}')
     agent = acer('CartPole-v1', checkpoints=[path], ema_alpha=0.9, normalize_obs=True, replay_ratio=1.0)
     agent.fit(max_steps=20, final_episodes=0)
-    agent.checkpoint()  # the present weights
+    write_weights([path], agent, agent.state())  # the present ones
     other = xagents.make('acer', weights=[path], seed=5, quiet=True)
     assert same(everything(agent), everything(other))
     shown = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
@@ -728,7 +729,7 @@ def test_a_reset_between_two_rollouts_joins_no_episodes():
     for steps in (10, 20):
         list(agent.train_iter(max_steps=steps))
         if steps == 10:
-            agent.reset_envs()
+            agent.collector.reset()
     first = [agent.buffer.sample(np.random.default_rng(i))['valid'][-1].copy() for i in range(30)]
     assert any(not last.any() for last in first), 'the last step before the reset has no next observation'
     assert any(last.all() for last in first)

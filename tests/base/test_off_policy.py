@@ -18,6 +18,7 @@ from xagents.networks.targets import TargetNetwork
 from xagents.options.errors import OptionError
 from xagents.replay.transitions import ReplayBuffer
 from xagents.runs.capture import variables_of
+from xagents.runs.saving import write_weights
 
 AGENTS = ('dqn', 'ddpg', 'td3')
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
@@ -451,7 +452,7 @@ def test_checkpoints_hold_weights_targets_and_optimisers(name, endings, options,
     agent = make(name, env, gradient_steps=1, train_frequency=4, max_episode_steps=20, **options)
     agent.fit(max_steps=20, checkpoints=paths, final_episodes=0)
     assert agent.context.updates > 2
-    agent.checkpoint()  # the present weights
+    write_weights(paths, agent, agent.state())  # the present ones
     other = xagents.make(name, weights=paths, seed=5, quiet=True)
     assert same(variables(agent), variables(other))
     assert other.options.dueling if options.get('dueling') else True
@@ -476,8 +477,7 @@ def test_an_agent_that_has_learned_fills_its_buffer_by_what_it_knows(tmp_path):
     paths = [str(tmp_path / name) for name in ('actor.tf', 'critic.tf')]
     agent = make('ddpg', step_noise_coef=0.0)
     agent.fit(max_steps=12)
-    agent.run.options.checkpoints = paths
-    agent.checkpoint()
+    write_weights(paths, agent, agent.state())
     other = make('ddpg', weights=paths, step_noise_coef=0.0, buffer_initial_size=1000)
     seen = []
 
@@ -590,16 +590,6 @@ def test_training_by_the_command_line():
     assert code == 0 and '"length": 200.0' in stdout.splitlines()[-1]
 
 
-def test_a_loop_of_ones_own_fills_the_buffer_by_steps_of_the_environment():
-    agent = make('dqn', n_envs=2)
-    before = agent.get_states()
-    for _ in range(12):
-        agent.step_envs(np.array([0, 1]), store_in_buffers=True)
-    assert agent.buffer.stored == agent.collector.tally.steps
-    batch = agent.buffer.sample(4, np.random.default_rng(0))
-    assert set(np.unique(batch['actions'])) == {0, 1} and before.shape[1:] == batch['observations'].shape[2:]
-
-
 def test_a_stage_may_change_observations_before_they_are_remembered():
     agent = make('td3', n_envs=2)
 
@@ -615,7 +605,7 @@ def test_environments_that_were_reset_in_between_lose_their_newest_transition():
     for _ in agent.train_iter(max_steps=20):
         pass
     known = len(agent.buffer)
-    agent.reset_envs()
+    agent.collector.reset()
     agent.fit(max_steps=22)
     assert len(agent.buffer) == known, 'two were forgotten, two came'
 

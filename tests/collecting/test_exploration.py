@@ -210,7 +210,7 @@ def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
     """Recomputed from the same generator: clipped to [-1, 1], and for OU one process an environment and episode."""
     agent = make(name, n_envs=3, noise=noise, step_noise_coef=0.4, train_frequency=60)
     agent.acting.warming_up = False
-    agent.reset_envs()
+    agent.collector.reset()
     generator = np.random.Generator(np.random.SFC64(0))
     generator.bit_generator.state = agent.rng('act').bit_generator.state
     x = np.zeros((3, 2))
@@ -295,7 +295,7 @@ def test_actions_of_several_axes_are_flat_to_the_policy():
 @pytest.mark.parametrize('name', ['dqn', 'ddpg', 'td3'])
 def test_greedy_acting_and_evaluating_are_deterministic_and_draw_nothing(name):
     agent = make(name, **({'epsilon_end': 0.5} if name == 'dqn' else {}))
-    agent.reset_envs()
+    agent.collector.reset()
     shown = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     before = agent.streams.state()
     np.testing.assert_array_equal(agent.act(shown), agent.act(shown))

@@ -14,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests import environments
-from xagents.envs.create import Envs, Episode, as_envs, create_envs
-from xagents.envs.face import _success
+from xagents.envs.create import as_envs, create_envs
+from xagents.envs.face import Envs, Episode, _success
 from xagents.envs.vectors import NATIVE_FROM, LoopVectorEnv
 from xagents.options.errors import OptionError
 
@@ -211,9 +211,6 @@ def test_success_in_the_forms_infos_take():
     masked = {'is_success': np.array([True, False]), '_is_success': np.array([True, False])}
     assert (_success(masked, 0), _success(masked, 1)) == (True, None)
     assert _success({'is_success': np.array([True, False])}, 1) is False
-    assert _success({'final_info': masked}, 0) is True
-    old = {'final_info': np.array([None, {'is_success': True}, {}], dtype=object)}
-    assert (_success(old, 0), _success(old, 1), _success(old, 2)) == (None, True, None)
     assert _success({}, 0) is None
     assert _success({'success': np.array([1.0])}, 0) is True
     assert _success({'success': np.array(['yes'], object)}, 0) is None

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 from xagents.logs import table
 from xagents.logs.history import COLUMNS, HistoryWriter, check_history_path, read_history, write_from_dict
 from xagents.logs.metrics import MetricsWriter, read_metrics
-from xagents.logs.table_files import OLD_KEY, check_goes_on, tail_path
+from xagents.logs.table_files import tail_path
 
 
 class History:
@@ -187,24 +186,6 @@ def test_a_folder_of_version_1_is_read_and_continued(path):
         History.add(writer, [3])
     assert_rows(History, read_history(path), range(4))
     assert_rows(History, read_history(writer.renamed), range(3))
-
-
-@KINDS
-def test_a_tail_of_an_earlier_version_is_refused_and_kept(kind, path):
-    with kind.open(path) as writer:
-        kind.add(writer, range(3))
-    pq.write_table(pq.read_table(path).replace_schema_metadata({OLD_KEY: b'123'}), path)
-    assert_rows(kind, kind.read(path), range(3))
-    tail_path(path).write_bytes(b'records')
-    with pytest.raises(ValueError, match=r"remove '.*ppo\.parquet\.tail'") as error:
-        check_goes_on('resume', path, kind.read)
-    one_line(error)
-    aside = kind.open(path).renamed
-    assert tail_path(aside).read_bytes() == b'records'
-    tail_path(aside).unlink()
-    with kind.open(aside, resume=True) as writer:
-        kind.add(writer, [3])
-    assert_rows(kind, kind.read(aside), range(4))
 
 
 NO_HISTORY, NO_METRICS = {'mean_reward': [1.0], 'steps': [1]}, {'steps': [1], 'name': ['x']}

@@ -242,7 +242,7 @@ def test_a_wrong_plan_is_refused_in_one_line(change):
 KERNELS = """
 import sys
 import numpy as np
-from xagents.networks.forward import NumpyNetwork, blas_is_alike
+from xagents.networks.forward import NumpyNetwork, columns_are_independent
 from xagents.networks.plan import Call, NetworkPlan
 
 rng = np.random.default_rng(0)
@@ -258,7 +258,7 @@ for sizes in [(4, 64, 64, 2), (17, 300, 6), (3, 7, 1), (11, 33, 9), (600, 40, 5)
     for n in (1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 129):
         first = int(rng.integers(0, 131 - n))
         assert np.array_equal(network(x[first : first + n])[0], whole[first : first + n]), (sizes, n)
-print(blas_is_alike())
+print(columns_are_independent())
 """
 
 

@@ -14,6 +14,7 @@ from tests.small_agents import weights
 from xagents.collecting.policy_files import read_data
 from xagents.runs import weight_files as checkpoints
 from xagents.runs.capture import policy_of, variables_of
+from xagents.runs.saving import write_weights
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
@@ -27,7 +28,7 @@ def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
     path = str(tmp_path / f'agent{ending}')
     agent = make('ppo', normalize_obs=True, net=[16, 8], activation='relu')
     agent.fit(max_steps=400, checkpoints=[path])
-    agent.checkpoint()  # the present weights, not the best
+    write_weights([path], agent, agent.state())  # the present ones, not the best
     # neither network nor normalisation is said again
     other = xagents.make('ppo', weights=[path], n_envs=4, n_steps=32, seed=1, quiet=True)
     assert [tuple(v.shape) for v in other.model.weights] == [tuple(v.shape) for v in agent.model.weights]

@@ -177,7 +177,7 @@ def test_skipping_counts_and_goes_on_and_sees_none_of_it(agent_id, overlap, tmp_
         arrays = agent.buffer.ring.arrays.values()
         assert len(agent.buffer) > 200 and all(np.isfinite(a).all() for a in arrays if a.dtype.kind == 'f')
     # an episode with a bad reward does not spoil the mean of the next hundred
-    assert np.isfinite(agent.total_rewards).all() and math.isfinite(agent.mean_reward)
+    assert np.isfinite(agent.progress.rewards).all() and math.isfinite(agent.mean_reward)
     history = pd.read_parquet(path)
     assert len(history) == agent.games and np.isfinite(history['episode_reward']).all()
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests.runs.folders import LINE, contents, names
 from tests.small_agents import make
+from xagents.config.configuration import read_config
 from xagents.factory import load as runs
-from xagents.factory.load import read_config, resume
+from xagents.factory.load import resume
 from xagents.pipeline.context import Context
 from xagents.replay.segments import Segments
 from xagents.runs import folder as run_folder

@@ -13,7 +13,8 @@ import yaml
 
 from tests.runs.folders import LINE, held, link, names, untouched
 from tests.small_agents import ENV, make, weights
-from xagents.factory.load import load, read_config, resume
+from xagents.config.configuration import read_config
+from xagents.factory.load import load, resume
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
 from xagents.runs.checkpoints import read_state

@@ -162,7 +162,7 @@ def test_plateau_and_early_stop(capsys):
     )  # fmt: skip
     rates = [log['learning_rate'] for log in agent.train_iter(max_steps=100_000)]
     out = capsys.readouterr().out
-    assert agent.run.stopped == 'early' and agent.early_stop_count == 2
+    assert agent.run.stopped == 'early' and agent.context.early_stop_count == 2
     assert 'Learning rate reduced 1e-08 -> 5e-09' in out and out.strip().endswith('Early stopping')
     assert set(rates) <= {1e-8, 5e-9, 2.5e-9} and len(set(rates)) >= 2
     assert 'inf' not in out
@@ -397,28 +397,15 @@ def test_a_signal_in_a_loop_of_ones_own_is_not_swallowed(tmp_path, number, times
     assert (agent.context.iteration, (tmp_path / 'a.tf.index').exists()) == ((2, True) if times == 1 else (1, False))
 
 
-def test_methods_of_the_first_version(tmp_path):
-    history, path = str(tmp_path / 'h.parquet'), str(tmp_path / 'a.tf')
-    agent = make(history_checkpoint=history, checkpoints=[path])
-    assert agent.get_states().shape == (4, 4) and (agent.n_envs, agent.n_actions, agent.input_shape) == (4, 2, (4,))
+def test_counters_and_shapes_are_attributes():
+    agent = make()
+    assert (agent.n_envs, agent.n_actions, agent.input_shape) == (4, 2, (4,))
     agent.fit(max_steps=300)
-    assert agent.training_done() and agent.output_models == [agent.model]
-    agent.total_rewards.extend([1000.0] * 100)
-    agent.update_metrics()
-    assert agent.mean_reward == agent.best_reward == 1000.0
-    rows = len(read_history(history))
-    agent.update_history(12.0)
-    assert read_history(history)['episode_reward'].tolist()[rows:] == [12.0]
-    agent.checkpoint()
-    fresh = make(history_checkpoint=history)
-    fresh.init_from_checkpoint()
-    assert (fresh.steps, fresh.games, fresh.best_reward) == (agent.steps, rows + 1, 1000.0)
-    fresh.context.games += 4
-    fresh.total_rewards.append(2000.0)
-    fresh.check_episodes()
-    assert fresh.best_reward == 2000.0
-    fresh.set_seeds(7)
-    assert fresh.options.seed == 7 and fresh.collector.observations is None
+    context = agent.progress.context
+    counted = agent.steps, agent.games, agent.mean_reward, agent.best_reward
+    assert counted == (context.steps, context.games, context.mean_reward, context.best_reward)
+    with pytest.raises(AttributeError, match='steps is counted by the run'):
+        agent.steps = 0
 
 
 class Random(BaseAgent):
@@ -426,8 +413,9 @@ class Random(BaseAgent):
 
     def train_step(self):
         self.at += 1
+        self.collector.standing()  # resets what was never reset
         for _ in range(10):
-            self.step_envs(np.random.default_rng(self.at).integers(0, self.n_actions, self.n_envs))
+            self.collector.step(np.random.default_rng(self.at).integers(0, self.n_actions, self.n_envs))
 
     at = 0
 

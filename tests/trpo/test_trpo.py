@@ -16,6 +16,7 @@ from tests.commands import execute
 from tests.problems import Arbitrary
 from tests.reference import LR, SPACES, D, N, T, estimates, flat, gradient, hessian, outputs, rollout, rows
 from xagents.runs.capture import variables_of
+from xagents.runs.saving import write_weights
 from xagents.trpo import agent as agent_module
 from xagents.trpo.agent import TRPO, sampled_rows
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
@@ -566,7 +567,7 @@ def test_checkpoints_hold_weights_and_the_critics_optimizer(ending, tmp_path):
         critic_iterations=1, cg_iterations=1, actor_iterations=3,
     )  # fmt: skip
     agent.fit(max_steps=16, final_episodes=0)
-    agent.checkpoint()  # the present weights
+    write_weights(paths, agent, agent.state())  # the present ones
     other = xagents.make('trpo', weights=paths, seed=5, quiet=True)
     assert getattr(other.actor_model, 'optimizer', None) is None, 'its policy needs none'
     assert len(other.state().weights[0]) == len(other.actor_model.weights)

@@ -26,7 +26,7 @@ from xagents.tuning import report as study_report
 from xagents.tuning.report import train_command, write_report
 
 BEST = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
-PICTURES = ['history.png', 'importances.png', 'slices.png', 'parallel.png']
+PICTURES = ['history.png', 'importances.png']
 SPACE = {
     'lr': FloatDistribution(1e-5, 1e-2, log=True),
     'normalize_advantage': CategoricalDistribution([True, False]),
@@ -262,8 +262,7 @@ def test_nothing_in_a_picture_is_cut_off_and_no_name_lies_on_another(picture, co
     inches, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
     assert inches.x0 >= 0 and inches.y0 >= 0 and inches.x1 <= width and inches.y1 <= height
     texts = [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
-    longest = 26 if picture == 'slices.png' else 32
-    assert picture == 'history.png' or {study_pictures._label(name, longest) for name in of_size(count)} <= set(texts)
+    assert picture == 'history.png' or {study_pictures._label(name) for name in of_size(count)} <= set(texts)
     for axes in figure.axes:
         assert not overlap([text.get_window_extent(renderer) for text in axes.texts])
         assert not overlap(drawn_names(axes.yaxis, renderer))
@@ -296,12 +295,13 @@ def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypa
     def broken(study, trials):
         raise RuntimeError('it is\nbroken')
 
-    monkeypatch.setattr(study_report, 'PICTURES', {'history.png': broken, 'slices.png': study_pictures._draw_slices})
+    pictures = {'history.png': study_pictures._draw_history, 'importances.png': broken}
+    monkeypatch.setattr(study_report, 'PICTURES', pictures)
     (tmp_path / 'trials.parquet').mkdir()
     lines = write_report(tmp_path, study_of(of_size(1)), BEST, '')
     assert lines == [
-        f'Written to {tmp_path}: best.yaml, slices.png',
-        "Left out: trials.parquet (Is a directory; the one there is older), history.png ('it is\\nbroken')",
+        f'Written to {tmp_path}: best.yaml, history.png',
+        "Left out: trials.parquet (Is a directory; the one there is older), importances.png ('it is\\nbroken')",
     ]
     assert not [name for name in os.listdir(tmp_path) if name.endswith('.tmp')]
 

@@ -221,7 +221,7 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
     # results are written to a folder and can be read back
     study = study_in('journal:s.log')
     written = {path.name for path in (work / 'results').iterdir()}
-    assert {'best.yaml', 'trials.parquet', 'history.png', 'slices.png', 'parallel.png'} <= written
+    assert {'best.yaml', 'trials.parquet', 'history.png'} <= written
     file = read_config_file(work / 'results/best.yaml')
     assert (file.agent, file.options, file.grid) == ('ppo', studies.options_of(study, study.best_trial), {})
     assert len(pd.read_parquet(work / 'results/trials.parquet')) == 3

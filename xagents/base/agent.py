@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
+import operator
 from collections import deque
 from collections.abc import Generator
 from typing import Any, ClassVar
@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from xagents.base.classic import ATTRIBUTES, METHODS, Classic
 from xagents.base.own_policy import NoPolicy, OwnPolicy
 from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
@@ -40,8 +39,12 @@ from xagents.runs.progress import Progress
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
 
+# attributes that an agent reads from its parts, by name
+READ_FROM = {name: f'progress.context.{name}' for name in ('steps', 'games', 'mean_reward', 'best_reward')}
+READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
 
-class BaseAgent(Classic):
+
+class BaseAgent:
     """The mathematics of an algorithm: what it learns from a batch, and the policy that it publishes.
 
     A subclass implements `learn(batch)` and either `make_policy(network)` or `policy(observations, noise)`; or, as in
@@ -61,6 +64,9 @@ class BaseAgent(Classic):
         streams: its random generators.
         progress: how far its training has come.
         origin: what it was made of.
+        context: the last iteration's context, written just before its log is yielded.
+        steps, games, mean_reward, best_reward: the counters of `context`.
+        n_envs: number of environments.
         run: the last run, or the one that goes on; None before the first.
 
     Raises:
@@ -100,27 +106,23 @@ class BaseAgent(Classic):
         """Options are part of what was compiled: assigning one would change nothing."""
         if name in self._option_names and 'options' in self.__dict__:
             raise AttributeError(f'{name} is fixed when the agent is made: make another one with {name}={value!r}')
-        if name in ATTRIBUTES:
+        if name in READ_FROM:
             raise AttributeError(f'{name} is counted by the run, and cannot be assigned')
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Options read like attributes: `agent.gamma`, and as in 1.0 those of the run, and its counters."""
+        """Options read like attributes, `agent.gamma`, and counters, too."""
         if not name.startswith('_') and 'options' in self.__dict__:
-            run = self.__dict__.get('run')
-            for options in (self.options, self.defaults if run is None else run.options):
-                if hasattr(options, name):
-                    return getattr(options, name)
-            if name in ATTRIBUTES:
-                return ATTRIBUTES[name](self)
-            if name in METHODS:
-                return types.MethodType(METHODS[name], self)
+            if hasattr(self.options, name):
+                return getattr(self.options, name)
+            if name in READ_FROM:
+                return operator.attrgetter(READ_FROM[name])(self)
         if hasattr(type(self), name):  # a property that failed: say what it lacked
             return object.__getattribute__(self, name)
         raise AttributeError(f'{type(self).__name__} has no attribute {name!r}')
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *ATTRIBUTES, *METHODS})
+        return sorted({*super().__dir__(), *READ_FROM})
 
     @functools.cached_property
     def numbers(self) -> Numbers:
@@ -131,6 +133,16 @@ class BaseAgent(Classic):
     def id(self) -> str:
         """Its name on the command line."""
         return id_of(type(self))
+
+    @property
+    def n_actions(self) -> int:
+        """Number of discrete actions, or the length of a flat continuous action."""
+        return ActionDecoder(self.envs.action_space).n_actions
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one encoded observation."""
+        return tuple(self.envs.observation_space.shape)
 
     def _make_statistics(self) -> Statistics:
         return Statistics.of(self.envs, self.options)
@@ -157,6 +169,9 @@ class BaseAgent(Classic):
     def make_actor(self, index: int) -> Any:
         """Return the network that acts, with the model's output `index` as the policy."""
         raise TypeError(f'{type(self).__name__} has no policy')
+
+    def train_step(self) -> None:
+        """Do one iteration, in a subclass that does not split it into `collect` and `learn`."""
 
     def learn(self, batch: dict[str, np.ndarray], **schedule: float) -> dict[str, float]:
         """Learn from what was collected and return metrics by name; `updates` counts the optimiser's steps.
@@ -230,9 +245,7 @@ class BaseAgent(Classic):
         """Let the environments take some steps and return what was seen, arrays by name; see `Collector.collect`."""
         if not self._in_one_step():
             raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
-        self.at_step_start()
         self.train_step()
-        self.at_step_end()
         return {}
 
     def act(self, observations: Any, greedy: bool = True, policy: Policy | None = None) -> np.ndarray:
@@ -353,7 +366,7 @@ class BaseAgent(Classic):
 
     def _in_one_step(self) -> bool:
         """Return whether it implements `train_step`, and is not split into `collect` and `learn`."""
-        return type(self).train_step is not Classic.train_step
+        return type(self).train_step is not BaseAgent.train_step
 
     def _check_overlap(self) -> None:
         """Check that it may learn from what an older policy has collected."""

@@ -30,7 +30,44 @@ REWARDED = ('rewards', 'terminated', 'truncated', 'valid')
 Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-class Collector:
+class EnvOwner:
+    """An owner of environments, and of further ones of the same kind that are kept until they are closed."""
+
+    envs: Any
+
+    def __init__(self) -> None:
+        self._beside: dict[tuple[int, str | None], Any] = {}
+
+    def beside(self, n_envs: int, render_mode: str | None = None) -> Any:
+        """Return other environments of the same kind, to evaluate or record in; they are kept for the next time."""
+        key = n_envs, render_mode
+        if key not in self._beside:
+            self._beside[key] = self.envs.another(n_envs, render_mode=render_mode)
+        return self._beside[key]
+
+    def close(self) -> None:
+        """Close the environments, also those beside."""
+        self.envs.close()
+        self.close_beside()
+
+    def close_beside(self) -> None:
+        """Close the environments beside; the next who asks for some gets new ones."""
+        for envs in self._beside.values():
+            envs.close()
+        self._beside.clear()
+
+    def _restored(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool) -> bool:
+        """Let the environments stand where they were saved, if that is wanted; return whether they do."""
+        if record['environments'] is None or not environments:
+            return False
+        try:
+            self.envs.restore(Snapshot(without_prefix('environments', arrays), record['environments']))
+        except ValueError:  # other environments than those that were saved, or more of them
+            return False
+        return True
+
+
+class Collector(EnvOwner):
     """Lets a policy act in environments.
 
     Args:
@@ -56,6 +93,7 @@ class Collector:
         streams: Streams,
         raw: bool = False,
     ):
+        super().__init__()
         self.envs, self.policy, self.statistics, self.streams, self.raw = envs, policy, statistics, streams, raw
         self.explorer: Explores = Explorer(envs)
         self.decode = ActionDecoder(envs.action_space)
@@ -63,7 +101,6 @@ class Collector:
         self.tally = Tally()
         self.witnessed: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
         self._restarted = False
-        self._beside: dict[tuple[int, str | None], Envs] = {}
         self._rollouts: list[Rollout | None] = [None]
 
     @property
@@ -225,13 +262,6 @@ class Collector:
         noise = None if rng is None else self.policy.draw_noise(rng, (len(observations),))
         return self.decode(self.policy(self.statistics.prepare(observations), noise)['actions'])
 
-    def beside(self, n_envs: int, render_mode: str | None = None) -> Envs:
-        """Return other environments of the same kind, to evaluate or record in; they are kept for the next time."""
-        key = n_envs, render_mode
-        if key not in self._beside:
-            self._beside[key] = self.envs.another(n_envs, render_mode=render_mode)
-        return self._beside[key]
-
     # weights and state
 
     def sync(self, published: Published) -> None:
@@ -285,22 +315,7 @@ class Collector:
         self._restarted, self.observations = record['restarted'], None
         if 'witness' in record:
             self.witnessed = without_prefix('witness', arrays), record['witness']
-        if record['environments'] is None or not environments:
-            return False
-        try:
-            self.envs.restore(Snapshot(without_prefix('environments', arrays), record['environments']))
-        except ValueError:  # other environments than those that were saved, or more of them
+        if not self._restored(arrays, record, environments):
             return False
         self.observations = np.array(arrays['observations'])
         return True
-
-    def close(self) -> None:
-        """Close the environments, also those beside."""
-        self.envs.close()
-        self.close_beside()
-
-    def close_beside(self) -> None:
-        """Close the environments beside; the next who asks for some gets new ones."""
-        for envs in self._beside.values():
-            envs.close()
-        self._beside.clear()

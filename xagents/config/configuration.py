@@ -68,6 +68,12 @@ def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) 
         raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
 
 
+def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the `agent` of a run and its options by Python name; raises ValueError in one line for a wrong file."""
+    configuration = read_config_file(Path(folder) / CONFIG)
+    return {'agent': configuration.agent, **configuration.options}
+
+
 def check_config(path: str | os.PathLike[str]) -> None:
     """Check that `--config` names a file; raises OptionError with the nearest one."""
     if os.path.isdir(path) or not os.path.exists(path):  # a pipe can be read only once

@@ -1,8 +1,5 @@
 """Environments of every kind behind one face."""
 
-from xagents.envs.create import VECTORS as VECTORS
 from xagents.envs.create import as_envs as as_envs
 from xagents.envs.create import create_envs as create_envs
 from xagents.envs.face import Envs as Envs
-from xagents.envs.face import Episode as Episode
-from xagents.envs.face import OneEnv as OneEnv

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from xagents.envs.face import REMEDY, Again, Envs, Episode, OneEnv
+from xagents.envs.face import REMEDY, Again, Envs
 from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
 from xagents.envs.parallel import as_parallel, is_parallel
 from xagents.envs.shared import SharedEnvs
@@ -19,8 +19,6 @@ from xagents.envs.teams import Team
 from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of, with_rows
 from xagents.envs.wrappers import Atari, with_report
 from xagents.options.errors import OptionError, nearest, one_line
-
-__all__ = ['VECTORS', 'Envs', 'Episode', 'OneEnv', 'as_envs', 'create_envs']
 
 # what has an effect on preprocessed Atari games only
 ATARI = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -59,7 +58,46 @@ class OneEnv:
     spec: EnvSpec | None
 
 
-class Envs:
+class Copyable:
+    """Environments whose state can be copied and put back; `uncopied` says what the last copy could not hold."""
+
+    uncopied = ''
+
+    def _take(self, states: Iterable[Any]) -> list[Snapshot] | None:
+        """Return copies of states; None where one can not be copied."""
+        try:
+            copies = [take(state) for state in states]
+        except Uncopyable as reason:
+            self.uncopied = str(reason)
+            return None
+        self.uncopied = ''
+        return copies
+
+    def _give(self, states: Callable[[], list[Any]], copies: Sequence[Snapshot]) -> list[Any]:
+        """Put copies into the states of this, and return what was copied."""
+        try:
+            return list(map(give, states(), copies))
+        except AbsentError:
+            # Some environments make parts of theirs only when they are reset.
+            self.reset(0)
+            return list(map(give, states(), copies))
+
+    def reset(self, seed: int | None = None) -> Any:
+        """Reset all environments."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the environments."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Envs(Copyable):
     """N environments side by side, in Gymnasium's NEXT_STEP mode; with M agents in each, N counts agents.
 
     The observation after an episode's last step is its true last one. The step after it only resets: its action is
@@ -115,7 +153,6 @@ class Envs:
         self.observation_space = self.encoder.space
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
-        self.uncopied = ''
         self.witness: Witness | None = None
         self._vector, self._again, self._reported, self._closed = vector, again, reported, False
         self._seeds: np.random.SeedSequence | None = None
@@ -247,14 +284,11 @@ class Envs:
 
         Returns None where something can not be copied; `uncopied` then says what.
         """
-        try:
-            copy = take(self.state())
-        except Uncopyable as reason:
-            self.uncopied = str(reason)
+        copies = self._take([self.state()])
+        if copies is None:
             return None
-        self.uncopied = ''
-        copy.record['kind'] = self.kind()
-        return copy
+        copies[0].record['kind'] = self.kind()
+        return copies[0]
 
     def restore(self, snapshot: Snapshot) -> None:
         """Goes on from a snapshot of environments of the same kind: all that follows is what followed there.
@@ -268,13 +302,7 @@ class Envs:
         kind = snapshot.record.get('kind')
         if kind != self.kind():
             raise ValueError(f'snapshot: it is that of {_described(kind)}, not of {_described(self.kind())}')
-        try:
-            state = give(self.state(), snapshot)
-        except AbsentError:
-            # Some environments make parts of theirs only when they are reset.
-            self.reset(0)
-            state = give(self.state(), snapshot)
-        self.take_over(state)
+        self.take_over(*self._give(lambda: [self.state()], [snapshot]))
 
     def take_over(self, state: Mapping[str, Any]) -> None:
         """Goes on with the counters of a state that was given to the environments."""
@@ -291,13 +319,7 @@ class Envs:
         if not self.can_be_divided:
             self.uncopied = 'the environments cannot be copied one by one'
             return None
-        try:
-            copies = [take(self._state_of(i)) for i in range(self.n_envs // self.together)]
-        except Uncopyable as reason:
-            self.uncopied = str(reason)
-            return None
-        self.uncopied = ''
-        return copies
+        return self._take(map(self._state_of, range(self.n_envs // self.together)))
 
     def restore_each(self, copies: Sequence[Snapshot]) -> None:
         """Goes on from copies of single environments of the same kind, one for each of these.
@@ -305,11 +327,7 @@ class Envs:
         Raises:
             ValueError: in one line, as `restore`.
         """
-        try:
-            states = [give(self._state_of(i), copy) for i, copy in enumerate(copies)]
-        except AbsentError:
-            self.reset(0)
-            states = [give(self._state_of(i), copy) for i, copy in enumerate(copies)]
+        states = self._give(lambda: list(map(self._state_of, range(len(copies)))), copies)
         self._episodes = []
         for i, state in enumerate(states):
             own = self._rows_of(i)
@@ -403,12 +421,6 @@ class Envs:
             if 'goals' in self.__dict__:
                 self.goals.env.close()
 
-    def __enter__(self) -> Envs:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def __len__(self) -> int:
         return self.n_envs
 
@@ -416,9 +428,6 @@ class Envs:
         if not -self.n_envs <= i < self.n_envs:
             raise IndexError(f'there are {self.n_envs} environments, not one with the index {i}')
         return OneEnv(self.observation_space, self.action_space, self.spec)
-
-    def __iter__(self) -> Iterator[OneEnv]:
-        return (self[i] for i in range(self.n_envs))
 
     def __repr__(self) -> str:
         return f'<Envs {self.id} x {self.n_envs}>'
@@ -445,12 +454,7 @@ def _takes_seeds(vector: VectorEnv) -> bool:
 
 def _success(info: dict[str, Any], i: int) -> bool | None:
     """Returns what a vector's infos say about the success of environment `i`, None where they say nothing."""
-    final = info.get('final_info', {})
-    if isinstance(final, np.ndarray):
-        # The form before Gymnasium 1.0: an array of dicts, None where no episode ended.
-        own = final[i] or {}
-        return next((bool(own[name]) for name in SUCCESS if says_success(own.get(name))), None)
-    for name, place in itertools.product(SUCCESS, (info, final)):
-        if name in place and (f'_{name}' not in place or place[f'_{name}'][i]) and says_success(place[name][i]):
-            return bool(place[name][i])
+    for name in SUCCESS:
+        if name in info and (f'_{name}' not in info or info[f'_{name}'][i]) and says_success(info[name][i]):
+            return bool(info[name][i])
     return None

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from xagents.envs.face import Envs, Episode
+from xagents.envs.face import Copyable, Envs, Episode
 from xagents.envs.maker import EnvMaker, find_maker, load_wrapper
-from xagents.envs.snapshots.read import AbsentError, give
-from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
+from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.teams import Members, Rows, Table
 from xagents.envs.vectors import make_loop
 from xagents.options.errors import OptionError, nearest
@@ -21,7 +20,7 @@ from xagents.options.errors import OptionError, nearest
 Division = Mapping[str, Sequence[str]]
 
 
-class SharedEnvs:
+class SharedEnvs(Copyable):
     """N environments of M agents in which each of several policies plays for some of them.
 
     What belongs to all of them is that of `Envs`; what a policy sees and does is in its part. A step is made by all
@@ -47,7 +46,7 @@ class SharedEnvs:
     spec = None
 
     def __init__(self, maker: EnvMaker, n_envs: int, vector: str, division: Division):
-        self._maker, self._vector, self.id, self.uncopied = maker, vector, maker.name, ''
+        self._maker, self._vector, self.id = maker, vector, maker.name
         self._table = Table(make_loop(maker, n_envs, vector))
         self.n_envs = n_envs * self.together
         self.parts: dict[str, Envs] = {}
@@ -139,14 +138,11 @@ class SharedEnvs:
 
     def snapshot(self) -> Snapshot | None:
         """Copy the state of the environments, and of what is counted of them; None where that cannot be."""
-        try:
-            copy = take(self._state())
-        except Uncopyable as reason:
-            self.uncopied = str(reason)
+        copies = self._take([self._state()])
+        if copies is None:
             return None
-        self.uncopied = ''
-        copy.record['kind'] = self._kind()
-        return copy
+        copies[0].record['kind'] = self._kind()
+        return copies[0]
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot of environments of the same kind, divided in the same way.
@@ -156,11 +152,7 @@ class SharedEnvs:
         """
         if snapshot.record.get('kind') != self._kind():
             raise ValueError('snapshot: it is that of other environments, or of other policies in them')
-        try:
-            states = give(self._state(), snapshot)
-        except AbsentError:
-            self.reset(0)
-            states = give(self._state(), snapshot)
+        (states,) = self._give(lambda: [self._state()], [snapshot])
         for policy, part in self.parts.items():
             part.take_over(states[policy])
 
@@ -184,12 +176,6 @@ class SharedEnvs:
     def close(self) -> None:
         """Close the environments."""
         self._table.teams.close()
-
-    def __enter__(self) -> SharedEnvs:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f'<SharedEnvs {self.id} x {self.n_envs}>'

@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from xagents.envs.spaces import Encoder
-from xagents.envs.wrappers import SUCCESS, says_success
+from xagents.envs.wrappers import SUCCESS, success_of
 from xagents.options.errors import OptionError, one_line
 
 # where an environment's metadata tell who plays in it
@@ -155,7 +155,7 @@ class Team(gymnasium.Env):
                 self._terminated[i] = ends = terminated.get(agent, False) or (left and not cut_off)
                 self._truncated[i] |= late and not ends
                 last = i if ends or self._truncated[i] else last
-                self._success[i] = _success((infos or {}).get(agent) or {})
+                self._success[i] = success_of((infos or {}).get(agent) or {})
             else:  # gone, or back again
                 self._rewards[i], self._success[i] = 0.0, np.nan
                 self._terminated[i], self._truncated[i] = left, False
@@ -363,10 +363,3 @@ def _with_index(space: spaces.Box, m: int) -> spaces.Box:
     low = np.concatenate([space.low, np.zeros(shape, space.dtype)], -1)
     high = np.concatenate([space.high, np.full(shape, top, space.dtype)], -1)
     return spaces.Box(low, high, dtype=cast(Any, space.dtype))
-
-
-def _success(info: Mapping[str, Any]) -> float:
-    """Return what an agent's info says about success, NaN where it says nothing."""
-    if not info:  # mostly, and looking at it costs as much as a small environment's step
-        return np.nan
-    return next((float(info[name]) for name in SUCCESS if says_success(info.get(name))), np.nan)

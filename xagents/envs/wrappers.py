@@ -6,6 +6,7 @@ From the inside out: `RawReward`, the Atari wrappers, the user's own wrappers, `
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -217,13 +218,19 @@ class EpisodeReport(gymnasium.Wrapper):
         return observation, reward, bool(terminated), bool(truncated), self._report(self._raw.total, info)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
-        success = next((float(info[name]) for name in SUCCESS if says_success(info.get(name))), np.nan)
-        return {REPORT: np.array([total - self._base, self._length, success], np.float64)}
+        return {REPORT: np.array([total - self._base, self._length, success_of(info)], np.float64)}
 
 
 def says_success(value: Any) -> bool:
     """Whether a value of an info is a number or a truth value: under `success`, environments may keep anything."""
     return np.size(value) == 1 and np.asarray(value).dtype.kind in 'biuf'
+
+
+def success_of(info: Mapping[str, Any]) -> float:
+    """Return what an environment's info says about success, NaN where it says nothing."""
+    if not info:  # mostly, and looking at it costs as much as a small environment's step
+        return np.nan
+    return next((float(info[name]) for name in SUCCESS if says_success(info.get(name))), np.nan)
 
 
 def _find(env: gymnasium.Env, kind: type[Any]) -> Any:

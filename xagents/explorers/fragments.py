@@ -9,6 +9,7 @@ import numpy as np
 
 from xagents.envs.snapshots.write import Snapshot
 from xagents.explorers.messages import Message, WireError
+from xagents.pipeline.context import EndedEpisode
 from xagents.system.arrays import prefixed, without_prefix
 
 # parts of a message's arrays: of the statistics, of the exploration, of where the environments stand
@@ -20,24 +21,12 @@ Told = tuple[dict[str, Any], dict[str, np.ndarray]]
 """The header and the arrays of a message, or a part of them."""
 
 
-class Episode(NamedTuple):
-    """An episode that ended: in which row of the rollout and environment, and after how many seconds."""
-
-    row: int
-    env: int
-    reward: float
-    length: int
-    success: bool | None
-    seconds: float
-    team: float | None
-
-
 class Fragment(NamedTuple):
     """What an order has made.
 
     Attributes:
         columns: [T or T + 1, n, …] by name, as the environments gave them.
-        episodes: that ended; `env` is that among all environments.
+        episodes: that ended; `env` is that among all environments, `step` the row of the fragment.
         seconds: that environments and acting took, and that the explorer was busy.
         stand: where the environments stand now; None where they cannot be copied.
         drift: [n, A] or [0, 0], the state of noise with a memory; None where there is none.
@@ -45,7 +34,7 @@ class Fragment(NamedTuple):
     """
 
     columns: dict[str, np.ndarray]
-    episodes: list[Episode]
+    episodes: list[EndedEpisode]
     seconds: dict[str, float]
     stand: Told | None
     drift: np.ndarray | None
@@ -98,13 +87,13 @@ def fragment_of(message: Message, wanted: Columns, columns: range, n_envs: int, 
     return Fragment(held, episodes, seconds, stand, drift, uncopied)
 
 
-def _episode(told: Any, columns: range, rows: int) -> Episode:
+def _episode(told: Any, columns: range, rows: int) -> EndedEpisode:
     reward, length, success, env, row, seconds, team = told
     whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < len(columns) and 0 <= row < rows
     earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
     if not whole or success not in (None, True, False) or not earned:
         raise ValueError('it is no episode')
-    return Episode(row, columns[env], float(reward), length, success, _seconds(seconds), team)
+    return EndedEpisode(float(reward), length, success, row, _seconds(seconds), columns[env], team)
 
 
 def _seconds(told: Any) -> float:

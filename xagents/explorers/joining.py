@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -11,7 +12,6 @@ from xagents.collecting.explorer import Block, Filled, Order, Tally
 from xagents.collecting.rollouts import Rollout
 from xagents.explorers.fragments import Fragment
 from xagents.explorers.slots import Arrived, Slot
-from xagents.pipeline.context import EndedEpisode
 
 
 class Joiner:
@@ -76,10 +76,8 @@ class Joiner:
 
     def _count(self, fragments: Sequence[Fragment], rollout: Rollout, tally: Tally, seconds: float) -> None:
         steps = tally.steps + np.cumsum(np.count_nonzero(rollout['valid'], 1))
-        for e in sorted((e for fragment in fragments for e in fragment.episodes), key=lambda e: (e.row, e.env)):
-            tally.episodes.append(
-                EndedEpisode(e.reward, e.length, e.success, int(steps[e.row]), e.seconds, e.env, e.team)
-            )
+        for e in sorted((e for fragment in fragments for e in fragment.episodes), key=lambda e: (e.step, e.env)):
+            tally.episodes.append(dataclasses.replace(e, step=int(steps[e.step])))
         tally.steps, now = int(steps[-1]), time.perf_counter()
         for name in ('env', 'act'):
             tally.seconds[name] += sum(fragment.seconds[name] for fragment in fragments) / len(fragments)

@@ -64,7 +64,7 @@ class Worker:
             raise ValueError(f"an explorer's environments are others than the learner's: {others}")
         self.explorer = Explorer(envs)
         plan = NetworkPlan.of(spec['network'])
-        network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32), alike=spec['alike'])
+        network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
         self.policy = policy_of(spec['policy'], network, envs.action_space)
         normalizer = ObservationNormalizer(envs.observation_space.shape) if spec['normalizes'] else None
         self.statistics = Statistics(normalizer, dtype=envs.observation_space.dtype)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from xagents.collecting.streams import Streams
-from xagents.factory.load import load, read_config
+from xagents.config.configuration import read_config
+from xagents.factory.load import load
 from xagents.factory.players import loaded
 from xagents.logs.table_files import read_table, write_parquet
 from xagents.options.errors import OptionError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from xagents.config.configuration import read_config_file
+from xagents.config.configuration import read_config
 from xagents.factory.defaults import lasting, resolved, still_counting
 from xagents.factory.make import Plan, check_switches, networks_of
 from xagents.factory.teams import overruled
@@ -33,12 +33,6 @@ from xagents.system.threads import set_threads
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
-
-
-def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the `agent` of a run and its options by Python name; raises ValueError in one line for a wrong file."""
-    configuration = read_config_file(Path(folder) / CONFIG)
-    return {'agent': configuration.agent, **configuration.options}
 
 
 def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Any) -> BaseAgent:

@@ -15,7 +15,7 @@ from xagents.datasets.environments import check_fits, recorded, told_environment
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import ATARI, as_envs, create_envs
 from xagents.envs.face import Envs
-from xagents.envs.shared import share_envs
+from xagents.envs.shared import SharedEnvs, share_envs
 from xagents.factory.defaults import resolved, saved_record
 from xagents.factory.teams import division_of, make_members, members_of, split
 from xagents.logs.history import check_history_path
@@ -86,16 +86,21 @@ class Plan:
         divided = settings.run.explorers is not None and settings.environment.vector == 'auto'
         if divided:  # a native vector has one random generator for all of its environments
             settings.environment.vector = settings.given['vector'] = 'sync'
-        if entry is TEAM:
-            return self._build_team()
         lines: list[str] = []
-        if settings.run.dataset is not None:
+        envs: Any
+        if entry is TEAM:
+            division, members = division_of(settings), members_of(settings)
+            envs = share_envs(division, **settings.environment.creation())
+        elif settings.run.dataset is not None:
             envs, lines = _recorded_envs(settings, self.typed)
         else:
             envs = create_envs(**settings.environment.creation()) if new else as_envs(env)
         try:
-            agent = make_agent(entry, envs, settings, self.networks)
-            agent.progress.lines += [*lines, *_without_effect(envs, settings.run, self.typed)]
+            if entry is TEAM:
+                agent = self._team(envs, members)
+            else:
+                agent = make_agent(entry, envs, settings, self.networks)
+                agent.progress.lines += [*lines, *_without_effect(envs, settings.run, self.typed)]
             if self.load is not None:
                 self.load(agent)
             return agent
@@ -103,27 +108,18 @@ class Plan:
             envs.close()
             raise
 
-    def _build_team(self) -> Any:
+    def _team(self, envs: SharedEnvs, members: Mapping[str, tuple[Entry, Settings]]) -> Any:
         """Make several policies that learn together."""
-        settings = self.settings
-        division, members = division_of(settings), members_of(settings)
-        envs = share_envs(division, **settings.environment.creation())
-        try:
-            made = make_members(members, envs.parts, make_agent, self.networks)
+        made = make_members(members, envs.parts, make_agent, self.networks)
 
-            def remake(name: str, part: Envs) -> Any:
-                entry, own = members[name]
-                return make_agent(entry, part, copy.deepcopy(own), agent.members[name].origin.networks)
+        def remake(name: str, part: Envs) -> Any:
+            entry, own = members[name]
+            return make_agent(entry, part, copy.deepcopy(own), agent.members[name].origin.networks)
 
-            agent = self.entry.agent(envs, made, remake, settings=settings)
-            networks = [text for member in made.values() for text in member.origin.networks]
-            agent.origin = origin_of(settings, networks)
-            if self.load is not None:
-                self.load(agent)
-            return agent
-        except BaseException:
-            envs.close()
-            raise
+        agent = self.entry.agent(envs, made, remake, settings=self.settings)
+        networks = [text for member in made.values() for text in member.origin.networks]
+        agent.origin = origin_of(self.settings, networks)
+        return agent
 
 
 def make_agent(entry: Entry, envs: Envs, settings: Settings, saved: list[str]) -> Any:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY, TAG = b'xagents.key', b'xagents.tag'
-OLD_KEY = b'xagents.tail_key'  # of files whose tail has a format that is not read any more
 
 
 def write_parquet(table: pa.Table, path: Path) -> str:
@@ -58,7 +57,7 @@ def read_table(path: Path, noun: str) -> pa.Table:
     """Read a parquet file, the rows of its tail included, or a folder of them; `noun` says in messages what it is.
 
     Raises:
-        ValueError: If there is no such file, it is no parquet file, or its tail has the format of an earlier version.
+        ValueError: If there is no such file, or it is no parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -76,9 +75,6 @@ def read_table(path: Path, noun: str) -> pa.Table:
     except pa.ArrowInvalid as error:
         raise ValueError(f"the {noun} '{path}' is not a readable parquet file ({one_line(error)})") from error
     metadata = table.schema.metadata or {}
-    if tail and OLD_KEY in metadata:
-        newest = f"the newest rows of the {noun} '{path}' are in the format of an earlier version"
-        raise ValueError(f"{newest}: to go without them, remove '{tail_path(path)}'")
     rows = _tail_rows(tail, metadata[KEY].decode(), len(table)) if KEY in metadata else []
     return pa.concat_tables([table, *rows], promote_options='default') if rows else table
 

@@ -267,15 +267,12 @@ class Actor:
         self.model = model
         self._dtype = np.dtype(dtype)
         self.plan = plan_of(model) if has_plan(model) else None
-        self._numpy = self._by_plan()
+        self._numpy = None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(model).numpy())
         self._flat = Program(self.flat_weights, jit=False)
         self._version = 0
         self._graph: Callable | None = None
         self.traces = 0
         self.refresh()
-
-    def _by_plan(self) -> NumpyNetwork | None:
-        return None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(self.model).numpy())
 
     def refresh(self, vector: tf.Tensor | None = None) -> None:
         """Take over the flat weights that an update returned; the model's present ones when not given."""
@@ -297,24 +294,8 @@ class Actor:
         # NumPy's weights are its own anyway
         model = self.model if self._numpy is not None else keras.models.clone_model(self.model)
         other = Actor(model, self._dtype)
-        if not self.alike:
-            other.alike = False
         other.sync(self.published)
         return other
-
-    @property
-    def alike(self) -> bool:
-        """Whether a row has the same bits among any others; a graph does not say."""
-        return self._numpy is not None and self._numpy.alike
-
-    @alike.setter
-    def alike(self, alike: bool) -> None:
-        if self.plan is None:
-            return
-        if self.plan.differs:  # runs that began when such networks acted by the graph go on so
-            self._numpy = self._by_plan() if alike else None
-        elif self._numpy is not None:
-            self._numpy.alike = alike
 
     @property
     def published(self) -> Published:

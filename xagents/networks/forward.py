@@ -60,25 +60,14 @@ class NumpyNetwork:
         plan: of the network.
         weights: float32 [plan.n_parameters], copied.
         version: of the weights.
-        alike: whether a row has the same bits among any others; not so in runs that began before there was a plan.
     """
 
-    def __init__(self, plan: NetworkPlan, weights: Array, version: int = 0, alike: bool = True):
-        self.plan, self._alike = plan, alike
+    def __init__(self, plan: NetworkPlan, weights: Array, version: int = 0):
+        self.plan = plan
         self._weights = np.zeros(plan.n_parameters, np.float32)
         self._version = version
         self._made: dict[int, tuple[Array, list[Step], list[Array]]] = {}
         self.refresh(weights)
-
-    @property
-    def alike(self) -> bool:
-        """Whether a row has the same bits among any others."""
-        return self._alike
-
-    @alike.setter
-    def alike(self, alike: bool) -> None:
-        self._alike = alike
-        self._made.clear()
 
     @property
     def published(self) -> Published:
@@ -87,7 +76,7 @@ class NumpyNetwork:
 
     def copy(self) -> Self:
         """Return a network with weights of its own."""
-        return type(self)(self.plan, self._weights, self._version, self.alike)
+        return type(self)(self.plan, self._weights, self._version)
 
     def sync(self, published: Published) -> None:
         """Take over published weights."""
@@ -123,7 +112,7 @@ class NumpyNetwork:
         """Make the buffers and the list of calls for N observations."""
         shapes = self.plan.shapes()
         flat = not self.plan.convolves
-        first = self._vectors(math.prod(shapes[0]), n) if flat else np.zeros((n, *shapes[0]), np.float32)
+        first = _vectors(math.prod(shapes[0]), n) if flat else np.zeros((n, *shapes[0]), np.float32)
         buffers, steps = {0: first}, list[Step]()
         for call in self.plan.calls:
             buffers[call.target] = self._call(call, buffers[call.source], shapes[call.target], steps)
@@ -143,7 +132,7 @@ class NumpyNetwork:
         if call.kind == CONVOLUTION:
             return self._convolution(call, source, shape, steps)
         if call.kind == FLATTEN and source.ndim == 4:
-            target = self._vectors(shape[0], len(source))
+            target = _vectors(shape[0], len(source))
             steps.append((_fill, source.reshape(len(source), -1).T, target[:-1, : len(source)]))
             return target
         if call.kind not in (LOG_STD, LOG_PROBABILITIES, ACTIVATION):
@@ -161,9 +150,7 @@ class NumpyNetwork:
         target = _buffer(units, source.shape[1])
         weights = self._view(call.at, (inputs + call.bias, units))  # the bias stands behind the kernel
         source = source[: len(weights)]
-        if not self.alike:
-            steps.append((weights.T.dot, source, target[:-1]))
-        elif not blas_is_alike():
+        if not columns_are_independent():
             _product_by_rows(weights, source, target[:-1], steps)
         elif units == 1:
             pair, both = np.zeros((len(weights), 2), np.float32), np.empty((2, source.shape[1]), np.float32)
@@ -202,12 +189,13 @@ class NumpyNetwork:
         steps.extend(_activation_steps(call.activation, flat.T))
         return target
 
-    def _vectors(self, units: int, n: int) -> Array:
-        """Make the buffer of N vectors."""
-        return _buffer(units, max(n, 2) if self.alike else n)
-
     def _view(self, start: int, shape: tuple[int, ...]) -> Array:
         return self._weights[start : start + math.prod(shape)].reshape(shape)
+
+
+def _vectors(units: int, n: int) -> Array:
+    """Make the buffer of N vectors, of which at least two are computed."""
+    return _buffer(units, max(n, 2))
 
 
 def _buffer(units: int, n: int) -> Array:
@@ -273,7 +261,7 @@ def one_thread() -> contextlib.AbstractContextManager[Any]:
 
 
 @functools.cache
-def blas_is_alike() -> bool:
+def columns_are_independent() -> bool:
     """Return whether a column of a product has the same bits among any others, in any place; some ms, once."""
     rng = np.random.default_rng(0)
     for inputs, units in ((5, 64), (65, 2), (65, 64), (SUMMANDS, 7)):

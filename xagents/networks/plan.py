@@ -86,11 +86,6 @@ class NetworkPlan:
         """Whether it has a convolution."""
         return any(call.kind == CONVOLUTION for call in self.calls)
 
-    @property
-    def differs(self) -> bool:
-        """Whether the compiled graph, by which older runs act while they learn, has other last bits than NumPy."""
-        return self.convolves or any(call.activation == 'gelu' for call in self.calls)
-
     def record(self) -> dict[str, Any]:
         """Return the plan as JSON holds it; what has its default is left out."""
         defaults = {f.name: f.default for f in fields(Call)}

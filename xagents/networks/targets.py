@@ -56,7 +56,7 @@ class TargetNetwork:
         if parameters.shape != tuple(self._vector.shape):
             raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')
         self._vector.assign(parameters)
-        self.steps = int(state.get('steps', 0))
+        self.steps = int(state['steps'])
 
 
 @fused

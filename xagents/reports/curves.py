@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from xagents.config.configuration import read_config
 from xagents.logs.history import COLUMNS, read_history
 from xagents.logs.metrics import STEPS, read_metrics
 from xagents.options.errors import OptionError, nearest, shown
-from xagents.reports.found import Found, find_runs, read_config
+from xagents.reports.found import Found, find_runs
 from xagents.reports.statistics import setting, varying
 
 if TYPE_CHECKING:

@@ -6,12 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from xagents.config.configuration import read_config_file
 from xagents.options.errors import nearest, shown
 from xagents.runs.status import is_group, is_run
-from xagents.system.names import CONFIG
 
 # levels below a folder at which runs are looked for
 DEPTH = 4
@@ -35,12 +33,6 @@ def find_runs(folders: Sequence[str | os.PathLike[str]]) -> list[Found]:
         for one in here:
             found.setdefault(one.folder.absolute(), one)
     return list(found.values())
-
-
-def read_config(run: Path) -> dict[str, Any]:
-    """Return the settings of a run: `agent`, and its options by Python name; ValueError where they cannot be read."""
-    configuration = read_config_file(run / CONFIG)
-    return {'agent': configuration.agent, **configuration.options}
 
 
 def _natural(name: str) -> list[tuple[int, float, str]]:

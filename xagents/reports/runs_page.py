@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xagents.config.configuration import read_config_file
+from xagents.config.configuration import read_config, read_config_file
 from xagents.options.errors import one_line
-from xagents.reports.found import Found, find_runs, read_config
+from xagents.reports.found import Found, find_runs
 from xagents.reports.statistics import Summary, setting, summarise, varying
 from xagents.runs.status import read_status
 from xagents.system.names import GROUP

@@ -28,7 +28,6 @@ def state_of(agent: Learner, counters: Mapping[str, Any] | None = None) -> State
         'options': options_record(agent),
         'networks': agent.origin.networks,
         **agent.progress.record(counters),
-        'alike': getattr(agent.acting.network, 'alike', False),
         'rngs': agent.streams.state(),
     }
     return State(_weights(agent), _parts(agent), record, policy_of(agent))
@@ -87,9 +86,6 @@ def load_state(agent: Learner, state: State) -> None:
     _assign(agent, state.weights)
     load_parts(agent, state.arrays)
     agent.progress.load(state.record)
-    network: Any = agent.acting.network
-    if hasattr(network, 'alike'):  # a run that began before there were plans keeps the bits of its rows
-        network.alike = state.record.get('alike', False)
     agent.streams.load(state.record['rngs'])
     agent.refresh()
 

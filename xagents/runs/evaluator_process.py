@@ -7,13 +7,11 @@ ends that. The parent's side is `evaluator.py`.
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import queue
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +22,7 @@ from xagents.collecting.trained import Spaces, read_policy
 from xagents.envs.face import Envs, made_of
 from xagents.options.errors import told
 from xagents.runs.evaluation import ENVIRONMENTS, measured
+from xagents.system.answering import Orders, answering
 
 # in the folder: what makes the environments
 MAKER = 'environments'
@@ -68,7 +67,7 @@ def files_of(folder: Path, number: int) -> tuple[Path, Path]:
     return folder / f'{number}.json', folder / f'{number}.npz'
 
 
-def serve(answers: IO[str], orders: queue.Queue[dict[str, Any]], folder: Path) -> None:
+def serve(answers: IO[str], orders: Orders, folder: Path) -> None:
     """Do what is ordered, one after the other; an error is told, and not the end."""
 
     def tell(**message: Any) -> None:
@@ -83,28 +82,10 @@ def serve(answers: IO[str], orders: queue.Queue[dict[str, Any]], folder: Path) -
             tell(error=told(error))
 
 
-def _listen(source: IO[str], orders: queue.Queue[dict[str, Any]], folder: Path) -> None:
-    try:
-        for line in source:
-            orders.put(json.loads(line))
-    finally:
-        # the parent is gone, or wants no more: nobody waits for what is under way
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)
-
-
 def main(folder: Path) -> None:
     """Do what the lines on standard input say, until they end."""
-    from xagents.system.startup import prepare_process
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to hear
-    prepare_process()
-    # standard output is for the answers: what else is printed goes where errors go
-    answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
-    os.dup2(2, 1)
-    orders: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=_listen, args=(sys.stdin, orders, folder), daemon=True).start()
-    serve(answers, orders, folder)
+    serve(*answering(functools.partial(shutil.rmtree, folder, ignore_errors=True)), folder)
 
 
 if __name__ == '__main__':

@@ -97,8 +97,6 @@ def specification(agent: Learner) -> dict[str, Any]:
         'versions': versions(created['env']),
         'policy': policy,
         'network': plan.record(),
-        # older runs act by a graph where this differs, which explorers do not have
-        'alike': getattr(network, 'alike', True) or plan.differs,
         'normalizes': agent.statistics.observations is not None,
     }
 

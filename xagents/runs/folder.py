@@ -7,11 +7,9 @@ replaced. `last` is the whole state, and names the best weights and the segments
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import itertools
 import json
 import os
-import platform
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
@@ -43,10 +41,9 @@ from xagents.runs.status import SaveError, read_status, take_lock
 from xagents.system.arrays import prefixed
 from xagents.system.files import replace_link, replacing
 from xagents.system.names import CHECKPOINTS, CONFIG, STATUS
-from xagents.version import __version__
+from xagents.system.versions import versions
 
 SEGMENTS = 'replay'
-LIBRARIES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
 
 
 class RunFolder:
@@ -269,13 +266,9 @@ class RunFolder:
 
 def _about(run: Run, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what made the run: the command that began it, and those that went on."""
-    versions = {'xagents': __version__, 'python': platform.python_version()}
-    for name in LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # tensorflow-cpu has another name
-            versions[name] = importlib.metadata.version(name)
     if before is None:
-        return {'command': run.command, 'started': _now(), 'versions': versions}
-    resumed = {'command': run.command, 'time': _now(), 'step': run.progress.context.steps, 'versions': versions}
+        return {'command': run.command, 'started': _now(), 'versions': versions()}
+    resumed = {'command': run.command, 'time': _now(), 'step': run.progress.context.steps, 'versions': versions()}
     return {**before, 'resumed': [*before.get('resumed', ()), resumed]}
 
 

@@ -8,7 +8,6 @@ Beside the first path stands `<first>.state.npz`: arrays, and a JSON record of c
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ import numpy as np
 
 from xagents.collecting.policy_files import ARRAYS, PLAN, PolicyData, write_policy
 from xagents.options.errors import nearest
-from xagents.system.files import sync
+from xagents.system.files import digest, sync
 from xagents.system.paths import check_parent
 
 MANIFEST = 'files.json'
@@ -79,11 +78,6 @@ def _model_file(model: Path) -> Path:
     return index if index.is_file() else model
 
 
-def _digest(file: Path) -> str:
-    with file.open('rb') as opened:
-        return hashlib.file_digest(opened, 'sha256').hexdigest()
-
-
 def write_set(
     paths: Sequence[str],
     models: Sequence[Any],
@@ -111,7 +105,7 @@ def write_set(
     np.savez(new / 'state.npz', **held)
     targets['state.npz'] = f'{first.name}.state.npz'
     if policy is not None:
-        told = {**policy.plan, WEIGHTS: _digest(_model_file(new / f'0.{first.name}'))}
+        told = {**policy.plan, WEIGHTS: digest(_model_file(new / f'0.{first.name}'))}
         write_policy(PolicyData(told, policy.arrays), new / PLAN, new / ARRAYS)
     for name in (PLAN, ARRAYS):
         if policy is None:
@@ -193,7 +187,7 @@ def policy_files(first: str) -> tuple[Path, Path] | None:
         return None
     with contextlib.suppress(ValueError, AttributeError, OSError):  # of what is damaged its reader tells
         written = json.loads(plan.read_text()).get(WEIGHTS)
-        if written is not None and written != _digest(_model_file(_located(first, first))):
+        if written is not None and written != digest(_model_file(_located(first, first))):
             return None
     return plan, arrays
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from xagents.system.files import digest
 from xagents.system.locks import hold
 from xagents.system.processor import facts
 
@@ -130,10 +131,10 @@ class KeptPrograms:
         lent: set[str] = set()
         self._lent[shelf.name] = lent
         for file in sorted(shelf.iterdir()):
-            name, _, digest = file.name.rpartition('.')
+            name, _, named = file.name.rpartition('.')
             with contextlib.suppress(FileNotFoundError):  # another process has made room
                 found = file.lstat()
-                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or _digest(file) != digest:
+                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or digest(file) != named:
                     file.unlink()
                 elif name not in lent:
                     os.link(file, self.mine / name)
@@ -145,7 +146,7 @@ class KeptPrograms:
         new = [file for file in self.mine.glob('*.pb') if file.name not in lent]
         for file in new:
             with contextlib.suppress(FileExistsError):  # another process has compiled the same
-                os.link(file, shelf / f'{file.name}.{_digest(file)}')
+                os.link(file, shelf / f'{file.name}.{digest(file)}')
             lent.add(file.name)
         if new:
             _prune(self.folder)
@@ -224,11 +225,6 @@ def _machine() -> str:
 
 def _file_name(kind: str) -> str:
     return hashlib.sha256(kind.encode()).hexdigest()[:16]
-
-
-def _digest(file: Path) -> str:
-    with file.open('rb') as opened:
-        return hashlib.file_digest(opened, 'sha256').hexdigest()
 
 
 def _kept(folder: Path) -> list[Path]:

@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from xagents.collecting.collector import Collector
+from xagents.collecting.collector import Collector, EnvOwner
 from xagents.collecting.explorer import Tally
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.statistics import Statistics
 from xagents.collecting.streams import Streams
 from xagents.envs.shared import SharedEnvs
-from xagents.envs.snapshots.write import Snapshot
 from xagents.system.arrays import prefixed, without_prefix
 
 
-class TeamCollector:
+class TeamCollector(EnvOwner):
     """Lets several policies act in the environments that they share.
 
     What it is asked is what a `Collector` is asked; rows are those of all agents.
@@ -34,11 +33,11 @@ class TeamCollector:
     witnessed = None
 
     def __init__(self, envs: SharedEnvs, members: Mapping[str, Collector], streams: Streams):
+        super().__init__()
         self.envs, self.members, self.streams = envs, dict(members), streams
         self.statistics = Statistics()
         self.ended: list[Any] = []
         self.tally = Tally()
-        self._beside: dict[tuple[int, str | None], SharedEnvs] = {}
 
     def collect(self, n_steps: int, schedules: Mapping[str, Mapping[str, Any]]) -> dict[str, Rollout]:
         """Take steps in every environment, and return a rollout for each policy; see `Collector.collect`.
@@ -100,14 +99,11 @@ class TeamCollector:
 
     def beside(self, n_envs: int, render_mode: str | None = None) -> SharedEnvs:
         """Return other environments of the same kind, to evaluate or record in; they are kept for the next time."""
-        key = n_envs, render_mode
-        kept = self._beside.get(key)
+        kept = self._beside.get((n_envs, render_mode))
         if kept is not None and kept.division != self.envs.division:
             kept.close()
-            kept = None
-        if kept is None:
-            kept = self._beside[key] = self.envs.another(n_envs, render_mode=render_mode)
-        return kept
+            del self._beside[n_envs, render_mode]
+        return super().beside(n_envs, render_mode)
 
     # state
 
@@ -133,23 +129,8 @@ class TeamCollector:
         for name, member in self.members.items():
             member.load(without_prefix(name, arrays), record['collectors'][name], environments=False)
         self.streams.load(record['rngs'])
-        if record['environments'] is None or not environments:
-            return False
-        try:
-            self.envs.restore(Snapshot(without_prefix('environments', arrays), record['environments']))
-        except ValueError:
+        if not self._restored(arrays, record, environments):
             return False
         for name, member in self.members.items():
             member.observations = np.array(arrays[f'{name}/standing'])
         return True
-
-    def close(self) -> None:
-        """Close the environments, also those beside."""
-        self.envs.close()
-        self.close_beside()
-
-    def close_beside(self) -> None:
-        """Close the environments beside; the next who asks for some gets new ones."""
-        for envs in self._beside.values():
-            envs.close()
-        self._beside.clear()

@@ -25,7 +25,7 @@ from xagents.tuning.plan import Plan, plan
 from xagents.tuning.population import PERTURB, Evolution
 from xagents.tuning.processes import STILLBORN, TuningError, Workers
 from xagents.tuning.report import train_command
-from xagents.tuning.tune import check_settings
+from xagents.tuning.tune import check_settings, with_env
 
 ATTEMPTS = 3
 
@@ -47,11 +47,7 @@ def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
         TuningError: where no member could be trained.
         KeyboardInterrupt: after a Ctrl-C; the same call goes on.
     """
-    given = {'population': 8, **(options if env is None else {'env': env, **options})}
-    if not isinstance(given.get('env'), str):
-        problem = f"got {given.get('env')!r}, admits an id of Gymnasium's: members train in other processes"
-        raise OptionError('env', problem)
-    return run(plan(agent_id, given))
+    return run(plan(agent_id, {'population': 8, **with_env(env, options, 'members train')}))
 
 
 def run(planned: Plan) -> str:

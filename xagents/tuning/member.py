@@ -90,7 +90,9 @@ def _agent(task: Task, begun: Path) -> contextlib.AbstractContextManager[Any]:
         copy_run(task.parent, begun)
         agent = resume(str(begun), **task.settings, max_steps=task.steps, quiet=True)
         if task.seed is not None:
-            agent.set_seeds(task.seed)
+            agent.options.seed = task.seed
+            agent.streams.restart(task.seed)
+            agent.collector.observations = None  # episodes begin anew
         return agent
 
     return temporary(made, options)

@@ -44,7 +44,7 @@ REMEDIES = {
     'refused|timed? ?out|translate host|name or service|not known|resolve|no such file|unreachable|no route|'
     "can't connect": 'is the server running, and reachable from here?',
     'permission denied|command denied': 'the user needs the right to make tables',
-    'not a database|malformed': 'it admits a database of SQLite, or a new file',
+    'not a database|malformed|no journal': 'it admits a file of its kind, or a new file',
     'locked': 'another process is writing to it: try again later',
 }
 
@@ -74,7 +74,8 @@ def open_storage(url: str | None, create: bool = True) -> optuna.storages.BaseSt
     place = check_storage(url, create)
     if place is None:
         return optuna.storages.InMemoryStorage()
-    return _open_journal(place, create) if isinstance(place, Path) else _open_database(cast(str, url), place)
+    with one_line_errors(url, opening=True):
+        return _open_journal(place, create) if isinstance(place, Path) else _open_database(place)
 
 
 def check_storage(url: str | None, create: bool = True) -> sqlalchemy.URL | Path | None:
@@ -106,14 +107,18 @@ def masked(url: str) -> str:
 
 
 @contextlib.contextmanager
-def one_line_errors(url: str | None) -> Iterator[None]:
-    """Turn what a storage raises into one line that names it and says what to do."""
+def one_line_errors(url: str | None, opening: bool = False) -> Iterator[None]:
+    """Turn what a storage raises, any exception while it is opened, into one line that names it and says what to do."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (StorageInternalError, SQLAlchemyError, OSError) as error:
+    except Exception as error:
+        if isinstance(error, OptionError) or not (
+            opening or isinstance(error, StorageInternalError | SQLAlchemyError | OSError)
+        ):
+            raise
         raise _storage_error(url, error) from error
 
 
@@ -121,6 +126,8 @@ def _storage_error(url: str | None, error: BaseException) -> OptionError:
     said = error
     while said.__cause__ is not None:  # the driver's own words, without the statement
         said = said.__cause__
+    if isinstance(said, LookupError | TypeError | AttributeError | AssertionError):
+        said = ValueError(f"it is no journal of Optuna's that fits together ({type(said).__name__})")
     lines = str(said.args[-1] if said.args else said).strip().splitlines() or [type(said).__name__]
     # a server with several addresses: what matters is what the one said that answered
     text = ' '.join(next((line for line in lines if 'FATAL' in line), lines[0]).split())[:400]
@@ -153,10 +160,9 @@ def _database(url: str, kind: str, create: bool) -> sqlalchemy.URL:
     return parts
 
 
-def _open_database(typed: str, url: sqlalchemy.URL) -> optuna.storages.BaseStorage:
+def _open_database(url: sqlalchemy.URL) -> optuna.storages.BaseStorage:
     """Open a database, and make Optuna's tables where they are missing."""
     import optuna
-    from sqlalchemy.exc import SQLAlchemyError
 
     text = url.render_as_string(hide_password=False).replace('{', '{{').replace('}', '}}')  # Optuna fills in {…}
     limits = {'timeout': BUSY_SECONDS} if url.get_backend_name() == 'sqlite' else {'connect_timeout': CONNECT_SECONDS}
@@ -168,9 +174,9 @@ def _open_database(typed: str, url: sqlalchemy.URL) -> optuna.storages.BaseStora
         try:
             # Optuna adds to the options it is given
             return optuna.storages.RDBStorage(text, {'pool_pre_ping': True, 'connect_args': dict(limits)})
-        except (SQLAlchemyError, optuna.exceptions.StorageInternalError, RuntimeError, ValueError) as error:
+        except Exception as error:
             if not RACE.search(f'{error} {error.__cause__}') or time.monotonic() > end:
-                raise _storage_error(typed, error) from error
+                raise
         time.sleep(random.uniform(0.01, 0.2))
 
 
@@ -180,17 +186,11 @@ def _open_journal(path: Path, create: bool) -> optuna.storages.BaseStorage:
 
     # Optuna calls only these two methods of a lock
     lock = cast(Any, JournalLock(path) if fcntl else JournalFileOpenLock(str(path)))
-    try:
-        backend = JournalFileBackend(str(path), lock_obj=lock)
-        if create:
-            lock.acquire()
-            lock.release()
-        return JournalStorage(backend)
-    except OSError as error:
-        raise OptionError('storage', f'{path} cannot be locked or read: {error.strerror}') from error
-    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        problem = f"{path} is no journal of Optuna's that fits together, admits a new file"
-        raise OptionError('storage', problem) from error
+    backend = JournalFileBackend(str(path), lock_obj=lock)
+    if create:
+        lock.acquire()
+        lock.release()
+    return JournalStorage(backend)
 
 
 class JournalLock:

@@ -142,14 +142,15 @@ class TrialTable:
         return f'ETA {timedelta(seconds=round(mean * left / max(min(self.jobs, left), 1)))}'
 
 
-def short(value: Any, digits: int = 3) -> str:
-    """Return a parameter's value in few characters, such as 3.2e-4; numbers to so many significant digits."""
+def short(value: Any) -> str:
+    """Return a parameter's value in few characters, such as 3.2e-4."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, float):
         return _one_line(str(value), LONGEST_PARAMETER)
     if not math.isfinite(value):
         return 'none'
+    digits = 3
     # a discount of 0.9996 is far from 1, whatever rounding says
     while digits < 9 and abs(value) < 1 and abs(float(f'{value:.{digits}g}')) == 1:
         digits += 1

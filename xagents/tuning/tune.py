@@ -43,13 +43,19 @@ def tune(agent_id: str, env: str | None = None, **options: Any) -> optuna.Study:
         TuningError: where no trial could be completed.
         KeyboardInterrupt: after a Ctrl-C; what was finished is kept.
     """
-    given = dict(options) if env is None else {'env': env, **options}
-    if not isinstance(given.get('env'), str):
-        problem = f"got {given.get('env')!r}, admits an id of Gymnasium's: trials run in other processes"
-        raise OptionError('env', problem)
+    given = with_env(env, options, 'trials run')
     if 'print_search' in given:
         raise OptionError('print_search', 'is for the command line; in Python see xagents.tuning.plan.search_page')
     return run(plan(agent_id, given))
+
+
+def with_env(env: str | None, options: dict[str, Any], what: str) -> dict[str, Any]:
+    """Return options with the environment, which other processes make; OptionError where it is no id."""
+    given = dict(options) if env is None else {'env': env, **options}
+    if not isinstance(given.get('env'), str):
+        problem = f"got {given.get('env')!r}, admits an id of Gymnasium's: {what} in other processes"
+        raise OptionError('env', problem)
+    return given
 
 
 def run(planned: Plan, command: str = '') -> optuna.Study:

@@ -10,15 +10,13 @@ import contextlib
 import json
 import math
 import os
-import queue
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from xagents.options.errors import OptionError, one_line, told
+from xagents.system.answering import Orders, answering
 from xagents.tuning.member import Task, train
 from xagents.tuning.temporary import temporary
 
@@ -115,24 +113,8 @@ def numbered(path: str, mark: str) -> str:
 
 def main() -> None:
     """Do what the lines on standard input say, until they end."""
-    from xagents.system.startup import prepare_process
-
-    prepare_process()
-    # standard output is for the answers: what else is printed goes where errors go
-    answers = os.fdopen(os.dup(1), 'w', buffering=1, encoding='utf-8')
-    os.dup2(2, 1)
-    lines: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=_listen, args=(sys.stdin, lines), daemon=True).start()
-    Worker(answers, lines, lines.get().get('threads')).serve()
-
-
-def _listen(source: IO[str], lines: queue.Queue[dict[str, Any]]) -> None:
-    try:
-        for line in source:
-            lines.put(json.loads(line))
-    finally:
-        # the parent is gone, or wants no more: nobody waits for what is under way
-        os._exit(0)
+    answers, lines = answering()
+    Worker(answers, lines, lines.get()['threads']).serve()
 
 
 @dataclass
@@ -140,7 +122,7 @@ class Worker:
     """Does the jobs in `lines`, which the parent sent, one after another, with one thread of TensorFlow or more."""
 
     answers: IO[str]
-    lines: queue.Queue[dict[str, Any]]
+    lines: Orders
     threads: int | None = None
 
     def serve(self) -> None:

@@ -27,9 +27,6 @@ from xagents.envs.snapshots.write import (
     parts_of,
 )
 
-# modules of 2.0's first snapshots, whose names stand in run folders
-MOVED = {name: f'envs.{name}' for name in ('face', 'spaces', 'vectors', 'wrappers')}
-MOVED |= {'envpool_vector': 'envs.envpool', 'making': 'envs.maker'}
 _DAMAGED = (TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, struct.error)
 
 
@@ -110,7 +107,7 @@ class Reader:
         return kind(value) if issubclass(kind, Flag) else kind[str(value)]
 
     def _constant(self, present: Any, name: str) -> Any:
-        if present is NOTHING or label(present) != present_name(name):
+        if present is NOTHING or label(present) != name:
             raise _differs(name, present)
         return present
 
@@ -248,17 +245,9 @@ class Reader:
         self.changes.append(write_simulator(present, self._stored(*stored), self.decode(meaning)))
 
     def _class(self, name: str) -> type:
-        name = present_name(name)
         if name not in self._classes:
             raise AbsentError(f'snapshot: it holds a {name}, which the environment does not')
         return self._classes[name]
-
-
-def present_name(name: str) -> str:
-    """Returns what a class or function is called now that a snapshot of before the modules had rooms names."""
-    package, _, rest = name.partition('.')
-    module, _, attribute = rest.partition('.')
-    return f'xagents.{MOVED[module]}.{attribute}' if package == 'xagents' and module in MOVED else name
 
 
 def _differs(name: str, present: Any) -> AbsentError:
