@@ -68,44 +68,44 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/run.py $(CASES)
+	$(BIN)/python -m benchmarks.speed.run $(CASES)
 
 bench-replay: $(VENV)/.installed
-	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python -m benchmarks.speed.replay
 
 bench-hindsight: $(VENV)/.installed
-	$(BIN)/python benchmarks/hindsight.py $(CASES)
+	$(BIN)/python -m benchmarks.learning.hindsight $(CASES)
 
 # what is kept already is not trained again: a run that was stopped goes on
 bench-learning: $(VENV)/.installed
-	$(BIN)/python benchmarks/learning.py $(CASES)
+	$(BIN)/python -m benchmarks.learning.run $(CASES)
 
 bench-populations: $(VENV)/.installed
-	$(BIN)/python benchmarks/populations.py $(CASES)
+	$(BIN)/python -m benchmarks.tuning.populations $(CASES)
 
 # what is kept already is not trained again
 bench-spread: $(VENV)/.installed
-	$(BIN)/python benchmarks/spread.py $(CASES)
+	$(BIN)/python -m benchmarks.teams.run $(CASES)
 
 bench-tuning: $(VENV)/.installed
-	$(BIN)/python benchmarks/tuning.py $(CASES)
+	$(BIN)/python -m benchmarks.tuning.run $(CASES)
 
 bench-reliability: $(VENV)/.installed
-	$(BIN)/python benchmarks/reliability.py $(CASES)
+	$(BIN)/python -m benchmarks.reliability.run $(CASES)
 
 bench-explorers: $(VENV)/.installed
-	$(BIN)/python benchmarks/explorers.py $(CASES)
+	$(BIN)/python -m benchmarks.explorers.run $(CASES)
 
 bench-evaluations: $(VENV)/.installed
-	$(BIN)/python benchmarks/evaluations.py $(CASES)
+	$(BIN)/python -m benchmarks.speed.evaluations $(CASES)
 
 # what is kept already is not trained again
 bench-offline: $(VENV)/.installed
-	$(BIN)/python benchmarks/offline.py $(CASES)
+	$(BIN)/python -m benchmarks.offline.run $(CASES)
 
 # what ships and is better stays
 pretrained: $(VENV)/.installed
-	$(BIN)/python benchmarks/pretrained.py $(if $(RUNS),--runs $(RUNS)) $(CASES)
+	$(BIN)/python -m benchmarks.learning.pretrained $(if $(RUNS),--runs $(RUNS)) $(CASES)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py

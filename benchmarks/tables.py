@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import BASELINE, Case, Run
+from benchmarks.speed.cases import BASELINE, Case, Run
 from xagents.system.files import replacing
 from xagents.system.processor import facts
 

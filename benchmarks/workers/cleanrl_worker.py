@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.settings import AnySettings, OffPolicySettings, Settings
 from benchmarks.workers.measure import Job, hold_to_one_core, peak_mb, report
+from benchmarks.workers.settings import AnySettings, OffPolicySettings, Settings
 
 PACKAGES = ('torch', 'jax', 'gymnasium', 'gym', 'envpool', 'numpy')
 # steps between two lines of the DQN script

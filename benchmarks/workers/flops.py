@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.settings import AnySettings, OffPolicySettings
+from benchmarks.workers.settings import AnySettings, OffPolicySettings
 
 
 def forward(widths: Sequence[int], batch_size: int) -> int:

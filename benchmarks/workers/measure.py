@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.settings import AnySettings, OffPolicySettings, from_fields
+from benchmarks.workers.settings import AnySettings, OffPolicySettings, from_fields
 
 MEGABYTE = 2**20
 

@@ -7,9 +7,9 @@ import os
 import time
 from typing import Any
 
-from benchmarks.settings import AnySettings, OffPolicySettings
 from benchmarks.workers.flops import peak_matters, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report
+from benchmarks.workers.settings import AnySettings, OffPolicySettings
 
 PACKAGES = ('stable-baselines3', 'sb3-contrib', 'torch', 'gymnasium', 'numpy', 'ale-py')
 

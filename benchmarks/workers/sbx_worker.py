@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.settings import AnySettings, OffPolicySettings
 from benchmarks.workers import sb3_worker
 from benchmarks.workers.flops import peak_matters
 from benchmarks.workers.measure import Job, hold_to_one_core, matmul_peak
+from benchmarks.workers.settings import AnySettings, OffPolicySettings
 
 PACKAGES = ('sbx-rl', 'stable-baselines3', 'jax', 'flax', 'gymnasium', 'numpy', 'ale-py')
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.settings import Settings, from_fields
+from benchmarks.workers.settings import Settings, from_fields
 
 # of the first episode that is played; those that are trained on have smaller ones
 EVALUATION_SEED = 1_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.settings import AnySettings, OffPolicySettings, Settings
 from benchmarks.workers.flops import peak_matters, update_share
 from benchmarks.workers.measure import Clock, Job, check_updates, hold_to_one_core, matmul_peak, report, resident_mb
+from benchmarks.workers.settings import AnySettings, OffPolicySettings, Settings
 
 PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py')
 

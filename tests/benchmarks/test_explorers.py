@@ -10,17 +10,15 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from benchmarks import explorers, namespaces, slow
-from benchmarks import explorers_learner as learner
-from benchmarks import explorers_machines as machines
-from benchmarks import explorers_messages as messages
-from benchmarks import explorers_noise as noise
-from benchmarks.environments import XAGENTS
-from benchmarks.explorers_attack import refused
-from benchmarks.explorers_rates import render_pong, render_rates, render_straggler
-from benchmarks.explorers_ray import job_of, render_ray
-from benchmarks.harness import Failed
-from benchmarks.reliability_runs import Run
+from benchmarks.envs import slow
+from benchmarks.explorers import learner, machines, messages, namespaces, noise
+from benchmarks.explorers import run as explorers
+from benchmarks.explorers.attack import refused
+from benchmarks.explorers.placement import job_of, render_ray
+from benchmarks.explorers.rates import render_pong, render_rates, render_straggler
+from benchmarks.reliability.runs import Run
+from benchmarks.speed.run import Failed
+from benchmarks.venvs import XAGENTS
 from tests.benchmarks.common import cells
 from tests.explorers.test_fleet import N, fragment
 from xagents.cli.commands import find_command
@@ -56,7 +54,7 @@ def test_of_the_processes_that_step_the_first_one_is_slow(tmp_path):
     lock.touch()
     made = gymnasium.make('Straggler-v0', lock=str(lock))
     made.close()  # who only makes one does not count
-    ask = f'from benchmarks.slow import is_first; print(is_first({str(lock)!r}), is_first({str(lock)!r}))'
+    ask = f'from benchmarks.envs.slow import is_first; print(is_first({str(lock)!r}), is_first({str(lock)!r}))'
     command = [sys.executable, '-c', ask]
     environment = {**os.environ, 'PYTHONPATH': str(Path(slow.__file__).parents[1])}
     first = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 import gymnasium
 import pytest
 
-from benchmarks import hindsight
+from benchmarks.learning import hindsight
 from tests.benchmarks.common import cells
 from xagents.factory.make import plan
 
@@ -43,7 +43,7 @@ def test_seeds_stand_beside_each_other():
 
 
 def test_flipping_the_wrong_bits_once_reaches_the_goal():
-    env = gymnasium.make('benchmarks.bits:BitFlip-v0', bits=9)
+    env = gymnasium.make('benchmarks.envs.bits:BitFlip-v0', bits=9)
     observation, _ = env.reset(seed=1)
     wrong = (observation['achieved_goal'] != observation['desired_goal']).nonzero()[0]
     *before, last = [env.step(bit)[1:] for bit in wrong]

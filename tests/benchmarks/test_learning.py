@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import yaml
 
-from benchmarks import learning
-from benchmarks.learning_cases import CASES, LearningCase
+from benchmarks.learning import run as learning
+from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.workers import learning_worker
 from tests.benchmarks.common import cells, script
 from xagents.cli.commands import find_command
@@ -174,7 +174,7 @@ def test_a_training_ends_with_its_driver_however_that_ends(tmp_path):
     python = script(tmp_path / 'python', "sys.stdin.read()\nopen(job['folder'], 'w').write(str(job['seed']))")
     lines = [
         'import pathlib, sys, time',
-        'from benchmarks.learning import CASES, Training',
+        'from benchmarks.learning.run import CASES, Training',
         'training = Training(CASES[0], 7, pathlib.Path(sys.argv[1]))',
         'training.start(sys.argv[2])',
         'print(training.folder, flush=True)',

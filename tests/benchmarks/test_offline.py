@@ -5,8 +5,8 @@ import shlex
 
 import numpy as np
 
-from benchmarks import offline
-from benchmarks.offline_cases import ALGORITHMS, DATASETS, settings_of
+from benchmarks.offline import run as offline
+from benchmarks.offline.cases import ALGORITHMS, DATASETS, settings_of
 from benchmarks.workers.d3rlpy_worker import acting
 from benchmarks.workers.offline_worker import arguments, play
 from tests.benchmarks.common import MACHINE, cells

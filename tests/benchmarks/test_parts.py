@@ -2,8 +2,10 @@
 
 import pytest
 
-from benchmarks import parts, reliability, tuning
-from benchmarks.harness import Failed
+from benchmarks import jobs as parts
+from benchmarks.reliability import run as reliability
+from benchmarks.speed.run import Failed
+from benchmarks.tuning import run as tuning
 from tests.benchmarks.common import MACHINE
 
 
@@ -37,8 +39,8 @@ def test_each_part_is_kept_and_written_beside_the_others(tmp_path, monkeypatch):
     assert asked == [('exact', True), ('kills', False), ('exact', False), ('kills', False), ('fuzz', False)]
     text = page.read_text()
     assert '### Part exact\n\nexact is 5\n\n2026-01-02, a CPU, 2 cores, Linux x86_64, load 0.1' in text
-    assert '`python benchmarks/reliability.py --only exact --steps 5 --agents ppo dqn`' in text
-    assert '`python benchmarks/reliability.py --only kills`' in text
+    assert '`python -m benchmarks.reliability.run --only exact --steps 5 --agents ppo dqn`' in text
+    assert '`python -m benchmarks.reliability.run --only kills`' in text
     assert text.index('kills is 5') > text.index('exact is 5') and 'fuzz' not in text
     page.write_text(empty)
     assert reliability.main(['--docs', *arguments]) == 0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks import populations
-from benchmarks.harness import Failed
+from benchmarks.speed.run import Failed
+from benchmarks.tuning import populations
 from tests.benchmarks.common import cells
 from xagents.tuning.plan import plan
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import xagents
-from benchmarks import pretrained
+from benchmarks.learning import pretrained
 from tests.commands import execute
 from tests.docs.test_docs import ROOT
 from xagents.collecting.policy_files import ARRAYS, PLAN

@@ -7,13 +7,14 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks import reliability_exact, reliability_kills
-from benchmarks.comparing import differences, row_differences, seeded
-from benchmarks.reliability_fuzz import furnish
-from benchmarks.reliability_fuzz_worker import Tally, count, wrong
-from benchmarks.reliability_left import Kill, examine, measure_loss
-from benchmarks.reliability_lines import example
-from benchmarks.reliability_runs import Run
+from benchmarks.reliability import exact as reliability_exact
+from benchmarks.reliability import kills as reliability_kills
+from benchmarks.reliability.compare import differences, row_differences, seeded
+from benchmarks.reliability.fuzz import furnish
+from benchmarks.reliability.fuzz_worker import Tally, count, wrong
+from benchmarks.reliability.left import Kill, examine, measure_loss
+from benchmarks.reliability.lines import example
+from benchmarks.reliability.runs import Run
 from tests.benchmarks.common import cells
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter

@@ -7,10 +7,28 @@ from dataclasses import asdict, replace
 import pytest
 from PIL import Image
 
-from benchmarks import environments, harness, summary, tables
-from benchmarks.cases import A2C, ACER, BASELINE, CASES, DDPG, DQN, PONG, PPO, SB3, TD3, TRPO, XAGENTS, Case, find_cases
-from benchmarks.settings import OffPolicySettings, from_fields
+from benchmarks import tables
+from benchmarks import venvs as environments
+from benchmarks.speed import run as harness
+from benchmarks.speed import summary
+from benchmarks.speed.cases import (
+    A2C,
+    ACER,
+    BASELINE,
+    CASES,
+    DDPG,
+    DQN,
+    PONG,
+    PPO,
+    SB3,
+    TD3,
+    TRPO,
+    XAGENTS,
+    Case,
+    find_cases,
+)
 from benchmarks.workers import cleanrl_worker, flops, measure, sb3_worker, sbx_worker, xagents_worker
+from benchmarks.workers.settings import OffPolicySettings, from_fields
 from tests.benchmarks.common import MACHINE, cells, script
 from xagents.options.declaration import describe
 from xagents.options.environment import EnvironmentOptions, NetworkOptions

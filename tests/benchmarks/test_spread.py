@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test
 
-from benchmarks import cheap, spread, spread_tables
-from benchmarks.settings import from_fields
+from benchmarks.envs import cheap
+from benchmarks.teams import run as spread
+from benchmarks.teams import tables as spread_tables
 from benchmarks.workers.sb3_worker import arguments
+from benchmarks.workers.settings import from_fields
 from benchmarks.workers.spread_worker import keywords
 from benchmarks.workers.teams import TeamJob, binned, judged, make_env, play
 from tests.benchmarks.common import MACHINE, cells
@@ -27,7 +29,7 @@ def job(part, row='xagents', seed=1, quick=False):
 def test_our_settings_are_options_that_the_command_line_admits(row):
     given = keywords(job('speed', row))
     given.pop('env_kwargs')
-    words = ['--env', 'pettingzoo:benchmarks.cheap', '--max-steps', '9', *flags_of(given)]
+    words = ['--env', 'pettingzoo:benchmarks.envs.cheap', '--max-steps', '9', *flags_of(given)]
     parsed = parse(find_command('train'), 'ppo', words)[1]
     assert {name: parsed[name] for name in spread.ROWS[row].options} == spread.ROWS[row].options
     assert (parsed['n_envs'], parsed['n_steps'], parsed['ppo_epochs'], parsed['mini_batches']) == (8, 125, 10, 5)

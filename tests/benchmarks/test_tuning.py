@@ -5,9 +5,10 @@ import re
 import optuna
 import pytest
 
-from benchmarks import tuning_search, tuning_speed
-from benchmarks.tuning_kills import Call, account
-from benchmarks.tuning_runs import XAGENTS
+from benchmarks.tuning import search as tuning_search
+from benchmarks.tuning import speed as tuning_speed
+from benchmarks.tuning.commands import XAGENTS
+from benchmarks.tuning.kills import Call, account
 from tests.benchmarks.common import cells
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse

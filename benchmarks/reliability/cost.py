@@ -1,0 +1,136 @@
+"""What checkpoints take of the time of a training, and what a long training takes of the memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import tables
+from benchmarks.jobs import Log
+from benchmarks.reliability.runs import running
+from benchmarks.reliability.worker import COSTS
+from benchmarks.speed.run import Failed, last_line, launch
+from benchmarks.venvs import XAGENTS
+
+ASKED_SHARE = 0.02
+LABELS = {
+    'ppo': 'PPO, CartPole-v1, 16 x 128',
+    'dqn': 'DQN, CartPole-v1, 8 environments',
+    'td3': 'TD3, Pendulum-v1, 8 environments',
+    'dqn-pong': 'DQN, PongNoFrameskip-v4, 8 environments',
+}
+BUFFER = 100_000
+SECONDS = 60.0
+STEPS = 10_000_000
+# of the steps, what is warm-up
+WARM_UP = 0.2
+
+
+# ---------------------------------------------------------------------------------------------------------------- time
+
+
+def measure_cost(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
+    """Time the saving of trainings with a run folder and default settings, in processes of their own.
+
+    Returns:
+        The phases of each: while the replay buffer fills, where there is one, and while the agent learns.
+    """
+    found: dict[str, Any] = {}
+    buffer = 2_000 if options.quick else BUFFER
+    seconds = options.seconds or (12.0 if options.quick else SECONDS)
+    for case in options.costs or COSTS:
+        job = {'task': 'cost', 'case': case, 'seconds': seconds, 'buffer': buffer}
+        try:
+            found[case] = work(job, options.timeout)
+        except Failed as error:
+            found[case] = {'problem': str(error), 'phases': []}
+        log(f'{case}: {found[case]}')
+    return {'cases': found, 'buffer': buffer}
+
+
+def work(job: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Do a job in a process of its own, in an empty folder.
+
+    Raises:
+        Failed: where it gives no result.
+    """
+    output, _ = launch([sys.executable, '-m', 'benchmarks.reliability.worker', json.dumps(job)], timeout)
+    return last_line(output)
+
+
+def render_cost(result: dict[str, Any]) -> str:
+    """The table of what saving takes."""
+    heading = ['', '', 'seconds', 'steps/s', 'checkpoints', 'longest, s', 'copies of a new best', 'folder, MB']
+    heading += ['share of the time', 'asked']
+    rows, problems = [], []
+    for case, found in result['cases'].items():
+        if 'problem' in found:
+            problems.append(f'- {LABELS[case]}: {found["problem"]}')
+        filling = f'{tables.number(result["buffer"])} transitions are filled in'
+        labels = (filling, 'buffer full') if len(found['phases']) > 1 else ('',)
+        for what, phase in zip(labels, found['phases'], strict=False):
+            cells = [LABELS[case], what, f'{phase["seconds"]:.0f}', tables.number(phase['steps'] / phase['seconds'])]
+            cells += [phase['saves'], f'{phase["longest"]:.2f}', phase['copies'], tables.number(phase['megabytes'])]
+            cells += [f'{100 * phase["saving"] / phase["seconds"]:.2f} %', f'under {100 * ASKED_SHARE:g} %']
+            rows.append(cells)
+    return tables.markdown(heading, rows, *problems)
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def measure_memory(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
+    """Watch the resident memory of a long training with a run folder, from outside.
+
+    Returns:
+        Steps and MB at each status line, and the seconds it took.
+
+    Raises:
+        Failed: where the training fails.
+    """
+    import psutil
+
+    steps = options.steps or (200_000 if options.quick else STEPS)
+    command = [*XAGENTS, 'train', 'ppo', '--env', 'CartPole-v1', '--n-envs', '16', '--n-steps', '1024', '--seed', '1']
+    command += ['--max-steps', str(steps), '--final-episodes', '0', '--log-format', 'json', '--run-dir', 'run']
+    samples: list[tuple[int, float]] = []
+    with running(command, folder) as run:
+        process = psutil.Process(run.process.pid)
+        while run.wait_until(lambda: run.steps > (samples[-1][0] if samples else 0), pause=0.05):
+            try:
+                samples.append((run.steps, process.memory_info().rss / 2**20))
+            except psutil.Error:  # it has just ended
+                break
+            if len(samples) % 20 == 1:
+                log(f'{samples[-1][0]} steps, {samples[-1][1]:.0f} MB')
+        if run.wait() != 0:
+            raise Failed(run.problem)
+    return {'steps': steps, 'samples': samples, 'seconds': run.lines[-1][0] - run.lines[0][0]}
+
+
+def slope(samples: Sequence[tuple[int, float]]) -> float:
+    """Return MB a million steps by least squares; NaN where there are fewer than two samples."""
+    if len(samples) < 2:
+        return float('nan')
+    x = [steps / 1e6 for steps, _ in samples]
+    y = [megabytes for _, megabytes in samples]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+
+
+def render_memory(result: dict[str, Any]) -> str:
+    """The table of resident memory on the way, and its slope."""
+    samples, steps = result['samples'], result['steps']
+    near = [min(samples, key=lambda one: abs(one[0] - part * steps)) for part in (0.1, 0.25, 0.5, 0.75, 1.0)]
+    rows = [(tables.number(at), f'{megabytes:.0f}') for at, megabytes in near]
+    settled = [sample for sample in samples if sample[0] >= WARM_UP * steps]
+    text = (
+        f'PPO, CartPole-v1, 16 x 1024, with a run folder: {tables.number(steps)} steps in {result["seconds"]:.0f} s. '
+        f'After the first {100 * WARM_UP:.0f} %, the memory changes by {slope(settled):+.2f} MB a million steps '
+        f'({len(settled)} samples, from {min(y for _, y in settled):.0f} to {max(y for _, y in settled):.0f} MB).'
+    )
+    return tables.markdown(['steps', 'resident MB'], rows, text)

@@ -1,0 +1,197 @@
+"""`kill -9` of trainings at random instants: whether they resume, whether every file reads, and what is lost."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import tables
+from benchmarks.jobs import Log
+from benchmarks.reliability.left import Kill, being_written, examine, last_steps, link, measure_loss
+from benchmarks.reliability.runs import SETTINGS, Run, resume, running, train
+from benchmarks.speed.run import Failed
+
+# when a kill comes: while the process starts, when its first checkpoint (a later one) is being written, right after
+# one, or at any time of the training
+MOMENTS = ('start', 'first save', 'saving', 'saved', 'any')
+KILLS_A_FOLDER = 5
+RESUMED = re.compile(r'^Resumed .* at step (\d+)')
+
+
+def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
+    """Kill as often as asked, in turn over the agents.
+
+    Returns:
+        The kills, and problems that stand for themselves.
+    """
+    agent_ids = list(options.agents or SETTINGS)
+    count = options.kills or (len(agent_ids) if options.quick else 100)
+    kills: list[Kill] = []
+    problems: list[str] = []
+    for number, (agent_id, share) in enumerate(shares(agent_ids, count)):
+        place = folder / f'{number:03}-{agent_id}'
+        place.mkdir()
+        raid = Raid(agent_id, place, options.save_seconds, random.Random(f'{options.seed} {number}'), log)
+        try:
+            raid.strike(share)
+        except (Failed, ValueError) as error:
+            problems.append(f'{agent_id}, folder {number}: {error}')
+            log(problems[-1])
+        kills += raid.kills
+        log(f'{len(kills)} of {count} kills, {sum(kill.resumed is not None for kill in kills)} resumed')
+    records = [{**vars(kill), 'lost': kill.lost, 'beyond': kill.beyond(options.save_seconds)} for kill in kills]
+    return {'kills': records, 'problems': problems, 'save_seconds': options.save_seconds}
+
+
+def shares(agent_ids: list[str], count: int) -> Iterator[tuple[str, int]]:
+    """Yield agents in turn, and how many kills a folder of theirs gets, until there are enough."""
+    while count > 0:
+        for agent_id in agent_ids:
+            share = min(KILLS_A_FOLDER, count)
+            if share:
+                yield agent_id, share
+            count -= share
+
+
+class Raid:
+    """Kills one run again and again, and looks at its folder each time.
+
+    Args:
+        agent_id: whose run it is.
+        folder: where; the run's own folder is `run` in it.
+        save_seconds: of the run.
+        generator: of instants.
+        log: where to say what is done.
+    """
+
+    def __init__(self, agent_id: str, folder: Path, save_seconds: float, generator: random.Random, log: Log):
+        self.agent_id, self.folder, self.save_seconds = agent_id, folder, save_seconds
+        self.generator, self.log = generator, log
+        self.run_dir = folder / 'run'
+        self.kills: list[Kill] = []
+        self.start_seconds = 10.0  # until the first status line, as the last call had it
+        self.resuming = False
+
+    def strike(self, count: int) -> None:
+        """Kill so many times, and let the run come to an end after that.
+
+        Raises:
+            Failed: where a command fails, or hangs.
+        """
+        first = ['start', 'first save', 'any'] if count > 1 else ['first save', 'any']
+        moments = [self.generator.choice(first)]
+        moments += [self.generator.choice(('start', 'saving', 'saved', 'any')) for _ in range(count - 1)]
+        for moment in moments:
+            with running(self.command(), self.folder) as run:
+                began = self.wait_for(run, moment)
+                run.signal(signal.SIGKILL)
+                when = time.time()
+                if run.wait() != -signal.SIGKILL:
+                    raise Failed(f'ended by itself: {run.problem}')
+            self.note_resumed(run)
+            kill = Kill(self.agent_id, moment)
+            self.kills.append(kill)
+            examine(self.run_dir, kill)
+            measure_loss(self.run_dir, kill, run, began, when)
+            reads = kill.unreadable or f'{kill.files} files read'
+            self.log(f'{self.agent_id}: {moment}: lost {kill.lost} steps, {kill.seconds:.2f} s; {reads}')
+        with running(self.command(until=True), self.folder) as run:
+            if run.wait() != 0:
+                raise Failed(f'after {count} kills: {run.problem}')
+        self.note_resumed(run)
+        self.log(f'{self.agent_id}: went on to its end')
+
+    def command(self, until: bool = False) -> list[str]:
+        """Return the command that begins the run or goes on with it; `until`: for one more iteration."""
+        saved = last_steps(self.run_dir)
+        end = ['--max-steps', saved + 1] if until else []
+        self.resuming = (self.run_dir / 'config.yaml').exists()
+        if self.resuming:
+            return resume(self.run_dir, *end)
+        return train(
+            self.agent_id,
+            self.run_dir,
+            *end,
+            seed=3,
+            save_seconds=self.save_seconds,
+            final_episodes=0,
+            schedule_steps=10**7,
+            **({} if until else {'max_steps': 10**9}),
+        )
+
+    def wait_for(self, run: Run, moment: str) -> float | None:
+        """Wait for the instant of a kill; returns when the training had begun, None where it had not."""
+        before = link(self.run_dir)
+        if moment == 'start':
+            time.sleep(self.generator.uniform(0, self.start_seconds))
+        elif moment == 'first save':
+            run.wait_until(lambda: being_written(self.run_dir) or link(self.run_dir) != before, pause=0.0003)
+            time.sleep(self.generator.uniform(0, 0.03))
+        else:
+            run.wait_until(lambda: run.events('status'))
+            self.start_seconds = self.seconds_to_start(run)
+            time.sleep(self.generator.uniform(0, self.save_seconds))
+            if moment == 'any':
+                time.sleep(self.generator.uniform(0, 1.5 * self.save_seconds))
+            elif moment == 'saving':
+                run.wait_until(lambda: being_written(self.run_dir), pause=0.0003)
+                time.sleep(self.generator.uniform(0, 0.03))
+            else:
+                before = link(self.run_dir)
+                run.wait_until(lambda: link(self.run_dir) != before, pause=0.0003)
+                time.sleep(self.generator.uniform(0, 0.03))
+        starts = run.events('start')
+        return starts[0][0] if starts else None
+
+    def seconds_to_start(self, run: Run) -> float:
+        """Return the seconds from the start of the process to its first status line."""
+        import psutil
+
+        return run.events('status')[0][0] - psutil.Process(run.process.pid).create_time()
+
+    def note_resumed(self, run: Run) -> None:
+        """Write down where a call went on from, for the kills before it that none had gone on from yet.
+
+        Raises:
+            Failed: where that is not the last checkpoint.
+        """
+        steps = [int(match[1]) for _, said in run.events('message') if (match := RESUMED.match(said['text']))]
+        waiting = [kill for kill in self.kills if kill.resumed is None]
+        # one that was killed before it had said so proves nothing
+        if not waiting or not (steps if self.resuming else run.events('start')):
+            return
+        resumed = steps[0] if self.resuming else 0
+        if resumed != waiting[-1].saved:
+            raise Failed(f'went on from step {resumed}, and {waiting[-1].saved} was the last checkpoint')
+        for kill in waiting:
+            kill.resumed = resumed
+
+
+def render_kills(result: dict[str, Any]) -> str:
+    """The table of kills by agent, with problems below it."""
+    heading = ['', 'kills', 'resumed', 'files read', 'unreadable', 'largest loss, s', 'steps']
+    heading += ['without the iteration in flight, s', 'beyond the promise, s']
+    kills, rows = result['kills'], []
+    groups = {agent_id: [kill for kill in kills if kill['agent'] == agent_id] for agent_id in SETTINGS}
+    for name, own in {**groups, 'all': kills}.items():
+        if own:
+            worst = max((kill for kill in own if kill['lost']), key=lambda kill: kill['seconds'], default=None)
+            cells = [name, len(own), sum(kill['resumed'] is not None for kill in own)]
+            cells += [sum(kill['files'] for kill in own), sum(len(kill['unreadable']) for kill in own)]
+            cells += [f'{worst["seconds"]:.2f}', worst['lost']] if worst else ['0', 0]
+            told = max((kill['told'] for kill in own if kill['lost']), default=0.0)
+            cells += [f'{told:.2f}', f'{max(kill["beyond"] for kill in own):.2f}']
+            rows.append(cells)
+    moments = Counter(kill['moment'] for kill in kills)
+    when = ', '.join(f'{moment} {moments[moment]}' for moment in MOMENTS if moments[moment])
+    note = f'`--save-seconds {result["save_seconds"]:g}`; moments of the kills: {when}.'
+    problems = [f'- {text}' for text in result['problems']]
+    problems += [f'- {kill["agent"]}, {kill["moment"]}: {text}' for kill in kills for text in kill['unreadable']]
+    return tables.markdown(heading, rows, note, *([''] if problems else []), *problems)
