@@ -11,24 +11,24 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 XAGENTS = (sys.executable, '-m', 'xagents')
 PAGE = REPOSITORY / 'docs' / 'benchmarks.md'
-# environments and results
+# virtual environments and kept results
 CACHE = REPOSITORY / 'benchmarks' / '.venvs'
 REQUIREMENTS = Path(__file__).resolve().parent / 'peers'
 
 
 class NotInstalled(Exception):
-    """A library that cannot be measured here; the message says why, in one line."""
+    """A library that does not install on this machine; the message gives the reason in one line."""
 
 
 def prepare(peer: str, cache: Path) -> Path:
-    """Return the Python of a library's environment, making it and installing its pinned packages where need be.
+    """Return the Python of a library's virtual environment. Create it and install its packages if needed.
 
     Args:
-        peer: the name of its requirement file in `peers/`.
-        cache: the folder of all environments.
+        peer: name of the requirement file in `peers/`.
+        cache: folder of all virtual environments.
 
     Raises:
-        NotInstalled: where the packages do not install on this machine.
+        NotInstalled: if the packages do not install.
     """
     folder = (cache / peer).absolute()
     python = folder / ('Scripts/python.exe' if os.name == 'nt' else 'bin/python')
@@ -38,7 +38,7 @@ def prepare(peer: str, cache: Path) -> Path:
         return python
     print(f'installing {peer} into {folder}', file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
-    # a folder that git leaves alone, wherever it is
+    # git ignores the folder, wherever it is
     (cache / '.gitignore').write_text('*\n')
     if not python.exists():
         run([sys.executable, '-m', 'venv', str(folder)])
@@ -48,7 +48,7 @@ def prepare(peer: str, cache: Path) -> Path:
 
 
 def fingerprint(requirements: Path) -> str:
-    """A digest of this Python's version and of a requirement file with those that it includes."""
+    """Return a digest of the Python version and of a requirement file with the files that it includes."""
     lines = [sys.version, *requirements.read_text().splitlines()]
     for line in list(lines):
         included = requirements.parent / line.removeprefix('-r ').strip()
@@ -61,7 +61,7 @@ def run(command: list[str]) -> None:
     """Run an installation step.
 
     Raises:
-        NotInstalled: with the last error that it printed.
+        NotInstalled: with the last error that the command prints.
     """
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

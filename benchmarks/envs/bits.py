@@ -1,4 +1,4 @@
-"""Flipping bits: the environment in which hindsight is explained; `--env benchmarks.envs.bits:BitFlip-v0`."""
+"""Bit flip, the environment of the paper on hindsight replay: `--env benchmarks.envs.bits:BitFlip-v0`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from gymnasium import spaces
 
 
 class BitFlip(gymnasium.Env):
-    """Flip one bit a step until all are as desired: -1 a step, 0 for the last; cut after as many steps as bits.
+    """Flip one bit in each step until all bits equal the goal.
+
+    The reward is -1 for each step and 0 for the last. Episodes are truncated after as many steps as there are bits.
 
     Andrychowicz et al. 2017, arXiv:1707.01495, section 3.1.
     """

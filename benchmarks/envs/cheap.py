@@ -1,7 +1,7 @@
-"""Three agents in an environment that costs next to nothing: `pettingzoo:benchmarks.envs.cheap`.
+"""Three agents in an environment with negligible cost: `pettingzoo:benchmarks.envs.cheap`.
 
-Shapes and time limit are those of simple_spread. What agents see lies in a table; each is paid for the action that its
-first number tells.
+Shapes and time limit are those of simple_spread. Observations are rows of a table. An agent gets a reward for the
+action that the first number of its observation encodes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AGENTS, ACTIONS, WIDTH, CYCLES, EPISODES = 3, 5, 18, 25, 16
 
 
 class Cheap(ParallelEnv):
-    """See the module's docstring."""
+    """The environment."""
 
     metadata = {'name': 'cheap', 'render_modes': []}
 
@@ -29,28 +29,28 @@ class Cheap(ParallelEnv):
         rng = np.random.default_rng(0)
         table = rng.uniform(-1, 1, (EPISODES, CYCLES + 1, AGENTS, WIDTH)).astype(np.float32)
         wanted = np.minimum((table[..., 0] + 1) / 2 * ACTIONS, ACTIONS - 1).astype(int).tolist()
-        # everything is made here: a step looks up
+        # all observations are made here, so that a step only looks them up
         names = self.possible_agents
         self._table = [[dict(zip(names, row, strict=True)) for row in episode] for episode in table]
         self._wanted = [[dict(zip(names, row, strict=True)) for row in episode] for episode in wanted]
         self._episode, self._cycle = 0, 0
 
     def observation_space(self, agent: str) -> spaces.Box:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         return self._seen
 
     def action_space(self, agent: str) -> spaces.Discrete:
-        """Return what an agent can do."""
+        """Return the action space of an agent."""
         return self._actions
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
-        """Begin the next episode of the table, or with a seed that one."""
+        """Start the next episode of the table, or the one with the number `seed`."""
         self._episode = (self._episode + 1 if seed is None else seed) % EPISODES
         self._cycle, self.agents = 0, list(self.possible_agents)
         return dict(self._table[self._episode][0]), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
-        """Pay who did as told."""
+        """Reward each agent with the wanted action."""
         wanted, there = self._wanted[self._episode][self._cycle], self.agents
         rewards = {agent: float(actions[agent] == wanted[agent]) for agent in there}
         self._cycle += 1

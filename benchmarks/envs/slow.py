@@ -1,6 +1,6 @@
 """CartPole whose step sleeps for a millisecond, as long as a simulator takes: `benchmarks.envs.slow:Slow-v0`.
 
-`Straggler-v0` is the same, but that of the processes that step it the first one takes five times as long.
+In `Straggler-v0`, the first process that steps the environment takes five times as long as the others.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ TIMES = 5
 
 
 class Slow(CartPoleEnv):
-    """Sleeps at every step."""
+    """CartPole that sleeps at every step."""
 
     def step(self, action: Any) -> Any:
-        """Sleep, and take a step."""
+        """Sleep, then step."""
         time.sleep(SECONDS)
         return super().step(action)
 
 
 @functools.cache
 def is_first(lock: str) -> bool:
-    """Return whether this process is the first one that asks; it is so until it ends."""
-    file = os.open(lock, os.O_RDWR)  # stays open: the lock goes with it
+    """Return whether this process is the first caller; it stays the first until it ends."""
+    file = os.open(lock, os.O_RDWR)  # stays open, because closing releases the lock
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -40,10 +40,10 @@ def is_first(lock: str) -> bool:
 
 
 class Straggler(CartPoleEnv):
-    """Sleeps at every step, in one process five times as long.
+    """CartPole that sleeps at every step, five times as long in one process.
 
     Args:
-        lock: path of a file that is there. The process that steps first takes it; those that only make it do not.
+        lock: path of an existing file. The first process that steps locks it.
         options: of CartPole.
     """
 
@@ -52,7 +52,7 @@ class Straggler(CartPoleEnv):
         self.lock = lock
 
     def step(self, action: Any) -> Any:
-        """Sleep, and take a step."""
+        """Sleep, then step."""
         time.sleep(SECONDS * (TIMES if is_first(self.lock) else 1))
         return super().step(action)
 

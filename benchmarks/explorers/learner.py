@@ -1,4 +1,4 @@
-"""`kill -9` of a learner with local explorers at random instants: what is left over, and whether it goes on."""
+"""Kill a learner with local explorers with `kill -9` at random times: is everything removed, and does it resume?"""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from typing import Any
 import psutil
 
 from benchmarks import tables
-from benchmarks.explorers.machines import ROLLOUT, train, weights_unequal
+from benchmarks.explorers.machines import ROLLOUT, train, unequal_in
 from benchmarks.explorers.runs import EXPLORER, explorers, variables_of
 from benchmarks.jobs import Log
-from benchmarks.reliability.compare import differences
-from benchmarks.reliability.runs import Run, resume, running, to_end
-from benchmarks.speed.run import Failed
+from benchmarks.processes import Failed, Process, run_to_end, running
+from benchmarks.reliability.runs import resume
 
 KILLS, QUICK_KILLS = 10, 2
 ROLLOUTS, QUICK_ROLLOUTS = 100, 14
-# from the first line of status on, until it is killed at the latest
+# largest time between the first status line and the kill
 SECONDS = 4.0
-# that what a learner leaves behind may take to be gone
+# time after which remains of a learner must be gone
 PATIENCE = 10.0
 MARK = 'XAGENTS_BENCHMARK_MARK'
 MOMENTS = ('start', 'explorers start', 'any', 'any')
+REMAINS = ('processes', 'sockets', 'folders')
 
 
-class Traces:
-    """Finds what runs leave behind, of these and not of others.
+class Remains:
+    """Finds processes, sockets and folders that these runs leave, not those of other runs.
 
     Args:
-        folder: where their temporary files are.
+        folder: for the temporary files of the runs.
     """
 
     def __init__(self, folder: Path):
@@ -47,11 +47,11 @@ class Traces:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables of the runs, by which they are known."""
+        """Environment variables that identify the runs."""
         return {MARK: self.mark, 'TMPDIR': str(self.folder)}
 
     def look(self) -> None:
-        """Note the folders where learners listen, and those that explorers were told."""
+        """Store the folders with sockets of learners, and the folders in the commands of explorers."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 words, sockets = process.cmdline(), process.net_connections('unix')
@@ -59,31 +59,27 @@ class Traces:
                 self._seen |= {Path(str(one.laddr)).parent for one in sockets if str(one.laddr).endswith('/explorers')}
 
     def processes(self) -> Iterator[psutil.Process]:
-        """Yield processes that are left."""
+        """Yield the processes that are left."""
         for process in psutil.process_iter(['status']):
             if process.info['status'] != psutil.STATUS_ZOMBIE and variables_of(process).get(MARK) == self.mark:
                 yield process
 
     def folders(self) -> set[Path]:
-        """Return folders and files that are left."""
+        """Return the folders and files that are left."""
         return {path for path in {*self._seen, *self.folder.iterdir()} if path.exists()}
 
     def sockets(self) -> list[str]:
-        """Return names of sockets that are left."""
+        """Return the names of sockets that are left."""
         table = Path('/proc/net/unix')
         names = [line.split()[-1] for line in table.read_text().splitlines()] if table.exists() else []
         return [name for name in names if any(name.startswith(f'{path}/') for path in [*self._seen, self.folder])]
 
-    def left(self) -> dict[str, int]:
-        """Count them."""
-        return {
-            'processes': sum(1 for _ in self.processes()),
-            'sockets': len(self.sockets()),
-            'folders': len(self.folders()),
-        }
+    def count(self) -> dict[str, int]:
+        """Return the numbers of what is left."""
+        return dict(zip(REMAINS, map(len, ([*self.processes()], self.sockets(), self.folders())), strict=True))
 
-    def sweep(self) -> None:
-        """Take away what is left, so that it is counted once."""
+    def remove(self) -> None:
+        """Remove what is left, so that it is counted once."""
         for process in self.processes():
             process.kill()
         for path in self.folders():
@@ -91,53 +87,53 @@ class Traces:
 
 
 def measure_learner(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Kill a learner again and again, go on each time, and compare with the run that is left alone.
+    """Kill a learner repeatedly, resume it each time, and compare it with an undisturbed run.
 
     Raises:
-        Failed: where a run cannot go on.
+        Failed: if a run cannot be resumed.
     """
     kills, rollouts = (QUICK_KILLS, QUICK_ROLLOUTS) if options.quick else (KILLS, ROLLOUTS)
-    steps = rollouts * ROLLOUT
-    to_end(train(folder / 'alone', steps), folder)
-    log('alone: done')
-    generator, traces = random.Random(options.seed), Traces(folder / 'temporary')
-    result: dict[str, Any] = {'kills': 0, 'slowest': 0.0, 'left': {'processes': 0, 'sockets': 0, 'folders': 0}}
-    run_dir = folder / 'run'
+    steps, undisturbed, run_dir = rollouts * ROLLOUT, folder / 'undisturbed', folder / 'run'
+    run_to_end(train(undisturbed, steps), folder)
+    log('undisturbed run: done')
+    generator, remains = random.Random(options.seed), Remains(folder / 'temporary')
+    result: dict[str, Any] = {'kills': 0, 'slowest': 0.0, 'left': dict.fromkeys(REMAINS, 0)}
+
+    def add_left() -> float:
+        left, seconds = wait_for_removal(remains)
+        result['left'] = {name: result['left'][name] + n for name, n in left.items()}
+        log(f'{result["kills"]} kills; left after {seconds:.1f} s: {left}')
+        return seconds
+
     while result['kills'] < kills:
         command = resume(run_dir) if (run_dir / 'config.yaml').exists() else train(run_dir, steps)
-        with running(command, folder, **traces.variables) as run:
-            if not killed(run, traces, generator):
+        with running(command, folder, **remains.variables) as run:
+            if not kill(run, remains, generator):
                 break
-            left, seconds = settled(traces)
-        result['kills'] += 1
-        result['slowest'] = max(result['slowest'], seconds)
-        result['left'] = {name: result['left'][name] + n for name, n in left.items()}
-        log(f'{result["kills"]} kills; left over after {seconds:.1f} s: {left}')
-    with running(resume(run_dir), folder, **traces.variables) as run:
-        if run.wait() != 0:
-            raise Failed(f'after {result["kills"]} kills: {run.problem}')
-    left, _ = settled(traces)
-    result['left'] = {name: result['left'][name] + n for name, n in left.items()}
-    alone = folder / 'alone'
-    return {**result, 'unequal': [*weights_unequal(alone, run_dir), *differences(alone, run_dir)]}
+            result['kills'] += 1
+            result['slowest'] = max(result['slowest'], add_left())
+    with running(resume(run_dir), folder, **remains.variables) as run:
+        run.check()
+    add_left()
+    return {**result, 'unequal': unequal_in(undisturbed, run_dir)}
 
 
-def killed(run: Run, traces: Traces, generator: random.Random) -> bool:
-    """Kill a run at a random instant of its start, of its explorers' start, or later; returns whether it was there.
+def kill(run: Process, remains: Remains, generator: random.Random) -> bool:
+    """Kill a run while it starts, while its explorers start, or later; return whether it still ran.
 
     Raises:
-        Failed: where it ended by an error.
+        Failed: if the run ended with an error.
     """
     moment = generator.choice(MOMENTS)
     if moment == 'start':
         time.sleep(generator.uniform(0, 2 * SECONDS))
     elif moment == 'explorers start':
-        run.wait_until(lambda: next(explorers(run.process.pid), None))
+        run.wait_until(lambda: next(explorers(run.popen.pid), None))
         time.sleep(generator.uniform(0, 0.6))
     else:
         run.wait_until(lambda: run.events('status'))
         time.sleep(generator.uniform(0, SECONDS))
-    traces.look()
+    remains.look()
     run.signal(signal.SIGKILL)
     code = run.wait()
     if code not in (0, -signal.SIGKILL):
@@ -145,27 +141,21 @@ def killed(run: Run, traces: Traces, generator: random.Random) -> bool:
     return code != 0
 
 
-def settled(traces: Traces) -> tuple[dict[str, int], float]:
-    """Wait until nothing is left, for a while; returns what is, and how long that took."""
+def wait_for_removal(remains: Remains) -> tuple[dict[str, int], float]:
+    """Wait until nothing is left, at most `PATIENCE`; return what is left, and the time."""
     begun = time.monotonic()
-    left = traces.left()
+    left = remains.count()
     while any(left.values()) and time.monotonic() - begun < PATIENCE:
         time.sleep(0.05)
-        left = traces.left()
-    traces.sweep()
+        left = remains.count()
+    remains.remove()
     return left, time.monotonic() - begun
 
 
 def render_learner(result: dict[str, Any]) -> str:
-    """One row, with what was not equal below."""
-    heading = ['kills', 'all gone after, s', 'processes left', 'sockets left', 'folders left']
-    heading += ['beside the run that was left alone']
+    """Return the table, which has one row, with unequal names below it."""
+    heading = ['kills', 'all gone after, s', *(f'{name} left' for name in REMAINS), 'compared with an undisturbed run']
     left, unequal = result['left'], result['unequal']
-    row = [
-        result['kills'],
-        tables.number(result['slowest'], 1),
-        *(left[n] for n in ('processes', 'sockets', 'folders')),
-    ]
-    return tables.markdown(
-        heading, [[*row, 'not equal' if unequal else 'equal']], *(f'- not equal: {name}' for name in unequal[:5])
-    )
+    row = [result['kills'], tables.number(result['slowest'], 1), *(left[name] for name in REMAINS)]
+    row.append('not equal' if unequal else 'equal')
+    return tables.markdown(heading, [row], *(f'- not equal: {name}' for name in unequal[:5]))

@@ -1,45 +1,39 @@
-"""Messages at random to a learner and to explorers: tracebacks, memory, and what the run comes to."""
+"""Send random messages to a learner and to explorers, and check tracebacks, memory, and the result of the run."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
-from benchmarks.reliability.runs import running
-from benchmarks.speed.run import Failed
+from benchmarks.processes import Failed, module, running
 
 MESSAGES, QUICK_MESSAGES = 10_000, 300
-# memory that may be taken beside that of honest messages
+# largest growth of memory, compared with that for honest messages
 MOST_MB = 64
 LEARNERS = {'unix': 'a learner, Unix socket', 'tls': 'a learner, TLS and token'}
 TIMEOUT = 1800.0
 
 
 def measure_messages(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Send a quarter of the messages to a learner on each of its ways, and half to explorers."""
+    """Send a quarter of the messages to a learner with each transport, and half to explorers."""
     number = QUICK_MESSAGES if options.quick else options.messages
-    jobs = {
-        way: ['benchmarks.explorers.victim', json.dumps({'way': way, 'messages': number // 4, 'seed': options.seed})]
-        for way in LEARNERS
-    }
-    jobs['explorers'] = ['benchmarks.explorers.liar', str(number // 2), str(options.seed)]
+    jobs = {name: ('learner', {'transport': name, 'messages': number // 4, 'seed': options.seed}) for name in LEARNERS}
+    jobs['explorers'] = ('fake-learner', {'messages': number // 2, 'seed': options.seed})
     found = {}
-    for name, words in jobs.items():
-        place = folder / name
-        place.mkdir()
-        found[name] = outcome(words, place)
+    for name, (role, job) in jobs.items():
+        (folder / name).mkdir()
+        words = module('explorers.attackers', job)
+        found[name] = outcome([*words[:-1], role, words[-1]], folder / name)
         log(f'{name}: {found[name]}')
     return {'rows': found}
 
 
-def outcome(words: list[str], folder: Path) -> dict[str, Any]:
-    """Run one end in a process of its own; return what became of it, and what it printed on stderr."""
-    with running([sys.executable, '-m', *words], folder) as run:
+def outcome(command: list[str], folder: Path) -> dict[str, Any]:
+    """Run a command; return its result, its problem, and the number of tracebacks."""
+    with running(command, folder) as run:
         try:
             run.wait(TIMEOUT)
         except Failed as error:
@@ -53,42 +47,41 @@ def outcome(words: list[str], folder: Path) -> dict[str, Any]:
 
 
 def count(printed: str) -> int:
-    """Return how many tracebacks there are in a text."""
+    """Return the number of tracebacks in a text."""
     return printed.count('Traceback (most recent call last)')
 
 
 def render_messages(result: dict[str, Any]) -> str:
-    """A row for each end, with what was wrong below."""
+    """Return the table of targets, with problems below it."""
     rows, problems = [], []
     for name, row in result['rows'].items():
         label = LEARNERS.get(name, 'explorers')
-        cells = [label, *(['', '', '', 'failed'] if 'problem' in row else described(row))]
+        cells = [label, *(['', '', '', 'failed'] if 'problem' in row else cells_of(row))]
         rows.append([*cells[:3], row['tracebacks'], *cells[3:]])
-        problems += [f'- {label}: {text}' for text in wrong(row)]
-    heading = ['end', 'messages', 'among them', 'tracebacks', 'memory grew by, MB', 'in the end']
-    note = f'At most {MOST_MB} MB are asked for, beside what honest messages take.'
-    return tables.markdown(heading, rows, note, *([''] if problems else []), *problems)
+        problems += [f'{label}: {text}' for text in problems_of(row)]
+    heading = ['target', 'messages', 'among them', 'tracebacks', 'memory grew by, MB', 'result']
+    note = f'Required: growth by at most {MOST_MB} MB, compared with that for honest messages.'
+    return tables.markdown(heading, rows, *tables.with_problems(note, problems))
 
 
-def described(row: dict[str, Any]) -> list[str]:
-    """Return messages, what is among them, growth, and the end, of one end that was measured."""
+def cells_of(row: dict[str, Any]) -> list[str]:
+    """Return messages, their kinds, growth, and the result of one target."""
     growth = tables.number(row['growth'], 1)
     if 'explorers' in row:
         among = f'to {row["explorers"]} explorers, one after the other'
-        return [tables.number(row['sent']), among, growth, 'ended with a line or went on']
+        return [tables.number(row['sent']), among, growth, 'each ended with one line or continued']
     sent = tables.number(sum(row['sent'].values()))
     among = f'{row["slots"]} slots taken, {row["fragments"]} wrong fragments'
-    return [sent, among, growth, 'the weights of the run alone' if row['equal'] else 'other weights']
+    return [sent, among, growth, 'the weights of an undisturbed run' if row['equal'] else 'other weights']
 
 
-def wrong(row: dict[str, Any]) -> list[str]:
-    """Return what was wrong at one end, a line each."""
+def problems_of(row: dict[str, Any]) -> list[str]:
+    """Return the problems of one target, a line each."""
     if 'problem' in row:
         return [row['problem']]
     found = [f'grew by more than {MOST_MB} MB'] if row['growth'] > MOST_MB else []
-    found += (
-        [f'{len(row["killed"])} were killed for {", ".join(sorted({*row["killed"]}))}'] if row.get('killed') else []
-    )
+    if row.get('killed'):
+        found.append(f'{len(row["killed"])} were killed for {", ".join(sorted({*row["killed"]}))}')
     found += [f'{row["talkative"]} did not end with one line'] if row.get('talkative') else []
     found += [f'exit codes {row["codes"]}'] if row.get('codes') else []
     return found + [' / '.join(lines) for lines in row.get('examples', ())]

@@ -1,4 +1,4 @@
-"""Two network namespaces joined by a cable, which are two machines; and one that is alone. Linux, as root."""
+"""Two network namespaces with a link, which act as two machines, and one without a network. Linux, as root."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from benchmarks.speed.run import Failed
+from benchmarks.processes import Failed
 
-# what each machine is started with: processes that end with the first of them, and a memory of its own
+# words before a command on a machine: its processes end with the first of them, and it has its own shared memory
 _OWN = ('unshare', '-m', '-p', '-f', '--mount-proc', '--kill-child')
 _BEGIN = ('sh', '-c', 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', 'sh')
-# words before a command that is to run where nothing but itself can be reached
-ALONE = ('unshare', '-n', *_OWN[2:], 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh')
-NEEDED = 'namespaces cannot be made here: they need Linux, root, and the commands unshare, nsenter and ip'
+# words before a command that runs without a network
+WITHOUT_NETWORK = ('unshare', '-n', *_OWN[2:], 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh')
+NEEDED = 'cannot create namespaces: they need Linux, root, and the commands unshare, nsenter and ip'
 Name = Literal['a', 'b']
 ADDRESSES: dict[Name, str] = {'a': '10.77.0.1', 'b': '10.77.0.2'}
 
 
 def check_namespaces() -> None:
-    """Make sure that there can be namespaces.
+    """Check that namespaces can be created.
 
     Raises:
-        Failed: where they are not allowed, or a command is missing.
+        Failed: if they are not allowed, or a command is missing.
     """
     try:
-        for command in ([*ALONE, 'true'], [*_OWN, *_BEGIN, 'true'], ['nsenter', '--version']):
+        for command in ([*WITHOUT_NETWORK, 'true'], [*_OWN, *_BEGIN, 'true'], ['nsenter', '--version']):
             subprocess.run(command, check=True, capture_output=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         raise Failed(NEEDED) from None
 
 
 def inside(pid: int) -> list[str]:
-    """Return the words before a command that is to run in the network of a process."""
+    """Return the words before a command that runs in the network of a process."""
     return ['nsenter', '-t', str(pid), '-n']
 
 
@@ -48,58 +48,38 @@ class Machines:
 
     def __init__(self, pids: dict[Name, int]):
         self._pids = pids
-        self._begun: list[subprocess.Popen] = []
 
     def words(self, name: Name, command: Sequence[str]) -> list[str]:
         """Return the command that runs a command on a machine.
 
-        Killing it is turning the machine off: all that it has started ends, and its memory is gone.
+        Killing it turns the machine off: all processes on it end, and its shared memory is gone.
         """
         return [*inside(self._pids[name]), *_OWN, *_BEGIN, *command]
 
-    def run_in(self, name: Name, command: Sequence[str], **options: Any) -> subprocess.Popen:
-        """Begin a command on a machine; options are those of `Popen`."""
-        process = subprocess.Popen(self.words(name, command), **options)
-        self._begun.append(process)
-        return process
-
-    def link_down(self) -> None:
-        """Cut the cable."""
-        self._configure('down')
-
-    def link_up(self) -> None:
-        """Mend it."""
-        self._configure('up')
-
-    def _configure(self, state: str) -> None:
+    def set_link(self, state: Literal['up', 'down']) -> None:
+        """Connect or disconnect the machines."""
         run([*inside(self._pids['b']), 'ip', 'link', 'set', 'v1', state])
 
     def connected(self, port: int) -> bool:
-        """Return whether somebody is connected to a port of machine `a`, as far as that machine knows."""
+        """Return whether machine `a` has an established connection to one of its ports."""
         for table in ('tcp', 'tcp6'):
             with contextlib.suppress(OSError), open(f'/proc/{self._pids["a"]}/net/{table}') as file:
                 if established(file.read(), port):
                     return True
         return False
 
-    def close(self) -> None:
-        """End what runs on them."""
-        for process in self._begun:
-            process.kill()
-            process.wait()
-
 
 def established(table: str, port: int) -> bool:
-    """Return whether a table of the kernel's, `/proc/net/tcp`, has a connection to a port of this side."""
+    """Return whether `/proc/net/tcp` has a connection to a local port."""
     rows = [line.split() for line in table.splitlines()[1:]]
     return any(row[1].endswith(f':{port:04X}') and row[3] == '01' for row in rows if len(row) > 3)
 
 
 def run(command: Sequence[str]) -> None:
-    """Run a command of the system's.
+    """Run a system command.
 
     Raises:
-        Failed: where it fails.
+        Failed: if the command fails.
     """
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     if done.returncode:
@@ -108,10 +88,10 @@ def run(command: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def two_machines() -> Iterator[Machines]:
-    """Let there be two machines, with 10.77.0.1 and 10.77.0.2, for as long as the context lasts.
+    """Create two machines with the addresses 10.77.0.1 and 10.77.0.2 until the context ends.
 
     Raises:
-        Failed: where there cannot be any.
+        Failed: if namespaces cannot be created.
     """
     check_namespaces()
     with contextlib.ExitStack() as stack:
@@ -122,12 +102,12 @@ def two_machines() -> Iterator[Machines]:
             run([*words, 'ip', 'addr', 'add', f'{address}/24', 'dev', name])
             run([*words, 'ip', 'link', 'set', 'lo', 'up'])
             run([*words, 'ip', 'link', 'set', name, 'up'])
-        yield stack.enter_context(contextlib.closing(Machines(pids)))
+        yield Machines(pids)
 
 
 @contextlib.contextmanager
 def _network() -> Iterator[int]:
-    """Yield the number of a process in a network of its own, which ends with this one."""
+    """Yield the id of a process in a new network; the process ends with this one."""
     process = subprocess.Popen(['unshare', '-n', 'cat'], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         deadline, own = time.monotonic() + 10, os.readlink('/proc/self/ns/net')

@@ -1,7 +1,7 @@
-"""Measures runs in a process of its own: a list of jobs as JSON, in turn; `python -m benchmarks.explorers.worker`.
+"""Measure the speed of runs in one process: `python -m benchmarks.explorers.worker JOBS`.
 
-A job has the environment, the keywords of `xagents.make`, how many rollouts, how many of them are not timed, and for
-how many processors Ray is to be started, where it is to place the explorers.
+Each job of the JSON list has the environment, the options of `xagents.make`, the number of rollouts, the number of
+rollouts that are not timed, and, if Ray starts the explorers, the number of processors for Ray.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.speed.run import last_line, launch
+from benchmarks.processes import module, work
 
 TRIES = 3
 
 
-def work(jobs: Sequence[dict[str, Any]], timeout: float, *before: str, **variables: str) -> list[dict[str, Any]]:
-    """Do jobs in a process of its own, in an empty folder.
+def measure_jobs(
+    jobs: Sequence[dict[str, Any]], timeout: float, *before: str, **variables: str
+) -> list[dict[str, Any]]:
+    """Measure jobs in a new process, in an empty folder.
 
     Args:
-        jobs: as above.
+        jobs: see the module.
         timeout: in seconds.
-        before: words that stand before the command.
-        variables: of the environment.
+        before: words before the command.
+        variables: environment variables.
 
     Raises:
-        Failed: where there is no result.
+        Failed: if there is no result.
     """
-    command = [*before, sys.executable, '-m', 'benchmarks.explorers.worker', json.dumps(jobs)]
-    output, _ = launch(command, timeout, variables)
-    return last_line(output)['done']
+    return work([*before, *module('explorers.worker', jobs)], timeout, variables)['done']
 
 
 @contextlib.contextmanager
-def placing(processors: int) -> Iterator[None]:
-    """Let Ray be there, for so many explorers; only in a namespace of its own (see `explorers_ray`)."""
+def ray_cluster(processors: int) -> Iterator[None]:
+    """Start Ray if there are processors for it. The process must be in a network namespace; see `placement`."""
     if not processors:
         yield
         return
@@ -47,7 +47,7 @@ def placing(processors: int) -> Iterator[None]:
         try:
             ray.init(num_cpus=processors, **quiet)
             break
-        except Exception:  # it gives itself half a minute, which a busy machine does not always keep
+        except Exception:  # on a busy machine, Ray's limit of half a minute can be too short
             ray.shutdown()
             if not left:
                 raise
@@ -58,20 +58,13 @@ def placing(processors: int) -> Iterator[None]:
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Do one job."""
+    """Measure one job."""
     import xagents
-    from benchmarks.explorers.runs import pace
+    from benchmarks.explorers.runs import measure_rate
 
-    with placing(job.get('ray', 0)):
-        agent = xagents.make('ppo', job['env'], **job['make'])
-        with contextlib.closing(agent):
-            return pace(agent, job['rollouts'], job['skipped'])
-
-
-def main() -> None:
-    """Do the jobs, and print what they gave."""
-    print(json.dumps({'done': [measure(job) for job in json.loads(sys.argv[1])]}), flush=True)
+    with ray_cluster(job.get('ray', 0)), contextlib.closing(xagents.make('ppo', job['env'], **job['make'])) as agent:
+        return measure_rate(agent, job['rollouts'], job['skipped'])
 
 
 if __name__ == '__main__':
-    main()
+    print(json.dumps({'done': [measure(job) for job in json.loads(sys.argv[1])]}), flush=True)

@@ -1,7 +1,7 @@
-"""What is learned and how well it has to be: the tuned settings that ship, and some more.
+"""The cases of the learning benchmark and their required scores.
 
-Each of `xagents/presets` is a case, with the score that was published for its settings as its goal. Beside them stand
-settings as they were published, where the preset is another that was found to be better.
+Each preset of the package is a case. Its goal is the score that was published for its settings. If a preset differs
+from the published settings because better ones were found, the published settings are another case.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed.cases import named
+from benchmarks.speed.cases import find_named
 from xagents.factory.presets import Preset, list_presets
 from xagents.options.declaration import flags_of
 from xagents.registry.agents import agents
@@ -23,19 +23,19 @@ class LearningCase:
     """One row of the table.
 
     Args:
-        name: what `--only` takes.
-        agent: whom to train.
-        env: where.
-        steps: how long.
-        options: of `xagents.make`; those not given are defaults.
-        floor: the median that is asked.
-        goal: the mean that tuned agents are published with.
-        scored_on: the environment of that score, where it is another version.
-        changed: what is not as published, for the table.
-        seeds: one run each, when `--seeds` names no others.
-        listed: only its settings are given; it is run when it is named.
-        digest: of the preset that it is, where it is one.
-        dataset: what is learned from, instead of the environment, where it is evaluated; `steps` are updates then.
+        name: value of `--only`.
+        agent: id of the agent.
+        env: id of the environment.
+        steps: number of steps.
+        options: options of `xagents.make` that are not defaults.
+        floor: required median.
+        goal: published mean.
+        scored_on: environment of the published mean, if it is another version.
+        changed: differences from the published settings, for the table.
+        seeds: one run for each, without `--seeds`.
+        listed: whether the case is run only if `--only` names it.
+        digest: of the preset; empty if the case is not a preset.
+        dataset: data set to learn from. `env` is then only for evaluation, and `steps` are updates.
     """
 
     name: str
@@ -53,13 +53,13 @@ class LearningCase:
     dataset: str = ''
 
     def command(self, seed: int) -> str:
-        """The command that trains the same, as one types it."""
-        where = {'dataset': self.dataset} if self.dataset else {'env': self.env}
-        options = {**where, 'max_steps': self.steps, **self.options, 'seed': seed}
+        """Return the command that trains the case."""
+        source = {'dataset': self.dataset} if self.dataset else {'env': self.env}
+        options = {**source, 'max_steps': self.steps, **self.options, 'seed': seed}
         return shlex.join(['xagents', 'train', self.agent, *flags_of(options)])
 
 
-# what issues ask of a case, and what else is not the preset's; these are run when no case is named
+# requirements and other differences from the presets; without `--only`, these cases are run
 ASKED: dict[str, dict[str, Any]] = {
     'dqn-cartpole': {'floor': 475},
     'dqn-mountaincar': {'floor': -130},
@@ -69,32 +69,25 @@ ASKED: dict[str, dict[str, Any]] = {
     'trpo-cartpole': {'floor': 475},
     'trpo-mountaincarcontinuous': {'floor': 88},
     'trpo-pendulum': {'floor': -200},
-    # three seeds say little here: single ones end from -61 to 259
+    # single seeds end between -61 and 259, so three seeds are not enough
     'trpo-lunarlander': {'floor': 120, 'seeds': tuple(range(1, 11))},
     'trpo-halfcheetah': {'floor': 1500, 'seeds': (1,)},
     'a2c-cartpole': {},
     'a2c-acrobot': {},
     'a2c-lunarlander': {},
     'a2c-pendulum': {'floor': -200},
-    # nobody has published settings of ACER; A2C's scores with as many steps stand beside it
+    # there are no published settings of ACER; the goal is A2C's score with as many steps
     'acer-cartpole': {'floor': 475},
     'acer-acrobot': {'floor': -90, 'goal': -83},
     'acer-lunarlander': {},
 }
-# options of settings as they were published, where the preset's are others; None: the default
+# published settings that differ from the preset; None: the default
 PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     'ppo-mountaincarcontinuous': (
         'as published',
         {
-            'n_steps': 8,
-            'gamma': 0.9999,
-            'entropy_coef': 0.00429,
-            'ppo_epochs': 10,
-            'minibatch_size': 8,
-            'lr': 7.77e-5,
-            'sde': True,
-            'log_std_init': -3.29,
-            'initializer': 'fan_in_uniform',
+            **{'n_steps': 8, 'gamma': 0.9999, 'entropy_coef': 0.00429, 'ppo_epochs': 10, 'minibatch_size': 8},
+            **{'lr': 7.77e-5, 'sde': True, 'log_std_init': -3.29, 'initializer': 'fan_in_uniform'},
         },
     ),
     'dqn-lunarlander': ('as published', {'lr_schedule': None}),
@@ -105,45 +98,32 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     'trpo-lunarlander': (
         'as published',
         {
-            'n_envs': 2,
-            'n_steps': 512,
-            'gamma': 0.99,
-            'lam': 0.98,
-            'normalize_obs': None,
-            'normalize_reward': None,
-            'max_kl': 0.01,
+            **{'n_envs': 2, 'n_steps': 512, 'gamma': 0.99, 'lam': 0.98, 'max_kl': 0.01},
+            **{'normalize_obs': None, 'normalize_reward': None},
         },
     ),
 }
 
 
 def case_of(preset: Preset) -> LearningCase:
-    """The case of tuned settings; its name is made of the agent's and the environment's."""
+    """Return the case of a preset."""
     name = f'{preset.agent}-{preset.env.split("-")[0].removesuffix("NoFrameskip").lower()}'
     case = LearningCase(
-        name,
-        preset.agent,
-        preset.env,
-        preset.max_steps,
-        preset.options,
-        goal=preset.published,
-        scored_on=preset.scored_on,
-        changed=preset.changed,
-        listed=name not in ASKED,
-        digest=preset.digest,
-    )
+        name, preset.agent, preset.env, preset.max_steps, preset.options, goal=preset.published,
+        scored_on=preset.scored_on, changed=preset.changed, listed=name not in ASKED, digest=preset.digest,
+    )  # fmt: skip
     return dataclasses.replace(case, **ASKED.get(name, {}))
 
 
 def as_published(case: LearningCase) -> LearningCase:
-    """The same with the options that were published."""
+    """Return the case with the published options."""
     changed, options = PUBLISHED[case.name]
     whole = {name: value for name, value in {**case.options, **options}.items() if value is not None}
     return dataclasses.replace(case, name=f'{case.name}-published', options=whole, changed=changed, digest='')
 
 
 def all_cases() -> Iterator[LearningCase]:
-    """Every preset's case, each Atari game's on its own, and the published settings beside those that are others."""
+    """Yield a case for each preset and each Atari game, and for published settings that differ from the preset."""
     for agent_id in agents:
         for preset in list_presets(agent_id):
             for one in map(preset.of_game, preset.games) if preset.games else (preset,):
@@ -157,9 +137,9 @@ CASES = tuple(all_cases())
 
 
 def find_cases(names: list[str] | None) -> list[LearningCase]:
-    """Return the cases of these names; those that are not merely listed when there are none.
+    """Return the cases with these names; without names, all that are not only listed.
 
-    A name also stands for the cases that begin with it and are not merely listed: `dqn` for three.
+    A name also selects the cases that begin with it and are not only listed.
     """
     usual = [case for case in CASES if not case.listed]
-    return named(names, CASES, usual) if names else usual
+    return find_named(names, CASES, usual) if names else usual

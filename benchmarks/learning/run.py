@@ -1,27 +1,25 @@
-"""How well agents learn: trains each case with several seeds, and writes the table. `python -m benchmarks.learning.run`."""
+"""Train agents with tuned settings and several seeds, and write their scores: `python -m benchmarks.learning.run`."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import tables
-from benchmarks.jobs import read
+from benchmarks import jobs, tables
+from benchmarks.jobs import Job, read
 from benchmarks.learning.cases import CASES, LearningCase, find_cases
-from benchmarks.speed.run import THREADS
-from benchmarks.venvs import CACHE, PAGE, REPOSITORY
+from benchmarks.processes import THREADS, Failed, Process, last_line, module
+from benchmarks.venvs import CACHE
 from xagents import __version__
 from xagents.factory.presets import SCORES
 from xagents.system.orphans import FOLLOWS
@@ -30,98 +28,70 @@ EPISODES = 100
 HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
 
 
-@dataclass
+@dataclass(frozen=True)
 class Training:
-    """A process that trains one seed of a case in a run folder, which stays; what was begun there goes on."""
+    """One seed of a case. It trains in a run directory that is kept; a training that was stopped resumes there."""
 
     case: LearningCase
     seed: int
     runs: Path
     episodes: int = EPISODES
-    process: subprocess.Popen | None = None
 
     @property
     def folder(self) -> Path:
-        """Its run folder; settings are in the name, so that others begin anew."""
+        """Its run directory. The name depends on the settings, so that other settings start a new run."""
         settings = json.dumps(settings_of(self.case), sort_keys=True)
         digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
         return (self.runs / f'{self.case.name}-{digest}-{self.seed}').absolute()
 
-    def start(self, python: str) -> None:
-        """Start it; it saves and ends when this process does, however that ends."""
+    def start(self, python: str = sys.executable) -> Process:
+        """Start the process. It saves and ends when this process ends, even if that is killed."""
         job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options')}
         job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
         self.runs.mkdir(parents=True, exist_ok=True)
-        variables = {**os.environ, 'PYTHONPATH': str(REPOSITORY), **dict.fromkeys(THREADS, '1'), FOLLOWS: '1'}
-        with self.file('output').open('w') as output, self.file('errors').open('w') as errors:
-            self.process = subprocess.Popen(
-                [python, '-m', 'benchmarks.workers.learning_worker', json.dumps(job)],
-                cwd=self.runs,
-                env=variables,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-            )
+        variables = {**dict.fromkeys(THREADS, '1'), FOLLOWS: '1'}
+        command = module('workers.learning_worker', job, python)
+        return Process.start(command, self.runs, self.folder.name, follows=True, **variables)
 
-    def file(self, name: str) -> Path:
-        """Where what it prints is kept."""
-        return self.folder.with_name(f'{self.folder.name}.{name}')
+    def run(self, python: str = sys.executable) -> dict[str, Any]:
+        """Train and return the result.
 
-    def result(self) -> dict[str, Any] | str | None:
-        """What it found, one line about its failure, or None as long as it runs."""
-        if self.process is None or self.process.poll() is None:
-            return None
-        output, errors = (self.file(name).read_text().strip() for name in ('output', 'errors'))
-        last = (output or 'nothing').splitlines()[-1]
-        if self.process.returncode:
-            return f'exit code {self.process.returncode}: {(errors or last).splitlines()[-1]}'
-        try:
-            return json.loads(last)
-        except json.JSONDecodeError:
-            return f'no result in its output: {last}'
+        Raises:
+            Failed: if there is none.
+        """
+        process = self.start(python)
+        if process.popen.wait():
+            raise Failed(process.problem)
+        return last_line(process.text)
 
-
-def train_all(waiting: list[Training], jobs: int, python: str) -> Iterator[tuple[Training, dict[str, Any] | str]]:
-    """Run trainings, `jobs` at a time, and yield each with its result or the reason why there is none."""
-    running: list[Training] = []
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            running.append(waiting.pop(0))
-            running[-1].start(python)
-        time.sleep(0.2)
-        for training in list(running):
-            result = training.result()
-            if result is not None:
-                running.remove(training)
-                yield training, result
+    def job(self, python: str = sys.executable) -> Job:
+        """Return the job for the runner."""
+        return Job(f'{self.case.name}, seed {self.seed}', functools.partial(self.run, python), self)
 
 
 def settings_of(case: LearningCase) -> dict[str, Any]:
-    """What a result depends on, as JSON gives it back: results of other settings are not mixed with its own."""
+    """Return what a result depends on, as JSON gives it back: results of other settings are not used."""
     return json.loads(json.dumps({'env': case.env, 'steps': case.steps, 'options': case.options}))
 
 
 def runs_of(case: LearningCase, results: dict[str, Any]) -> dict[str, Any]:
-    """The kept results of a case by seed; none where its settings were others."""
+    """Return the kept results of a case by seed; none if they are of other settings."""
     kept = results.get(case.name, {})
     return kept['runs'] if kept.get('settings') == settings_of(case) else {}
 
 
 def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any] | None) -> None:
-    """Add one result to the file, which another process may have added to meanwhile; None takes it out."""
-    results = read(path)
-    runs = {**runs_of(case, results), str(seed): result}
+    """Add one result to the file; None removes a result."""
+    runs = {**runs_of(case, read(path)), str(seed): result}
     runs = {number: run for number, run in runs.items() if run is not None}
-    results[case.name] = {'settings': settings_of(case), 'runs': runs}
-    tables.write_atomically(path, json.dumps(results, indent=1))
+    jobs.keep(path, {'settings': settings_of(case), 'runs': runs}, case.name)
 
 
 def write_scores(path: Path, results: dict[str, Any]) -> None:
-    """Write what the tuned settings that ship were seen to reach, which `xagents presets` shows."""
+    """Write the scores of the tuned settings, which `xagents presets` shows."""
     import yaml
 
-    # what others have measured stays, where nobody has here, as long as the settings are the same
+    # a score from another machine stays if there is no result here and the settings are the same
     before = (yaml.safe_load(path.read_text(encoding='utf-8')) or {}) if path.exists() else {}
     scores: dict[str, dict[str, Any]] = {}
     for case in CASES:
@@ -131,13 +101,12 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
         if case.digest and kept.get('digest') == case.digest:
             scores.setdefault(case.agent, {})[case.env] = kept
     text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
-    tables.write_atomically(
-        path, f'# Written by benchmarks/learning/run.py of its kept results, never by hand.\n{text}'
-    )
+    header = '# Written by benchmarks/learning/run.py from its kept results. Do not edit.\n'
+    tables.write_atomically(path, header + text)
 
 
 def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One preset's entry: see `xagents.factory.presets.Score`."""
+    """Return the entry of a preset: see `xagents.factory.presets.Score`."""
     means = [run['mean'] for run in runs]
     return {
         'median': round(statistics.median(means), 2),
@@ -150,18 +119,18 @@ def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def render(results: dict[str, Any], before: str = '') -> str:
-    """The table of what is there, the commands below it, and where it was measured.
+    """Return the table of kept results, its commands, and the machines.
 
-    A row that was there `before` stays, where nothing newer is kept and the case's settings are still those of its
-    command: others may have measured it, elsewhere.
+    A row of `before`, the section of the page, stays if no result is kept and its command still has the settings of
+    the case: it may come from another machine.
     """
-    rows, commands, machines, behind = [], [], [], []
-    told, about_before = taken_apart(before)
+    rows, commands, machines, versions = [], [], [], []
+    rows_before, about_before = read_section(before)
     for case in CASES:
         runs = runs_of(case, results)
         if not runs:
-            if (settings := without_seed(case.command(1))) in told:
-                cells, command = told[settings]
+            if (settings := without_seed(case.command(1))) in rows_before:
+                cells, command = rows_before[settings]
                 rows.append(cells)
                 commands.append(command)
             continue
@@ -170,80 +139,70 @@ def render(results: dict[str, Any], before: str = '') -> str:
         others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
         commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
         for run in runs.values():
-            machines.append(f'{run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
-            behind.append(', '.join(f'{name} {version}' for name, version in run['versions'].items()))
+            machines.append(f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
+            versions.append('- ' + ', '.join(f'{name} {version}' for name, version in run['versions'].items()))
     if not commands:
-        return 'Nothing has been measured yet.'
+        return jobs.EMPTY
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
-    about = dict.fromkeys([*(f'- {text}' for text in (*machines, *behind)), *about_before])
-    return tables.markdown(HEADING, rows, made, '', *commands, '', *about)
+    return tables.markdown(
+        HEADING, rows, made, '', *commands, '', *dict.fromkeys([*machines, *versions, *about_before])
+    )
 
 
-def taken_apart(section: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
-    """Take apart what `render` made: cells and line of each command, by it without its seed, and what stands below."""
+def read_section(section: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
+    """Return the cells and the line of each command in a section, by the command without its seed; and other lines."""
     cells = [line[2:-2].split(' | ') for line in section.splitlines() if line.startswith('| ')]
     lines = [line for line in section.splitlines() if line.startswith('- ')]
     commands = [line for line in lines if '`xagents train ' in line]
-    told = dict(zip(map(without_seed, commands), zip(cells[1:], commands, strict=True), strict=True))
-    return told, [line for line in lines if line not in commands]
+    rows = dict(zip(map(without_seed, commands), zip(cells[1:], commands, strict=True), strict=True))
+    return rows, [line for line in lines if line not in commands]
 
 
-def without_seed(command: str) -> str:
-    """Return a command, or a line that has one, from its first word to what stands before its seed."""
-    return command[command.index('xagents train ') :].partition(' --seed ')[0]
+def without_seed(line: str) -> str:
+    """Return the command in a line, up to its seed."""
+    return line[line.index('xagents train ') :].partition(' --seed ')[0]
 
 
 def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
-    """One case's cells."""
+    """Return the cells of one case."""
     means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
     median = statistics.median(means)
+    marks = {'asked': case.floor, 'goal': case.goal}
     return [
         case.agent.upper(),
         case.env + (f', {case.changed}' if case.changed else ''),
         tables.number(case.steps),
-        ', '.join(tables.number(mean, 1) for mean in means),
+        tables.each(means),
         tables.number(median, 1),
         '' if case.floor is None else f'{case.floor:g}',
         '' if case.goal is None else f'{case.goal:g}' + (f' ({case.scored_on})' if case.scored_on else ''),
-        reached(case, median),
+        ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None),
         tables.number(statistics.median(run['seconds'] for run in runs.values()) / 60, 1),
     ]
 
 
-def reached(case: LearningCase, median: float) -> str:
-    """Which of the two marks the median reaches; either may be the higher one."""
-    marks = {'asked': case.floor, 'goal': case.goal}
-    return ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None)
-
-
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog='python -m benchmarks.learning.run', description=__doc__, allow_abbrev=False)
+    """Return the command line."""
+    parser = jobs.make_parser('learning.run', __doc__, results='learning.json')
     names = ', '.join(case.name for case in CASES if not case.listed)
     listed = ', '.join(case.name for case in CASES if case.listed)
-    parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; by name only: {listed}')
-    parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run each (1 2 3)')
-    parser.add_argument('--jobs', type=int, default=2, help='runs at a time')
-    parser.add_argument('--again', action='store_true', help='first forget results and run folders of what is chosen')
+    parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; only by name: {listed}')
+    parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run for each seed (1 2 3)')
+    parser.add_argument('--jobs', type=int, default=2, help='number of parallel runs')
     parser.add_argument(
-        '--docs', action='store_true', help='only write table and scores of the kept results, train nothing'
+        '--again', action='store_true', help='first remove kept results and run directories of these cases'
     )
-    parser.add_argument('--quick', action='store_true', help='a smoke run: few steps and episodes, one seed, not kept')
     parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
-    parser.add_argument('--python', default=sys.executable, help='the Python to train with (this one)')
+    parser.add_argument('--python', default=sys.executable, help='Python that trains (this one)')
     parser.add_argument(
-        '--results', type=Path, default=CACHE / 'learning.json', help='where results are kept, run by run'
+        '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='folder of run directories'
     )
-    parser.add_argument(
-        '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='where run folders are kept, and go on'
-    )
-    parser.add_argument('--scores', type=Path, default=SCORES, help='the YAML file of the scores that ship')
-    parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
+    parser.add_argument('--scores', type=Path, default=SCORES, help='YAML file of the scores of the presets')
     return parser
 
 
-def shortened(case: LearningCase) -> LearningCase:
-    """A case for a smoke run: a few updates, to see whether it runs."""
+def shorten(case: LearningCase) -> LearningCase:
+    """Return a case with few steps, which still makes some updates."""
     options = dict(case.options)
     if 'buffer_initial_size' in options:
         options['buffer_initial_size'] = min(options['buffer_initial_size'], 512)
@@ -251,7 +210,7 @@ def shortened(case: LearningCase) -> LearningCase:
 
 
 def write_page(options: argparse.Namespace) -> None:
-    """Put the table of all kept results between its markers, and write the scores of the presets."""
+    """Write the table of all kept results into the page, and the scores of the presets."""
     results = read(options.results)
     before = tables.sections(options.page.read_text()).get('learning', '')
     tables.write_section(options.page, 'learning', render(results, before))
@@ -259,11 +218,10 @@ def write_page(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, print, keep, write; 1 when a run failed, 2 on wrong input. What is kept is not trained again."""
+    """Train what has no kept result. Return 1 if a run fails; exit with 2 on wrong input."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    if options.jobs < 1:
-        parser.error(f'--jobs: got {options.jobs}, admits 1 or more')
+    jobs.check_positive(parser, options, 'jobs')
     try:
         cases = find_cases(options.only)
     except ValueError as error:
@@ -277,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
         trainings = [
-            Training(shortened(case), seed, Path(temporary), 5) if options.quick else Training(case, seed, options.runs)
+            Training(shorten(case), seed, Path(temporary), 5) if options.quick else Training(case, seed, options.runs)
             for case in cases
             for seed in (options.seeds or case.seeds)[: 1 if options.quick else None]
         ]
@@ -285,27 +243,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(trainings: list[Training], options: argparse.Namespace) -> int:
-    """Train what there is no result of; 1 when a run failed."""
+    """Train what has no kept result; return 1 if a run fails."""
     for training in trainings if options.again and not options.quick else ():
         keep(options.results, training.case, training.seed, None)
         shutil.rmtree(training.folder, ignore_errors=True)
     kept = {} if options.quick else read(options.results)
-    waiting = [training for training in trainings if str(training.seed) not in runs_of(training.case, kept)]
-    complete = True
-    for training, result in train_all(waiting, options.jobs, options.python):
-        case, seed = training.case, training.seed
-        if isinstance(result, str):
-            complete = False
-            print(f'{case.name}, seed {seed}: {result}', file=sys.stderr, flush=True)
-            continue
-        minutes = result['seconds'] / 60
-        print(f'{case.name}, seed {seed}: {result["mean"]:.1f} in {minutes:.1f} minutes', file=sys.stderr, flush=True)
+    waiting = [one.job(options.python) for one in trainings if str(one.seed) not in runs_of(one.case, kept)]
+
+    def keep_run(job: Job, result: dict[str, Any], machine: dict[str, str]) -> None:
         if not options.quick:
-            versions = {'xagents': __version__, **result['versions']}
-            machine = {name: text for name, text in tables.machine().items() if name in ('date', 'cpu', 'cores')}
-            run = {**result, **machine, 'jobs': options.jobs, 'episodes': training.episodes, 'versions': versions}
-            keep(options.results, case, seed, run)
+            about = {'jobs': options.jobs, 'episodes': job.about.episodes}
+            about['versions'] = {'xagents': __version__, **result['versions']}
+            keep(options.results, job.about.case, job.about.seed, {**result, **tables.short(machine), **about})
             write_page(options)
+
+    def shown(result: dict[str, Any]) -> str:
+        return f'{result["mean"]:.1f} in {result["seconds"] / 60:.1f} minutes'
+
+    complete = jobs.measure_all(waiting, shown, keep_run, options.jobs)
     if not options.quick:
         print(render(read(options.results)))
     return 0 if complete else 1

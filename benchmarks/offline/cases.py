@@ -1,4 +1,4 @@
-"""What the benchmark of offline learning trains on: data sets and the commands that make them, settings, updates."""
+"""The cases of the benchmark of offline learning: data sets, the commands that make them, settings and updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALGORITHMS = ('bc', 'td3-bc', 'iql')
 SEEDS = (1, 2, 3)
 EPISODES = 100
 
-# what every library gets; an algorithm ignores those of the others
+# the settings of every library; an algorithm ignores those of the others
 SETTINGS: dict[str, Any] = {
     'units': [256, 256],
     'batch_size': 256,
@@ -34,10 +34,10 @@ class DataSet:
     """One data set.
 
     Args:
-        name: its id.
-        env: what is played in.
-        commands: make it, one after the other, each what stands behind `xagents`.
-        updates: of each algorithm.
+        name: id of the data set.
+        env: id of the environment for evaluation.
+        commands: arguments of `xagents` that make the data set, in order.
+        updates: number of updates for each algorithm.
     """
 
     name: str
@@ -96,5 +96,5 @@ DATASETS = (
 
 
 def settings_of(algorithm: str) -> dict[str, Any]:
-    """The settings of one algorithm; observations are standardised where its paper does so."""
+    """Return the settings of one algorithm. Observations are standardised if its paper does so."""
     return {'algorithm': algorithm, 'standardise': algorithm == 'td3-bc', **SETTINGS}

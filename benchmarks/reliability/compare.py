@@ -1,4 +1,4 @@
-"""What is not equal in the folders of two runs that should be the same to the bit; times are no part of it."""
+"""Compare two run directories that must be equal to the bit, except for times."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
     from xagents.runs.checkpoints import State
 
-# of the metrics, what the clock makes
+# metrics that depend on the clock
 CLOCK = ('seconds/', 'steps_per_second')
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Return what is not equal in the last checkpoints of two runs, and in the best weights; empty where all is.
+    """Return the names of what differs in the last checkpoints of two runs and in their best weights.
 
     Raises:
-        ValueError: where a checkpoint cannot be read.
+        ValueError: if a checkpoint cannot be read.
     """
     from xagents.runs.checkpoints import read_state
 
@@ -31,17 +31,17 @@ def differences(one: Path, other: Path) -> list[str]:
     found += _counters(a, b)
     best = [Path(folder) / 'checkpoints' / 'best' for folder in (one, other)]
     if best[0].is_dir() != best[1].is_dir():
-        return [*found, 'best: only one of them has it']
+        return [*found, 'best: only one run has it']
     if best[0].is_dir():
         found += _weights(read_state(best[0]), read_state(best[1]), 'best')
     return found
 
 
 def _weights(a: State, b: State, label: str) -> Iterator[str]:
-    """Name models' weights, optimisers' variables included, that are not equal."""
+    """Yield the names of unequal weights, which include the variables of optimisers."""
     sizes = [[len(model) for model in state.weights] for state in (a, b)]
     if sizes[0] != sizes[1]:
-        yield f'{label}: {sizes[0]} arrays beside {sizes[1]}'
+        yield f'{label}: {sizes[0]} and {sizes[1]} arrays'
         return
     for i, (ours, theirs) in enumerate(zip(a.weights, b.weights, strict=True)):
         for j, (x, y) in enumerate(zip(ours, theirs, strict=True)):
@@ -55,16 +55,16 @@ def _arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _counters(a: State, b: State) -> list[str]:
-    # as text, because NaN is not equal to itself
+    # compared as text, because NaN differs from itself
     ours, theirs = ({n: repr(v) for n, v in s.record['counters'].items() if n != 'seconds'} for s in (a, b))
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
 def seeded(environments: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the record of environments without the generators of their spaces.
+    """Return the record of environments without the random generators of their spaces.
 
-    Gymnasium draws those afresh in every process, whatever the seed; nothing draws from them. Two runs of one process,
-    and a run and what it resumed from, have equal ones.
+    Gymnasium seeds these generators differently in every process, and nothing samples from them. They are equal in two
+    runs of one process, and after a resume.
     """
     if environments is None:
         return None
@@ -78,7 +78,7 @@ def seeded(environments: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return history and metrics of a run without what the clock makes."""
+    """Return history and metrics of a run without columns that depend on the clock."""
     from xagents.logs.history import read_history
     from xagents.logs.metrics import read_metrics
 
@@ -88,26 +88,26 @@ def rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def row_differences(one: Path, other: Path) -> list[str]:
-    """Return what is not equal in the histories of two runs, and in those rows of metrics that both have.
+    """Return the names of what differs in the histories of two runs, and in the rows of metrics that both have.
 
-    Metrics are written at most some times a second, so that two runs have others of the same iterations.
+    Metrics are written at most a few times a second, so that two runs have rows of different iterations.
     """
-    (history, metrics), (history_again, metrics_again) = rows(one), rows(other)
-    found = [] if history.equals(history_again) else [f'history: {_first_difference(history, history_again)}']
+    (history, metrics), (other_history, other_metrics) = rows(one), rows(other)
+    found = [] if history.equals(other_history) else [f'history: {_first_difference(history, other_history)}']
     found += [
         f'metrics: {label} has a step twice'
-        for label, table in (('one', metrics), ('other', metrics_again))
+        for label, table in (('one', metrics), ('other', other_metrics))
         if not table['steps'].is_unique
     ]
-    both = metrics.merge(metrics_again, on='steps', suffixes=('', ' again'))
+    both = metrics.merge(other_metrics, on='steps', suffixes=('', ' of the other'))
     if both.empty:
         return [*found, 'metrics: no step is in both']
-    shared = [name for name in metrics if name != 'steps' and name in metrics_again]
-    return found + [f'metrics: {name}' for name in shared if not both[name].equals(both[f'{name} again'])]
+    shared = [name for name in metrics if name != 'steps' and name in other_metrics]
+    return found + [f'metrics: {name}' for name in shared if not both[name].equals(both[f'{name} of the other'])]
 
 
 def _first_difference(one: pd.DataFrame, other: pd.DataFrame) -> str:
     if len(one) != len(other):
-        return f'{len(one)} rows beside {len(other)}'
+        return f'{len(one)} and {len(other)} rows'
     unequal = ~((one == other) | (one.isna() & other.isna())).all(axis=1)
     return f'row {unequal.to_numpy().argmax()}'

@@ -1,19 +1,17 @@
-"""What checkpoints take of the time of a training, and what a long training takes of the memory."""
+"""Measure the time that a training spends on checkpoints, and the memory of a long training."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
-from benchmarks.reliability.runs import running
+from benchmarks.processes import Failed, module, running, work
 from benchmarks.reliability.worker import COSTS
-from benchmarks.speed.run import Failed, last_line, launch
 from benchmarks.venvs import XAGENTS
 
 ASKED_SHARE = 0.02
@@ -26,7 +24,7 @@ LABELS = {
 BUFFER = 100_000
 SECONDS = 60.0
 STEPS = 10_000_000
-# of the steps, what is warm-up
+# share of the steps that is warm-up
 WARM_UP = 0.2
 
 
@@ -34,10 +32,10 @@ WARM_UP = 0.2
 
 
 def measure_cost(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Time the saving of trainings with a run folder and default settings, in processes of their own.
+    """Time the saving of trainings with a run directory and default settings, each in its own process.
 
     Returns:
-        The phases of each: while the replay buffer fills, where there is one, and while the agent learns.
+        The phases of each training: while the replay buffer, if any, is filled, and while the agent learns.
     """
     found: dict[str, Any] = {}
     buffer = 2_000 if options.quick else BUFFER
@@ -45,33 +43,23 @@ def measure_cost(folder: Path, options: argparse.Namespace, log: Log) -> dict[st
     for case in options.costs or COSTS:
         job = {'task': 'cost', 'case': case, 'seconds': seconds, 'buffer': buffer}
         try:
-            found[case] = work(job, options.timeout)
+            found[case] = work(module('reliability.worker', job), options.timeout)
         except Failed as error:
             found[case] = {'problem': str(error), 'phases': []}
         log(f'{case}: {found[case]}')
     return {'cases': found, 'buffer': buffer}
 
 
-def work(job: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Do a job in a process of its own, in an empty folder.
-
-    Raises:
-        Failed: where it gives no result.
-    """
-    output, _ = launch([sys.executable, '-m', 'benchmarks.reliability.worker', json.dumps(job)], timeout)
-    return last_line(output)
-
-
 def render_cost(result: dict[str, Any]) -> str:
-    """The table of what saving takes."""
+    """Return the table of times for saving."""
     heading = ['', '', 'seconds', 'steps/s', 'checkpoints', 'longest, s', 'copies of a new best', 'folder, MB']
     heading += ['share of the time', 'asked']
     rows, problems = [], []
     for case, found in result['cases'].items():
         if 'problem' in found:
             problems.append(f'- {LABELS[case]}: {found["problem"]}')
-        filling = f'{tables.number(result["buffer"])} transitions are filled in'
-        labels = (filling, 'buffer full') if len(found['phases']) > 1 else ('',)
+        first = f'{tables.number(result["buffer"])} transitions are collected'
+        labels = (first, 'buffer full') if len(found['phases']) > 1 else ('',)
         for what, phase in zip(labels, found['phases'], strict=False):
             cells = [LABELS[case], what, f'{phase["seconds"]:.0f}', tables.number(phase['steps'] / phase['seconds'])]
             cells += [phase['saves'], f'{phase["longest"]:.2f}', phase['copies'], tables.number(phase['megabytes'])]
@@ -84,13 +72,13 @@ def render_cost(result: dict[str, Any]) -> str:
 
 
 def measure_memory(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Watch the resident memory of a long training with a run folder, from outside.
+    """Measure the resident memory of a long training with a run directory, from another process.
 
     Returns:
-        Steps and MB at each status line, and the seconds it took.
+        Steps and MB at each status line, and the seconds of the training.
 
     Raises:
-        Failed: where the training fails.
+        Failed: if the training fails.
     """
     import psutil
 
@@ -99,38 +87,36 @@ def measure_memory(folder: Path, options: argparse.Namespace, log: Log) -> dict[
     command += ['--max-steps', str(steps), '--final-episodes', '0', '--log-format', 'json', '--run-dir', 'run']
     samples: list[tuple[int, float]] = []
     with running(command, folder) as run:
-        process = psutil.Process(run.process.pid)
+        process = psutil.Process(run.popen.pid)
         while run.wait_until(lambda: run.steps > (samples[-1][0] if samples else 0), pause=0.05):
             try:
                 samples.append((run.steps, process.memory_info().rss / 2**20))
-            except psutil.Error:  # it has just ended
+            except psutil.Error:  # the process has ended
                 break
             if len(samples) % 20 == 1:
                 log(f'{samples[-1][0]} steps, {samples[-1][1]:.0f} MB')
-        if run.wait() != 0:
-            raise Failed(run.problem)
+        run.check()
     return {'steps': steps, 'samples': samples, 'seconds': run.lines[-1][0] - run.lines[0][0]}
 
 
 def slope(samples: Sequence[tuple[int, float]]) -> float:
-    """Return MB a million steps by least squares; NaN where there are fewer than two samples."""
+    """Return MB per million steps by least squares; NaN for fewer than two samples."""
     if len(samples) < 2:
         return float('nan')
-    x = [steps / 1e6 for steps, _ in samples]
-    y = [megabytes for _, megabytes in samples]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+    steps, megabytes = zip(*samples, strict=True)
+    return 1e6 * statistics.linear_regression(steps, megabytes).slope
 
 
 def render_memory(result: dict[str, Any]) -> str:
-    """The table of resident memory on the way, and its slope."""
+    """Return the table of resident memory during the run, and its slope."""
     samples, steps = result['samples'], result['steps']
     near = [min(samples, key=lambda one: abs(one[0] - part * steps)) for part in (0.1, 0.25, 0.5, 0.75, 1.0)]
     rows = [(tables.number(at), f'{megabytes:.0f}') for at, megabytes in near]
     settled = [sample for sample in samples if sample[0] >= WARM_UP * steps]
     text = (
-        f'PPO, CartPole-v1, 16 x 1024, with a run folder: {tables.number(steps)} steps in {result["seconds"]:.0f} s. '
-        f'After the first {100 * WARM_UP:.0f} %, the memory changes by {slope(settled):+.2f} MB a million steps '
+        'PPO, CartPole-v1, 16 x 1024, with a run directory: '
+        f'{tables.number(steps)} steps in {result["seconds"]:.0f} s. '
+        f'After the first {100 * WARM_UP:.0f} %, the memory changes by {slope(settled):+.2f} MB per million steps '
         f'({len(settled)} samples, from {min(y for _, y in settled):.0f} to {max(y for _, y in settled):.0f} MB).'
     )
     return tables.markdown(['steps', 'resident MB'], rows, text)

@@ -1,4 +1,4 @@
-"""2N steps beside N, a stop and N more, and beside runs that a Ctrl-C or `kill -9` broke off: equal to the bit?"""
+"""Compare a run of 2N steps with resumed runs: after a stop at N, after Ctrl-C, and after `kill -9`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
+from benchmarks.processes import Failed, run_to_end
 from benchmarks.reliability.compare import differences, row_differences
-from benchmarks.reliability.runs import SETTINGS, resume, stopped_at, to_end, train
-from benchmarks.speed.run import Failed
+from benchmarks.reliability.runs import SETTINGS, resume, stopped_at, train
 
-# N: five seconds of training or more on two quiet cores, of which a Ctrl-C hits any
+# N: at least five seconds of training on two idle cores, so that Ctrl-C hits any part of it
 STEPS = {'a2c': 150_000, 'acer': 40_000, 'ddpg': 12_000, 'dqn': 20_000, 'ppo': 300_000, 'td3': 12_000, 'trpo': 200_000}
 OVERLAPPING = ('acer', 'dqn', 'ppo', 'td3')
 INTERRUPTIONS = 3
@@ -22,10 +22,10 @@ WAYS = {'stop': 'stop at N', 'ctrl-c': f'{INTERRUPTIONS} x Ctrl-C', 'kill': '`ki
 
 
 def measure_exact(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Compare, for each agent, and with overlap where there is one.
+    """Compare runs of each agent, also with overlap for some agents.
 
     Returns:
-        For each case what was not equal by the way it was broken off, N, and how often it really was.
+        For each case N, the unequal names for each way to stop, and the number of stops.
     """
     found: dict[str, Any] = {}
     for agent_id in options.agents or SETTINGS:
@@ -38,67 +38,59 @@ def measure_exact(folder: Path, options: argparse.Namespace, log: Log) -> dict[s
                 found[name] = compare(agent_id, overlap, steps, place, options.seed, log)
             except (Failed, ValueError) as error:
                 found[name] = {'steps': steps, 'problem': str(error)}
-            log(f'{name}: {said(found[name])}')
+            log(f'{name}: {shown(found[name])}')
     return {'cases': found}
 
 
 def compare(agent_id: str, overlap: bool, steps: int, folder: Path, seed: int, log: Log) -> dict[str, Any]:
-    """Make the whole run and those that were broken off, and compare their folders.
+    """Make the whole run and the stopped runs, and compare their run directories.
 
     Raises:
-        Failed: where a command fails.
-        ValueError: where a file cannot be read.
+        Failed: if a command fails.
+        ValueError: if a file cannot be read.
     """
     generator = random.Random(f'{seed} {agent_id} {overlap}')
 
     def begin(place: Path, until: int) -> list[str]:
-        return train(
-            agent_id,
-            place,
-            overlap=overlap,
-            seed=7,
-            max_steps=until,
-            schedule_steps=2 * steps,
-            save_seconds=1.0,
-            final_episodes=2,
-        )
+        options = {'overlap': overlap, 'seed': 7, 'max_steps': until, 'schedule_steps': 2 * steps}
+        return train(agent_id, place, save_seconds=1.0, final_episodes=2, **options)
 
     whole = folder / 'whole'
-    to_end(begin(whole, 2 * steps), folder)
+    run_to_end(begin(whole, 2 * steps), folder)
     found, breaks = {}, {}
     for way in WAYS:
         place = folder / way
         if way == 'stop':
-            to_end(begin(place, steps), folder)
-            to_end(resume(place, '--max-steps', 2 * steps), folder)
+            run_to_end(begin(place, steps), folder)
+            run_to_end(resume(place, '--max-steps', 2 * steps), folder)
             breaks[way] = 1
         else:
             number, count = (signal.SIGINT, INTERRUPTIONS) if way == 'ctrl-c' else (signal.SIGKILL, 1)
             command, breaks[way] = begin(place, 2 * steps), 0
             for target in targets(2 * steps, count, generator):
                 run = stopped_at(command, folder, target, number, generator)
-                breaks[way] += run.process.returncode != 0
-                log(f'{agent_id}: {way} after {run.steps} steps: exit code {run.process.returncode}')
+                breaks[way] += run.popen.returncode != 0
+                log(f'{agent_id}: {way} after {run.steps} steps: exit code {run.popen.returncode}')
                 command = resume(place)
-            to_end(command, folder)
+            run_to_end(command, folder)
         found[way] = [*differences(whole, place), *row_differences(whole, place)]
     return {'steps': steps, 'found': found, 'breaks': breaks}
 
 
 def targets(steps: int, count: int, generator: random.Random) -> list[int]:
-    """Return after how many steps a run is broken off: one random point in each part of it, not at the parts' ends."""
+    """Return the steps after which a run is stopped: one random number in each part of the run, not at its end."""
     return [int(steps * (part + generator.uniform(0, 0.7)) / count) for part in range(count)]
 
 
-def said(case: dict[str, Any]) -> str:
-    """One case, for the console."""
+def shown(case: dict[str, Any]) -> str:
+    """Return one case for the console."""
     if 'problem' in case:
         return case['problem']
     return ', '.join(f'{way}: {"equal" if not unequal else unequal[:3]}' for way, unequal in case['found'].items())
 
 
 def render_exact(result: dict[str, Any]) -> str:
-    """The table of what is equal, with what is not below it."""
+    """Return the table, with the unequal names below it."""
     rows, problems = [], []
     for name, case in result['cases'].items():
         rows.append([name, case['steps'], *(cell(case, way) for way in WAYS)])
@@ -112,8 +104,8 @@ def render_exact(result: dict[str, Any]) -> str:
 
 
 def cell(case: dict[str, Any], way: str) -> str:
-    """What one run beside the whole one was found to be."""
+    """Return the result of one comparison."""
     if 'problem' in case:
         return 'failed'
     equal = 'not equal' if case['found'][way] else 'equal'
-    return equal if way == 'stop' else f'{equal}, {case["breaks"][way]} times broken off'
+    return equal if way == 'stop' else f'{equal}, stopped {case["breaks"][way]} times'

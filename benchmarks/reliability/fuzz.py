@@ -1,4 +1,4 @@
-"""Random command lines, .cfg and .yaml files through the real command line, some hundreds in a process."""
+"""Run random command lines, .cfg and .yaml files through the command line, some hundreds in each process."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
+from benchmarks.processes import Failed, run_to_end, running
 from benchmarks.reliability.fuzz_worker import Tally
-from benchmarks.reliability.runs import resume, to_end
-from benchmarks.reliability.runs import running as under_way
-from benchmarks.speed.run import Failed
+from benchmarks.reliability.runs import resume
 from benchmarks.venvs import XAGENTS
 
 EXAMPLES = 10_000
-# of one process: whatever builds up in it is gone then
+# examples in one process; a new process frees the memory that builds up
 CHUNK = 500
 
 
-def furnish(folder: Path, trained: bool = True) -> None:
-    """Make what lines can name: runs, whole and damaged, weights, a history, a group.
+def make_files(folder: Path, trained: bool = True) -> None:
+    """Make the files that lines can name: whole and damaged runs, weights, a history, a group.
 
     Args:
-        folder: where.
-        trained: make a real run, which takes some seconds; else there are settings without a checkpoint.
+        folder: gets the files.
+        trained: whether to train a run, which takes some seconds, or to write only its settings.
 
     Raises:
-        Failed: where the training fails.
+        Failed: if the training fails.
     """
     run_dir = folder / 'run'
     if trained:
         line = 'train ppo --env CartPole-v1 --max-steps 600 --n-envs 4 --n-steps 16 --seed 1 --final-episodes 0'
         words = f'{line} --log-format json --checkpoints w.tf --run-dir run'.split()
-        to_end([*XAGENTS, *words], folder)
-        to_end([*resume(Path('run')), '--max-steps', '700'], folder)
+        run_to_end([*XAGENTS, *words], folder)
+        run_to_end([*resume(Path('run')), '--max-steps', '700'], folder)
         shutil.copy(run_dir / 'history.parquet', folder / 'h.parquet')
         for error in folder.glob('*.err'):
             error.unlink()
@@ -59,31 +58,31 @@ def furnish(folder: Path, trained: bool = True) -> None:
 
 
 def measure_fuzz(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Try random lines out, some hundreds in a process.
+    """Run random lines, some hundreds in each process.
 
     Returns:
-        What became of them, and what was wrong.
+        The numbers of their ends, and the problems.
 
     Raises:
-        Failed: where a process dies.
+        Failed: if a process dies.
     """
     number = options.examples or (200 if options.quick else EXAMPLES)
     tally = Tally()
     place = folder / 'files'
     place.mkdir()
-    furnish(place)
+    make_files(place)
     for begin in range(0, number, CHUNK):
         own = folder / f'from-{begin}'
         shutil.copytree(place, own, symlinks=True)
         seed = options.seed + begin
         count = min(CHUNK, number - begin)
         command = [sys.executable, '-m', 'benchmarks.reliability.fuzz_worker', str(count), str(seed)]
-        with under_way(command, own) as process:
+        with running(command, own) as process:
             if process.wait(options.timeout) != 0:
                 raise Failed(f'seed {seed}: {process.problem}')
         found = process.lines[-1][1]
         for name in found['problems'].keys() - tally.problems.keys():
-            log(f'seed {seed}: {found["problems"][name]["said"]}: {found["problems"][name]["example"]}')
+            log(f'seed {seed}: {found["problems"][name]["text"]}: {found["problems"][name]["example"]}')
         tally.join(found)
         shutil.rmtree(own)
         log(f'{sum(tally.codes.values())} of {number}: {tally.codes}; {len(tally.problems)} problems')
@@ -91,7 +90,7 @@ def measure_fuzz(folder: Path, options: argparse.Namespace, log: Log) -> dict[st
 
 
 def render_fuzz(result: dict[str, Any]) -> str:
-    """The table of how lines ended, with what was wrong below it."""
+    """Return the table of how lines ended, with problems below it."""
     ends = {'0': 'exit 0', 'begun': 'all checks passed', '2': 'exit 2, one line'}
     kinds = {'line': 'command lines', 'cfg': '.cfg files', 'yaml': '.yaml files'}
     others = sorted({name.partition(' ')[2] for name in result['codes']} - ends.keys())
@@ -103,10 +102,10 @@ def render_fuzz(result: dict[str, Any]) -> str:
         ]
         rows.append([label, *counts, sum(counts)])
     problems = [
-        f'- {found["count"]} times: {found["said"]}: `{found["example"]}`'
+        f'{found["count"]} times: {found["text"]}: `{found["example"]}`'
         for found in sorted(result['problems'].values(), key=lambda found: -found['count'])
     ]
     wrong = sum(found['count'] for found in result['problems'].values())
     note = f'Tracebacks, other exit codes and messages of more than one line: {wrong}.'
     heading = ['', *ends.values(), *others, 'all']
-    return tables.markdown(heading, rows, note, *([''] if problems else []), *problems)
+    return tables.markdown(heading, rows, *tables.with_problems(note, problems))

@@ -1,6 +1,6 @@
-"""Random command lines and files through the real command line, up to where the work itself begins, in one process.
+"""Run random command lines and files through the command line in one process, up to the start of the work itself.
 
-`python -m benchmarks.reliability.fuzz_worker EXAMPLES SEED` does so in the folder where it is called.
+`python -m benchmarks.reliability.fuzz_worker EXAMPLES SEED` does so in the working directory.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SECONDS_A_LINE = 60.0
 
 
 class Begun(BaseException):
-    """The work itself was about to begin."""
+    """Raised at the start of the work itself."""
 
 
 class Hung(BaseException):
-    """A line took too long."""
+    """Raised if a line takes too long."""
 
 
 @dataclass
 class Tally:
-    """What became of the examples.
+    """Counts of the examples.
 
     Args:
-        codes: how many ended with 0 or 2, or got as far as to begin, by kind and end.
-        problems: what was wrong, and how often, with the shortest example.
+        codes: number of examples by file type and end: exit code 0 or 2, or begun.
+        problems: text, number and shortest example of each problem.
     """
 
     codes: dict[str, int] = field(default_factory=dict)
@@ -46,32 +46,32 @@ class Tally:
 
     def add(self, line: Line, end: str, problem: str) -> None:
         """Count an example."""
-        name = f'{line.kind} {end}'
+        name = f'{line.file_type} {end}'
         self.codes[name] = self.codes.get(name, 0) + 1
         if problem:
-            known = self.problems.setdefault(shape(problem), {'count': 0, 'example': str(line), 'said': problem})
+            known = self.problems.setdefault(shape(problem), {'count': 0, 'example': str(line), 'text': problem})
             known['count'] += 1
             if len(str(line)) < len(known['example']):
-                known |= {'example': str(line), 'said': problem}
+                known |= {'example': str(line), 'text': problem}
 
     def join(self, other: dict[str, Any]) -> None:
-        """Take over what another process has counted."""
+        """Add the counts of another process."""
         for name, count in other['codes'].items():
             self.codes[name] = self.codes.get(name, 0) + count
         for name, found in other['problems'].items():
             known = self.problems.setdefault(name, {**found, 'count': 0})
             known['count'] += found['count']
             if len(found['example']) < len(known['example']):
-                known |= {'example': found['example'], 'said': found['said']}
+                known |= {'example': found['example'], 'text': found['text']}
 
 
 def shape(problem: str) -> str:
-    """Return a problem without what differs from line to line, so that equal ones are counted together."""
+    """Return a problem without quoted words and numbers, so that equal problems are counted together."""
     return re.sub(r"'[^']*'|\d+", '…', problem)[:100]
 
 
 def run(line: Line) -> tuple[str, str]:
-    """Run a line in this process, where its files stand; returns its end (0, 2, begun) and what is wrong with it."""
+    """Run a line in this process and folder; return its end (0, 2, begun) and its problem."""
     from xagents import cli
 
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -85,31 +85,31 @@ def run(line: Line) -> tuple[str, str]:
             end = 'begun'
         except Hung:
             end = 'hung'
-        except BaseException as error:  # whatever comes through is a problem
+        except BaseException as error:  # any other exception is a problem
             end = f'{type(error).__name__}: {error}'
     return end, wrong(end, stdout.getvalue(), stderr.getvalue())
 
 
 def wrong(end: str, stdout: str, stderr: str) -> str:
-    """Return what is wrong with how a line ended; nothing where all is well."""
-    said = stderr.strip('\n').splitlines() or ['']
+    """Return what is wrong with the end of a line; empty if nothing is."""
+    lines = stderr.strip('\n').splitlines() or ['']
     if 'Traceback' in stderr or 'Traceback' in stdout:
-        return f'traceback: {said[-1]}'
+        return f'traceback: {lines[-1]}'
     if end not in ('0', '2', 'begun'):
-        return f'exit {end}: {said[-1]}'
-    # a message of several lines ends with one that does not begin as a message does
-    if end == '2' and not re.match(r'xagents( [a-z]+)?: \S', said[-1]):
-        return f'its last line is no whole message: {said[-1]!r}'
+        return f'exit {end}: {lines[-1]}'
+    # the last line of a message of several lines does not begin as a message
+    if end == '2' and not re.match(r'xagents( [a-z]+)?: \S', lines[-1]):
+        return f'the last line is no whole message: {lines[-1]!r}'
     return ''
 
 
 @contextlib.contextmanager
 def stopped_before_the_work(*earlier: str, seconds: float = SECONDS_A_LINE) -> Iterator[None]:
-    """Let training, playing, evaluating, exporting, and whatever starts processes raise `Begun` instead.
+    """Make training, playing, evaluating, exporting, and starting processes raise `Begun`.
 
     Args:
-        earlier: functions that raise it, too, as `module.name`.
-        seconds: that a line may take.
+        earlier: other functions that raise `Begun`, as `module.name`.
+        seconds: largest time of a line.
     """
     from unittest import mock
 
@@ -144,15 +144,15 @@ def stopped_before_the_work(*earlier: str, seconds: float = SECONDS_A_LINE) -> I
 
 
 @contextlib.contextmanager
-def furnished(folder: Path, files: dict[str, bytes]) -> Iterator[None]:
-    """Let files stand in a folder, and take away what is new in it at the end."""
-    there = set(folder.rglob('*'))
+def with_files(folder: Path, files: dict[str, bytes]) -> Iterator[None]:
+    """Write files into a folder, and remove all new files at the end."""
+    before_files = set(folder.rglob('*'))
     try:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         yield
     finally:
-        for path in sorted(set(folder.rglob('*')) - there):
+        for path in sorted(set(folder.rglob('*')) - before_files):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -160,7 +160,7 @@ def furnished(folder: Path, files: dict[str, bytes]) -> Iterator[None]:
 
 
 def count(number: int, seed: int, tally: Tally, *earlier: str) -> None:
-    """Run so many random examples in the present folder, and count what becomes of them; `earlier` ends them sooner."""
+    """Run random examples in the working directory and count their ends; for `earlier` see above."""
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
 
@@ -174,7 +174,7 @@ def count(number: int, seed: int, tally: Tally, *earlier: str) -> None:
     )
     @given(examples())
     def try_out(line: Line) -> None:
-        with furnished(Path.cwd(), line.files), stopped_before_the_work(*earlier):
+        with with_files(Path.cwd(), line.files), stopped_before_the_work(*earlier):
             end, problem = run(line)
         tally.add(line, end.split(':')[0], problem)
         if sum(tally.codes.values()) % 50 == 0:
@@ -184,18 +184,18 @@ def count(number: int, seed: int, tally: Tally, *earlier: str) -> None:
 
 
 def clean() -> None:
-    """Let Keras forget the models that were made."""
+    """Free the Keras models."""
     if 'keras' in sys.modules:
         sys.modules['keras'].backend.clear_session()
     gc.collect()
 
 
 def main() -> None:
-    """Try lines out in this process and print what became of them as JSON."""
+    """Run lines in this process and print the counts as JSON."""
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     tally = Tally()
     stdout = sys.stdout
-    # what the lines start might print beside them
+    # lines may print
     with contextlib.redirect_stdout(io.StringIO()):
         count(int(sys.argv[1]), int(sys.argv[2]), tally)
     print(json.dumps(vars(tally)), file=stdout, flush=True)

@@ -1,4 +1,4 @@
-"""`kill -9` of trainings at random instants: whether they resume, whether every file reads, and what is lost."""
+"""Kill trainings with `kill -9` at random times: do they resume, can every file be read, and what is lost?"""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
+from benchmarks.processes import Failed, Process, running
 from benchmarks.reliability.left import Kill, being_written, examine, last_steps, link, measure_loss
-from benchmarks.reliability.runs import SETTINGS, Run, resume, running, train
-from benchmarks.speed.run import Failed
+from benchmarks.reliability.runs import SETTINGS, resume, train
 
-# when a kill comes: while the process starts, when its first checkpoint (a later one) is being written, right after
-# one, or at any time of the training
+# time of a kill: while the process starts, while its first or a later checkpoint is written, right after a checkpoint,
+# or at any time of the training
 MOMENTS = ('start', 'first save', 'saving', 'saved', 'any')
 KILLS_A_FOLDER = 5
 RESUMED = re.compile(r'^Resumed .* at step (\d+)')
 
 
 def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Kill as often as asked, in turn over the agents.
+    """Kill runs of the agents in turn.
 
     Returns:
-        The kills, and problems that stand for themselves.
+        The kills, and problems of whole folders.
     """
     agent_ids = list(options.agents or SETTINGS)
     count = options.kills or (len(agent_ids) if options.quick else 100)
@@ -38,20 +38,20 @@ def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[s
     for number, (agent_id, share) in enumerate(shares(agent_ids, count)):
         place = folder / f'{number:03}-{agent_id}'
         place.mkdir()
-        raid = Raid(agent_id, place, options.save_seconds, random.Random(f'{options.seed} {number}'), log)
+        killer = Killer(agent_id, place, options.save_seconds, random.Random(f'{options.seed} {number}'), log)
         try:
-            raid.strike(share)
+            killer.run(share)
         except (Failed, ValueError) as error:
             problems.append(f'{agent_id}, folder {number}: {error}')
             log(problems[-1])
-        kills += raid.kills
+        kills += killer.kills
         log(f'{len(kills)} of {count} kills, {sum(kill.resumed is not None for kill in kills)} resumed')
     records = [{**vars(kill), 'lost': kill.lost, 'beyond': kill.beyond(options.save_seconds)} for kill in kills]
     return {'kills': records, 'problems': problems, 'save_seconds': options.save_seconds}
 
 
 def shares(agent_ids: list[str], count: int) -> Iterator[tuple[str, int]]:
-    """Yield agents in turn, and how many kills a folder of theirs gets, until there are enough."""
+    """Yield agents in turn, each with a number of kills in one folder."""
     while count > 0:
         for agent_id in agent_ids:
             share = min(KILLS_A_FOLDER, count)
@@ -60,15 +60,15 @@ def shares(agent_ids: list[str], count: int) -> Iterator[tuple[str, int]]:
             count -= share
 
 
-class Raid:
-    """Kills one run again and again, and looks at its folder each time.
+class Killer:
+    """Kills one run repeatedly, and examines its run directory after each kill.
 
     Args:
-        agent_id: whose run it is.
-        folder: where; the run's own folder is `run` in it.
-        save_seconds: of the run.
-        generator: of instants.
-        log: where to say what is done.
+        agent_id: id of the agent.
+        folder: parent of the run directory `run`.
+        save_seconds: option of the run.
+        generator: of random times.
+        log: prints progress.
     """
 
     def __init__(self, agent_id: str, folder: Path, save_seconds: float, generator: random.Random, log: Log):
@@ -76,14 +76,14 @@ class Raid:
         self.generator, self.log = generator, log
         self.run_dir = folder / 'run'
         self.kills: list[Kill] = []
-        self.start_seconds = 10.0  # until the first status line, as the last call had it
+        self.start_seconds = 10.0  # until the first status line, measured in the last call
         self.resuming = False
 
-    def strike(self, count: int) -> None:
-        """Kill so many times, and let the run come to an end after that.
+    def run(self, count: int) -> None:
+        """Kill so many times, then let the run end.
 
         Raises:
-            Failed: where a command fails, or hangs.
+            Failed: if a command fails or hangs.
         """
         first = ['start', 'first save', 'any'] if count > 1 else ['first save', 'any']
         moments = [self.generator.choice(first)]
@@ -94,7 +94,7 @@ class Raid:
                 run.signal(signal.SIGKILL)
                 when = time.time()
                 if run.wait() != -signal.SIGKILL:
-                    raise Failed(f'ended by itself: {run.problem}')
+                    raise Failed(f'ended before the kill: {run.problem}')
             self.note_resumed(run)
             kill = Kill(self.agent_id, moment)
             self.kills.append(kill)
@@ -106,28 +106,20 @@ class Raid:
             if run.wait() != 0:
                 raise Failed(f'after {count} kills: {run.problem}')
         self.note_resumed(run)
-        self.log(f'{self.agent_id}: went on to its end')
+        self.log(f'{self.agent_id}: resumed to its end')
 
     def command(self, until: bool = False) -> list[str]:
-        """Return the command that begins the run or goes on with it; `until`: for one more iteration."""
+        """Return the command that starts or resumes the run; with `until` it ends after one more iteration."""
         saved = last_steps(self.run_dir)
         end = ['--max-steps', saved + 1] if until else []
         self.resuming = (self.run_dir / 'config.yaml').exists()
         if self.resuming:
             return resume(self.run_dir, *end)
-        return train(
-            self.agent_id,
-            self.run_dir,
-            *end,
-            seed=3,
-            save_seconds=self.save_seconds,
-            final_episodes=0,
-            schedule_steps=10**7,
-            **({} if until else {'max_steps': 10**9}),
-        )
+        options = {'seed': 3, 'save_seconds': self.save_seconds, 'final_episodes': 0, 'schedule_steps': 10**7}
+        return train(self.agent_id, self.run_dir, *end, **options, **({} if until else {'max_steps': 10**9}))
 
-    def wait_for(self, run: Run, moment: str) -> float | None:
-        """Wait for the instant of a kill; returns when the training had begun, None where it had not."""
+    def wait_for(self, run: Process, moment: str) -> float | None:
+        """Wait for the time of a kill; return the start of the training, None if it has not started."""
         before = link(self.run_dir)
         if moment == 'start':
             time.sleep(self.generator.uniform(0, self.start_seconds))
@@ -150,32 +142,32 @@ class Raid:
         starts = run.events('start')
         return starts[0][0] if starts else None
 
-    def seconds_to_start(self, run: Run) -> float:
+    def seconds_to_start(self, run: Process) -> float:
         """Return the seconds from the start of the process to its first status line."""
         import psutil
 
-        return run.events('status')[0][0] - psutil.Process(run.process.pid).create_time()
+        return run.events('status')[0][0] - psutil.Process(run.popen.pid).create_time()
 
-    def note_resumed(self, run: Run) -> None:
-        """Write down where a call went on from, for the kills before it that none had gone on from yet.
+    def note_resumed(self, run: Process) -> None:
+        """Store the step at which a call resumed in the kills since the last resume.
 
         Raises:
-            Failed: where that is not the last checkpoint.
+            Failed: if the call did not resume from the last checkpoint.
         """
-        steps = [int(match[1]) for _, said in run.events('message') if (match := RESUMED.match(said['text']))]
+        steps = [int(match[1]) for _, line in run.events('message') if (match := RESUMED.match(line['text']))]
         waiting = [kill for kill in self.kills if kill.resumed is None]
-        # one that was killed before it had said so proves nothing
+        # a call that was killed before its message proves nothing
         if not waiting or not (steps if self.resuming else run.events('start')):
             return
         resumed = steps[0] if self.resuming else 0
         if resumed != waiting[-1].saved:
-            raise Failed(f'went on from step {resumed}, and {waiting[-1].saved} was the last checkpoint')
+            raise Failed(f'resumed at step {resumed}, and the last checkpoint was at {waiting[-1].saved}')
         for kill in waiting:
             kill.resumed = resumed
 
 
 def render_kills(result: dict[str, Any]) -> str:
-    """The table of kills by agent, with problems below it."""
+    """Return the table of kills by agent, with problems below it."""
     heading = ['', 'kills', 'resumed', 'files read', 'unreadable', 'largest loss, s', 'steps']
     heading += ['without the iteration in flight, s', 'beyond the promise, s']
     kills, rows = result['kills'], []
@@ -186,12 +178,12 @@ def render_kills(result: dict[str, Any]) -> str:
             cells = [name, len(own), sum(kill['resumed'] is not None for kill in own)]
             cells += [sum(kill['files'] for kill in own), sum(len(kill['unreadable']) for kill in own)]
             cells += [f'{worst["seconds"]:.2f}', worst['lost']] if worst else ['0', 0]
-            told = max((kill['told'] for kill in own if kill['lost']), default=0.0)
-            cells += [f'{told:.2f}', f'{max(kill["beyond"] for kill in own):.2f}']
+            shown = max((kill['shown'] for kill in own if kill['lost']), default=0.0)
+            cells += [f'{shown:.2f}', f'{max(kill["beyond"] for kill in own):.2f}']
             rows.append(cells)
     moments = Counter(kill['moment'] for kill in kills)
     when = ', '.join(f'{moment} {moments[moment]}' for moment in MOMENTS if moments[moment])
     note = f'`--save-seconds {result["save_seconds"]:g}`; moments of the kills: {when}.'
-    problems = [f'- {text}' for text in result['problems']]
-    problems += [f'- {kill["agent"]}, {kill["moment"]}: {text}' for kill in kills for text in kill['unreadable']]
-    return tables.markdown(heading, rows, note, *([''] if problems else []), *problems)
+    problems = list(result['problems'])
+    problems += [f'{kill["agent"]}, {kill["moment"]}: {text}' for kill in kills for text in kill['unreadable']]
+    return tables.markdown(heading, rows, *tables.with_problems(note, problems))

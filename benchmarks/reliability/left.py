@@ -1,4 +1,4 @@
-"""What a kill left of a run's folder: whether every file reads, and what is lost."""
+"""Examine a run directory after a kill: whether every file can be read, and what is lost."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reliability.runs import Run
+from benchmarks.processes import Process
 
 
 @dataclass
 class Kill:
-    """One kill, and what became of it.
+    """One kill and its consequences.
 
     Args:
-        agent: whose run it was.
-        moment: one of `reliability_kills.MOMENTS`.
-        reported: the steps that the run had told of, by console, history or metrics.
-        saved: the steps of the last checkpoint that it left; 0 without one.
-        seconds: of training since that checkpoint was written.
-        told: of these, until the last status line: without what was in flight.
-        silence: the longest time between two status lines, or from the last one to the kill: no iteration was longer.
-        unreadable: what of its folder did not read, a line each.
-        files: how many files and checkpoints were read.
-        resumed: the step that a later call went on from; None where none did.
+        agent: id of the agent.
+        moment: one of `kills.MOMENTS`.
+        reported: steps that the run had reported in console, history or metrics.
+        saved: steps of the last checkpoint; 0 without one.
+        seconds: of training since the last checkpoint.
+        shown: of these, until the last status line, that is without the iteration in flight.
+        silence: longest time between two status lines, or from the last one to the kill: no iteration was longer.
+        unreadable: one line for each file that could not be read.
+        files: number of files and checkpoints that were read.
+        resumed: step at which a later call resumed; None without one.
     """
 
     agent: str
@@ -34,7 +34,7 @@ class Kill:
     reported: int = 0
     saved: int = 0
     seconds: float = 0.0
-    told: float = 0.0
+    shown: float = 0.0
     silence: float = 0.0
     unreadable: list[str] = field(default_factory=list)
     files: int = 0
@@ -42,16 +42,16 @@ class Kill:
 
     @property
     def lost(self) -> int:
-        """Steps that were told of and are gone."""
+        """Steps that were reported and are lost."""
         return max(self.reported - self.saved, 0)
 
     def beyond(self, save_seconds: float) -> float:
-        """Return the seconds that were lost beyond what is promised: `save_seconds`, and an iteration."""
+        """Return the lost seconds beyond the promise, which is `save_seconds` and one iteration."""
         return max(self.seconds - save_seconds - self.silence, 0.0) if self.lost else 0.0
 
 
 def link(run_dir: Path) -> str:
-    """Return the name of the last checkpoint; empty where there is none."""
+    """Return the name of the last checkpoint; empty without one."""
     try:
         return os.readlink(run_dir / 'checkpoints' / 'last')
     except OSError:
@@ -67,7 +67,7 @@ def being_written(run_dir: Path) -> bool:
 
 
 def last_steps(run_dir: Path) -> int:
-    """Return the steps of the last checkpoint; 0 where there is none."""
+    """Return the steps of the last checkpoint; 0 without one."""
     from xagents.runs.checkpoints import read_record
 
     last = newest(run_dir)
@@ -75,14 +75,14 @@ def last_steps(run_dir: Path) -> int:
 
 
 def newest(run_dir: Path) -> Path | None:
-    """Return the newest checkpoint, also where a kill came before `last` was linked to it; None where there is none."""
+    """Return the newest whole checkpoint, also if a kill came before `last` was linked to it; None without one."""
     from xagents.runs.checkpoints import newest_whole
 
     return run_dir / 'checkpoints' / 'last' if link(run_dir) else newest_whole(run_dir / 'checkpoints')
 
 
 def examine(run_dir: Path, kill: Kill) -> None:
-    """Read every file that a kill left, and note what does not read."""
+    """Read every file after a kill, and add those that cannot be read."""
     from xagents.factory.load import read_config
     from xagents.logs.history import read_history
     from xagents.logs.metrics import read_metrics
@@ -105,31 +105,39 @@ def examine(run_dir: Path, kill: Kill) -> None:
         kill.files += 1
         try:
             content = read(path)
-        except Exception as error:  # whatever it is, the file does not read
+        except Exception as error:  # any error means that the file cannot be read
             kill.unreadable.append(f'{name}: {type(error).__name__}: {error}')
             continue
         for column in ('step', 'steps'):
             if name.endswith('.parquet') and column in content and len(content):
                 kill.reported = max(kill.reported, int(content[column].iloc[-1]))
                 if column == 'steps' and not content[column].is_unique:
-                    kill.unreadable.append(f'{name}: a step stands twice')
+                    kill.unreadable.append(f'{name}: duplicate step')
     for name in ('best', 'last'):
         if (checkpoints / name).is_symlink() and not (checkpoints / name).is_dir():
-            kill.unreadable.append(f'{name}: leads nowhere')
+            kill.unreadable.append(f'{name}: broken link')
 
 
-def measure_loss(run_dir: Path, kill: Kill, run: Run, began: float | None, when: float) -> None:
-    """Note what was lost: from what the run had told of, to the last whole checkpoint and the time it was written."""
+def measure_loss(run_dir: Path, kill: Kill, run: Process, began: float | None, when: float) -> None:
+    """Compute the loss: the difference between the reports of the run and its last whole checkpoint.
+
+    Args:
+        run_dir: the run directory.
+        kill: gets the result.
+        run: the killed process.
+        began: start of the training; None if it had not started.
+        when: time of the kill.
+    """
     kill.saved = last_steps(run_dir)
     status = [moment for moment, _ in run.events('status') if moment <= when]
     kill.reported = max(kill.reported, run.steps)
-    if began is None:  # nothing was trained, so that nothing can be lost
+    if began is None:  # without training nothing can be lost
         kill.reported = kill.saved
         return
     last = newest(run_dir)
     written = 0.0 if last is None else (last / 'state.npz').stat().st_mtime
     kill.seconds = when - max(written, began)
-    kill.told = max((status or [began])[-1] - max(written, began), 0.0)
-    # where this call has saved nothing, its first iteration counts, which compiles
+    kill.shown = max((status or [began])[-1] - max(written, began), 0.0)
+    # the first iteration, which compiles, counts if this call has saved nothing
     moments = [*([began] if written < began or not status else []), *status, when]
     kill.silence = max(b - a for a, b in itertools.pairwise(moments))

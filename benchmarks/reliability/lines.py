@@ -1,6 +1,6 @@
-"""Random command lines, .cfg and .yaml files, drawn from the declared options and then damaged.
+"""Random command lines, .cfg and .yaml files, made from the declared options and then damaged.
 
-Sizes stay small, so that a line that is right asks for no more than a moment's work.
+Sizes are small, so that a correct line takes little time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SUITED = {'dqn': DISCRETE, 'ddpg': CONTINUOUS, 'td3': CONTINUOUS}
 WRONG_ENVIRONMENTS = (
     'CartPole-v9', 'Cartpole-v1', 'nothing:CartPole-v1', 'gym:CartPole-v1', '', ':', 'a/b:C-v0', '-v1',
 )  # fmt: skip
-# what options with paths get: what `reliability_fuzz.furnish` makes, and what is not there; nothing outside the folder
+# values of options with paths: files of `fuzz.make_files`, and missing files; nothing outside the folder
 PATHS = (
     'run', 'torn', 'foreign', 'bare', 'empty', 'group', 'w.tf', 'w.tf.index', 'w.npz', 'h.parquet', 'net.cfg',
     'run.yaml', 'run/checkpoints/best', 'new', 'new/deeper', 'new.tf', 'new.keras', 'new.weights.h5', 'new.parquet',
@@ -51,7 +51,7 @@ GOOD_NUMBERS = ('1', '2', '3', '8', '16', '1e1', '0.5', '0.9', '1e-3', '0', '-1'
 WRONG_NUMBERS = (
     '-7', '1.5', 'nan', 'inf', '-inf', '1e400', 'x', '0x10', '', ' ', '٣', '½', '--', '1,5', '1e', 'None', '+',
 )  # fmt: skip
-# not of options whose size costs memory or time before the work begins
+# not for options whose size costs memory or time before the work begins
 HUGE = ('9' * 30, '1e30', '4294967296', '18446744073709551616')
 COSTLY = ('n_envs', 'net', 'n_steps', 'frame_stack', 'n_jobs', 'grid_jobs', 'seeds', 'threads', 'units')
 WORDS = (
@@ -61,7 +61,7 @@ WORDS = (
 
 
 def text(rng: Random) -> str:
-    """Return any text that a shell can hand over, without what would lead out of the folder."""
+    """Return a random text as from a shell, without paths out of the folder."""
     alphabets = (string.printable.replace('/', ''), 'äß½٣💥\u2028\u202e\x85\ufeff\u0301漢', '-=.[]{}#%&*!|>\'"@`,:?~')
     found = ''.join(rng.choice(rng.choice(alphabets)) for _ in range(rng.randint(0, 12)))
     return '' if found == '..' else found
@@ -69,11 +69,11 @@ def text(rng: Random) -> str:
 
 @dataclass
 class Line:
-    """One example: what is typed, and the files that stand in its folder."""
+    """One example: words of a command line, the files in its folder, and the type of the random part."""
 
     words: list[str]
     files: dict[str, bytes] = field(default_factory=dict)
-    kind: str = 'line'
+    file_type: str = 'line'
 
     def __str__(self) -> str:
         shown = {name: content.decode('utf-8', 'backslashreplace') for name, content in self.files.items()}
@@ -84,11 +84,11 @@ class Line:
 
 
 def values(rng: Random, option: Option) -> str:
-    """Return one value of an option as it is typed: mostly one that it admits."""
-    kind = rng.randint(0, 19)
-    if kind == 0:
+    """Return one value of an option, mostly a valid one, as on the command line."""
+    case = rng.randint(0, 19)
+    if case == 0:
         return text(rng)
-    if kind == 1 and option.type is not str:
+    if case == 1 and option.type is not str:
         return rng.choice(WRONG_NUMBERS)
     if option.type is bool:
         return rng.choice(['true', 'false', 'yes', 'off', '1'])
@@ -97,18 +97,18 @@ def values(rng: Random, option: Option) -> str:
     if option.type is dict:
         return rng.choice(TEXTS['env_kwargs'])
     if option.type is str:
-        if kind > 6 and option.name in GOOD_PATHS:
+        if case > 6 and option.name in GOOD_PATHS:
             return rng.choice(GOOD_PATHS[option.name])
         pool = PATHS if option.name in PATH_OPTIONS else TEXTS.get(option.name, ('x', 'name', 'a b', ' '))
         return rng.choice(pool)
-    if kind == 2 and option.name not in COSTLY:
+    if case == 2 and option.name not in COSTLY:
         return rng.choice(HUGE)
     admitted = [number for number in GOOD_NUMBERS if admits(option, number)]
     return rng.choice(admitted or GOOD_NUMBERS)
 
 
 def admits(option: Option, number: str) -> bool:
-    """Return whether an option admits a number as it is typed."""
+    """Return whether a number is valid for an option."""
     try:
         option.parse([number] if option.many else number)
     except ValueError:
@@ -117,7 +117,7 @@ def admits(option: Option, number: str) -> bool:
 
 
 def flags(rng: Random, option: Option) -> list[str]:
-    """Return an option with its values as it is typed."""
+    """Return an option with its values as on the command line."""
     flag = rng.choice(option.flags)
     if option.type is bool:
         return [flag]
@@ -130,7 +130,7 @@ def flags(rng: Random, option: Option) -> list[str]:
 
 
 def lines(rng: Random) -> Line:
-    """Return a command line: what the command needs, some options more, and in a third of the cases some damage."""
+    """Return a command line: required words, some options, and in a third of the cases some damage."""
     command = commands[rng.choice([*commands, *['train'] * 8])]
     agent_id = rng.choice([*agents]) if command.takes_agent else None
     known = command.options(agent_id)
@@ -145,12 +145,12 @@ def lines(rng: Random) -> Line:
 
 
 def environments(rng: Random, agent_id: str | None) -> str:
-    """Return an environment, mostly one that suits the agent."""
+    """Return an environment, mostly one for the agent."""
     return rng.choice(SUITED.get(agent_id or '', ENVIRONMENTS) * 4 + ENVIRONMENTS)
 
 
 def needed(rng: Random, command: Command, agent_id: str | None) -> list[str]:
-    """Return what a command does not go without."""
+    """Return the required words of a command."""
     folder = rng.choice(['run', 'run', 'run', 'torn', 'bare', 'group', 'empty', 'nowhere'])
     if command.name in ('train', 'tune'):
         begin = ['--env', environments(rng, agent_id)]
@@ -167,7 +167,7 @@ def needed(rng: Random, command: Command, agent_id: str | None) -> list[str]:
 
 
 def damaged(rng: Random, words: list[str]) -> list[str]:
-    """Return what becomes of words by one mistake."""
+    """Return words with one mistake."""
     place = rng.randint(0, max(len(words) - 1, 0))
     kind = rng.choice(['drop', 'twice', 'swap', 'insert', 'replace', 'cut', 'text'])
     found = moved(rng, words, place, kind, WORDS)
@@ -181,7 +181,7 @@ def damaged(rng: Random, words: list[str]) -> list[str]:
 
 
 def moved(rng: Random, items: list[str], place: int, kind: str, pool: Sequence[str]) -> list[str] | None:
-    """Return what becomes of words or lines where one is left out, doubled, moved or added; None for other changes."""
+    """Return words or lines with one of them removed, doubled, moved or added; None for other changes."""
     before, item, after = items[:place], items[place : place + 1], items[place + 1 :]
     if kind == 'drop' or not item:
         return before + after
@@ -209,7 +209,7 @@ CFG_LINES = (
 
 
 def networks(rng: Random) -> Line:
-    """Return a .cfg file, one of those that ship with some lines changed, and the line that takes it."""
+    """Return a .cfg file of the package with some changed lines, and a command line that uses it."""
     entry = find_agent(rng.choice([*agents]))
     network = rng.choice(entry.networks)
     shipped = [path for paths in entry[network.option].values() for path in paths]
@@ -238,7 +238,7 @@ YAML_LINES = (
 
 
 def configurations(rng: Random) -> Line:
-    """Return a .yaml file of options, some of them wrong, and the line that takes it."""
+    """Return a .yaml file of options, some of them wrong, and a command line that uses it."""
     agent_id = rng.choice([*agents])
     known = commands['train'].options(agent_id)
     content = [f'agent: {agent_id}', f'env: {environments(rng, agent_id)}', 'max-steps: 10']
@@ -256,14 +256,10 @@ def configurations(rng: Random) -> Line:
 
 
 def changed_lines(
-    rng: Random,
-    content: list[str],
-    pool: tuple[str, ...],
-    equals: str,
-    known: Mapping[str, tuple[str, ...]],
+    rng: Random, content: list[str], pool: tuple[str, ...], equals: str, known: Mapping[str, tuple[str, ...]],
     wrong: tuple[str, ...],
-) -> list[str]:
-    """Return what becomes of a file's lines by one change."""
+) -> list[str]:  # fmt: skip
+    """Return the lines of a file with one change."""
     place = rng.randint(0, max(len(content) - 1, 0))
     kind = rng.choice(['drop', 'twice', 'swap', 'insert', *['value'] * 3, 'text'])
     changed = moved(rng, content, place, kind, pool)
@@ -281,7 +277,7 @@ def changed_lines(
 
 
 def encoded(rng: Random, content: list[str]) -> bytes:
-    """Return a file's bytes: seldom anything but UTF-8."""
+    """Return the bytes of a file, mostly in UTF-8."""
     whole = '\n'.join(content) + '\n'
     kind = rng.randint(0, 39)
     if kind == 0:
@@ -297,14 +293,14 @@ def encoded(rng: Random, content: list[str]) -> bytes:
 
 
 def example(rng: Random) -> Line:
-    """Return a line of any kind."""
+    """Return an example of any type."""
     return rng.choice([lines, networks, configurations])(rng)
 
 
 def examples() -> st.SearchStrategy[Line]:
-    """Return a strategy of all kinds alike.
+    """Return a strategy of all types with equal probability.
 
-    Every example comes from a seed of its own: hypothesis would make most of them by changing a place of the one
-    before, and so come back to the same refusal again and again.
+    Every example has its own seed: Hypothesis would make most of them by small changes of the one before, and repeat
+    the same error message many times.
     """
     return st.randoms(use_true_random=True).map(example)

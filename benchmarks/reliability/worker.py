@@ -1,4 +1,4 @@
-"""The measured processes of the benchmark of reliability: each reads a job as JSON, prints its result as JSON."""
+"""The worker of the reliability benchmark: it reads a job as JSON and prints its result as JSON."""
 
 from __future__ import annotations
 
@@ -10,32 +10,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workers.measure import Job, resident_mb
+from benchmarks.workers.measure import Job
 
-# the settings whose checkpoints are timed; a replay buffer is filled before anything is learned
+# the settings whose checkpoints are timed; agents with a replay buffer fill it before the first update
 COSTS: dict[str, dict[str, Any]] = {
     'ppo': {'agent_id': 'ppo', 'env': 'CartPole-v1', 'n_envs': 16, 'n_steps': 128},
     'dqn': {'agent_id': 'dqn', 'env': 'CartPole-v1', 'n_envs': 8, 'train_frequency': 8},
     'td3': {'agent_id': 'td3', 'env': 'Pendulum-v1', 'n_envs': 8, 'train_frequency': 8},
     'dqn-pong': {
-        'agent_id': 'dqn',
-        'env': 'PongNoFrameskip-v4',
-        'n_envs': 8,
-        'train_frequency': 32,
-        'gradient_steps': 8,
+        **{'agent_id': 'dqn', 'env': 'PongNoFrameskip-v4', 'n_envs': 8, 'train_frequency': 32, 'gradient_steps': 8}
     },
 }
 
 
 class Stopwatch:
-    """Adds up the time inside functions, that of one inside another counted once."""
+    """Measures the time inside functions. A call inside another timed call is not counted."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, float]] = []
         self._depth = 0
 
     def around(self, function: Callable, name: str) -> Callable:
-        """Return the function, timed under a name."""
+        """Return a function that stores its time under a name."""
 
         @functools.wraps(function)
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -52,10 +48,10 @@ class Stopwatch:
 
 
 def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
-    """Train with a run folder and default settings; return what saving took before and after the buffer was full.
+    """Train with a run directory and default settings; return the time for saving before and after the buffer is full.
 
-    What counts as saving is everything that a run without a folder would not do: copying the best weights, gathering
-    the state, writing all files of a checkpoint, flushing history and metrics, removing older ones.
+    Saving is all that a run without a directory does not do: copying the best weights, gathering the state, writing
+    the files of a checkpoint, flushing history and metrics, and removing old checkpoints.
     """
     import xagents
     from xagents.runs import saving
@@ -77,14 +73,13 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
         saves = [seconds for name, seconds in watch.calls if name == 'checkpoint']
         copies = [seconds for name, seconds in watch.calls if name != 'checkpoint']
         phases.append({
-            'seconds': until - start, 'saving': sum(saves) + sum(copies), 'copying': sum(copies), 'saves': len(saves),
-            'longest': max(saves, default=0.0), 'copies': len(copies), 'steps': log['steps'] - steps,
-            'megabytes': size_mb(folder),
+            'seconds': until - start, 'saving': sum(saves) + sum(copies), 'saves': len(saves), 'copies': len(copies),
+            'longest': max(saves, default=0.0), 'steps': log['steps'] - steps, 'megabytes': size_mb(folder),
         })  # fmt: skip
 
     for log in agent.train_iter(max_steps=10**12, run_dir=str(folder)):
         if not start or (log['updates'] and not updates):
-            # the first iteration and the one that compiles the update are none of it
+            # the first iteration and the one that compiles the update are not timed
             if start:
                 note(before)
             watch.calls.clear()
@@ -93,16 +88,16 @@ def measure_cost(job: dict[str, Any]) -> dict[str, Any]:
             break
         before = time.perf_counter()
     note(before)
-    return {'phases': phases, 'resident': resident_mb()}
+    return {'phases': phases}
 
 
 def size_mb(folder: Path) -> float:
-    """Return what a folder takes, in MB."""
+    """Return the size of a folder in MB."""
     return sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 2**20
 
 
 def measure_overlap(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure speed as the benchmark of speed does, with or without overlap."""
+    """Measure speed as the speed benchmark does, with or without overlap."""
     import xagents
     from benchmarks.workers.settings import from_fields
     from benchmarks.workers.xagents_worker import arguments, check_threads, measure_speed
@@ -114,7 +109,7 @@ def measure_overlap(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do the job."""
+    """Run the job."""
     from xagents.system.startup import prepare_process
 
     prepare_process()

@@ -1,12 +1,10 @@
-"""What a population gives, and that kills change nothing: `python -m benchmarks.tuning.populations`."""
+"""Compare populations with independent runs, and kill them: `python -m benchmarks.tuning.populations`."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -14,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import jobs as parts
-from benchmarks import tables
+from benchmarks import jobs, tables
 from benchmarks.jobs import Log, Part
-from benchmarks.speed.run import Failed
-from benchmarks.venvs import REPOSITORY
+from benchmarks.processes import Failed, running
+from benchmarks.venvs import REPOSITORY, XAGENTS
 from xagents.options.declaration import flags_of
 from xagents.runs.populations import read_population
 
@@ -35,7 +32,7 @@ SMALL = {
 }
 
 
-def greedy(folder: str, seed: int) -> float:
+def evaluate(folder: str, seed: int) -> float:
     """Return the mean of greedy episodes with the last weights of a run."""
     from xagents.factory.players import loaded
 
@@ -47,96 +44,81 @@ def greedy(folder: str, seed: int) -> float:
 
 
 def measure_lunar(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Let populations evolve, and as many members train by themselves: nobody copies, settings are the first ones."""
+    """Train populations, and as many members without copying, which keep their first settings."""
     from xagents.tuning.evolve import evolve
 
     found: dict[str, Any] = {'repeats': []}
     steps = 4000 if options.quick else STEPS
     for seed in range(1, 1 + (1 if options.quick else options.repeats)):
         row: dict[str, Any] = {'seed': seed}
-        for name, share in (('population', 0.2), ('alone', 0.0)):
-            start = time.perf_counter()
-            best = evolve(
-                **LUNAR,
-                population=MEMBERS,
-                exploit=share,
-                exploit_steps=steps // 8,
-                trial_steps=steps,
-                seed=seed,
-                n_jobs=options.jobs,
-                quiet=True,
-                out=str(folder / f'{name}-{seed}'),
-            )
+        for name, share in (('population', 0.2), ('runs', 0.0)):
+            start, out = time.perf_counter(), folder / f'{name}-{seed}'
+            settings = {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // 8, 'trial_steps': steps}
+            best = evolve(**LUNAR, **settings, seed=seed, n_jobs=options.jobs, quiet=True, out=str(out))
             seconds = time.perf_counter() - start
-            last = read_population(folder / f'{name}-{seed}').over[-1]
-            rates = sorted(member.settings['lr'] for member in last)
-            row[name] = {'mean': greedy(best, seed), 'seconds': seconds, 'rates': rates}
+            rates = sorted(member.settings['lr'] for member in read_population(out).over[-1])
+            row[name] = {'mean': evaluate(best, seed), 'seconds': seconds, 'rates': rates}
             log(f'seed {seed}, {name}: {row[name]}')
         found['repeats'].append(row)
     return found
 
 
 def render_lunar(found: dict[str, Any]) -> str:
-    """Return the best member of each population beside the best of as many runs."""
-    rows = [
-        [
-            f'{row["seed"]}',
-            *(f'{row[name]["mean"]:.1f}' for name in ('population', 'alone')),
-            'yes' if row['population']['mean'] > row['alone']['mean'] else 'no',
-            *(f'{row[name]["seconds"]:.0f}' for name in ('population', 'alone')),
-        ]
-        for row in found['repeats']
-    ]
+    """Return the table of the best member of each population and the best of as many runs."""
+    rows = []
+    for row in found['repeats']:
+        means, seconds = ([row[name][key] for name in ('population', 'runs')] for key in ('mean', 'seconds'))
+        better = 'yes' if means[0] > means[1] else 'no'
+        rows.append([row['seed'], *(f'{m:.1f}' for m in means), better, *(f'{s:.0f}' for s in seconds)])
     heading = ['seed', 'best of the population', 'best of the runs', 'above', 'seconds', 'seconds of the runs']
     below = (
-        f'Greedy means of {EPISODES} episodes, of the last weights of the member, or run, whose training ended best; '
-        f'{MEMBERS} of {tables.number(STEPS)} steps each, learning rates from 1e-5 to 1e-1; the runs are those of a '
-        'population in which nobody copies: the same seeds, and the same settings at the beginning.'
+        f'Means of {EPISODES} greedy episodes with the last weights of the member, or run, whose training ended best. '
+        f'{MEMBERS} members or runs with {tables.number(STEPS)} steps each, learning rates from 1e-5 to 1e-1. The runs '
+        'are a population without copying: the same seeds, and the same settings at the start.'
     )
     return tables.markdown(heading, rows, below)
 
 
 def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Kill a call, and the same again, at random instants, until one ends; compare with a population left alone."""
+    """Kill a command at random times and repeat it until it ends; compare with an undisturbed population."""
     kills, wanted, rng = 0, 2 if options.quick else 20, random.Random(1)
-    _call([*_command(), *flags_of({'out': str(folder / 'whole')})], None)
-    expected, attempt = _table(folder / 'whole'), 0
+    killed_after(command(folder / 'whole'), folder, None)
+    expected, attempt = table_of(folder / 'whole'), 0
     while kills < wanted:
         attempt += 1
-        killed = folder / f'killed-{attempt}'
-        while _call([*_command(), *flags_of({'out': str(killed)})], rng.uniform(3, 12) if kills < wanted else None):
+        out = folder / f'killed-{attempt}'
+        while killed_after(command(out), folder, rng.uniform(3, 12) if kills < wanted else None):
             kills += 1
             log(f'{kills} kills')
-        if _table(killed) != expected:
-            raise Failed(f'{killed}: another table')
+        if table_of(out) != expected:
+            raise Failed(f'{out}: another table')
     return {'kills': kills, 'populations': attempt}
 
 
-def _command() -> list[str]:
-    return [sys.executable, '-m', 'xagents', 'tune', 'ppo', '--env', 'CartPole-v1', *flags_of(SMALL)]
+def command(out: Path) -> list[str]:
+    """Return the command that trains a small population."""
+    return [*XAGENTS, 'tune', 'ppo', '--env', 'CartPole-v1', *flags_of({**SMALL, 'out': str(out)})]
 
 
-def _call(command: list[str], seconds: float | None) -> bool:
-    """Run a command; returns whether it was killed after some seconds."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        _, errors = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return True
-    if process.returncode:
-        raise Failed(errors.decode().strip().splitlines()[-1])
+def killed_after(command: list[str], folder: Path, seconds: float | None) -> bool:
+    """Run a command; return whether it was killed after some seconds."""
+    with running(command, folder) as process:
+        try:
+            process.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        process.check()
     return False
 
 
-def _table(folder: Path) -> list[list[Any]]:
+def table_of(folder: Path) -> list[list[Any]]:
+    """Return the members of a population in each round, without their times."""
     over = read_population(folder).over
     return [[dataclasses.replace(member, seconds=0.0) for member in members] for members in over]
 
 
 def render_kills(found: dict[str, Any]) -> str:
-    """Return how often it was killed."""
+    """Return the table of kills."""
     rows = [['a population of 4, 4 rounds, 2 jobs', f'{found["kills"]}', f'{found["populations"]}', 'all']]
     return tables.markdown(['', 'kills', 'populations that ended', 'with equal tables'], rows)
 
@@ -148,18 +130,18 @@ PARTS = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = parts.make_parser('populations', __doc__, PARTS)
-    parser.set_defaults(page=REPOSITORY / 'docs' / 'populations.md')
-    parser.add_argument('--repeats', type=int, default=5, help='seeds of the populations')
-    parser.add_argument('--jobs', type=int, default=2, help='members that train at a time')
+    """Return the command line."""
+    page = REPOSITORY / 'docs' / 'populations.md'
+    parser = jobs.make_parts_parser('tuning.populations', __doc__, PARTS, page, 'populations')
+    parser.add_argument('--repeats', type=int, default=5, help='number of populations, each with another seed')
+    parser.add_argument('--jobs', type=int, default=2, help='number of members that train in parallel')
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the command line names."""
+    """Measure the parts that the command line names."""
     parser = make_parser()
-    return parts.run(PARTS, parser, parser.parse_args(arguments), PACKAGES)
+    return jobs.run_parts(PARTS, parser, parser.parse_args(arguments), PACKAGES)
 
 
 if __name__ == '__main__':

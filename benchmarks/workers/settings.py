@@ -1,6 +1,6 @@
-"""The hyper-parameters that every library gets alike; the workers translate them to their libraries' names.
+"""The hyper-parameters of the benchmarks, which are equal for all libraries; workers translate them for a library.
 
-Loads the standard library only: the workers read them inside their libraries' own environments.
+Imports only the standard library, because the workers run in the virtual environments of their libraries.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Literal
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyper-parameters of an on-policy case, in the field's names; an algorithm ignores those of the others.
+    """The hyper-parameters of an on-policy case; an algorithm ignores those of other algorithms.
 
-    `threads` 0 means all cores. `shared_network`, `precision` and `seed` aside, every library gets equal values. ACER
-    stands here, too, because it collects rollouts: it takes `n_envs`, `n_steps`, `replay_ratio` and `seed`, and has its
-    own defaults for all else.
+    `threads` 0 means all cores. Except for `shared_network`, `precision` and `seed`, all libraries get equal values.
+    ACER also collects rollouts: it uses `n_envs`, `n_steps`, `replay_ratio` and `seed`, and defaults for all else.
     """
 
     one_core: ClassVar[bool] = False
@@ -43,7 +42,7 @@ class Settings:
     shared_network: bool = False
     precision: Literal['float32', 'bfloat16'] = 'float32'
     seed: int = 1
-    # TRPO, whose epochs and minibatches are the critic's
+    # TRPO, which uses `epochs` and `minibatches` for the critic
     max_kl: float = 0.01
     cg_iterations: int = 10
     cg_damping: float = 1e-3
@@ -54,36 +53,36 @@ class Settings:
 
     @property
     def batch_size(self) -> int:
-        """Transitions collected between two updates."""
+        """Number of transitions between two updates."""
         return self.n_envs * self.n_steps
 
     @property
     def minibatch_size(self) -> int:
-        """Transitions in one gradient step."""
+        """Number of transitions in one gradient step."""
         return self.batch_size // self.minibatches
 
     @property
     def updates_per_call(self) -> float:
-        """Steps of the optimisers in one update: TRPO's with that of the policy, ACER's mean with its replays."""
+        """Gradient steps of one update: for TRPO with the step of the policy, for ACER the mean with its replays."""
         if self.algorithm == 'acer':
             return 1 + self.replay_ratio
         return self.epochs * self.minibatches + (self.algorithm == 'trpo')
 
     def updates(self, steps: int) -> int:
-        """Updates in that many environment steps, each of `updates_per_call` gradient steps."""
+        """Return the updates in a number of environment steps, each with `updates_per_call` gradient steps."""
         return steps // self.batch_size
 
 
 @dataclass(frozen=True)
 class OffPolicySettings:
-    """The hyper-parameters of an off-policy case, in the field's names; an algorithm ignores those of the others.
+    """The hyper-parameters of an off-policy case; an algorithm ignores those of other algorithms.
 
-    Steps are counted over all environments: with 8 environments, `train_frequency` 8 trains once a vector step.
-    `gradient_steps` −1 means as many as steps were taken since the last training. ε does not decay, because how often a
-    random action saves the network's would change with it.
+    Steps are counted over all environments: with 8 environments, `train_frequency` 8 trains once per vector step.
+    `gradient_steps` −1 means as many as environment steps since the last training. ε does not decay, because the share
+    of random actions, which need no network, would change with it.
     """
 
-    # JAX has no setting for one thread that covers all of its pools: the whole process is held to one core instead
+    # no setting of JAX gives all of its pools one thread, so the process is limited to one core
     one_core: ClassVar[bool] = True
     atari: ClassVar[bool] = False
 
@@ -100,7 +99,7 @@ class OffPolicySettings:
     optimizer_epsilon: float = 1e-8
     units: tuple[int, ...] = (64, 64)
     activation: str = 'relu'
-    # DQN, whose loss is Huber's
+    # DQN, with Huber's loss
     target_sync_steps: int = 500
     epsilon: float = 0.05
     grad_norm: float = 10.0
@@ -121,7 +120,7 @@ class OffPolicySettings:
         return self.train_frequency if self.gradient_steps < 0 else self.gradient_steps
 
     def updates(self, steps: int) -> int:
-        """Gradient steps in that many environment steps."""
+        """Return the gradient steps in a number of environment steps."""
         return steps // self.train_frequency * self.updates_per_call
 
 
@@ -130,6 +129,18 @@ OFF_POLICY = ('dqn', 'ddpg', 'td3')
 
 
 def from_fields(fields: dict[str, Any]) -> AnySettings:
-    """Make the settings again from their fields after a way through JSON."""
-    kind = OffPolicySettings if fields['algorithm'] in OFF_POLICY else Settings
-    return kind(**{**fields, 'units': tuple(fields['units'])})
+    """Return settings from their fields in JSON."""
+    settings_class = OffPolicySettings if fields['algorithm'] in OFF_POLICY else Settings
+    return settings_class(**{**fields, 'units': tuple(fields['units'])})
+
+
+def translate(settings: AnySettings | dict[str, Any], names: str) -> dict[str, Any]:
+    """Return settings under other names.
+
+    Args:
+        settings: the settings, or their fields.
+        names: words of the form `theirs=ours`, or one word if both names are equal.
+    """
+    fields = settings if isinstance(settings, dict) else vars(settings)
+    pairs = (word.partition('=')[::2] for word in names.split())
+    return {theirs: fields[ours or theirs] for theirs, ours in pairs}
