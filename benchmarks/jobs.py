@@ -3,8 +3,6 @@
 Every benchmark is a sequence of jobs. Benchmarks whose parts have different tables are declared as `Part`s.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools
@@ -23,7 +21,7 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.processes import Failed
-from benchmarks.venvs import CACHE, PAGE
+from benchmarks.venvs import CACHE, PAGE, NotInstalled, prepare
 from benchmarks.workers.measure import versions
 
 Log = Callable[[str], None]
@@ -232,12 +230,29 @@ def add_names(parser: argparse.ArgumentParser, flag: str, names: Iterable[str], 
     parser.add_argument(flag, nargs='+', choices=list(names), help=text, **{'metavar': 'NAME', **options})
 
 
-def check_positive(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
-    """Refuse numbers that are not above 0."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            parser.error(f'--{name}: got {value}, expected more than 0')
+def positive(text: str) -> int:
+    """Return a number above 0, for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f'got {text}, expected an integer above 0')
+    return int(text)
+
+
+def add_peer(parser: argparse.ArgumentParser, library: str) -> None:
+    """Add the options for the virtual environment of another library."""
+    parser.add_argument('--python', type=Path, help=f'existing Python with {library}')
+    parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environments')
+
+
+def find_peer(library: str, options: argparse.Namespace) -> Path:
+    """Return the Python of another library.
+
+    Raises:
+        Failed: if the library does not install.
+    """
+    try:
+        return (options.python or prepare(library, options.cache)).absolute()
+    except NotInstalled as error:
+        raise Failed(f'{library}: not installed: {error}') from None
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
@@ -272,19 +287,20 @@ def make_parts_parser(
 
 
 def run_parts(
-    parts: Mapping[str, Part], parser: argparse.ArgumentParser, options: argparse.Namespace, packages: Sequence[str]
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, parts: Mapping[str, Part], packages: Sequence[str]
 ) -> int:
     """Measure parts, print and keep their results, write the page.
 
     Args:
-        parts: by name.
         parser: from `make_parts_parser`.
-        options: the parsed command line.
+        arguments: of the command line.
+        parts: by name.
         packages: whose versions are kept with a result.
 
     Returns:
         1 if a part fails, else 0.
     """
+    options = parser.parse_args(arguments)
     stop_on_sigterm()
 
     def measure(name: str) -> dict[str, Any]:
@@ -352,5 +368,4 @@ def render_parts(parts: Mapping[str, Part], results: dict[str, Any], before: str
 
 def provenance(kept: dict[str, Any]) -> str:
     """Return date, machine, versions and command of a result."""
-    listed = ', '.join(f'{name} {version}' for name, version in kept['versions'].items())
-    return f'{tables.where(kept["machine"])}; {listed}. Made by `{kept["command"]}`.'
+    return f'{tables.where(kept["machine"])}; {tables.versions(kept["versions"])}. Made by `{kept["command"]}`.'

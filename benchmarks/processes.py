@@ -1,7 +1,5 @@
 """Start commands, watch them, and end them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.venvs import REPOSITORY
 
@@ -108,7 +106,7 @@ class Process:
     def start(
         cls, command: Sequence[str], folder: Path, files: str = '', watched: bool = False, follows: bool = False,
         **variables: str,
-    ) -> Process:  # fmt: skip
+    ) -> Self:  # fmt: skip
         """Start a command in a folder.
 
         Args:

@@ -1,13 +1,11 @@
 """Markdown tables, and the sections of pages that they are written into."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +50,11 @@ def markdown(heading: Sequence[str], rows: Iterable[Sequence[Any]], *below: str)
     lines = [f'| {" | ".join(map(str, cells))} |' for cells in (heading, *rows)]
     lines.insert(1, '|---' * len(heading) + '|')
     return '\n'.join([*lines, '', *below] if below else lines)
+
+
+def versions(found: Mapping[str, str]) -> str:
+    """Format the versions of packages."""
+    return ', '.join(f'{name} {version}' for name, version in found.items())
 
 
 def with_problems(note: str, problems: Sequence[str]) -> list[str]:

@@ -1,7 +1,5 @@
 """A virtual environment for each library, made once and kept in a cache folder."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Bit flip, the environment of the paper on hindsight replay: `--env benchmarks.envs.bits:BitFlip-v0`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

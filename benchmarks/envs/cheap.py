@@ -4,8 +4,6 @@ Shapes and time limit are those of simple_spread. Observations are rows of a tab
 action that the first number of its observation encodes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

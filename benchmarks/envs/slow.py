@@ -3,8 +3,6 @@
 In `Straggler-v0`, the first process that steps the environment takes five times as long as the others.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

@@ -10,8 +10,6 @@ The roles:
 - `fake-learner` sends wrong messages to real explorers on a Unix socket. The job has the number of messages and a seed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -21,7 +19,6 @@ import random
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,7 +28,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO, Any
+from typing import Any
 from unittest import mock
 
 import grpc
@@ -39,7 +36,7 @@ import numpy as np
 import psutil
 
 from benchmarks.explorers.runs import EXPLORER, SLOW, digest, explorer_machine, explorers, make_agent
-from benchmarks.processes import Failed, last_line, module
+from benchmarks.processes import Failed, Process, last_line, module
 from xagents.explorers.fragments import fragment_of
 from xagents.explorers.frames import Frame, Kind, Repeats, frames_of
 from xagents.explorers.keys import read_key
@@ -355,13 +352,13 @@ def transport(name: str) -> Iterator[dict[str, Any]]:
         yield {'explorers': EXPLORERS, **options}
 
 
-def start_attack(job: dict[str, Any], options: dict[str, Any], progress: Path) -> subprocess.Popen:
+def start_attack(job: dict[str, Any], options: dict[str, Any], progress: Path) -> Process:
     """Start to attack the learner in this process."""
     address = options.get('cluster') or next(explorers()).cmdline()[-2]
     attack = {'address': address, 'key': options.get('cluster_key'), 'messages': job['messages']}
     attack |= {'seed': job['seed'], 'root': os.getpid(), 'progress': str(progress)}
     words = module('explorers.attackers', attack)
-    return subprocess.Popen([*words[:-1], 'explorers', words[-1]], stdout=subprocess.PIPE, text=True)
+    return Process.start([*words[:-1], 'explorers', words[-1]], Path(), 'attack')
 
 
 def exit_if_stuck(moments: list[float], ended: threading.Event) -> None:
@@ -379,7 +376,7 @@ def train_under_attack(job: dict[str, Any]) -> dict[str, Any]:
         Failed: if the attack fails.
     """
     progress, memory, moments, own = Path('progress'), [], [], psutil.Process()
-    attack: subprocess.Popen | None = None
+    attack: Process | None = None
     ended = threading.Event()
     threading.Thread(target=exit_if_stuck, args=(moments, ended), daemon=True).start()
     with transport(job['transport']) as options, make_agent(SLOW, job['seed'], **SETTINGS) as agent:
@@ -392,7 +389,7 @@ def train_under_attack(job: dict[str, Any]) -> dict[str, Any]:
                 moments.append(time.monotonic())
                 if iteration == ITERATIONS:
                     attack = start_attack(job, options, progress)
-                if attack is not None and attack.poll() is not None:
+                if attack is not None and attack.popen.poll() is not None:
                     break
             ended.set()
             found, steps = digest(agent), agent.steps
@@ -401,16 +398,22 @@ def train_under_attack(job: dict[str, Any]) -> dict[str, Any]:
             if attack is not None:
                 attack.kill()
     assert attack is not None
-    if attack.returncode:
-        raise Failed('the attack has failed')
-    output, _ = attack.communicate()
+    if attack.popen.returncode:
+        raise Failed(f'the attack: {attack.problem}')
     growth = (max(memory) - max(memory[: ITERATIONS + 1])) / 1e6
     longest = max(b - a for a, b in itertools.pairwise(moments[ITERATIONS:]))
     # CartPole is the same environment without the sleep
     with make_agent('CartPole-v1', job['seed'], **SETTINGS) as agent:
         agent.fit(max_steps=steps)
         equal = digest(agent) == found
-    return {'digest': found, 'steps': steps, 'growth': growth, 'longest': longest, 'equal': equal, **last_line(output)}
+    return {
+        'digest': found,
+        'steps': steps,
+        'growth': growth,
+        'longest': longest,
+        'equal': equal,
+        **last_line(attack.text),
+    }
 
 
 # ------------------------------------------------------------------------------------------------- attack on explorers
@@ -515,20 +518,18 @@ class ExplorerProcess:
     """
 
     def __init__(self, folder: Path):
-        self.printed: IO[str] = tempfile.TemporaryFile('w+', errors='replace')  # noqa: SIM115
         words = [sys.executable, '-P', '-m', EXPLORER, address_in(folder), str(folder), str(os.getpid())]
         # an explorer can import what this process can
-        variables = {**os.environ, 'PYTHONPATH': ':'.join(path or os.getcwd() for path in sys.path), **ONE_THREAD}
-        pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.DEVNULL, 'stderr': self.printed}
-        self.process = subprocess.Popen(words, env=variables, **pipes)
+        variables = {'PYTHONPATH': ':'.join(path or os.getcwd() for path in sys.path), **ONE_THREAD}
+        self.process = Process.start(words, folder, follows=True, **variables)
         self.most, self.begun, self.killed = 0, time.monotonic(), ''
 
     def is_running(self, usual: float) -> bool:
-        """Update the peak of its memory, and kill the process if it takes too much memory or time."""
-        if self.process.poll() is not None:
+        """Update the peak of its memory; return False if the process has ended or takes too much memory or time."""
+        if self.process.popen.poll() is not None:
             return False
         with contextlib.suppress(psutil.Error):
-            self.most = max(self.most, psutil.Process(self.process.pid).memory_info().rss)
+            self.most = max(self.most, psutil.Process(self.process.popen.pid).memory_info().rss)
         if self.most - usual > MOST_BYTES:
             self.killed = 'memory'
         elif time.monotonic() - self.begun > SILENCE + MOST_EACH:
@@ -538,11 +539,8 @@ class ExplorerProcess:
     def end(self) -> dict[str, Any]:
         """Kill the process if it runs, and return how it ended."""
         self.process.kill()
-        self.process.communicate()
-        self.printed.seek(0)
-        lines = self.printed.read().strip().splitlines()
-        self.printed.close()
-        about = {'pid': self.process.pid, 'code': self.process.returncode, 'lines': lines}
+        lines = self.process.errors.read_text(errors='replace').strip().splitlines()
+        about = {'pid': self.process.popen.pid, 'code': self.process.popen.returncode, 'lines': lines}
         return {**about, 'most': self.most, 'killed': self.killed}
 
 
@@ -585,15 +583,10 @@ def tally(ended: list[dict[str, Any]], usual: float) -> dict[str, Any]:
     talkative = [one for one in ended if one['code'] and not one['killed'] and len(one['lines']) != 1]
     others = [one for one in ended if one['code'] not in (0, 1) and not one['killed']]
     killed = [one for one in ended if one['killed']]
-    return {
-        'explorers': len(ended),
-        'tracebacks': len(wrong),
-        'growth': max(one['most'] - usual for one in ended) / 1e6,
-        'killed': [one['killed'] for one in killed],
-        'talkative': len(talkative),
-        'codes': sorted({one['code'] for one in others}),
-        'examples': [one['lines'][-5:] for one in [*wrong, *talkative, *others, *killed][:9]],
-    }
+    growth = max(one['most'] - usual for one in ended) / 1e6
+    counts = {'explorers': len(ended), 'tracebacks': len(wrong), 'growth': growth, 'talkative': len(talkative)}
+    counts |= {'killed': [one['killed'] for one in killed], 'codes': sorted({one['code'] for one in others})}
+    return {**counts, 'examples': [one['lines'][-5:] for one in [*wrong, *talkative, *others, *killed][:9]]}
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """Measure what a fragment costs the learner: processor time and bytes, from local explorers and from a machine."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import statistics

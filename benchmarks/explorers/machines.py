@@ -1,7 +1,5 @@
 """Compare runs with explorers on another machine, and some failures, with a run on one machine."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Send random messages to a learner and to explorers, and check tracebacks, memory, and the result of the run."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

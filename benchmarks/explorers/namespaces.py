@@ -1,7 +1,5 @@
 """Two network namespaces with a link, which act as two machines, and one without a network. Linux, as root."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

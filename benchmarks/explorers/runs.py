@@ -1,7 +1,5 @@
 """Agents, their speed and their explorers, for all parts of the benchmark of explorers."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import socket

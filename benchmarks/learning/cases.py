@@ -4,8 +4,6 @@ Each preset of the package is a case. Its goal is the score that was published f
 from the published settings because better ones were found, the published settings are another case.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Iterator
@@ -61,26 +59,16 @@ class LearningCase:
 
 # requirements and other differences from the presets; without `--only`, these cases are run
 ASKED: dict[str, dict[str, Any]] = {
-    'dqn-cartpole': {'floor': 475},
-    'dqn-mountaincar': {'floor': -130},
-    'dqn-lunarlander': {'floor': 110},
-    'td3-pendulum': {'floor': -145},
-    'ddpg-pendulum': {'floor': -145},
-    'trpo-cartpole': {'floor': 475},
-    'trpo-mountaincarcontinuous': {'floor': 88},
-    'trpo-pendulum': {'floor': -200},
+    'dqn-cartpole': {'floor': 475}, 'dqn-mountaincar': {'floor': -130}, 'dqn-lunarlander': {'floor': 110},
+    'td3-pendulum': {'floor': -145}, 'ddpg-pendulum': {'floor': -145}, 'trpo-cartpole': {'floor': 475},
+    'trpo-mountaincarcontinuous': {'floor': 88}, 'trpo-pendulum': {'floor': -200},
     # single seeds end between -61 and 259, so three seeds are not enough
     'trpo-lunarlander': {'floor': 120, 'seeds': tuple(range(1, 11))},
     'trpo-halfcheetah': {'floor': 1500, 'seeds': (1,)},
-    'a2c-cartpole': {},
-    'a2c-acrobot': {},
-    'a2c-lunarlander': {},
-    'a2c-pendulum': {'floor': -200},
+    'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {}, 'a2c-pendulum': {'floor': -200},
     # there are no published settings of ACER; the goal is A2C's score with as many steps
-    'acer-cartpole': {'floor': 475},
-    'acer-acrobot': {'floor': -90, 'goal': -83},
-    'acer-lunarlander': {},
-}
+    'acer-cartpole': {'floor': 475}, 'acer-acrobot': {'floor': -90, 'goal': -83}, 'acer-lunarlander': {},
+}  # fmt: skip
 # published settings that differ from the preset; None: the default
 PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
     'ppo-mountaincarcontinuous': (

@@ -1,7 +1,5 @@
 """Measure the effect and the cost of hindsight replay: `python -m benchmarks.learning.hindsight`."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import statistics
@@ -107,15 +105,11 @@ class Reach:
 def fill(buffer: ReplayBuffer, n_envs: int) -> None:
     """Fill a buffer beyond its size with random transitions that have the shapes of FetchReach."""
     rng, steps = np.random.Generator(np.random.SFC64(0)), 10 * (LENGTH + 1)
-    batch: dict[str, Any] = {
-        'observations': rng.random((steps + 1, n_envs, WIDTH), dtype=np.float32),
-        'actions': rng.random((steps, n_envs, 4), dtype=np.float32),
-        'rewards': -np.ones((steps, n_envs), np.float32),
-        'terminated': np.zeros((steps, n_envs), bool),
-        'truncated': np.zeros((steps, n_envs), bool),
-        'valid': np.ones((steps, n_envs), bool),
-        'restarted': np.zeros(n_envs, bool),
-    }
+    batch: dict[str, Any] = {name: np.zeros((steps, n_envs), bool) for name in ('terminated', 'truncated')}
+    batch |= {'rewards': -np.ones((steps, n_envs), np.float32), 'valid': np.ones((steps, n_envs), bool)}
+    batch['observations'] = rng.random((steps + 1, n_envs, WIDTH), dtype=np.float32)
+    batch['actions'] = rng.random((steps, n_envs, 4), dtype=np.float32)
+    batch['restarted'] = np.zeros(n_envs, bool)
     batch['truncated'][LENGTH - 1 :: LENGTH + 1], batch['valid'][LENGTH :: LENGTH + 1] = True, False
     for _ in range(SIZE // n_envs // steps + 2):
         buffer.add(batch)
@@ -184,8 +178,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts that the command line names."""
-    parser = make_parser()
-    return jobs.run_parts(PARTS, parser, parser.parse_args(arguments), PACKAGES)
+    return jobs.run_parts(make_parser(), arguments, PARTS, PACKAGES)
 
 
 if __name__ == '__main__':

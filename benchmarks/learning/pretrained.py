@@ -1,10 +1,8 @@
-"""Makes the trained policies that ship out of kept runs: `python -m benchmarks.learning.pretrained --runs DIR`.
+"""Choose the policies of the package among kept runs: `python -m benchmarks.learning.pretrained --runs DIR`.
 
-Of the runs of an agent in an environment, that one is taken whose last weights play best. Its score is of other
-episodes than those that it was chosen by, and is played by the files that ship.
+Among the runs of an agent in an environment, the run with the best last weights is chosen. Its score comes from other
+episodes than the choice, which are played with the files of the package.
 """
-
-from __future__ import annotations
 
 import argparse
 import contextlib
@@ -36,51 +34,41 @@ from xagents.runs.evaluation import ENVIRONMENTS
 from xagents.runs.status import read_status
 from xagents.system.names import CONFIG, RECORD
 
-# what ships, and the mean return that it has to reach: where the environment calls itself solved, or what looks well.
-# Small networks, and one or two agents an environment.
+# agents and environments of the package, and the required mean return: the one at which the environment counts as
+# solved, or one that looks well; networks are small
 SHIPPED = {
-    ('ppo', 'CartPole-v1'): 475,
-    ('ppo', 'Acrobot-v1'): -100,
-    ('ppo', 'MountainCar-v0'): -110,
-    ('ppo', 'Pendulum-v1'): -200,
-    ('trpo', 'MountainCarContinuous-v0'): 90,
-    ('ppo', 'LunarLander-v3'): 200,
-    ('dqn', 'LunarLander-v3'): 200,
-    ('acer', 'LunarLander-v3'): 200,
-    ('ppo', 'LunarLanderContinuous-v3'): 200,
-    ('trpo', 'LunarLanderContinuous-v3'): 200,
-    ('a2c', 'BipedalWalker-v3'): 250,
-    ('ppo', 'BipedalWalker-v3'): 250,
-    ('ppo', 'HalfCheetah-v5'): 2500,
-    ('trpo', 'Hopper-v5'): 2500,
-    ('ppo', 'Walker2d-v5'): 2500,
-}
-# the usual camera stands still, and soon looks at an empty floor; nothing else changes by it
+    ('ppo', 'CartPole-v1'): 475, ('ppo', 'Acrobot-v1'): -100, ('ppo', 'MountainCar-v0'): -110,
+    ('ppo', 'Pendulum-v1'): -200, ('trpo', 'MountainCarContinuous-v0'): 90, ('ppo', 'LunarLander-v3'): 200,
+    ('dqn', 'LunarLander-v3'): 200, ('acer', 'LunarLander-v3'): 200, ('ppo', 'LunarLanderContinuous-v3'): 200,
+    ('trpo', 'LunarLanderContinuous-v3'): 200, ('a2c', 'BipedalWalker-v3'): 250, ('ppo', 'BipedalWalker-v3'): 250,
+    ('ppo', 'HalfCheetah-v5'): 2500, ('trpo', 'Hopper-v5'): 2500, ('ppo', 'Walker2d-v5'): 2500,
+}  # fmt: skip
+# the default camera does not follow the robot; nothing else depends on the camera
 CAMERAS = {env: {'camera_name': 'track'} for env in ('HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5')}
 EPISODES = 100
-# a few of them, which a test plays: one in each environment of the evaluation
+# number of episodes that a test repeats: one in each environment of the evaluation
 FIRST = ENVIRONMENTS
 LARGEST = 300_000  # bytes of a policy
-# of `--seed`, for the score and for the choice among runs
+# seeds of the score and of the choice among runs
 SCORED, CHOSEN = 0, 1
-# which options of a training are not how it learns
+# options that do not change the result of a training
 PROCESS = ('run_dir', 'quiet', 'threads', 'final_episodes', 'save_seconds', 'checkpoint_frequency', 'keep')
 Results = dict[str, float]
 
 
 def runs_of(folders: Sequence[Path]) -> dict[tuple[str, str], list[Path]]:
-    """The finished runs at or below folders by agent and environment."""
+    """Return the finished runs in folders and their subfolders, by agent and environment."""
     found: dict[tuple[str, str], list[Path]] = {}
     for run in (run for one in find_runs(folders) for run in one.runs):
         config = read_config(run)
-        with contextlib.suppress(ValueError):  # of a run that has just begun
+        with contextlib.suppress(ValueError):  # a run that has just started
             if config.get('env') and read_status(run)['state'] == 'finished':
                 found.setdefault((config['agent'], config['env']), []).append(run)
     return found
 
 
 def best_of(runs: Iterable[Path], episodes: int = EPISODES) -> Path | None:
-    """The run whose last weights play best; None where none of them has a policy that plays by itself."""
+    """Return the run with the best last weights; None if no run has a self-contained policy."""
     means: dict[Path, float] = {}
     for run in runs:
         player = players.loaded(run, 'last', {'seed': CHOSEN})
@@ -91,13 +79,13 @@ def best_of(runs: Iterable[Path], episodes: int = EPISODES) -> Path | None:
 
 
 def played(player: players.Player, episodes: int) -> Results:
-    """What greedy episodes are worth, to three digits behind the point."""
+    """Return the scores of greedy episodes, rounded to three decimals."""
     with contextlib.closing(player):
         return {name: round(value, 3) for name, value in player.evaluate(episodes=episodes).items()}
 
 
 def command_of(agent_id: str, options: Mapping[str, Any]) -> str:
-    """The command that trains a run again, as short as it can be."""
+    """Return the shortest command that repeats a training."""
     known, options = find_agent(agent_id).known(), {n: v for n, v in options.items() if n not in PROCESS}
     with contextlib.suppress(OptionError):
         preset = find_preset(agent_id, options['env'])
@@ -109,52 +97,45 @@ def command_of(agent_id: str, options: Mapping[str, Any]) -> str:
 
 
 def command(agent_id: str, options: Mapping[str, Any]) -> str:
-    """A training, as one types it."""
+    """Return the command of a training."""
     return shlex.join(['xagents', 'train', agent_id, *flags_of(options)])
 
 
 def networks_of(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any], plan: Path) -> dict[str, Any]:
-    """The options of a run's networks, which one that was resumed does not tell: as it was begun, or of the preset."""
+    """Return the options of a run's networks. If a resumed run lacks them, use its first command, or the preset."""
     names = (*describe(NetworkOptions), *find_agent(agent_id).models)
-    told = {name: options[name] for name in names if options.get(name)}
+    found = {name: options[name] for name in names if options.get(name)}
     words = shlex.split(about['command'])[2:]
-    if not told and words[:1] == [agent_id]:
+    if not found and words[:1] == [agent_id]:
         typed = parse(find_command('train'), agent_id, words[1:])[1]
-        told = {name: typed[name] for name in names if name in typed}
-    if not told:
+        found = {name: typed[name] for name in names if name in typed}
+    if not found:
         with contextlib.suppress(OptionError):
             tuned = find_preset(agent_id, options['env']).options
             calls = json.loads(plan.read_text())['network']['calls']
             widths = [call['kernel'][-1] for call in calls if call['kind'] == 'dense'][:-1]
-            told = {name: tuned[name] for name in names if name in tuned} if tuned.get('net') == widths else {}
-    return told
+            found = {name: tuned[name] for name in names if name in tuned} if tuned.get('net') == widths else {}
+    return found
 
 
 def record_of(run: Path, checkpoint: Path) -> dict[str, Any]:
-    """What playing needs of a checkpoint's record, and where the policy comes from."""
+    """Return the record of a policy: what playing needs from the checkpoint, and the origin of the policy."""
     config = read_config(run)
     agent_id, about = config.pop('agent'), yaml.safe_load((run / CONFIG).read_text())['about']
     config |= networks_of(agent_id, config, about, checkpoint / PLAN)
-    # how many are stepped at once, and by whom, is the player's affair
-    where = {n: o.default for n, o in describe(EnvironmentOptions).items() if n not in ('n_envs', 'vector')}
-    options = {n: config[n] for n, default in where.items() if config.get(n, default) != default}
+    # the player chooses the number of environments and their processes
+    defaults = {n: o.default for n, o in describe(EnvironmentOptions).items() if n not in ('n_envs', 'vector')}
+    options = {n: config[n] for n, default in defaults.items() if config.get(n, default) != default}
     if config['env'] in CAMERAS:
         options['env_kwargs'] = {**CAMERAS[config['env']], **options.get('env_kwargs', {})}
-    return {
-        'agent': agent_id,
-        'options': options,
-        'counters': {'steps': json.loads((checkpoint / RECORD).read_text())['counters']['steps']},
-        'trained': {
-            'seed': config['seed'],
-            'command': command_of(agent_id, config),
-            'date': about['started'][:10],
-            'versions': about['versions'],
-        },
-    }
+    counters = {'steps': json.loads((checkpoint / RECORD).read_text())['counters']['steps']}
+    trained = {'seed': config['seed'], 'command': command_of(agent_id, config)}
+    trained |= {'date': about['started'][:10], 'versions': about['versions']}
+    return {'agent': agent_id, 'options': options, 'counters': counters, 'trained': trained}
 
 
 def write(run: Path, folder: Path, episodes: int = EPISODES) -> None:
-    """Write the policy of a run's last weights, which must have one, into a new folder, with its score."""
+    """Write the policy of the last weights of a run into a new folder, with its score."""
     checkpoint = checkpoint_of(run, 'last')
     assert checkpoint is not None
     folder.mkdir(parents=True)
@@ -174,36 +155,36 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def ship(run: Path, out: Path, floor: float, episodes: int = EPISODES) -> str:
-    """Let the policy of a run stand at `out`; return what is to be said of it, or why the one there stays."""
+    """Replace the policy in `out` by that of a run if it is better; return the result for the console."""
     with tempfile.TemporaryDirectory() as temporary:
         new = Path(temporary) / out.name
         write(run, new, episodes)
         mean, size = read_pretrained(new).score['mean'], sum(file.stat().st_size for file in new.iterdir())
         if size > LARGEST:
-            return f'{size / 1000:.0f} kB, more than {LARGEST / 1000:.0f}: it does not ship'
+            return f'{size / 1000:.0f} kB, more than {LARGEST / 1000:.0f}: not shipped'
         if mean < floor:
-            return f'{mean:.1f}, below {floor}: it does not ship'
-        if out.is_dir() and mean <= (there := read_pretrained(out).score['mean']):
-            return f'{mean:.1f}, no better than the {there:.1f} that ships'
+            return f'{mean:.1f}, below {floor}: not shipped'
+        if out.is_dir() and mean <= (shipped := read_pretrained(out).score['mean']):
+            return f'{mean:.1f}, not better than the shipped {shipped:.1f}'
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(new, out)
     return f'{mean:.1f}, {size / 1000:.0f} kB'
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(
         prog='python -m benchmarks.learning.pretrained', description=__doc__, allow_abbrev=False
     )
-    parser.add_argument('--runs', nargs='+', type=Path, required=True, metavar='DIR', help='runs, or folders of them')
-    parser.add_argument('--only', nargs='+', metavar='AGENT', help='agents whose policies are made (all)')
-    parser.add_argument('--out', type=Path, default=FOLDER, help='where they are written (in the package)')
-    parser.add_argument('--episodes', type=int, default=EPISODES, help='of the choice and of a score')
+    parser.add_argument('--runs', nargs='+', type=Path, required=True, metavar='DIR', help='runs, or folders of runs')
+    parser.add_argument('--only', nargs='+', metavar='AGENT', help='only policies of these agents')
+    parser.add_argument('--out', type=Path, default=FOLDER, help='folder of the policies (in the package)')
+    parser.add_argument('--episodes', type=int, default=EPISODES, help='number of episodes for choice and score')
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Choose, play, write; what ships and is better stays. 2 on wrong input."""
+    """Choose, evaluate, write. Policies of the package that are better stay. Exit with 2 on wrong input."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     try:
@@ -215,12 +196,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print(f'{agent_id} {env}', file=sys.stderr, flush=True)
         best = best_of(found[agent_id, env], options.episodes)
-        said = (
-            'no policy plays by itself'
+        result = (
+            'no self-contained policy'
             if best is None
             else ship(best, options.out / agent_id / env, floor, options.episodes)
         )
-        print(f'{agent_id} {env}: {said}', flush=True)
+        print(f'{agent_id} {env}: {result}', flush=True)
     return 0
 
 

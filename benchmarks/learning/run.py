@@ -1,7 +1,5 @@
 """Train agents with tuned settings and several seeds, and write their scores: `python -m benchmarks.learning.run`."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import hashlib
@@ -108,14 +106,10 @@ def write_scores(path: Path, results: dict[str, Any]) -> None:
 def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the entry of a preset: see `xagents.factory.presets.Score`."""
     means = [run['mean'] for run in runs]
-    return {
-        'median': round(statistics.median(means), 2),
-        'means': [round(mean, 2) for mean in means],
-        'episodes': min(run.get('episodes', EPISODES) for run in runs),
-        'date': max(run['date'] for run in runs),
-        'version': runs[-1]['versions'].get('xagents', __version__),
-        'digest': case.digest,
-    }
+    episodes, date = min(run.get('episodes', EPISODES) for run in runs), max(run['date'] for run in runs)
+    found = {'median': round(statistics.median(means), 2), 'means': [round(mean, 2) for mean in means]}
+    version = runs[-1]['versions'].get('xagents', __version__)
+    return {**found, 'episodes': episodes, 'date': date, 'version': version, 'digest': case.digest}
 
 
 def render(results: dict[str, Any], before: str = '') -> str:
@@ -140,7 +134,7 @@ def render(results: dict[str, Any], before: str = '') -> str:
         commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
         for run in runs.values():
             machines.append(f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
-            versions.append('- ' + ', '.join(f'{name} {version}' for name, version in run['versions'].items()))
+            versions.append(f'- {tables.versions(run["versions"])}')
     if not commands:
         return jobs.EMPTY
     made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
@@ -188,7 +182,7 @@ def make_parser() -> argparse.ArgumentParser:
     listed = ', '.join(case.name for case in CASES if case.listed)
     parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; only by name: {listed}')
     parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run for each seed (1 2 3)')
-    parser.add_argument('--jobs', type=int, default=2, help='number of parallel runs')
+    parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of parallel runs')
     parser.add_argument(
         '--again', action='store_true', help='first remove kept results and run directories of these cases'
     )
@@ -221,7 +215,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train what has no kept result. Return 1 if a run fails; exit with 2 on wrong input."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    jobs.check_positive(parser, options, 'jobs')
     try:
         cases = find_cases(options.only)
     except ValueError as error:

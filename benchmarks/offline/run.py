@@ -1,7 +1,5 @@
 """Compare learning from data sets with d3rlpy on the same files: `python -m benchmarks.offline.run`."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import shlex
@@ -17,7 +15,7 @@ from benchmarks import jobs, tables
 from benchmarks.jobs import Job
 from benchmarks.offline.cases import ALGORITHMS, DATASETS, EPISODES, SEEDS, DataSet, settings_of
 from benchmarks.processes import THREADS, Failed, environment, module, work
-from benchmarks.venvs import CACHE, XAGENTS, NotInstalled, prepare
+from benchmarks.venvs import XAGENTS
 
 ONE_THREAD = dict.fromkeys(THREADS, '1')
 LIBRARIES = ('d3rlpy', 'xagents')
@@ -107,10 +105,10 @@ def render(results: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return jobs.EMPTY
     commands = [f'xagents {command}' for dataset in DATASETS for command in dataset.commands]
-    about = []
-    for run in results:
-        versions = ', '.join(f'{name} {version}' for name, version in run['versions'].items())
-        about.append(f'- {run["library"]}: {run["date"]}, {run["cpu"]}, {run["cores"]} cores; {versions}')
+    about = [
+        f'- {run["library"]}: {run["date"]}, {run["cpu"]}, {run["cores"]} cores; {tables.versions(run["versions"])}'
+        for run in results
+    ]
     made = 'Made by `python -m benchmarks.offline.run`. It first makes missing data sets with'
     return tables.markdown(HEADING, rows, NOTES, '', made, '', '```', *commands, '```', '', *dict.fromkeys(about))
 
@@ -145,24 +143,9 @@ def make_parser() -> argparse.ArgumentParser:
         '--seeds', nargs='+', type=int, default=SEEDS, metavar='SEED', help='one run for each seed (1 2 3)'
     )
     parser.add_argument('--updates', type=int, help='number of updates of every run, instead of that of its case')
-    parser.add_argument('--python', type=Path, help='existing Python with d3rlpy')
-    parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environments')
+    jobs.add_peer(parser, 'd3rlpy')
     parser.add_argument('--timeout', type=float, default=3600, help='largest number of seconds of a training')
     return parser
-
-
-def find_python(options: argparse.Namespace) -> Path:
-    """Return the Python with d3rlpy.
-
-    Raises:
-        Failed: if there is none.
-    """
-    if options.python or 'd3rlpy' not in options.libraries:
-        return (options.python or Path(sys.executable)).absolute()
-    try:
-        return prepare('d3rlpy', options.cache)
-    except NotInstalled as error:
-        raise Failed(f'd3rlpy: not installed: {error}') from None
 
 
 def find_jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -171,7 +154,7 @@ def find_jobs(options: argparse.Namespace) -> Iterator[Job]:
     Raises:
         Failed: if d3rlpy is not installed, or a data set cannot be made.
     """
-    python = find_python(options)
+    python = jobs.find_peer('d3rlpy', options) if 'd3rlpy' in options.libraries else Path(sys.executable)
     sets = [dataset for dataset in DATASETS if dataset.name in (options.only or [dataset.name])]
     facts: dict[str, dict[str, float]] = {}
     for dataset in sets:

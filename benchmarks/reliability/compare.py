@@ -1,15 +1,8 @@
 """Compare two run directories that must be equal to the bit, except for times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from xagents.runs.checkpoints import State
+from typing import Any
 
 # metrics that depend on the clock
 CLOCK = ('seconds/', 'steps_per_second')
@@ -37,7 +30,7 @@ def differences(one: Path, other: Path) -> list[str]:
     return found
 
 
-def _weights(a: State, b: State, label: str) -> Iterator[str]:
+def _weights(a: Any, b: Any, label: str) -> Iterator[str]:
     """Yield the names of unequal weights, which include the variables of optimisers."""
     sizes = [[len(model) for model in state.weights] for state in (a, b)]
     if sizes[0] != sizes[1]:
@@ -54,7 +47,7 @@ def _arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return found + sorted(name for name in a.keys() & b.keys() if a[name].tobytes() != b[name].tobytes())
 
 
-def _counters(a: State, b: State) -> list[str]:
+def _counters(a: Any, b: Any) -> list[str]:
     # compared as text, because NaN differs from itself
     ours, theirs = ({n: repr(v) for n, v in s.record['counters'].items() if n != 'seconds'} for s in (a, b))
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
@@ -77,7 +70,7 @@ def seeded(environments: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**environments, 'nodes': nodes}
 
 
-def rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def rows(folder: Path) -> tuple[Any, Any]:
     """Return history and metrics of a run without columns that depend on the clock."""
     from xagents.logs.history import read_history
     from xagents.logs.metrics import read_metrics
@@ -106,7 +99,7 @@ def row_differences(one: Path, other: Path) -> list[str]:
     return found + [f'metrics: {name}' for name in shared if not both[name].equals(both[f'{name} of the other'])]
 
 
-def _first_difference(one: pd.DataFrame, other: pd.DataFrame) -> str:
+def _first_difference(one: Any, other: Any) -> str:
     if len(one) != len(other):
         return f'{len(one)} and {len(other)} rows'
     unequal = ~((one == other) | (one.isna() & other.isna())).all(axis=1)

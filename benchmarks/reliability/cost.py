@@ -1,17 +1,21 @@
-"""Measure the time that a training spends on checkpoints, and the memory of a long training."""
+"""Measure the time that a training spends on checkpoints, and the memory of a long training.
 
-from __future__ import annotations
+`python -m benchmarks.reliability.cost JOB` is the worker that times one training.
+"""
 
 import argparse
+import functools
+import json
 import statistics
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
 from benchmarks.processes import Failed, module, running, work
-from benchmarks.reliability.worker import COSTS
 from benchmarks.venvs import XAGENTS
 
 ASKED_SHARE = 0.02
@@ -27,6 +31,16 @@ STEPS = 10_000_000
 # share of the steps that is warm-up
 WARM_UP = 0.2
 
+# the settings whose checkpoints are timed; agents with a replay buffer fill it before the first update
+COSTS: dict[str, dict[str, Any]] = {
+    'ppo': {'agent_id': 'ppo', 'env': 'CartPole-v1', 'n_envs': 16, 'n_steps': 128},
+    'dqn': {'agent_id': 'dqn', 'env': 'CartPole-v1', 'n_envs': 8, 'train_frequency': 8},
+    'td3': {'agent_id': 'td3', 'env': 'Pendulum-v1', 'n_envs': 8, 'train_frequency': 8},
+    'dqn-pong': {
+        **{'agent_id': 'dqn', 'env': 'PongNoFrameskip-v4', 'n_envs': 8, 'train_frequency': 32, 'gradient_steps': 8}
+    },
+}
+
 
 # ---------------------------------------------------------------------------------------------------------------- time
 
@@ -41,9 +55,9 @@ def measure_cost(folder: Path, options: argparse.Namespace, log: Log) -> dict[st
     buffer = 2_000 if options.quick else BUFFER
     seconds = options.seconds or (12.0 if options.quick else SECONDS)
     for case in options.costs or COSTS:
-        job = {'task': 'cost', 'case': case, 'seconds': seconds, 'buffer': buffer}
+        job = {'case': case, 'seconds': seconds, 'buffer': buffer}
         try:
-            found[case] = work(module('reliability.worker', job), options.timeout)
+            found[case] = work(module('reliability.cost', job), options.timeout)
         except Failed as error:
             found[case] = {'problem': str(error), 'phases': []}
         log(f'{case}: {found[case]}')
@@ -120,3 +134,91 @@ def render_memory(result: dict[str, Any]) -> str:
         f'({len(settled)} samples, from {min(y for _, y in settled):.0f} to {max(y for _, y in settled):.0f} MB).'
     )
     return tables.markdown(['steps', 'resident MB'], rows, text)
+
+
+# -------------------------------------------------------------------------------------------------------------- worker
+
+
+class Stopwatch:
+    """Measures the time inside functions. A call inside another timed call is not counted."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, float]] = []
+        self._depth = 0
+
+    def around(self, function: Callable, name: str) -> Callable:
+        """Return a function that stores its time under a name."""
+
+        @functools.wraps(function)
+        def timed(*arguments: Any, **options: Any) -> Any:
+            self._depth += 1
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.calls.append((name, time.perf_counter() - start))
+
+        return timed
+
+
+def time_saving(job: dict[str, Any]) -> dict[str, Any]:
+    """Train with a run directory and default settings; return the time for saving before and after the buffer is full.
+
+    Saving is all that a run without a directory does not do: copying the best weights, gathering the state, writing
+    the files of a checkpoint, flushing history and metrics, and removing old checkpoints.
+    """
+    import xagents
+    from xagents.runs import saving
+    from xagents.runs.folder import RunFolder
+
+    settings = dict(COSTS[job['case']])
+    if 'train_frequency' in settings:
+        settings |= {'buffer_max_size': job['buffer'], 'buffer_initial_size': job['buffer']}
+    agent = xagents.make(settings.pop('agent_id'), settings.pop('env'), seed=1, quiet=True, **settings)
+    watch = Stopwatch()
+    RunFolder.save = watch.around(RunFolder.save, 'checkpoint')  # type: ignore[method-assign]
+    RunFolder.save_best = watch.around(RunFolder.save_best, 'best')  # type: ignore[method-assign]
+    saving.state_of = watch.around(saving.state_of, 'copy')
+    phases: list[dict[str, float]] = []
+    folder = Path('run')
+    start = steps = updates = before = 0.0
+
+    def note(until: float) -> None:
+        saves = [seconds for name, seconds in watch.calls if name == 'checkpoint']
+        copies = [seconds for name, seconds in watch.calls if name != 'checkpoint']
+        phases.append({
+            'seconds': until - start, 'saving': sum(saves) + sum(copies), 'saves': len(saves), 'copies': len(copies),
+            'longest': max(saves, default=0.0), 'steps': log['steps'] - steps, 'megabytes': size_mb(folder),
+        })  # fmt: skip
+
+    for log in agent.train_iter(max_steps=10**12, run_dir=str(folder)):
+        if not start or (log['updates'] and not updates):
+            # the first iteration and the one that compiles the update are not timed
+            if start:
+                note(before)
+            watch.calls.clear()
+            start, steps, updates = time.perf_counter(), log['steps'], log['updates']
+        elif updates and time.perf_counter() - start >= job['seconds']:
+            break
+        before = time.perf_counter()
+    note(before)
+    return {'phases': phases}
+
+
+def size_mb(folder: Path) -> float:
+    """Return the size of a folder in MB."""
+    return sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 2**20
+
+
+def main() -> None:
+    """Run the job."""
+    from xagents.system.startup import prepare_process
+
+    prepare_process()
+    print(json.dumps(time_saving(json.loads(sys.argv[1]))), flush=True)
+
+
+if __name__ == '__main__':
+    main()

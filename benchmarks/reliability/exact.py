@@ -1,7 +1,5 @@
 """Compare a run of 2N steps with resumed runs: after a stop at N, after Ctrl-C, and after `kill -9`."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import signal
@@ -38,7 +36,7 @@ def measure_exact(folder: Path, options: argparse.Namespace, log: Log) -> dict[s
                 found[name] = compare(agent_id, overlap, steps, place, options.seed, log)
             except (Failed, ValueError) as error:
                 found[name] = {'steps': steps, 'problem': str(error)}
-            log(f'{name}: {shown(found[name])}')
+            log(f'{name}: {found[name]}')
     return {'cases': found}
 
 
@@ -80,13 +78,6 @@ def compare(agent_id: str, overlap: bool, steps: int, folder: Path, seed: int, l
 def targets(steps: int, count: int, generator: random.Random) -> list[int]:
     """Return the steps after which a run is stopped: one random number in each part of the run, not at its end."""
     return [int(steps * (part + generator.uniform(0, 0.7)) / count) for part in range(count)]
-
-
-def shown(case: dict[str, Any]) -> str:
-    """Return one case for the console."""
-    if 'problem' in case:
-        return case['problem']
-    return ', '.join(f'{way}: {"equal" if not unequal else unequal[:3]}' for way, unequal in case['found'].items())
 
 
 def render_exact(result: dict[str, Any]) -> str:

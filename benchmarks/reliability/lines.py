@@ -3,8 +3,6 @@
 Sizes are small, so that a correct line takes little time.
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

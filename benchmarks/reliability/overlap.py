@@ -1,18 +1,16 @@
 """Measure the speed with `--overlap`, compared with the same run without it and with Stable-Baselines3, in turn."""
 
-from __future__ import annotations
-
 import argparse
-import dataclasses
 import statistics
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import tables
 from benchmarks.jobs import Log
-from benchmarks.processes import Failed, module, work
-from benchmarks.speed.cases import BASELINE, PONG, PPO, SB3, find_cases
+from benchmarks.processes import Failed
+from benchmarks.speed.cases import BASELINE, PONG, PPO, SB3, XAGENTS, Run, find_cases
 from benchmarks.speed.run import find_pythons, measure
 from benchmarks.workers.settings import Settings
 
@@ -26,7 +24,7 @@ class Pair:
         case: case of the speed benchmark, which gives the number of timed steps.
         settings: of both runs.
         asked: required ratio; None without a requirement.
-        peer: whether the other run is that of Stable-Baselines3, instead of the run without overlap.
+        other: what it is compared with: xagents without overlap, or another library.
         most: largest number of repeats, for slow runs.
     """
 
@@ -34,16 +32,17 @@ class Pair:
     case: str
     settings: Settings
     asked: float | None = None
-    peer: bool = False
+    other: Run = XAGENTS
     most: int = 100
 
 
+OVERLAP = replace(XAGENTS, options={'overlap': True})
 SHARED = replace(PPO, shared_network=True)
 PAIRS = {
     'cartpole': Pair('PPO, CartPole-v1, 16 x 128', 'ppo-cartpole', PPO, 1.15),
     'cartpole-long': Pair('PPO, CartPole-v1, 16 x 1024', 'ppo-cartpole-long', replace(PPO, n_steps=1024), 1.5),
     'shared': Pair('PPO, CartPole-v1, 16 x 128, shared network', 'ppo-cartpole', SHARED),
-    'peer': Pair(f'the same compared with {BASELINE}', 'ppo-cartpole', SHARED, 6, True),
+    'peer': Pair(f'the same compared with {BASELINE}', 'ppo-cartpole', SHARED, 6, SB3),
 }
 BFLOAT16 = replace(PONG, precision='bfloat16')
 PONG_PAIRS = {
@@ -52,22 +51,13 @@ PONG_PAIRS = {
 }
 
 
-def measure_overlap(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Measure the pairs on CartPole."""
-    return measure_pairs({name: PAIRS[name] for name in options.pairs or PAIRS}, options, log)
-
-
-def measure_pong(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
-    """Measure the pairs on Pong, where convolutions take nearly all of the time."""
-    return measure_pairs(PONG_PAIRS, options, log)
-
-
-def measure_pairs(chosen: dict[str, Pair], options: argparse.Namespace, log: Log) -> dict[str, Any]:
+def measure_pairs(pairs: dict[str, Pair], folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
     """Measure pairs in turn, repeat by repeat; start-up and compiling are not timed.
 
     Returns:
         Steps per second of both runs of each pair, one for each repeat.
     """
+    chosen = {name: pair for name, pair in pairs.items() if name in (options.pairs or pairs)} or pairs
     rates: dict[str, Any] = {name: {'overlap': [], 'other': [], 'parts': []} for name in chosen}
     for repeat in range(1 if options.quick else options.repeats):
         for name, pair in chosen.items():
@@ -76,8 +66,7 @@ def measure_pairs(chosen: dict[str, Pair], options: argparse.Namespace, log: Log
                 continue
             settings = replace(pair.settings, seed=pair.settings.seed + repeat)
             try:
-                other = peer(settings, pair, options) if pair.peer else ours(settings, pair, False, options)
-                overlap = ours(settings, pair, True, options)
+                other, overlap = (measure_once(run, pair, settings, options) for run in (pair.other, OVERLAP))
             except Failed as error:
                 row['problem'] = str(error)
                 log(f'{name}: {error}')
@@ -90,21 +79,15 @@ def measure_pairs(chosen: dict[str, Pair], options: argparse.Namespace, log: Log
     return {'pairs': rates}
 
 
-def ours(settings: Settings, pair: Pair, overlap: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure xagents once."""
+def measure_once(run: Run, pair: Pair, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one run, as the speed benchmark does."""
     (case,) = find_cases([pair.case])
-    warmup, steps = case.quick if options.quick else (case.warmup, case.steps)
-    job = {'task': 'overlap', 'settings': dataclasses.asdict(settings), 'warmup': warmup, 'steps': steps}
-    return work(module('reliability.worker', {**job, 'overlap': overlap}), options.timeout)
-
-
-def peer(settings: Settings, pair: Pair, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure Stable-Baselines3 once, as the speed benchmark does."""
-    (case,) = find_cases([pair.case])
-    python = find_pythons([replace(case, runs=(SB3,))], options)[SB3.peer]
+    if run.peer == 'xagents':
+        return measure(case, run, settings, Path(sys.executable), options)
+    python = find_pythons([replace(case, runs=(run,))], options)[run.peer]
     if isinstance(python, str):
         raise Failed(f'not installed: {python}')
-    return measure(case, SB3, replace(settings, shared_network=False), python, options)
+    return measure(case, run, replace(settings, shared_network=False), python, options)
 
 
 def render_overlap(result: dict[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """Measure exact resume, safety from kills, and the cost of a run directory: `python -m benchmarks.reliability.run`."""
 
-from __future__ import annotations
-
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 
@@ -12,9 +11,9 @@ from benchmarks.reliability.cost import BUFFER, COSTS, SECONDS, measure_cost, me
 from benchmarks.reliability.exact import measure_exact, render_exact
 from benchmarks.reliability.fuzz import EXAMPLES, measure_fuzz, render_fuzz
 from benchmarks.reliability.kills import measure_kills, render_kills
-from benchmarks.reliability.overlap import PAIRS, measure_overlap, measure_pong, render_overlap
+from benchmarks.reliability.overlap import PAIRS, PONG_PAIRS, measure_pairs, render_overlap
 from benchmarks.reliability.runs import SETTINGS
-from benchmarks.speed.run import add_python, check_python
+from benchmarks.speed.run import add_python
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy', 'ale-py', 'hypothesis')
 KILLS = ('agents', 'kills', 'save_seconds', 'seed')
@@ -25,8 +24,13 @@ PARTS = {
     'kills': Part('Trainings killed at random times', measure_kills, render_kills, KILLS),
     'cost': Part('Time for checkpoints', measure_cost, render_cost, ('costs', 'seconds')),
     'memory': Part('Resident memory of a long run', measure_memory, render_memory, ('steps',)),
-    'overlap': Part('The same run with and without `--overlap`', measure_overlap, render_overlap, ('pairs', 'repeats')),
-    'pong': Part('`--overlap` on Pong', measure_pong, render_overlap, ('repeats',)),
+    'overlap': Part(
+        'The same run with and without `--overlap`',
+        functools.partial(measure_pairs, PAIRS),
+        render_overlap,
+        ('pairs', 'repeats'),
+    ),
+    'pong': Part('`--overlap` on Pong', functools.partial(measure_pairs, PONG_PAIRS), render_overlap, ('repeats',)),
     'fuzz': Part('Random command lines and files', measure_fuzz, render_fuzz, ('examples', 'seed')),
 }
 
@@ -36,14 +40,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser = jobs.make_parts_parser('reliability.run', __doc__, PARTS)
     add = parser.add_argument
     add('--agents', nargs='+', choices=SETTINGS, metavar='AGENT', help='exact, kills: only these agents')
-    add('--steps', type=int, help='exact: N; memory: steps of the run (10 million)')
-    add('--kills', type=int, help='kills: number of kills (100)')
+    add('--steps', type=jobs.positive, help='exact: N; memory: steps of the run (10 million)')
+    add('--kills', type=jobs.positive, help='kills: number of kills (100)')
     add('--save-seconds', type=float, default=2.0, help='kills: --save-seconds of the runs (2)')
     add('--costs', nargs='+', choices=COSTS, metavar='CASE', help=f'cost: some of {", ".join(COSTS)}')
     add('--seconds', type=float, help=f'cost: of training, after {BUFFER} transitions ({SECONDS:g})')
     add('--pairs', nargs='+', choices=PAIRS, metavar='PAIR', help=f'overlap: some of {", ".join(PAIRS)}')
-    add('--repeats', type=int, default=5, help='overlap, pong: number of measurements')
-    add('--examples', type=int, help=f'fuzz: number of lines and files ({EXAMPLES})')
+    add('--repeats', type=jobs.positive, default=5, help='overlap, pong: number of measurements')
+    add('--examples', type=jobs.positive, help=f'fuzz: number of lines and files ({EXAMPLES})')
     add('--seed', type=int, default=1, help='exact, kills, fuzz: seed of the random choices')
     add('--timeout', type=float, default=3600, help='largest number of seconds of a process')
     add_python(parser)
@@ -53,11 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, keep, write. Return 1 if a part fails; exit with 2 on wrong input."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    jobs.check_positive(parser, options, 'steps', 'kills', 'seconds', 'repeats', 'examples')
-    check_python(parser, options)
-    return jobs.run_parts(PARTS, parser, options, PACKAGES)
+    return jobs.run_parts(make_parser(), arguments, PARTS, PACKAGES)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,5 @@
 """Runs of `xagents train`, some of which are stopped early."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The cases of the speed benchmark: what is measured, the rows of each table, and the promised ratios."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +25,7 @@ class Run:
         goal: intended ratio.
         repeats: largest number of repeats, for a slow library.
         compiles: whether compiled programs of earlier processes are removed first.
+        options: of `xagents.make`.
     """
 
     label: str
@@ -37,6 +36,7 @@ class Run:
     goal: float | None = None
     repeats: int | None = None
     compiles: bool = False
+    options: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,18 +147,12 @@ CASES = (
     ),
     *(
         speed(
-            f'{settings.algorithm}-pendulum',
-            f'{settings.algorithm.upper()}, Pendulum-v1, one update a step: batch 256, networks 400-300', settings,
-            (SB3, SBX, replace(XAGENTS, floor=1.2, goal=1.4), BFLOAT16), 400, 800, 320, 40,
+            f'{settings.algorithm}-pendulum{ending}', f'{settings.algorithm.upper()}, Pendulum-v1, {title}',
+            replace(settings, **more), (SB3, SBX, replace(XAGENTS, **promise), BFLOAT16), 400, 800, 320, 40,
         )
-        for settings in (TD3, DDPG)
-    ),
-    *(
-        speed(
-            f'{settings.algorithm}-pendulum-8',
-            f'{settings.algorithm.upper()}, Pendulum-v1, 8 environments, 8 updates every 8 steps',
-            replace(settings, n_envs=8, train_frequency=8), (SB3, SBX, replace(XAGENTS, floor=2), BFLOAT16),
-            400, 800, 320, 40,
+        for ending, title, more, promise in (
+            ('', 'one update a step: batch 256, networks 400-300', {}, {'floor': 1.2, 'goal': 1.4}),
+            ('-8', '8 environments, 8 updates every 8 steps', {'n_envs': 8, 'train_frequency': 8}, {'floor': 2}),
         )
         for settings in (TD3, DDPG)
     ),

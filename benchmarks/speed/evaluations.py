@@ -5,8 +5,6 @@ can be made as long as the training between two evaluations. A time runs from th
 and includes the last evaluation. If the machine runs other processes, read the processor time of the run's own process.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

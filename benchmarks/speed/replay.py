@@ -3,8 +3,6 @@
 `python -m benchmarks.speed.replay`
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable
@@ -21,14 +19,9 @@ def episodes(rng: np.random.Generator, steps: int, n_envs: int) -> dict[str, np.
     terminated = rng.random((steps, n_envs)) < 0.05
     valid = np.ones((steps, n_envs), bool)
     valid[1:] = ~terminated[:-1]
-    return {
-        'observations': rng.random((steps + 1, n_envs, 4), dtype=np.float32),
-        'actions': rng.integers(2, size=(steps, n_envs)),
-        'rewards': np.ones((steps, n_envs), np.float32),
-        'terminated': terminated & valid,
-        'truncated': np.zeros((steps, n_envs), bool),
-        'valid': valid,
-    }
+    batch = {'observations': rng.random((steps + 1, n_envs, 4), dtype=np.float32)}
+    batch |= {'actions': rng.integers(2, size=(steps, n_envs)), 'rewards': np.ones((steps, n_envs), np.float32)}
+    return {**batch, 'terminated': terminated & valid, 'truncated': np.zeros((steps, n_envs), bool), 'valid': valid}
 
 
 def single_steps(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:

@@ -1,7 +1,5 @@
 """Measure the speed of xagents and other libraries in turn, with equal settings, and write the tables."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses
@@ -47,6 +45,7 @@ def measure(case: Case, run: Run, settings: AnySettings, python: Path, options: 
     warmup, steps = case.quick if options.quick else (case.warmup, case.steps)
     job = {'task': case.task, 'settings': dataclasses.asdict(settings), 'warmup': warmup, 'steps': steps}
     job |= {'target': target, 'checkout': str(options.cleanrl.absolute()) if options.cleanrl else ''}
+    job |= {'options': run.options}
     # threads of NumPy, equal for all libraries; the workers set those of their own library
     threads = dict.fromkeys(THREADS, str(settings.threads)) if settings.threads and case.task != 'target' else {}
     output, seconds = launch(module(f'workers.{run.worker}', job, python), options.timeout, threads)
@@ -96,7 +95,7 @@ def measure_case(case: Case, pythons: dict[str, Path | str], options: argparse.N
 def find_pythons(cases: Sequence[Case], options: argparse.Namespace) -> dict[str, Path | str]:
     """Return the Python of each library of the cases, or the reason why there is none."""
     pythons: dict[str, Path | str] = {}
-    given = dict(pair.split('=', 1) for pair in options.python)
+    given = dict(options.python)
     for peer in dict.fromkeys(run.peer for case in cases for run in case.runs):
         if peer in given:
             pythons[peer] = Path(given[peer]).absolute()
@@ -110,17 +109,19 @@ def find_pythons(cases: Sequence[Case], options: argparse.Namespace) -> dict[str
     return pythons
 
 
+def peer_and_python(text: str) -> tuple[str, str]:
+    """Split a pair, for argparse."""
+    peer, equals, python = text.partition('=')
+    if not equals:
+        raise argparse.ArgumentTypeError(f'got {text}, expected PEER=PYTHON')
+    return peer, python
+
+
 def add_python(parser: argparse.ArgumentParser) -> None:
     """Add the options for virtual environments of other libraries."""
     text = 'use an existing Python for a library'
-    parser.add_argument('--python', nargs='+', default=[], metavar='PEER=PYTHON', help=text)
+    parser.add_argument('--python', nargs='+', default=[], type=peer_and_python, metavar='PEER=PYTHON', help=text)
     parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environments')
-
-
-def check_python(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse a `--python` without pairs."""
-    if any('=' not in pair for pair in options.python):
-        parser.error(f'--python: got {" ".join(options.python)}, expected PEER=PYTHON pairs')
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -130,7 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.speed.run', description=__doc__, allow_abbrev=False)
     parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases, by name or beginning of a name: {names}')
     parser.add_argument('--memory', action='store_true', help='measure resident memory in a long run, nothing else')
-    parser.add_argument('--repeats', type=int, default=5, help='number of measurements of each library')
+    parser.add_argument('--repeats', type=jobs.positive, default=5, help='number of measurements of each library')
     parser.add_argument(
         '--quick', action='store_true', help='measure few steps once, to see whether it works; write nothing'
     )
@@ -167,8 +168,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the tables. Return 1 if xagents has no result in a case; exit with 2 on wrong input."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    jobs.check_positive(parser, options, 'repeats')
-    check_python(parser, options)
     if options.cleanrl and not (options.cleanrl / 'cleanrl' / 'ppo.py').exists():
         parser.error(f'--cleanrl: got {options.cleanrl}, expected a checkout with cleanrl/ppo.py')
     try:

@@ -3,8 +3,6 @@
 All of them are made from the tables of docs/benchmarks.md, which also contains tables from other machines.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Sequence

@@ -1,13 +1,12 @@
 """The tables of the speed benchmark."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.speed.cases import BASELINE, Case, Run
 from benchmarks.tables import markdown, number, one_line, percent, ratios, spread, where
+from benchmarks.tables import versions as format_versions
 
 Results = Sequence[dict[str, Any] | None]
 
@@ -67,11 +66,9 @@ def times(
 
 
 # for each task the heading, and the function that makes the rows of a library
+SPEED = ['steps/s', f'times {BASELINE}', 'in processor time', 'promised', 'where the time goes', 'resident MB']
 COLUMNS = {
-    'speed': (
-        ['steps/s', f'times {BASELINE}', 'in processor time', 'promised', 'where the time goes', 'resident MB'],
-        speed_rows,
-    ),
+    'speed': (SPEED, speed_rows),
     'target': (['seconds', 'promised', f'times sooner than {BASELINE}', 'steps'], target_rows),
     'memory': (['steps', 'resident MB', 'promised'], memory_rows),
 }
@@ -123,7 +120,7 @@ def provenance(outcome: dict[str, Any], machine: dict[str, str], command: str) -
     labels: dict[str, list[str]] = {}
     for label, row in outcome.items():
         for result in row['results']:
-            versions = ', '.join(f'{name} {version}' for name, version in (result or {}).get('versions', {}).items())
+            versions = format_versions((result or {}).get('versions', {}))
             if versions and label not in labels.setdefault(versions, []):
                 labels[versions].append(label)
     if labels:

@@ -3,8 +3,6 @@
 `python -m benchmarks.teams.run`; results are kept run by run, and kept runs are not measured again.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools
@@ -17,9 +15,9 @@ from typing import Any
 
 from benchmarks import jobs, tables
 from benchmarks.jobs import Job
-from benchmarks.processes import THREADS, Failed, module, work
+from benchmarks.processes import THREADS, module, work
 from benchmarks.teams.tables import draw, render
-from benchmarks.venvs import CACHE, REPOSITORY, NotInstalled, prepare
+from benchmarks.venvs import REPOSITORY
 from benchmarks.workers.settings import Settings
 
 AGENTS = 3
@@ -86,16 +84,10 @@ PARTS = {
 
 def request(part: Part, row: Row, seed: int, quick: bool) -> dict[str, Any]:
     """Return the job of a worker, as JSON gives it back; see `benchmarks.workers.teams.TeamJob`."""
-    job = {
-        'settings': {**dataclasses.asdict(SETTINGS), 'seed': seed},
-        **part.env,
-        'agents': AGENTS,
-        'warmup': part.warmup,
-        'steps': 6_000 if quick else part.steps,
-        'episodes': min(part.episodes, 2) if quick else part.episodes,
-        'width': 1_000 if quick else WIDTH,
-        'options': row.options,
-    }
+    numbers = (6_000, min(part.episodes, 2), 1_000) if quick else (part.steps, part.episodes, WIDTH)
+    job = {'settings': {**dataclasses.asdict(SETTINGS), 'seed': seed}, **part.env, 'agents': AGENTS}
+    job |= {'warmup': part.warmup, **dict(zip(('steps', 'episodes', 'width'), numbers, strict=True))}
+    job['options'] = row.options
     return json.loads(json.dumps(job))
 
 
@@ -110,7 +102,9 @@ def find_jobs(options: argparse.Namespace) -> Iterator[Job]:
     Raises:
         Failed: if SuperSuit is not installed.
     """
-    pythons = find_pythons(options)
+    pythons = {'xagents': Path(sys.executable).absolute()}
+    if any(ROWS[row].library == 'supersuit' for row in options.rows):
+        pythons['supersuit'] = jobs.find_peer('supersuit', options)
     for name in options.only or PARTS:
         for seed in options.seeds:
             for row in (row for row in PARTS[name].rows if row in options.rows):
@@ -128,21 +122,6 @@ def measure(run: dict[str, Any], python: Path, timeout: float) -> dict[str, Any]
     """
     worker = WORKERS[ROWS[run['row']].library]
     return work(module(f'workers.{worker}', run['job'], python), timeout, dict.fromkeys(THREADS, '1'))
-
-
-def find_pythons(options: argparse.Namespace) -> dict[str, Path]:
-    """Return the Python of each library.
-
-    Raises:
-        Failed: if SuperSuit does not install.
-    """
-    found = {'xagents': Path(sys.executable).absolute()}
-    if any(ROWS[row].library == 'supersuit' for row in options.rows):
-        try:
-            found['supersuit'] = (options.python or prepare('supersuit', options.cache)).absolute()
-        except NotInstalled as error:
-            raise Failed(f'SuperSuit: not installed: {error}') from None
-    return found
 
 
 def row_of(job: Job, result: dict[str, Any], machine: dict[str, str]) -> dict[str, Any]:
@@ -179,8 +158,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--seeds', nargs='+', type=int, default=[1, 2, 3], metavar='SEED', help='one run for each seed (1 2 3)'
     )
-    parser.add_argument('--python', type=Path, help='existing Python with SuperSuit')
-    parser.add_argument('--cache', type=Path, default=CACHE, help='folder of the virtual environments')
+    jobs.add_peer(parser, 'SuperSuit')
     parser.add_argument('--picture', type=Path, default=picture, help='file of the learning curves')
     parser.add_argument('--timeout', type=float, default=7200, help='largest number of seconds of a run')
     return parser

@@ -1,7 +1,5 @@
 """The tables and the picture of the benchmark with several agents."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -113,9 +111,9 @@ def provenance(part: str, runs: Runs) -> str:
     )
     loads = sorted(float(run['machine']['load']) for run in runs)
     versions = {name: version for run in runs for name, version in run['result']['versions'].items()}
-    listed = ', '.join(f'{name} {version}' for name, version in versions.items())
     command = f'python -m benchmarks.teams.run --only {part}'
-    return f'{"; ".join(machines)}, load {loads[0]} to {loads[-1]} before the runs; {listed}. Made by `{command}`.'
+    about = f'{"; ".join(machines)}, load {loads[0]} to {loads[-1]} before the runs; {tables.versions(versions)}'
+    return f'{about}. Made by `{command}`.'
 
 
 def draw(runs: Runs, labels: Mapping[str, str], path: Path) -> None:

@@ -1,7 +1,5 @@
 """Kill workers and parents of `xagents tune` with `kill -9` at random times, and check the counts of the study."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import random
@@ -11,17 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from benchmarks import tables
 from benchmarks.jobs import Log
 from benchmarks.processes import Failed, Process, ending, seconds_in_parallel
-from benchmarks.tuning.commands import load_study, tune
-
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+from benchmarks.tuning.speed import load_study, tune
 
 STORAGES = {'SQLite': 'sqlite:///{}/study.db', 'journal': 'journal:{}/study.log'}
 KILLS = {'worker': 20, 'parent': 5}
@@ -57,7 +52,7 @@ class Call:
         """Whether the call ended neither normally nor by a kill."""
         return self.ended not in ('normally', 'killed')
 
-    def ran(self, trial: FrozenTrial) -> bool:
+    def ran(self, trial: Any) -> bool:
         """Return whether this call started a trial."""
         attributes = trial.user_attrs
         return attributes.get('pid') == self.pid and abs(attributes['process_started'] - self.born) < 1
@@ -214,7 +209,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
     return workers
 
 
-def account(calls: Sequence[Call], trials: Sequence[FrozenTrial], wanted: int) -> dict[str, Any]:
+def account(calls: Sequence[Call], trials: Sequence[Any], wanted: int) -> dict[str, Any]:
     """Compare the reports of calls with their study.
 
     Args:
@@ -238,23 +233,17 @@ def account(calls: Sequence[Call], trials: Sequence[FrozenTrial], wanted: int) -
         retries = [one.number for one in trials if one.user_attrs.get('retry_of') == trial.number]
         if len(retries) != 1:
             problems.append(f'trial {trial.number} was interrupted and retried {len(retries)} times')
-    return {
-        'calls': len(calls),
-        'normal': sum(call.ended == 'normally' for call in calls),
-        'reported': sum(len(call.reported) for call in calls),
-        'finished': len(finished),
-        'broken_off': len(interrupted),
-        'running': len(running),
-        'problems': problems,
-    }
+    counts = {'calls': len(calls), 'normal': sum(call.ended == 'normally' for call in calls)}
+    counts |= {'reported': sum(len(call.reported) for call in calls), 'finished': len(finished)}
+    return {**counts, 'interrupted': len(interrupted), 'running': len(running), 'problems': problems}
 
 
-def is_finished(trial: FrozenTrial) -> bool:
+def is_finished(trial: Any) -> bool:
     """Return whether a trial has ended by itself."""
     return trial.state.name in STATES.values()
 
 
-def wrong_counts(call: Call, trials: Sequence[FrozenTrial], wanted: int) -> list[str]:
+def wrong_counts(call: Call, trials: Sequence[Any], wanted: int) -> list[str]:
     """Return what is wrong with the counts of one call."""
     states = {trial.number: trial.state.name for trial in trials}
     problems = [
@@ -281,7 +270,7 @@ def render_kills(result: dict[str, Any]) -> str:
     rows = []
     for name, found in result['storages'].items():
         counts = [found['kills']['worker'], found['kills']['parent']]
-        counts += [found[key] for key in ('calls', 'normal', 'reported', 'finished', 'broken_off', 'running', 'left')]
+        counts += [found[key] for key in ('calls', 'normal', 'reported', 'finished', 'interrupted', 'running', 'left')]
         rows.append([name, *counts, len(found['problems']), f'{found["apart"]:.1f}'])
     note = f'`--n-trials {result["trials"]} --n-jobs 2`; the same command was repeated after each death of a parent.'
     problems = [f'{name}: {text}' for name, found in result['storages'].items() for text in found['problems']]

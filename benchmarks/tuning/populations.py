@@ -1,7 +1,5 @@
 """Compare populations with independent runs, and kill them: `python -m benchmarks.tuning.populations`."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import random
@@ -133,15 +131,14 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command line."""
     page = REPOSITORY / 'docs' / 'populations.md'
     parser = jobs.make_parts_parser('tuning.populations', __doc__, PARTS, page, 'populations')
-    parser.add_argument('--repeats', type=int, default=5, help='number of populations, each with another seed')
-    parser.add_argument('--jobs', type=int, default=2, help='number of members that train in parallel')
+    parser.add_argument('--repeats', type=jobs.positive, default=5, help='number of populations')
+    parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of members that train in parallel')
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts that the command line names."""
-    parser = make_parser()
-    return jobs.run_parts(PARTS, parser, parser.parse_args(arguments), PACKAGES)
+    return jobs.run_parts(make_parser(), arguments, PARTS, PACKAGES)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,5 @@
 """Measure `xagents tune`: speed, kills, and the results of a search. `python -m benchmarks.tuning.run`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 
@@ -23,10 +21,8 @@ PARTS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, keep, write. Return 1 if a part fails; exit with 2 on wrong input."""
     parser = jobs.make_parts_parser('tuning.run', __doc__, PARTS)
-    parser.add_argument('--repeats', type=int, default=3, help='jobs: number of measurements')
-    options = parser.parse_args(arguments)
-    jobs.check_positive(parser, options, 'repeats')
-    return jobs.run_parts(PARTS, parser, options, PACKAGES)
+    parser.add_argument('--repeats', type=jobs.positive, default=3, help='jobs: number of measurements')
+    return jobs.run_parts(parser, arguments, PARTS, PACKAGES)
 
 
 if __name__ == '__main__':

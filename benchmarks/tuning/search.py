@@ -1,7 +1,5 @@
 """Measure whether `xagents tune --search` finds settings that are at least as good as the defaults on new seeds."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from pathlib import Path
@@ -12,7 +10,7 @@ from benchmarks.jobs import Log
 from benchmarks.learning.cases import LearningCase
 from benchmarks.learning.run import Training
 from benchmarks.processes import Failed, seconds_in_parallel
-from benchmarks.tuning.commands import load_study, tune
+from benchmarks.tuning.speed import load_study, tune
 
 STUDIES = (1, 2, 3)
 # no trial has one of these seeds

@@ -1,7 +1,5 @@
 """Measure the speed of two workers of `xagents tune` compared with one, and the time before a trial's first step."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys
@@ -13,7 +11,6 @@ from typing import Any
 from benchmarks import tables
 from benchmarks.jobs import Log
 from benchmarks.processes import seconds_in_parallel
-from benchmarks.tuning.commands import load_study, tune
 from benchmarks.venvs import XAGENTS
 from benchmarks.workers.first_step import FILE
 
@@ -27,6 +24,20 @@ WRAPPER = 'benchmarks.workers.first_step:FirstStep'
 AGENTS = {'ppo': 'CartPole-v1', 'dqn': 'CartPole-v1', 'td3': 'Pendulum-v1'}
 
 Pair = tuple[float, float]
+
+
+def tune(*words: Any) -> list[str]:
+    """Return the command that tunes PPO on CartPole."""
+    return [*XAGENTS, 'tune', 'ppo', '--env', 'CartPole-v1', *map(str, words)]
+
+
+def load_study(name: str, url: str) -> Any:
+    """Open a study that a command has created."""
+    import optuna
+
+    from xagents.tuning.storages import open_storage
+
+    return optuna.load_study(study_name=name, storage=open_storage(url, create=False))
 
 
 # ------------------------------------------------------------------------------------------------------------- workers
@@ -73,21 +84,16 @@ def independent(steps: int, rounds: int) -> dict[str, list[list[str]]]:
 
 def render_jobs(result: dict[str, Any]) -> str:
     """Return the table of times."""
-    studies = {
-        steps: (
-            f'`xagents tune ppo`, {result["trials"]} trials of {tables.number(int(steps))} steps, `--n-jobs` 1 and 2',
-            f'{ASKED_TIMES:g}',
-        )
+    work = tables.number(result['work'])
+    labels = {
+        steps: f'`xagents tune ppo`, {result["trials"]} trials of {tables.number(int(steps))} steps, `--n-jobs` 1 and 2'
         for steps in result['pairs']
         if steps.isdecimal()
     }
-    names = {
-        **studies,
-        'train': (f'the machine: two `xagents train ppo` of {tables.number(result["work"])} steps', ''),
-        'spin': ('the machine: two loops of pure Python', ''),
-    }
+    labels['train'] = f'the machine: two `xagents train ppo` of {work} steps'
     rows = []
-    for name, (label, asked) in names.items():
+    for name, label in {**labels, 'spin': 'the machine: two loops of pure Python'}.items():
+        asked = f'{ASKED_TIMES:g}' if name.isdecimal() else ''
         one, two = zip(*result['pairs'][name], strict=True)
         ratios = tables.spread(tables.ratios(one, two), 2)
         rows.append([label, tables.spread(one, 1), tables.spread(two, 1), ratios, asked])

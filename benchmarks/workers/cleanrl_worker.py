@@ -4,8 +4,6 @@ The script prints the mean speed since its start after each update (DQN: every 1
 between them, so that the updates of the warm-up do not count.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Train an agent of d3rlpy on a data set in the format of Minari, and write its greedy policy as arrays."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -120,13 +118,8 @@ def main() -> None:
     d3rlpy.seed(job['seed'])
     dataset, space = read(job['dataset'])
     learner = make_agent(job['settings'], space.low, space.high)
-    epochs = learner.fitter(
-        dataset,
-        n_steps=job['updates'],
-        n_steps_per_epoch=EPOCH,
-        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
-        show_progress=False,
-    )
+    quiet = {'logger_adapter': d3rlpy.logging.NoopAdapterFactory(), 'show_progress': False}
+    epochs = learner.fitter(dataset, n_steps=job['updates'], n_steps_per_epoch=EPOCH, **quiet)
     next(epochs)
     start, spent = time.perf_counter(), time.process_time()
     timed = EPOCH * sum(1 for _ in epochs)

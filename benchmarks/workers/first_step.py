@@ -1,7 +1,5 @@
 """A wrapper that writes the time of the first step of an environment."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any
@@ -14,9 +12,7 @@ FILE = 'XAGENTS_FIRST_STEPS'
 class FirstStep(gymnasium.Wrapper):
     """Appends the time of its first step to the file in the environment variable `FILE`."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self._stepped = False
+    _stepped = False
 
     def step(self, action: Any) -> Any:
         """Step; write the time before the first step."""

@@ -6,8 +6,6 @@ except for actions that are optimised. Biases, activations, losses and optimiser
 small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Train or resume one agent in its run directory as a user would, and evaluate its last weights."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Functions of all workers: their job, memory, clock, peak of matrix products, and the printed result."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
@@ -9,9 +7,9 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.workers.settings import AnySettings, OffPolicySettings, from_fields
 
@@ -28,9 +26,10 @@ class Job:
     steps: int = 0
     checkout: str = ''
     target: float = 250
+    options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_command_line(cls) -> Job:
+    def from_command_line(cls) -> Self:
         """Read the job."""
         fields = json.loads(sys.argv[1])
         return cls(settings=from_fields(fields.pop('settings')), **fields)

@@ -1,7 +1,5 @@
 """Train an agent of xagents on a data set, or read the policy of another library, and evaluate it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Measure Stable-Baselines3; the worker of SBX, which has the same interface, uses this module too."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import time

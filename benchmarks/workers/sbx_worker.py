@@ -1,7 +1,5 @@
 """Measure SBX: the loop and environments of Stable-Baselines3, with updates that JAX compiles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks.workers import sb3_worker

@@ -3,8 +3,6 @@
 Imports only the standard library, because the workers run in the virtual environments of their libraries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

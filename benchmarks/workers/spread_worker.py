@@ -1,7 +1,5 @@
 """Train PPO of xagents with several agents in an environment, and evaluate it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Train PPO of Stable-Baselines3 with several agents in an environment of SuperSuit, and evaluate it."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

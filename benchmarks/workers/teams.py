@@ -1,13 +1,11 @@
 """Functions of both workers with several agents: the environment, the evaluation, bins of episodes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -45,7 +43,7 @@ class TeamJob:
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_command_line(cls) -> TeamJob:
+    def from_command_line(cls) -> Self:
         """Read the job, a JSON object in the first argument."""
         fields = json.loads(sys.argv[1])
         settings = from_fields(fields.pop('settings'))

@@ -1,7 +1,5 @@
 """Measure xagents from this checkout through its public interface."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -132,7 +130,7 @@ def main() -> None:
     hold_to_one_core(job.settings)
     import xagents
 
-    agent = xagents.make(job.settings.algorithm, job.settings.env, **arguments(job.settings))
+    agent = xagents.make(job.settings.algorithm, job.settings.env, **arguments(job.settings), **job.options)
     check_threads(job.settings)
     measure = {'speed': measure_speed, 'memory': measure_memory}[job.task]
     report(measure(job, agent), PACKAGES)
