@@ -154,7 +154,7 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
     (folder / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + '\n')
 
 
-def ship(run: Path, out: Path, floor: float, episodes: int = EPISODES) -> str:
+def ship(run: Path, out: Path, required: float, episodes: int = EPISODES) -> str:
     """Replace the policy in `out` by that of a run if it is better; return the result for the console."""
     with tempfile.TemporaryDirectory() as temporary:
         new = Path(temporary) / out.name
@@ -162,8 +162,8 @@ def ship(run: Path, out: Path, floor: float, episodes: int = EPISODES) -> str:
         mean, size = read_pretrained(new).score['mean'], sum(file.stat().st_size for file in new.iterdir())
         if size > LARGEST:
             return f'{size / 1000:.0f} kB, more than {LARGEST / 1000:.0f}: not shipped'
-        if mean < floor:
-            return f'{mean:.1f}, below {floor}: not shipped'
+        if mean < required:
+            return f'{mean:.1f}, below {required}: not shipped'
         if out.is_dir() and mean <= (shipped := read_pretrained(out).score['mean']):
             return f'{mean:.1f}, not better than the shipped {shipped:.1f}'
         shutil.rmtree(out, ignore_errors=True)
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = runs_of(options.runs)
     except ValueError as error:
         parser.error(f'--runs: {error}')
-    for (agent_id, env), floor in SHIPPED.items():
+    for (agent_id, env), required in SHIPPED.items():
         if (agent_id, env) not in found or agent_id not in (options.only or [agent_id]):
             continue
         print(f'{agent_id} {env}', file=sys.stderr, flush=True)
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = (
             'no self-contained policy'
             if best is None
-            else ship(best, options.out / agent_id / env, floor, options.episodes)
+            else ship(best, options.out / agent_id / env, required, options.episodes)
         )
         print(f'{agent_id} {env}: {result}', flush=True)
     return 0

@@ -161,14 +161,14 @@ def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
     """Return the cells of one case."""
     means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
     median = statistics.median(means)
-    marks = {'asked': case.floor, 'goal': case.goal}
+    marks = {'asked': case.asked, 'goal': case.goal}
     return [
         case.agent.upper(),
         case.env + (f', {case.changed}' if case.changed else ''),
         tables.number(case.steps),
         tables.each(means),
         tables.number(median, 1),
-        '' if case.floor is None else f'{case.floor:g}',
+        '' if case.asked is None else f'{case.asked:g}',
         '' if case.goal is None else f'{case.goal:g}' + (f' ({case.scored_on})' if case.scored_on else ''),
         ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None),
         tables.number(statistics.median(run['seconds'] for run in runs.values()) / 60, 1),

@@ -21,7 +21,7 @@ class Run:
         peer: name of its virtual environment, `peers/<peer>.txt`.
         worker: its module in `workers/`.
         settings: fields of the settings that differ from those of the case.
-        floor: smallest promised ratio to the baseline; seconds for the task `target`.
+        promise: smallest promised ratio to the baseline; seconds for the task `target`.
         goal: intended ratio.
         repeats: largest number of repeats, for a slow library.
         compiles: whether compiled programs of earlier processes are removed first.
@@ -32,7 +32,7 @@ class Run:
     peer: str
     worker: str
     settings: dict = dataclasses.field(default_factory=dict)
-    floor: float | None = None
+    promise: float | None = None
     goal: float | None = None
     repeats: int | None = None
     compiles: bool = False
@@ -102,7 +102,7 @@ def speed(name: str, title: str, settings: AnySettings, runs: tuple[Run, ...], *
 CASES = (
     speed(
         'ppo-cartpole', 'PPO, CartPole-v1, 16 environments x 128 steps', PPO,
-        (SB3, SBX, CLEANRL, replace(XAGENTS, floor=4, goal=10), replace(SHARED, floor=5, goal=10)),
+        (SB3, SBX, CLEANRL, replace(XAGENTS, promise=4, goal=10), replace(SHARED, promise=5, goal=10)),
         40_960, 204_800, 4_096, 8_192,
     ),
     speed(
@@ -111,17 +111,17 @@ CASES = (
     ),
     speed(
         'a2c-cartpole', 'A2C, CartPole-v1, 16 environments x 5 steps', A2C,
-        (SB3, replace(XAGENTS, floor=3, goal=4), SHARED), 16_000, 160_000, 800, 1_600,
+        (SB3, replace(XAGENTS, promise=3, goal=4), SHARED), 16_000, 160_000, 800, 1_600,
     ),
     speed(
         'trpo-cartpole', 'TRPO, CartPole-v1, 16 environments x 128 steps', TRPO,
-        (SB3, replace(XAGENTS, floor=4)), 40_960, 204_800, 4_096, 8_192,
+        (SB3, replace(XAGENTS, promise=4)), 40_960, 204_800, 4_096, 8_192,
     ),
     # the buffer is full, and replays have begun, before the clock starts
     speed(
         'acer-cartpole',
         "ACER, CartPole-v1, 16 environments x 20 steps, 4 replays each, compared with Stable-Baselines3's A2C, 16 x 5",
-        A2C, (SB3, replace(XAGENTS, label='xagents, ACER', settings=ACER, floor=0.6)), 32_000, 96_000, 12_800, 3_200,
+        A2C, (SB3, replace(XAGENTS, label='xagents, ACER', settings=ACER, promise=0.6)), 32_000, 96_000, 12_800, 3_200,
         note='No maintained library has ACER. xagents 1.0 reached 1 036 steps/s with it on another machine, on which '
         "Stable-Baselines3's A2C reached 17 300: ten times 1 036, 10 360, is 0.6 of that.",
     ),
@@ -129,18 +129,18 @@ CASES = (
         'ppo-pong', 'PPO, PongNoFrameskip-v4, 8 environments x 128 steps, Nature CNN', PONG,
         (
             SB3, replace(SBX, repeats=1), replace(CLEANRL, label='CleanRL with EnvPool', peer='cleanrl-atari'),
-            replace(XAGENTS, floor=1), BFLOAT16,
+            replace(XAGENTS, promise=1), BFLOAT16,
         ),
         2_048, 8_192, 1_024, 1_024,
     ),
     speed(
         'dqn-cartpole', 'DQN, CartPole-v1, one update a step: batch 64, networks 64-64', DQN,
-        (SB3, SBX, CLEANRL_JAX, replace(XAGENTS, floor=2, goal=2.5)), 2_000, 6_000, 1_100, 400,
+        (SB3, SBX, CLEANRL_JAX, replace(XAGENTS, promise=2, goal=2.5)), 2_000, 6_000, 1_100, 400,
     ),
     speed(
         'dqn-cartpole-4', 'DQN, CartPole-v1, 4 updates every 4 steps', replace(DQN, train_frequency=4),
         (
-            SB3, SBX, replace(SBX, label='SBX, 32 updates every 32 steps', **EVERY_32), replace(XAGENTS, floor=4),
+            SB3, SBX, replace(SBX, label='SBX, 32 updates every 32 steps', **EVERY_32), replace(XAGENTS, promise=4),
             replace(XAGENTS, label='xagents, 32 updates every 32 steps', **EVERY_32),
         ),
         2_000, 6_000, 1_120, 400,
@@ -151,15 +151,15 @@ CASES = (
             replace(settings, **more), (SB3, SBX, replace(XAGENTS, **promise), BFLOAT16), 400, 800, 320, 40,
         )
         for ending, title, more, promise in (
-            ('', 'one update a step: batch 256, networks 400-300', {}, {'floor': 1.2, 'goal': 1.4}),
-            ('-8', '8 environments, 8 updates every 8 steps', {'n_envs': 8, 'train_frequency': 8}, {'floor': 2}),
+            ('', 'one update a step: batch 256, networks 400-300', {}, {'promise': 1.2, 'goal': 1.4}),
+            ('-8', '8 environments, 8 updates every 8 steps', {'n_envs': 8, 'train_frequency': 8}, {'promise': 2}),
         )
         for settings in (TD3, DDPG)
     ),
     Case(
         'seed-command', 'From the command to a mean of 250, everything included: PPO, CartPole-v1, 16 x 1024, seed 123',
         'target', replace(PPO, n_steps=1024, seed=123),
-        (SB3, SBX, replace(XAGENTS, label='xagents, the first time', compiles=True), replace(XAGENTS, floor=15)),
+        (SB3, SBX, replace(XAGENTS, label='xagents, the first time', compiles=True), replace(XAGENTS, promise=15)),
     ),
     Case(
         'seed-command-seeds', 'The same with another seed each time: 124, 125, …', 'target',
@@ -167,7 +167,7 @@ CASES = (
     ),
     Case(
         'memory', 'Resident memory over 10 million steps: PPO, CartPole-v1, 16 x 128', 'memory', PPO,
-        (replace(XAGENTS, floor=900),), 1_000_000, 10_000_000, (20_000, 100_000),
+        (replace(XAGENTS, promise=900),), 1_000_000, 10_000_000, (20_000, 100_000),
     ),
 )  # fmt: skip
 

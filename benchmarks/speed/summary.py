@@ -19,6 +19,7 @@ DATE = re.compile(r'^(\d{4}-\d\d-\d\d), ', re.MULTILINE)
 # headings of the columns with results, and their units
 UNITS = {'steps/s': ' steps/s', 'seconds': ' s'}
 TIMES = f'times {BASELINE}', f'times {SBX.label}'
+WHITE = {'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5}
 # the field of the PNG file that contains the numbers
 NUMBERS = 'Description'
 
@@ -135,16 +136,16 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     for label, color, shift, values in libraries:
         places = [place + shift for place, value in enumerate(values) if value]
         bars = axes.barh(places, [value for value in values if value], 0.38, color=color, label=label)
-        axes.bar_label(bars, fmt='%.1f', padding=2, fontsize=8)
+        axes.bar_label(bars, fmt='%.1f', padding=2, fontsize=8, bbox=WHITE)
     axes.axvline(1, color='black', linestyle='--', linewidth=1, label=BASELINE)
-    axes.set_yticks(range(len(rows)), [textwrap.fill(row.title, 52) for row in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [textwrap.fill(row.title, 56) for row in rows], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(f'times as fast as {BASELINE}')
     axes.set_title(rows[0].machine, fontsize=9)
     axes.legend(loc='lower right')
     axes.spines[['top', 'right']].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={'Software': None, NUMBERS: readme_table(rows)})
+    figure.savefig(path, dpi=100, metadata={'Software': None, NUMBERS: readme_table(rows)})
 
 
 def write(page: Path = PAGE, readme: Path = README, picture: Path = PICTURE) -> None:

@@ -50,8 +50,8 @@ def target_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any
 
 def memory_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Return the resident MB during a run."""
-    floor = promised(run, 'under {:g}', '{:g}')
-    return [[number(steps), number(megabytes), floor] for steps, megabytes in done[0]['samples']]
+    promise = promised(run, 'under {:g}', '{:g}')
+    return [[number(steps), number(megabytes), promise] for steps, megabytes in done[0]['samples']]
 
 
 def times(
@@ -74,9 +74,9 @@ COLUMNS = {
 }
 
 
-def promised(run: Run, floor: str, goal: str) -> str:
+def promised(run: Run, promise: str, goal: str) -> str:
     """Return the promise and the goal of a row."""
-    parts = [floor.format(run.floor)] if run.floor is not None else []
+    parts = [promise.format(run.promise)] if run.promise is not None else []
     return ', '.join([*parts, goal.format(run.goal)] if run.goal is not None else parts)
 
 

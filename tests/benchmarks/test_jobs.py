@@ -1,4 +1,4 @@
-"""The job runner: it keeps results, skips kept ones, goes on after failures, and replaces only its own section."""
+"""The job runner: it keeps results, skips kept ones, continues after failures, and replaces only its own section."""
 
 import functools
 import importlib
@@ -34,7 +34,7 @@ def measured(value):
 
 
 @pytest.mark.parametrize('at_once', [1, 2])
-def test_jobs_go_on_after_a_failure(at_once, monkeypatch, capsys):
+def test_jobs_continue_after_a_failure(at_once, monkeypatch, capsys):
     monkeypatch.setattr(tables, 'machine', lambda: MACHINE)
     kept = {}
     waiting = [Job(f'job {n}', functools.partial(measured, n), n) for n in (1, -1, 3)]

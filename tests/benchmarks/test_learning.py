@@ -69,7 +69,7 @@ def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
 
 
 def test_the_table(monkeypatch):
-    other = LearningCase('td3-other', 'td3', 'Other-v3', 20_000, floor=-145, goal=-152, scored_on='Other-v2')
+    other = LearningCase('td3-other', 'td3', 'Other-v3', 20_000, asked=-145, goal=-152, scored_on='Other-v2')
     monkeypatch.setattr(learning, 'CASES', (TINY, other, LearningCase('td3-waiting', 'td3', 'Waiting-v0', 10)))
     results = json.loads(json.dumps({**kept(TINY, seed10=80, seed2=100, seed1=120), **kept(other, seed1=-150)}))
     text = learning.render(results)

@@ -50,8 +50,8 @@ def set_weights(run, values):
     np.savez(path, **arrays)
 
 
-def make(runs, out, monkeypatch, capsys, floor=0):
-    monkeypatch.setattr(pretrained, 'SHIPPED', {('ppo', 'CartPole-v1'): floor, ('dqn', 'CartPole-v1'): 0})
+def make(runs, out, monkeypatch, capsys, required=0):
+    monkeypatch.setattr(pretrained, 'SHIPPED', {('ppo', 'CartPole-v1'): required, ('dqn', 'CartPole-v1'): 0})
     assert pretrained.main(['--runs', str(runs), '--out', str(out), '--episodes', '4']) == 0
     (line,) = capsys.readouterr().out.splitlines()
     return line

@@ -94,7 +94,7 @@ def test_a_speed_table():
     ours = rates([result(4000), result(4000, 3.0), None, result(9000)])
     theirs = rates([result(1000), result(1000, 3.0), result(1), None])
     assert tables.ratios(ours, theirs) == pytest.approx([4, 4])
-    case = Case('c', 'A case', 'speed', PPO, (SB3, replace(XAGENTS, floor=4)), note='The note.')
+    case = Case('c', 'A case', 'speed', PPO, (SB3, replace(XAGENTS, promise=4)), note='The note.')
     # ours uses two threads
     ours = [result(rate, processor_seconds=2.0, parts={'learn': 0.25, 'env': 0.5}) for rate in (5000, 8000, 6000)]
     rows = {BASELINE: [result(rate, processor_seconds=1.0) for rate in (1000, 1000, 2000)], 'xagents': ours}
