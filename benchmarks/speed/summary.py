@@ -113,11 +113,10 @@ def machines_table(rows: Sequence[Row]) -> str:
     """Return the table of all machines: a row for each case."""
     machines = sorted({row.machine for row in rows})
     heading = ['', *(f'{name}: {what}' for name in machines for what in ('xagents', *TIMES))]
-    found = {(row.case, row.machine): [row.ours, f'{row.times:.2f}', row.times_sbx] for row in rows}
-    titles = {row.case: row.title for row in rows}
+    found = {(row.title, row.machine): [row.ours, f'{row.times:.2f}', row.times_sbx] for row in rows}
     cells = [
-        [title, *(cell for name in machines for cell in found.get((case, name), ['–', '', '']))]
-        for case, title in titles.items()
+        [title, *(cell for name in machines for cell in found.get((title, name), ['–', '', '']))]
+        for title in dict.fromkeys(row.title for row in rows)
     ]
     return tables.markdown(heading, cells)
 

@@ -50,8 +50,8 @@ def target_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any
 
 def memory_rows(run: Run, done: Sequence[dict[str, Any]], outcome: dict[str, Any]) -> list[list[str]]:
     """Return the resident MB during a run."""
-    promise = promised(run, 'under {:g}', '{:g}')
-    return [[number(steps), number(megabytes), promise] for steps, megabytes in done[0]['samples']]
+    limit = promised(run, 'under {:g}', '{:g}')
+    return [[number(steps), number(megabytes), limit] for steps, megabytes in done[0]['samples']]
 
 
 def times(

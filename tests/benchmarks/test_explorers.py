@@ -1,40 +1,13 @@
-"""The benchmark of explorers: commands, wrong messages, remains of killed learners, tables."""
+"""The benchmark of explorers: wrong messages, tracebacks, tables."""
 
 import contextlib
 import random
 import sys
 
-from benchmarks.explorers import attackers, kills, machines, messages, namespaces, rates
-from benchmarks.processes import Process
+from benchmarks.explorers import attackers, kills, machines, messages, rates
 from tests.benchmarks.common import cells
-from tests.explorers.test_fleet import N, fragment
-from xagents.explorers.fragments import fragment_of
-from xagents.explorers.frames import frames_of
+from tests.explorers.test_fleet import fragment
 from xagents.explorers.messages import WireError, pack, unpack
-
-
-def test_wrong_messages_are_refused_or_read():
-    rng, honest = random.Random(0), [attackers.hello(), pack('fragment', *fragment())]
-    read = refusals = 0
-    for _ in range(500):
-        data = attackers.change(rng, honest)
-        try:
-            unpack(data)
-            read += 1
-        except WireError:
-            refusals += 1
-        with contextlib.suppress(WireError):
-            list(frames_of(attackers.random_frame(rng, data)))
-    assert read > 100 and refusals > 100
-    # an attacker with a slot sends neither a valid fragment nor an error
-    arrays = unpack(honest[1]).arrays
-    wanted = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-    for _ in range(100):
-        with contextlib.suppress(WireError):
-            found = unpack(attackers.refused(rng, honest[1], 0, N))
-            assert found.kind != 'error'
-            fragment_of(found, wanted, range(N), N, False)
-            assert found.kind != 'fragment' or found.header['number'] != 1
 
 
 def test_tracebacks_are_counted(tmp_path):
@@ -42,19 +15,6 @@ def test_tracebacks_are_counted(tmp_path):
     assert messages.outcome([sys.executable, '-c', crash], tmp_path)['tracebacks'] == 3
     found = messages.outcome([sys.executable, '-c', '{}[1]'], tmp_path)
     assert found['tracebacks'] == 1 and 'KeyError' in found['problem']
-
-
-def test_connections_and_silence_are_found():
-    head = '  sl  local_address rem_address   st tx_queue\n'
-    listening = '   0: 0100007F:15B3 00000000:0000 0A 00000000:00000000\n'
-    joined = '   1: 01004D0A:15B3 02004D0A:C35A 01 00000000:00000000\n'
-    assert not namespaces.established(head + listening, 5555)
-    assert namespaces.established(head + listening + joined, 5555)
-    assert not namespaces.established(head + joined, 5556)
-    whens = ((1.0, 2.0), (5.5, 6.0))
-    assert (
-        machines.longest([Process(None, None, None, [(w, {'event': 'status'}) for w in run]) for run in whens]) == 3.5
-    )
 
 
 def test_tables_of_speeds():
@@ -84,3 +44,12 @@ def test_tables_of_failures():
     assert cells(text, 'a learner, Unix')[1:4] == ['1 030', '7 slots taken, 5 wrong fragments', '0']
     assert cells(text, 'explorers')[1:5] == ['5 000', 'to 400 explorers, one after the other', '3', '100.0']
     assert ': grew by more than 64 MB' in text and ': 1 were killed for memory' in text and ': a / b' in text
+
+
+def test_most_wrong_messages_are_refused_and_some_are_read():
+    rng, honest, read = random.Random(0), [attackers.hello(), pack('fragment', *fragment())], 0
+    for _ in range(500):
+        with contextlib.suppress(WireError):
+            unpack(attackers.change(rng, honest))
+            read += 1
+    assert 100 < read < 400

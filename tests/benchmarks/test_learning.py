@@ -1,4 +1,4 @@
-"""The learning benchmark's cases, kept results and runs, processes and table; and hindsight."""
+"""The learning benchmark's cases, kept results and runs, processes and table."""
 
 import json
 import os
@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import yaml
 
-from benchmarks.learning import hindsight
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.processes import Failed
@@ -18,7 +17,6 @@ from benchmarks.workers import learning_worker
 from tests.benchmarks.common import cells, markers, options_of, script
 from xagents.factory import presets
 from xagents.factory.load import load
-from xagents.factory.make import plan
 from xagents.registry.agents import agents
 
 BY_NAME = {case.name: case for case in CASES}
@@ -157,14 +155,3 @@ def test_a_training_ends_when_its_parent_is_killed(tmp_path):
     parent.kill()
     parent.communicate()
     assert wait_for(lambda: folder.exists() and folder.read_text()) == '7'
-
-
-def test_hindsight_cases_are_valid_and_samples_are_timed(tmp_path, monkeypatch):
-    for _, settings, steps in (*hindsight.BIT_CASES.values(), *hindsight.REACH_CASES.values()):
-        given = dict(settings)
-        assert plan(given.pop('agent_id'), given).settings.agent.her == ('her' in settings) and steps
-    monkeypatch.setattr(hindsight, 'SIZE', 4000)
-    found = hindsight.measure_draws(tmp_path, hindsight.make_parser().parse_args(['--quick']), print)
-    assert all(times['plain'] > 0 for times in found.values()) and len(found) == 6
-    found['1 16'] = {'plain': 100.0, 'hindsight': 150.0, 'its functions': 260.0}
-    assert cells(hindsight.render_draws(found), '1 | 16') == ['1', '16 x 256', '100', '260', '1.50', '2.60', '10']

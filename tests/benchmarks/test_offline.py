@@ -1,14 +1,11 @@
-"""The benchmark of offline learning: commands, settings, evaluation, table."""
+"""The benchmark of offline learning: commands, settings, table."""
 
 import json
 import shlex
 
-import numpy as np
-
 from benchmarks.offline import run as offline
 from benchmarks.offline.cases import ALGORITHMS, DATASETS, settings_of
-from benchmarks.workers.d3rlpy_worker import policy_of
-from benchmarks.workers.offline_worker import arguments, play
+from benchmarks.workers.offline_worker import arguments
 from tests.benchmarks.common import MACHINE, cells, options_of
 from xagents.options.declaration import describe
 from xagents.options.environment import NetworkOptions
@@ -23,21 +20,6 @@ def test_commands_and_settings_are_valid():
     for algorithm in ALGORITHMS:
         known = {*describe(find_agent(algorithm).options), *describe(NetworkOptions)}
         assert set(arguments(settings_of(algorithm))) <= known
-
-
-def test_written_policies_are_networks_of_standardised_observations():
-    rng = np.random.default_rng(0)
-    policy = {'mean': np.array([1.0, 2.0]), 'deviation': np.array([2.0, 4.0]), 'low': [-2.0], 'high': [4.0]}
-    policy |= {'kernel_0': rng.normal(size=(2, 3)), 'bias_0': rng.normal(size=3)}
-    policy |= {'kernel_1': rng.normal(size=(3, 1)), 'bias_1': rng.normal(size=1)}
-    hidden = np.maximum(np.array([0.5, -0.5]) @ policy['kernel_0'] + policy['bias_0'], 0)
-    wanted = 1 + 3 * np.tanh(hidden @ policy['kernel_1'] + policy['bias_1'])
-    np.testing.assert_allclose(policy_of(policy)(np.array([[2.0, 0.0]])), wanted[None], rtol=1e-5)
-
-
-def test_every_policy_starts_from_the_same_states():
-    first, second = (play(lambda seen: np.zeros((len(seen), 1)), 'Pendulum-v1', 3) for _ in range(2))
-    assert first == second and first['episodes'] == 3 and first['std'] > 0
 
 
 def result(library, seed, mean, seconds, updates=2_000):

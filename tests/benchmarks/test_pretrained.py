@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from benchmarks.learning import pretrained
 from tests.commands import execute
 from tests.docs.test_docs import ROOT
 from xagents.collecting.policy_files import ARRAYS, PLAN
-from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import list_pretrained, read_pretrained
 from xagents.registry.agents import OURS
 from xagents.system.names import RECORD
@@ -79,19 +77,6 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
     (folder / RECORD).write_text(json.dumps(record))
     assert 'not better' not in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     assert read_pretrained(folder).seed == 2
-
-
-def test_the_command_of_a_run_is_short(runs):
-    line = pretrained.record_of(runs / 'seed-1', runs / 'seed-1' / 'checkpoints' / 'last')['trained']['command']
-    words = shlex.split(line)
-    assert words[:3] == ['xagents', 'train', 'ppo'] and '--tuned' not in words and '--run-dir' not in words
-    for words in ('--env CartPole-v1', '--net 8', '--n-envs 2', '--n-steps 16', '--seed 1', '--max-steps 64'):
-        assert f'{words} ' in f'{line} '
-    preset = find_preset('ppo', 'CartPole-v1')
-    tuned = {'env': 'CartPole-v1', 'seed': 3, **preset.options, 'max_steps': preset.max_steps, 'threads': 1}
-    assert pretrained.command_of('ppo', tuned) == 'xagents train ppo --env CartPole-v1 --seed 3 --tuned'
-    assert '--tuned' not in pretrained.command_of('ppo', {**tuned, 'lr': 0.5})
-    assert pretrained.command_of('ppo', {**tuned, 'reward_scale': 2.0}).endswith('--reward-scale 2.0 --tuned')
 
 
 # --------------------------------------------------------------------------------------------------------- the gallery

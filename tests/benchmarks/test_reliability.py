@@ -11,7 +11,7 @@ from benchmarks.processes import Process
 from benchmarks.reliability import exact, kills
 from benchmarks.reliability.compare import differences, row_differences
 from benchmarks.reliability.fuzz import Tally, count, make_files
-from benchmarks.reliability.kills import Kill, examine, measure_loss
+from benchmarks.reliability.kills import Kill, measure_loss
 from tests.benchmarks.common import cells
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
@@ -66,26 +66,12 @@ def test_equal_runs_have_no_differences(folder):
     metrics.write(20, {'loss': 0.6667})
     metrics.close()
     assert row_differences(one, other) == ['history: row 2', 'metrics: loss']
+    assert differences(one, folder('third', weights=(1.0, np.nextafter(1.0, 2.0)))) == ['weights 1 0']
     (one / 'checkpoints' / 'best').symlink_to('last-100')
     assert differences(one, other) == ['best: only one run has it']
     write_state(other / 'checkpoints' / 'best-9', state(weights=(1.0, 0.0)))
     (other / 'checkpoints' / 'best').symlink_to('best-9')
     assert differences(one, other) == ['best 1 0']
-
-
-@pytest.mark.parametrize(
-    ('changes', 'found'),
-    [
-        ({'weights': (1.0, np.nextafter(1.0, 2.0))}, ['weights 1 0']),
-        ({'weights': ()}, ['weights: [1, 1] and [1] arrays']),
-        ({'arrays': {'replay/rows': np.array([0, 1, 2, 4])}}, ['replay/rows']),
-        ({'steps': 101}, ['steps']),
-        ({'environments': {'nodes': [['list', 1]]}}, ['environments']),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_the_smallest_difference_of_a_checkpoint_is_found(changes, found, folder):
-    assert differences(folder('one'), folder('other', **changes)) == found
 
 
 # --------------------------------------------------------------------------------------------------------------- kills
@@ -115,30 +101,6 @@ def test_the_loss_is_what_was_reported_since_the_last_checkpoint(folder):
     assert kill.lost == 0 and kill.beyond(0.0) == 0.0
 
 
-def test_unreadable_files_after_a_kill_are_found(folder):
-    run_dir = folder('run')
-    kill = Kill('ppo', 'any')
-    examine(run_dir, kill)
-    assert kill.unreadable == [] and kill.files == 6 and kill.reported == 20
-    # missing files and unfinished checkpoints are correct
-    (run_dir / 'status.json').unlink()
-    (run_dir / 'checkpoints' / '.last-200.new').mkdir()
-    examine(run_dir, partial := Kill('ppo', 'any'))
-    assert partial.unreadable == [] and partial.files == 5
-    (run_dir / 'status.json').write_text('{"state": "runn')
-    (run_dir / 'checkpoints' / 'last-100' / 'state.npz').write_bytes(b'PK')
-    (run_dir / 'history.parquet').write_bytes(b'PAR1')
-    (run_dir / 'checkpoints' / 'best').symlink_to('gone')
-    examine(run_dir, torn := Kill('ppo', 'any'))
-    names = {text.partition(':')[0] for text in torn.unreadable}
-    assert names == {'status.json', 'last-100', 'last', 'history.parquet', 'best'}
-    metrics = MetricsWriter(run_dir / 'metrics.parquet', resume=True)
-    metrics.write(20, {'loss': 1.0})
-    metrics.close()
-    examine(run_dir, twice := Kill('ppo', 'any'))
-    assert 'metrics.parquet: duplicate step' in twice.unreadable
-
-
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -165,18 +127,15 @@ def test_tables_show_problems():
 # ---------------------------------------------------------------------------------------------------------------- fuzz
 
 
-# lines that reach environments cost most
-@pytest.mark.parametrize(('number', 'earlier'), [(250, ['xagents.factory.make.create_envs']), (40, [])])
-def test_hundreds_of_random_lines_end_well(number, earlier, tmp_path, monkeypatch):
+def test_hundreds_of_random_lines_end_well(tmp_path, monkeypatch):
     from xagents.cli import dispatch as cli
 
     monkeypatch.setattr(cli, 'prepare_process', lambda: None)
     monkeypatch.chdir(tmp_path)
     make_files(tmp_path, trained=False)
     tally = Tally()
-    count(number, 7, tally, *earlier)
-    assert sum(tally.codes.values()) == number
-    assert tally.problems == {}
+    count(number := 250, 7, tally, 'xagents.factory.make.create_envs')
+    assert sum(tally.codes.values()) == number and tally.problems == {}
     # some lines of each type must pass, and some must be refused
     for kind in ('line', 'cfg', 'yaml'):
         assert tally.codes.get(f'{kind} begun', 0) >= number / 100 and tally.codes[f'{kind} 2'] >= number / 20

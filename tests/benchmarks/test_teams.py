@@ -1,17 +1,13 @@
-"""The benchmark of several agents: settings, evaluation, kept results, tables."""
+"""The benchmark of several agents: settings, kept results, tables."""
 
 import json
 
-import numpy as np
-from pettingzoo.test import parallel_api_test
-
-from benchmarks.envs import cheap
 from benchmarks.teams import run as teams
 from benchmarks.teams.tables import render
 from benchmarks.workers.sb3_worker import arguments
 from benchmarks.workers.settings import from_fields
 from benchmarks.workers.spread_worker import keywords
-from benchmarks.workers.teams import TeamJob, binned, evaluate, make_env, play
+from benchmarks.workers.teams import TeamJob
 from tests.benchmarks.common import MACHINE, cells, markers, options_of
 from xagents.options.declaration import flags_of
 
@@ -33,22 +29,6 @@ def test_both_libraries_get_the_same_settings_and_ours_are_valid():
         options = {name: value for name, value in keywords(job('speed', row)).items() if name != 'env_kwargs'}
         words = ['train', 'ppo', '--env', 'pettingzoo:benchmarks.envs.cheap', '--max-steps', '9', *flags_of(options)]
         assert teams.ROWS[row].options.items() <= options_of(words).items()
-
-
-def test_every_policy_plays_the_same_episodes():
-    seen = []
-
-    def act(observations, greedy):
-        seen.append(observations)
-        return np.minimum((observations[:, 0] + 1) / 2 * 5, 4).astype(int) if greedy else np.full(3, 9)
-
-    parallel_api_test(cheap.parallel_env(), num_cycles=60)
-    assert evaluate(job('cheap'), act) == {}
-    env = make_env(job('cheap'))
-    assert play(env, act, True, 2) == cheap.CYCLES and play(env, act, False, 2) == 0
-    np.testing.assert_array_equal(seen[:50], seen[50:])
-    assert not np.array_equal(seen[0], seen[25])
-    assert binned([1, 10, 11, 40], [2.0, 4.0, 7.0, 1.0], 10) == [3.0, 7.0, None, 1.0]
 
 
 def run(part, row, seed, steps, score=None):

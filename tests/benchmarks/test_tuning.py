@@ -1,11 +1,10 @@
-"""The tuning benchmark's commands, counts of kills, and tables; and populations."""
+"""The tuning benchmark's commands, counts of kills, and tables."""
 
 import re
 
 import optuna
 import pytest
 
-from benchmarks.processes import Failed
 from benchmarks.tuning import populations, search, speed
 from benchmarks.tuning.kills import Call, account
 from benchmarks.venvs import XAGENTS
@@ -75,13 +74,6 @@ def test_wrong_counts_are_found(change, problem):
     change(calls, trials)
     problems = account(calls, trials, 2)['problems']
     assert any(re.fullmatch(problem, found) for found in problems), problems
-
-
-def test_another_table_after_kills_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(populations, 'killed_after', lambda command, folder, seconds: False)
-    monkeypatch.setattr(populations, 'table_of', lambda folder: [folder.name])
-    with pytest.raises(Failed, match='another table'):
-        populations.measure_kills(tmp_path, populations.make_parser().parse_args(['--quick']), print)
 
 
 def test_tables():
