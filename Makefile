@@ -13,25 +13,25 @@ help:
 	@echo 'make test-all   runs the slow tests as well, as a release does'
 	@echo 'make lint    ruff (lint and format), mypy, and the doors between rooms (import-linter)'
 	@echo 'make format  lets ruff mend what it can'
-	@echo 'make bench   measures speed beside other libraries, and writes docs/benchmarks.md and the table of the README'
-	@echo 'make bench-learning   trains every agent with tuned settings and several seeds: hours; writes the same page'
-	@echo 'make bench-replay   measures the replay buffer, full of a million transitions'
-	@echo 'make bench-hindsight   measures what hindsight gives and costs: a quarter of an hour; writes docs/hindsight.md'
-	@echo 'make bench-tuning   measures what xagents tune was asked to reach: an hour; writes the same page'
-	@echo 'make bench-populations   measures what populations give, and kills them: half an hour; writes docs/populations.md'
-	@echo 'make bench-spread   several agents beside Stable-Baselines3 through SuperSuit: hours; writes docs/teams.md'
-	@echo 'make bench-reliability   measures resuming, kills, checkpoints, memory, overlap: hours; writes the same page'
-	@echo 'make bench-explorers   measures what explorers give and take: an hour; writes the same page'
-	@echo 'make bench-evaluations   measures what evaluations cost that take as long as training: minutes'
-	@echo 'make bench-offline   learns from data sets beside d3rlpy, which it installs: hours; writes the same page'
-	@echo 'make pretrained RUNS=DIR   chooses the policies that ship with the package among kept runs'
+	@echo 'make bench   measures the speed of xagents and other libraries; writes docs/benchmarks.md and the table of the README'
+	@echo 'make bench-learning   trains all agents with tuned settings and several seeds; writes the same page (hours)'
+	@echo 'make bench-replay   measures the replay buffer with a million transitions'
+	@echo 'make bench-hindsight   measures effect and cost of hindsight replay; writes docs/hindsight.md (15 minutes)'
+	@echo 'make bench-tuning   measures xagents tune: speed, kills, results of a search; writes docs/benchmarks.md (1 hour)'
+	@echo 'make bench-populations   compares populations with independent runs, and kills them; writes docs/populations.md (30 minutes)'
+	@echo 'make bench-spread   compares several agents with Stable-Baselines3 and SuperSuit; writes docs/teams.md (hours)'
+	@echo 'make bench-reliability   measures resume, kills, checkpoints, memory, overlap; writes docs/benchmarks.md (hours)'
+	@echo 'make bench-explorers   measures speed, cost and safety of explorers; writes docs/benchmarks.md (1 hour)'
+	@echo 'make bench-evaluations   measures the cost of evaluations that take as long as training (minutes)'
+	@echo 'make bench-offline   compares learning from data sets with d3rlpy, which it installs; writes docs/benchmarks.md (hours)'
+	@echo 'make pretrained RUNS=DIR   chooses the policies of the package among kept runs'
 	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again, and what the README says of speed'
 	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
 	@echo 'make images  makes the pictures of the README and of docs/datasets.md again'
 	@echo 'make gallery makes the pictures and the page of the gallery again; RUNS=DIR: also of kept runs that see images'
 	@echo 'make clean   removes the virtual environment and what the demo made'
 
-# one environment for everything, made anew when the pins change
+# one virtual environment for everything, updated if the pins change
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "xagents needs Python 3.11 or newer")'
 	@echo 'Installing the pinned requirements into $(VENV): some minutes, the first time.'
@@ -68,44 +68,44 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/run.py $(CASES)
+	$(BIN)/python -m benchmarks.speed.run $(CASES)
 
 bench-replay: $(VENV)/.installed
-	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python -m benchmarks.speed.replay
 
 bench-hindsight: $(VENV)/.installed
-	$(BIN)/python benchmarks/hindsight.py $(CASES)
+	$(BIN)/python -m benchmarks.learning.hindsight $(CASES)
 
-# what is kept already is not trained again: a run that was stopped goes on
+# kept runs are not trained again, and stopped runs are resumed
 bench-learning: $(VENV)/.installed
-	$(BIN)/python benchmarks/learning.py $(CASES)
+	$(BIN)/python -m benchmarks.learning.run $(CASES)
 
 bench-populations: $(VENV)/.installed
-	$(BIN)/python benchmarks/populations.py $(CASES)
+	$(BIN)/python -m benchmarks.tuning.populations $(CASES)
 
-# what is kept already is not trained again
+# kept runs are not trained again
 bench-spread: $(VENV)/.installed
-	$(BIN)/python benchmarks/spread.py $(CASES)
+	$(BIN)/python -m benchmarks.teams.run $(CASES)
 
 bench-tuning: $(VENV)/.installed
-	$(BIN)/python benchmarks/tuning.py $(CASES)
+	$(BIN)/python -m benchmarks.tuning.run $(CASES)
 
 bench-reliability: $(VENV)/.installed
-	$(BIN)/python benchmarks/reliability.py $(CASES)
+	$(BIN)/python -m benchmarks.reliability.run $(CASES)
 
 bench-explorers: $(VENV)/.installed
-	$(BIN)/python benchmarks/explorers.py $(CASES)
+	$(BIN)/python -m benchmarks.explorers.run $(CASES)
 
 bench-evaluations: $(VENV)/.installed
-	$(BIN)/python benchmarks/evaluations.py $(CASES)
+	$(BIN)/python -m benchmarks.speed.evaluations $(CASES)
 
-# what is kept already is not trained again
+# kept runs are not trained again
 bench-offline: $(VENV)/.installed
-	$(BIN)/python benchmarks/offline.py $(CASES)
+	$(BIN)/python -m benchmarks.offline.run $(CASES)
 
-# what ships and is better stays
+# better policies of the package stay
 pretrained: $(VENV)/.installed
-	$(BIN)/python benchmarks/pretrained.py $(if $(RUNS),--runs $(RUNS)) $(CASES)
+	$(BIN)/python -m benchmarks.learning.pretrained $(if $(RUNS),--runs $(RUNS)) $(CASES)
 
 docs: $(VENV)/.installed
 	$(BIN)/python docs/write_agents.py

@@ -1,1 +1,1 @@
-"""Speed benchmarks: xagents beside other libraries, measured in one run by `make bench`."""
+"""Benchmarks of xagents, compared with other libraries; see README.md."""

@@ -22,8 +22,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import tables
-from benchmarks.environments import REPOSITORY
-from benchmarks.pretrained import EPISODES, SCORED, SHIPPED, best_of, played, record_of, runs_of
+from benchmarks.learning.pretrained import EPISODES, SCORED, SHIPPED, best_of, played, record_of, runs_of
+from benchmarks.venvs import REPOSITORY
 from xagents.factory import players
 from xagents.factory.load import load
 from xagents.factory.pretrained import list_pretrained

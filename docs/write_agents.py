@@ -22,9 +22,10 @@ from typing import Any
 # a script's own folder is on the path, not the repository's
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import summary, tables
-from benchmarks.environments import REPOSITORY
-from benchmarks.learning_cases import LearningCase, find_cases
+from benchmarks import tables
+from benchmarks.learning.cases import LearningCase, find_cases
+from benchmarks.speed import summary
+from benchmarks.venvs import REPOSITORY
 from xagents.cli.usage import shown_default
 from xagents.options import Option, describe
 from xagents.options.agents import AgentOptions

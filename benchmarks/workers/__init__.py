@@ -1,1 +1,1 @@
-"""The processes that a benchmark measures, one script a library; each runs in its library's own virtual environment."""
+"""The measured processes, one script for each library, which runs in the virtual environment of the library."""

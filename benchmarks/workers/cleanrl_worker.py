@@ -1,10 +1,8 @@
-"""Measures CleanRL: runs the script of a checkout as it stands and reads the speed that it prints.
+"""Measure CleanRL: run the unchanged script of a checkout and read the speed that it prints.
 
-The script prints, after each update (DQN: every 100 steps), the mean speed since its start; the difference between two
-such lines is the time between them, so that the updates of the warm-up do not count.
+The script prints the mean speed since its start after each update (DQN: every 100 steps). Two such lines give the time
+between them, so that the updates of the warm-up do not count.
 """
-
-from __future__ import annotations
 
 import os
 import re
@@ -13,9 +11,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.settings import AnySettings, OffPolicySettings, Settings
 from benchmarks.workers.measure import Job, hold_to_one_core, peak_mb, report
+from benchmarks.workers.settings import AnySettings, OffPolicySettings, Settings, translate
 
 PACKAGES = ('torch', 'jax', 'gymnasium', 'gym', 'envpool', 'numpy')
 # steps between two lines of the DQN script
@@ -23,14 +22,14 @@ PRINTED = 100
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to run, and where to read.
+class ScriptPlan:
+    """A script and the lines to read.
 
     Args:
-        script: in the checkout's `cleanrl` folder.
-        flags: its own.
+        script: file name in the folder `cleanrl` of the checkout.
+        flags: of the script.
         total: environment steps of the run.
-        lines: speeds that it will print.
+        lines: number of printed speeds.
         first: steps and line (from 0) of the end of the warm-up.
         last: steps of the last line.
     """
@@ -43,74 +42,57 @@ class Plan:
     last: int
 
 
-def arguments(settings: Settings) -> list[str]:
-    """The script's flags; its networks are fixed: 64-64 tanh, separate, or the Nature CNN."""
-    values = {
-        'env-id': 'Pong-v5' if settings.atari else settings.env,
-        'num-envs': settings.n_envs,
-        'num-steps': settings.n_steps,
-        'update-epochs': settings.epochs,
-        'num-minibatches': settings.minibatches,
-        'gamma': settings.gamma,
-        'gae-lambda': settings.lam,
-        'learning-rate': settings.lr,
-        'clip-coef': settings.clip,
-        'ent-coef': settings.entropy_coef,
-        'vf-coef': settings.value_coef,
-        'max-grad-norm': settings.grad_norm,
-        'seed': settings.seed,
-    }
-    flags = [text for name, value in values.items() for text in (f'--{name}', str(value))]
-    normalise = '--norm-adv' if settings.normalize_advantage else '--no-norm-adv'
-    return [*flags, normalise, '--no-anneal-lr', '--no-clip-vloss', '--no-cuda', '--no-track', '--no-capture-video']
+ON_POLICY = """num-envs=n_envs num-steps=n_steps update-epochs=epochs num-minibatches=minibatches gamma gae-lambda=lam
+    learning-rate=lr clip-coef=clip ent-coef=entropy_coef vf-coef=value_coef max-grad-norm=grad_norm seed"""
+DQN = """env-id=env num-envs=n_envs buffer-size=buffer_size learning-starts=learning_starts batch-size=batch_size
+    train-frequency=train_frequency target-network-frequency=target_sync_steps start-e=epsilon end-e=epsilon gamma
+    learning-rate=lr seed"""
 
 
-def dqn_arguments(settings: OffPolicySettings) -> list[str]:
-    """The DQN script's flags; its network is 120-84 relu, its loss squared, its gradients are not clipped."""
-    if settings.algorithm != 'dqn' or settings.n_envs != 1 or settings.updates_per_call != 1:
-        raise SystemExit(f'CleanRL: no script for {settings.algorithm} with more than one update a training')
-    values = {
-        'env-id': settings.env,
-        'num-envs': settings.n_envs,
-        'buffer-size': settings.buffer_size,
-        'learning-starts': settings.learning_starts,
-        'batch-size': settings.batch_size,
-        'train-frequency': settings.train_frequency,
-        'target-network-frequency': settings.target_sync_steps,
-        'start-e': settings.epsilon,
-        'end-e': settings.epsilon,
-        'gamma': settings.gamma,
-        'learning-rate': settings.lr,
-        'seed': settings.seed,
-    }
+def flags_of(values: dict[str, Any]) -> list[str]:
+    """Return values as flags, and flags that switch tracking off."""
     flags = [text for name, value in values.items() for text in (f'--{name}', str(value))]
     return [*flags, '--no-track', '--no-capture-video']
 
 
-def plan(settings: AnySettings, warmup: int, steps: int) -> Plan:
-    """How to run a script so that a line stands at the end of the warm-up and one at the end."""
+def arguments(settings: Settings) -> list[str]:
+    """Return the flags of the script; its networks are fixed: 64-64 tanh, separate, or the Nature CNN."""
+    values = {'env-id': 'Pong-v5' if settings.atari else settings.env, **translate(settings, ON_POLICY)}
+    normalise = '--norm-adv' if settings.normalize_advantage else '--no-norm-adv'
+    return [*flags_of(values), normalise, '--no-anneal-lr', '--no-clip-vloss', '--no-cuda']
+
+
+def dqn_arguments(settings: OffPolicySettings) -> list[str]:
+    """Return the flags of the DQN script: its network is 120-84 relu, its loss squared, gradients are not clipped."""
+    if settings.algorithm != 'dqn' or settings.n_envs != 1 or settings.updates_per_call != 1:
+        raise SystemExit(f'CleanRL: no script for {settings.algorithm} with more than one update at a time')
+    return flags_of(translate(settings, DQN))
+
+
+def plan(settings: AnySettings, warmup: int, steps: int) -> ScriptPlan:
+    """Return a run that prints a line at the end of the warm-up and one at the end."""
     if isinstance(settings, OffPolicySettings):
         flags = dqn_arguments(settings)
         start = settings.learning_starts // PRINTED
         warmup, last = -(-warmup // PRINTED), -(-(warmup + steps) // PRINTED)
         first = (warmup * PRINTED, warmup - start - 1)
-        return Plan('dqn_jax.py', flags, last * PRINTED + 1, last - start, first, last * PRINTED)
+        return ScriptPlan('dqn_jax.py', flags, last * PRINTED + 1, last - start, first, last * PRINTED)
     if settings.algorithm != 'ppo':
         raise SystemExit(f'CleanRL: no worker for {settings.algorithm}')
     size = settings.batch_size
     updates = -(-warmup // size), -(-steps // size)
     total = sum(updates) * size
     script = 'ppo_atari_envpool.py' if settings.atari else 'ppo.py'
-    return Plan(script, arguments(settings), total, sum(updates), (updates[0] * size, updates[0] - 1), total)
+    return ScriptPlan(script, arguments(settings), total, sum(updates), (updates[0] * size, updates[0] - 1), total)
 
 
 def seconds_between(first: int, first_speed: int, last: int, last_speed: int) -> float:
-    """Seconds between two steps, from the mean speeds since the start up to each."""
+    """Return the seconds between two steps, from the mean speeds since the start."""
     return last / last_speed - first / first_speed
 
 
 def main() -> None:
-    """Do the job."""
+    """Run the job."""
     job = Job.from_command_line()
     if job.task != 'speed':
         raise SystemExit(f'CleanRL: no worker for {job.task}')

@@ -1,6 +1,4 @@
-"""Trains one of d3rlpy's agents on a data set in Minari's form, and writes its greedy policy as arrays."""
-
-from __future__ import annotations
+"""Train an agent of d3rlpy on a data set in the format of Minari, and write its greedy policy as arrays."""
 
 import json
 import sys
@@ -10,38 +8,44 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workers.measure import report
+from benchmarks.workers.settings import translate
 
 PACKAGES = ('d3rlpy', 'torch', 'minari', 'numpy')
-# updates between two looks at the clock, the first of which is warm-up
+# updates between two readings of the clock; the first ones are warm-up
 EPOCH = 500
 
 
-def read(name: str) -> tuple[Any, Any]:
-    """Return a data set as d3rlpy takes it, and the action space.
+BC = 'learning_rate=lr'
+ACTOR_CRITIC = 'gamma tau actor_learning_rate=lr critic_learning_rate=lr'
+TD3_BC = f"""{ACTOR_CRITIC} alpha update_actor_interval=policy_delay target_smoothing_sigma=policy_noise
+    target_smoothing_clip=noise_clip"""
+IQL = f'{ACTOR_CRITIC} expectile weight_temp=temperature max_weight'
 
-    Its own `get_minari` (2.8.1) joins the T + 1 observations of each episode beside the T actions, so that they fall
-    apart by a row an episode; here each action stands beside the observation that it was taken in.
+
+def read(name: str) -> tuple[Any, Any]:
+    """Return a data set for d3rlpy, and the action space.
+
+    d3rlpy's `get_minari` (2.8.1) pairs the T + 1 observations of an episode with its T actions, so that later rows do
+    not match; here each action has the observation before it.
     """
     import d3rlpy
     import minari
 
     source = minari.load_dataset(name)
-    columns: dict[str, list[np.ndarray]] = {
-        key: [] for key in ('observations', 'actions', 'rewards', 'terminals', 'timeouts')
-    }
+    names = ('observations', 'actions', 'rewards', 'terminals', 'timeouts')
+    columns: dict[str, list[np.ndarray]] = {key: [] for key in names}
     for episode in source:
-        # kept in double precision, rewards and actions would make every batch so
-        columns['observations'].append(np.asarray(episode.observations[:-1], np.float32))
-        columns['actions'].append(np.asarray(episode.actions, np.float32))
-        columns['rewards'].append(np.asarray(episode.rewards, np.float32))
-        columns['terminals'].append(np.asarray(episode.terminations, np.float32))
-        columns['timeouts'].append(np.asarray(episode.truncations & ~episode.terminations, np.float32))
+        timeouts = episode.truncations & ~episode.terminations
+        rows = (episode.observations[:-1], episode.actions, episode.rewards, episode.terminations, timeouts)
+        for key, values in zip(names, rows, strict=True):
+            # rewards and actions in double precision would make every batch double precision
+            columns[key].append(np.asarray(values, np.float32))
     joined = {key: np.concatenate(parts) for key, parts in columns.items()}
     return d3rlpy.dataset.MDPDataset(**joined), source.action_space
 
 
-def agent(settings: dict[str, Any], low: np.ndarray, high: np.ndarray) -> Any:
-    """Make the agent by the settings that both libraries get."""
+def make_agent(settings: dict[str, Any], low: np.ndarray, high: np.ndarray) -> Any:
+    """Return the agent with the settings of both libraries."""
     from d3rlpy import algos
     from d3rlpy.models.encoders import VectorEncoderFactory
     from d3rlpy.optimizers import AdamFactory
@@ -54,45 +58,23 @@ def agent(settings: dict[str, Any], low: np.ndarray, high: np.ndarray) -> Any:
         'action_scaler': MinMaxActionScaler(minimum=low, maximum=high),
         'observation_scaler': StandardObservationScaler(eps=1e-3) if settings['standardise'] else None,
     }
+    parts = {f'{part}_optim_factory': adam for part in ('actor', 'critic')}
+    parts |= {f'{part}_encoder_factory': network for part in ('actor', 'critic')}
     if settings['algorithm'] == 'bc':
-        config: Any = algos.BCConfig(
-            learning_rate=settings['lr'], optim_factory=adam, encoder_factory=network, **common
-        )
-        return config.create(device=False)
-    common |= {
-        'gamma': settings['gamma'],
-        'tau': settings['tau'],
-        'actor_learning_rate': settings['lr'],
-        'critic_learning_rate': settings['lr'],
-        'actor_optim_factory': adam,
-        'critic_optim_factory': adam,
-        'actor_encoder_factory': network,
-        'critic_encoder_factory': network,
-    }
-    if settings['algorithm'] == 'td3-bc':
-        config = algos.TD3PlusBCConfig(
-            alpha=settings['alpha'],
-            update_actor_interval=settings['policy_delay'],
-            target_smoothing_sigma=settings['policy_noise'],
-            target_smoothing_clip=settings['noise_clip'],
-            **common,
-        )
+        one = translate(settings, BC)
+        config: Any = algos.BCConfig(**one, optim_factory=adam, encoder_factory=network, **common)
+    elif settings['algorithm'] == 'td3-bc':
+        config = algos.TD3PlusBCConfig(**translate(settings, TD3_BC), **parts, **common)
     else:
-        config = algos.IQLConfig(
-            value_encoder_factory=network,
-            expectile=settings['expectile'],
-            weight_temp=settings['temperature'],
-            max_weight=settings['max_weight'],
-            **common,
-        )
+        config = algos.IQLConfig(**translate(settings, IQL), value_encoder_factory=network, **parts, **common)
     return config.create(device=False)
 
 
 def arrays(learned: Any, low: np.ndarray, high: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the greedy policy: what stands before its layers, the layers, the bounds of its actions.
+    """Return the arrays of the greedy policy: statistics of observations, layers, and bounds of actions.
 
     Raises:
-        SystemExit: where these do not act as the library does.
+        SystemExit: if the arrays give other actions than the library.
     """
     import torch
 
@@ -106,13 +88,13 @@ def arrays(learned: Any, low: np.ndarray, high: np.ndarray) -> dict[str, np.ndar
     for k, layer in enumerate(layers):
         found |= {f'kernel_{k}': layer.weight.detach().numpy().T, f'bias_{k}': layer.bias.detach().numpy()}
     some = np.random.default_rng(0).normal(size=(64, layers[0].in_features)).astype(np.float32)
-    if not np.allclose(acting(found)(some), learned.predict(some), atol=1e-4):
-        raise SystemExit('the policy that was written acts otherwise than its library')
+    if not np.allclose(policy_of(found)(some), learned.predict(some), atol=1e-4):
+        raise SystemExit('the written policy gives other actions than its library')
     return found
 
 
-def acting(policy: Any) -> Any:
-    """Return a function from observations [N, …] to actions [N, …], of the arrays that `arrays` returned."""
+def policy_of(policy: Any) -> Any:
+    """Return the function from observations [N, …] to actions [N, …] of the arrays that `arrays` returns."""
     depth = sum(name.startswith('kernel') for name in policy)
     parts = {name: np.asarray(policy[name], np.float32) for name in policy}
 
@@ -127,7 +109,7 @@ def acting(policy: Any) -> Any:
 
 
 def main() -> None:
-    """Do the job: one JSON object of dataset, settings, updates, seed and policy in the first argument."""
+    """Run the job: dataset, settings, updates, seed and policy as JSON in the first argument."""
     job = json.loads(sys.argv[1])
     import d3rlpy
     import torch
@@ -135,14 +117,9 @@ def main() -> None:
     torch.set_num_threads(1)
     d3rlpy.seed(job['seed'])
     dataset, space = read(job['dataset'])
-    learner = agent(job['settings'], space.low, space.high)
-    epochs = learner.fitter(
-        dataset,
-        n_steps=job['updates'],
-        n_steps_per_epoch=EPOCH,
-        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
-        show_progress=False,
-    )
+    learner = make_agent(job['settings'], space.low, space.high)
+    quiet = {'logger_adapter': d3rlpy.logging.NoopAdapterFactory(), 'show_progress': False}
+    epochs = learner.fitter(dataset, n_steps=job['updates'], n_steps_per_epoch=EPOCH, **quiet)
     next(epochs)
     start, spent = time.perf_counter(), time.process_time()
     timed = EPOCH * sum(1 for _ in epochs)

@@ -1,6 +1,4 @@
-"""A wrapper that writes down when an environment made its first step."""
-
-from __future__ import annotations
+"""A wrapper that writes the time of the first step of an environment."""
 
 import os
 import time
@@ -12,14 +10,12 @@ FILE = 'XAGENTS_FIRST_STEPS'
 
 
 class FirstStep(gymnasium.Wrapper):
-    """Appends the time of its first step to the file that `FILE` names in the environment's variables."""
+    """Appends the time of its first step to the file in the environment variable `FILE`."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self._stepped = False
+    _stepped = False
 
     def step(self, action: Any) -> Any:
-        """Step, after writing the time down if it is the first one."""
+        """Step; write the time before the first step."""
         if not self._stepped:
             self._stepped = True
             with open(os.environ[FILE], 'a') as file:

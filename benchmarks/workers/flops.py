@@ -1,42 +1,40 @@
-"""The multiplications and additions of an update, worked out from the shapes of its layers.
+"""The multiplications and additions of an update, computed from the shapes of its layers.
 
-A dense layer costs 2·B·in·out operations forward for a batch of B, as much again backward for the gradient of its
-weights, and as much again for the gradient of its inputs. A first layer needs no gradient of its inputs unless they are
-actions that are being improved. Biases, activations, losses and optimisers are not counted: they are small, and a
-faster one shall not look like more work.
+A dense layer with a batch of B costs 2·B·in·out operations in the forward pass, as much in the backward pass for the
+gradient of its weights, and as much for the gradient of its inputs. A first layer needs no gradient of its inputs,
+except for actions that are optimised. Biases, activations, losses and optimisers are not counted, because they are
+small.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.settings import AnySettings, OffPolicySettings
+from benchmarks.workers.settings import AnySettings, OffPolicySettings
 
 
 def forward(widths: Sequence[int], batch_size: int) -> int:
-    """Operations of a forward pass through a dense network of these widths, inputs and outputs included."""
+    """Return the operations of a forward pass through a dense network; widths include inputs and outputs."""
     return sum(2 * batch_size * inputs * outputs for inputs, outputs in pairwise(widths))
 
 
 def backward(widths: Sequence[int], batch_size: int) -> int:
-    """Operations of the gradient of all weights; that of the first layer's inputs is not needed."""
+    """Return the operations of the gradient of all weights, without that of the inputs."""
     return 2 * forward(widths, batch_size) - forward(widths[:2], batch_size)
 
 
 def dqn_update(widths: Sequence[int], batch_size: int) -> int:
-    """Operations of one gradient step of DQN: the target network forward, the network forward and backward."""
+    """Return the operations of a gradient step of DQN: target network forward, network forward and backward."""
     return 2 * forward(widths, batch_size) + backward(widths, batch_size)
 
 
 def actor_critic_update(
     actor: Sequence[int], critic: Sequence[int], batch_size: int, critics: int = 2, policy_delay: int = 2
 ) -> float:
-    """Operations of one gradient step of TD3, or of DDPG with one critic and no delay; the mean over the delay.
+    """Return the mean operations of a gradient step of TD3, or of DDPG with one critic and no delay.
 
-    A critic's step takes the target actor and each target critic forward, and each critic forward and backward. An
-    actor's step, one in `policy_delay`, takes the actor forward and backward, and one critic forward and backward to
-    its inputs, without its weights.
+    A step of the critics takes the target actor and each target critic forward, and each critic forward and backward.
+    A step of the actor, one in `policy_delay`, takes the actor forward and backward, and one critic forward and
+    backward to its inputs, without its weights.
     """
     of_critics = critics * (2 * forward(critic, batch_size) + backward(critic, batch_size))
     of_actor = forward(actor, batch_size) + backward(actor, batch_size) + 2 * forward(critic, batch_size)
@@ -44,10 +42,10 @@ def actor_critic_update(
 
 
 def nature_cnn_flops(n_actions: int, side: int = 84, channels: int = 4) -> tuple[int, int]:
-    """Multiplications and additions of the Nature CNN for one image: forward, and forward with backward.
+    """Return the operations of the Nature CNN for one image: forward, and forward with backward.
 
-    The layers are those of Mnih et al. 2015 with one policy and one value head; a backward pass costs as much as the
-    forward pass for the weights and as much again for the inputs, which the first layer does not need.
+    The layers are those of Mnih et al. 2015 with one policy and one value head. A backward pass costs as much as the
+    forward pass for the weights, and as much for the inputs, which the first layer does not need.
     """
     layers = []
     for filters, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
@@ -59,12 +57,12 @@ def nature_cnn_flops(n_actions: int, side: int = 84, channels: int = 4) -> tuple
 
 
 def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
-    """Operations of one update; of PPO's on images, only the gradient steps' count.
+    """Return the operations of one update; for PPO on images, those of the gradient steps.
 
     Args:
-        settings: the algorithm, its batch and its networks' widths.
-        n_inputs: numbers in one observation; not read for images.
-        n_actions: number of actions, or numbers in one.
+        settings: algorithm, batch size and widths of the networks.
+        n_inputs: size of an observation; not used for images.
+        n_actions: number of actions, or size of one.
     """
     if not isinstance(settings, OffPolicySettings):
         return settings.epochs * settings.batch_size * nature_cnn_flops(n_actions)[1]
@@ -78,12 +76,12 @@ def update_flops(settings: AnySettings, n_inputs: int, n_actions: int) -> float:
 
 
 def peak_matters(settings: AnySettings) -> bool:
-    """Whether arithmetic bounds a case, so that the share of the machine's peak says something."""
+    """Return whether arithmetic limits a case, so that the share of the peak is useful."""
     return settings.atari or settings.algorithm in ('ddpg', 'td3')
 
 
 def update_share(
     settings: AnySettings, n_inputs: int, n_actions: int, updates: int, seconds: float, peak: float
 ) -> float:
-    """The share of `peak`, in operations a second, that `updates` updates in `seconds` reach."""
+    """Return the share of `peak`, in operations per second, of `updates` updates in `seconds`."""
     return updates * update_flops(settings, n_inputs, n_actions) / seconds / peak

@@ -1,6 +1,4 @@
-"""Trains one agent in its run folder as a user would, or goes on with it, and plays with what training ended with."""
-
-from __future__ import annotations
+"""Train or resume one agent in its run directory as a user would, and evaluate its last weights."""
 
 import json
 import sys
@@ -10,12 +8,12 @@ from benchmarks.workers.measure import report
 
 EVALUATION_SEED = 0
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
-# a kill loses no more than these
+# a kill loses at most these seconds
 SAVE_SECONDS = 60.0
 
 
 def main() -> None:
-    """Do the job: one JSON object of agent, env, steps, seed, episodes, options and folder in the first argument."""
+    """Run the job: agent, env, steps, seed, episodes, options and folder as JSON in the first argument."""
     job = json.loads(sys.argv[1])
     import xagents
     from xagents.runs.status import is_locked, is_run, read_status
@@ -25,7 +23,7 @@ def main() -> None:
     follow_parent()
     set_threads(1)
     folder = job['folder']
-    # the worker of a driver that was ended a moment ago still saves
+    # a worker whose parent has just ended may still save
     while is_locked(folder):
         time.sleep(1)
     if is_run(folder):
@@ -33,9 +31,9 @@ def main() -> None:
     else:
         kept = {'run_dir': folder, 'save_seconds': SAVE_SECONDS}
         agent = xagents.make(job['agent'], job['env'], seed=job['seed'], **kept, **job['options'])
-    # what is measured are the last weights: none of them are compared with the best of the run, or replaced by them
+    # the last weights are measured, so there is no final evaluation that replaces them by the best ones
     agent.fit(max_steps=job['steps'], final_episodes=0, quiet=True)
-    # every seed is judged by the same starts: where Pendulum begins alone moves a mean of 100 episodes by 5
+    # equal starts for all seeds: different starts change a mean of 100 episodes of Pendulum by up to 5
     played = agent.evaluate(job['episodes'], seed=EVALUATION_SEED)
     sampled = agent.evaluate(job['episodes'], stochastic=True, seed=EVALUATION_SEED)
     best = xagents.load(folder).evaluate(job['episodes'], seed=EVALUATION_SEED)

@@ -1,6 +1,4 @@
-"""What all workers share: the job they read, memory, the machine's matrix-multiply peak, the line they print."""
-
-from __future__ import annotations
+"""Functions of all workers: their job, memory, clock, peak of matrix products, and the printed result."""
 
 import importlib.metadata
 import json
@@ -9,18 +7,18 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from benchmarks.settings import AnySettings, OffPolicySettings, from_fields
+from benchmarks.workers.settings import AnySettings, OffPolicySettings, from_fields
 
 MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the harness asks of a worker; it comes as one JSON object in the first argument."""
+    """The job of a worker of the speed benchmark, a JSON object in the first argument."""
 
     task: str
     settings: AnySettings
@@ -28,16 +26,17 @@ class Job:
     steps: int = 0
     checkout: str = ''
     target: float = 250
+    options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_command_line(cls) -> Job:
+    def from_command_line(cls) -> Self:
         """Read the job."""
         fields = json.loads(sys.argv[1])
         return cls(settings=from_fields(fields.pop('settings')), **fields)
 
 
 def resident_mb() -> float:
-    """Resident memory of this process now, in MB; its peak where there is no /proc."""
+    """Return the resident memory of this process in MB; its peak on systems without /proc."""
     statm = Path('/proc/self/statm')
     if not statm.exists():
         return peak_mb()
@@ -45,25 +44,25 @@ def resident_mb() -> float:
 
 
 def peak_mb(who: int = resource.RUSAGE_SELF) -> float:
-    """Largest resident memory so far, in MB, of this process or of its children."""
+    """Return the largest resident memory so far, in MB, of this process or of its children."""
     # kilobytes on Linux, bytes on macOS
     return resource.getrusage(who).ru_maxrss * (1 if sys.platform == 'darwin' else 1024) / MEGABYTE
 
 
 class Clock:
-    """Counts from when it is made."""
+    """A clock that starts when it is created."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter(), time.process_time()
 
     def read(self) -> dict[str, float]:
-        """Seconds that went by, and those of processors in all threads of this process."""
+        """Return the elapsed seconds, and the processor time of all threads of this process."""
         wall, processor = self._start
         return {'seconds': time.perf_counter() - wall, 'processor_seconds': time.process_time() - processor}
 
 
 def matmul_peak(multiply: Callable[[], Any], size: int, repeats: int = 16) -> float:
-    """Operations a second of `multiply`, a product of two size x size matrices: the best of `repeats`."""
+    """Return the operations per second of a product of two size x size matrices: the best of `repeats`."""
     multiply()
     best = float('inf')
     for _ in range(repeats):
@@ -74,36 +73,36 @@ def matmul_peak(multiply: Callable[[], Any], size: int, repeats: int = 16) -> fl
 
 
 def hold_to_one_core(settings: AnySettings) -> None:
-    """Hold this process, and what it starts, to one core where the case says so and the system can; before any import.
+    """Limit this process and its children to one core, if the case and the system do so; call before other imports.
 
-    JAX and TensorFlow size their pools by the cores that they may use, so that this also leaves them one thread each.
+    JAX and TensorFlow size their pools by the available cores, so that each of them also has one thread.
     """
     if settings.one_core and hasattr(os, 'sched_setaffinity'):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def check_updates(settings: AnySettings, steps: int, updates: int) -> None:
-    """Make sure that a library made as many gradient steps as the settings ask for: speed without them means nothing.
+    """Check that a library made the gradient steps of the settings.
 
     Raises:
-        SystemExit: when it did not; a training's worth of them may fall on either side of the clock.
+        SystemExit: if it did not. The steps of one update may be on either side of the clock.
     """
     if isinstance(settings, OffPolicySettings):
         wanted = float(settings.updates(steps))
         slack = 0.02 * wanted
     else:
-        # rows that only reset an environment are in a rollout and not in the steps: up to 5 % of CartPole's at first
+        # rows of a rollout that only reset an environment are not counted as steps: up to 5 % for CartPole at first
         wanted = steps / settings.batch_size * settings.updates_per_call
         slack = 0.1 * wanted
         if settings.algorithm == 'acer':
-            # four standard deviations of Poisson's draws
+            # four standard deviations of a Poisson distribution
             slack += 4 * wanted**0.5
     if abs(updates - wanted) > max(slack, settings.updates_per_call):
-        raise SystemExit(f'{updates} updates in {steps} steps, and {wanted:.0f} were to be measured')
+        raise SystemExit(f'{updates} updates in {steps} steps, expected {wanted:.0f}')
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Versions of Python and of those packages that are installed."""
+    """Return the versions of Python and of installed packages."""
     found = {'python': sys.version.split()[0]}
     for package in packages:
         try:
@@ -114,6 +113,6 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def report(fields: dict[str, Any], packages: Sequence[str] = ()) -> None:
-    """Print the worker's result as one JSON object on the last line."""
+    """Print the result of a worker as one JSON object on the last line."""
     fields = {'rss_mb': resident_mb(), 'peak_rss_mb': peak_mb(), 'versions': versions(*packages), **fields}
     print(json.dumps(fields), flush=True)

@@ -1,6 +1,4 @@
-"""Trains one of our agents on a data set, or takes a policy that another library has written, and plays with it."""
-
-from __future__ import annotations
+"""Train an agent of xagents on a data set, or read the policy of another library, and evaluate it."""
 
 import json
 import sys
@@ -10,42 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workers.d3rlpy_worker import EPOCH, acting
+from benchmarks.workers.d3rlpy_worker import EPOCH, policy_of
 from benchmarks.workers.measure import report
+from benchmarks.workers.settings import translate
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
 EVALUATION_SEED = 0
 
 
+COMMON = 'lr opt_epsilon=optimizer_epsilon buffer_batch_size=batch_size normalize_obs=standardise'
+NAMES = {
+    'bc': COMMON,
+    'td3-bc': f'{COMMON} gamma tau alpha policy_delay policy_noise_coef=policy_noise noise_clip',
+    'iql': f'{COMMON} gamma tau expectile inverse_temperature=temperature max_weight',
+}
+
+
 def arguments(settings: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of `xagents.make` for the settings that both libraries get."""
-    keywords: dict[str, Any] = {
-        'net': list(settings['units']),
-        'activation': 'relu',
-        'lr': settings['lr'],
-        'opt_epsilon': settings['optimizer_epsilon'],
-        'buffer_batch_size': settings['batch_size'],
-        'normalize_obs': settings['standardise'],
-    }
-    if settings['algorithm'] == 'bc':
-        return keywords
-    keywords |= {'gamma': settings['gamma'], 'tau': settings['tau']}
-    if settings['algorithm'] == 'td3-bc':
-        return keywords | {
-            'alpha': settings['alpha'],
-            'policy_delay': settings['policy_delay'],
-            'policy_noise_coef': settings['policy_noise'],
-            'noise_clip': settings['noise_clip'],
-        }
-    return keywords | {
-        'expectile': settings['expectile'],
-        'inverse_temperature': settings['temperature'],
-        'max_weight': settings['max_weight'],
-    }
+    """Return the options of `xagents.make` for the settings of both libraries."""
+    return {**translate(settings, NAMES[settings['algorithm']]), 'net': list(settings['units']), 'activation': 'relu'}
 
 
 def play(act: Callable[[np.ndarray], np.ndarray], env: str, episodes: int) -> dict[str, float]:
-    """Play one episode from each of so many starts, the same ones for every library and seed."""
+    """Play one episode from each of so many starts, which are the same for every library and seed."""
     import gymnasium as gym
 
     envs = gym.make_vec(env, num_envs=episodes, vectorization_mode='sync')
@@ -62,16 +47,16 @@ def play(act: Callable[[np.ndarray], np.ndarray], env: str, episodes: int) -> di
 
 
 def train(job: dict[str, Any]) -> tuple[dict[str, float], Callable[[np.ndarray], np.ndarray]]:
-    """Make the updates, and time those after the first, which are compiled meanwhile; return how the agent acts."""
+    """Run the updates, and time those after the first, which include compiling; return times and the policy."""
     import xagents
 
-    # threads are those that it chooses for dense networks: one
+    # xagents chooses one thread for dense networks
     settings = job['settings']
     keywords = {**arguments(settings), 'seed': job['seed'], 'quiet': True}
     agent = xagents.make(settings['algorithm'], dataset=job['dataset'], **keywords)
     start = spent = seconds = cpu_seconds = 0.0
     first = last = 0
-    # neither played nor compared meanwhile: what is measured are the last weights
+    # no evaluations: the last weights are measured
     for log in agent.train_iter(max_steps=job['updates'], eval_frequency=10**9, final_episodes=0):
         last = int(log['updates'])
         if start:
@@ -79,16 +64,16 @@ def train(job: dict[str, Any]) -> tuple[dict[str, float], Callable[[np.ndarray],
         elif last >= EPOCH:
             first, start, spent = last, time.perf_counter(), time.process_time()
     if last != job['updates']:
-        raise SystemExit(f'{last} updates, and {job["updates"]} were asked for')
+        raise SystemExit(f'{last} updates, expected {job["updates"]}')
     return {'updates': last - first, 'seconds': seconds, 'cpu_seconds': cpu_seconds}, agent.act
 
 
 def main() -> None:
-    """Do the job: one JSON object in the first argument; with `policy`, only play with that one."""
+    """Run the job, JSON in the first argument; with `policy`, only evaluate that policy."""
     job = json.loads(sys.argv[1])
     if 'policy' in job:
         with np.load(job['policy']) as policy:
-            report(play(acting(policy), job['env'], job['episodes']), PACKAGES)
+            report(play(policy_of(policy), job['env'], job['episodes']), PACKAGES)
         return
     timed, act = train(job)
     report({**timed, **play(act, job['env'], job['episodes'])}, PACKAGES)

@@ -1,19 +1,17 @@
-"""Measures SBX: Stable-Baselines3's loop and environments with updates compiled by JAX."""
-
-from __future__ import annotations
+"""Measure SBX: the loop and environments of Stable-Baselines3, with updates that JAX compiles."""
 
 from typing import Any
 
-from benchmarks.settings import AnySettings, OffPolicySettings
 from benchmarks.workers import sb3_worker
 from benchmarks.workers.flops import peak_matters
 from benchmarks.workers.measure import Job, hold_to_one_core, matmul_peak
+from benchmarks.workers.settings import AnySettings, OffPolicySettings
 
 PACKAGES = ('sbx-rl', 'stable-baselines3', 'jax', 'flax', 'gymnasium', 'numpy', 'ale-py')
 
 
 def arguments(settings: AnySettings) -> dict[str, Any]:
-    """The model's keywords: Stable-Baselines3's, but for DQN's gradient norm, which SBX leaves to the optimiser."""
+    """Return the keywords of the model: those of Stable-Baselines3, but the optimiser clips DQN's gradients."""
     keywords = sb3_worker.arguments(settings)
     if settings.algorithm == 'dqn':
         del keywords['max_grad_norm']
@@ -23,14 +21,14 @@ def arguments(settings: AnySettings) -> dict[str, Any]:
 
 
 def clipped_adam(grad_norm: float) -> Any:
-    """A maker of Adam optimisers whose gradients' norm is clipped first."""
+    """Return a factory of Adam optimisers that first clip the norm of the gradients."""
     import optax
 
     return lambda **keywords: optax.chain(optax.clip_by_global_norm(grad_norm), optax.adam(**keywords))
 
 
 def make_model(settings: AnySettings) -> Any:
-    """The model as SBX makes it; its threads are JAX's own affair where the process is not held to one core."""
+    """Return the model. JAX chooses the threads, unless the process is limited to one core."""
     import flax.linen
     import sbx
     import torch
@@ -40,13 +38,13 @@ def make_model(settings: AnySettings) -> Any:
     policy = sb3_worker.policy_arguments(settings) | {'activation_fn': activation}
     if settings.algorithm == 'dqn':
         policy['optimizer_class'] = clipped_adam(settings.grad_norm)
-    kind = getattr(sbx, settings.algorithm.upper())
+    model_class = getattr(sbx, settings.algorithm.upper())
     env = sb3_worker.make_envs(settings)
-    return kind(env=env, policy_kwargs=policy, **sb3_worker.action_noise(settings, env), **arguments(settings))
+    return model_class(env=env, policy_kwargs=policy, **sb3_worker.action_noise(settings, env), **arguments(settings))
 
 
 def main() -> None:
-    """Do the job."""
+    """Run the job."""
     job = Job.from_command_line()
     hold_to_one_core(job.settings)
     model = make_model(job.settings)
@@ -57,7 +55,7 @@ def main() -> None:
         import jax
 
         matrix = jax.random.uniform(jax.random.key(0), (2048, 2048))
-        # an argument, because the product of a constant is computed once, when it is compiled
+        # an argument, because the product of constants is computed at compile time
         product = jax.jit(lambda factor: factor @ factor)
         peak = matmul_peak(lambda: product(matrix).block_until_ready(), 2048)
     sb3_worker.measure_speed(job, model, peak, PACKAGES)

@@ -1,6 +1,4 @@
-"""Trains our PPO with several agents in an environment, and plays with what came of it."""
-
-from __future__ import annotations
+"""Train PPO of xagents with several agents in an environment, and evaluate it."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workers.measure import Clock, report
-from benchmarks.workers.teams import TeamJob, binned, judged
+from benchmarks.workers.teams import TeamJob, binned, evaluate
 from benchmarks.workers.xagents_worker import arguments, check_threads
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'pettingzoo', 'mpe2', 'numpy')
@@ -16,20 +14,16 @@ HISTORY = Path('history.parquet')
 
 
 def keywords(job: TeamJob) -> dict[str, Any]:
-    """The keywords of `xagents.make` after the agent and the environment."""
-    return {
-        **arguments(job.settings),
-        'env_kwargs': job.env_kwargs,
-        'history_checkpoint': str(HISTORY),
-        **job.options,
-    }
+    """Return the options of `xagents.make`."""
+    given = {'env_kwargs': job.env_kwargs, 'history_checkpoint': str(HISTORY)}
+    return {**arguments(job.settings), **given, **job.options}
 
 
 def train(job: TeamJob, agent: Any) -> dict[str, Any]:
     """Train `warmup` steps, then time `steps` more."""
     clock, took, parts = (None if job.warmup else Clock()), {}, dict[str, float]()
     first = last = 0
-    # neither played nor compared meanwhile: what is measured are the last weights
+    # no evaluations: the last weights are measured
     for log in agent.train_iter(max_steps=job.warmup + job.steps, final_episodes=0):
         last = int(log['steps'])
         if clock:
@@ -42,7 +36,7 @@ def train(job: TeamJob, agent: Any) -> dict[str, Any]:
 
 
 def curve(job: TeamJob) -> list[float | None]:
-    """Mean returns of agents' episodes, bin by bin."""
+    """Return the mean returns of the episodes of agents in each bin."""
     from xagents.logs.history import read_history
 
     history = read_history(HISTORY)
@@ -50,7 +44,7 @@ def curve(job: TeamJob) -> list[float | None]:
 
 
 def main() -> None:
-    """Do the job."""
+    """Run the job."""
     job = TeamJob.from_command_line()
     import xagents
 
@@ -61,7 +55,7 @@ def main() -> None:
     def act(observations: np.ndarray, greedy: bool) -> np.ndarray:
         return agent.act(observations, greedy)
 
-    report({**result, 'curve': curve(job), **judged(job, act)}, PACKAGES)
+    report({**result, 'curve': curve(job), **evaluate(job, act)}, PACKAGES)
 
 
 if __name__ == '__main__':

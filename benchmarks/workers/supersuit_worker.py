@@ -1,6 +1,4 @@
-"""Trains Stable-Baselines3's PPO with several agents in an environment, through SuperSuit, and plays with it."""
-
-from __future__ import annotations
+"""Train PPO of Stable-Baselines3 with several agents in an environment of SuperSuit, and evaluate it."""
 
 import time
 from typing import Any
@@ -9,19 +7,19 @@ import numpy as np
 
 from benchmarks.workers.measure import Clock, report
 from benchmarks.workers.sb3_worker import arguments, make_callback, policy_arguments
-from benchmarks.workers.teams import TeamJob, binned, judged, make_env
+from benchmarks.workers.teams import TeamJob, binned, evaluate, make_env
 
 PACKAGES = ('stable-baselines3', 'supersuit', 'torch', 'gymnasium', 'pettingzoo', 'mpe2', 'numpy')
-# so many environments of a run have seeds of their own
+# number of environments of a run with different seeds
 SEEDS = 1000
 
 
 def make_envs(job: TeamJob) -> Any:
-    """SuperSuit's vector, a row for every agent of every environment.
+    """Return SuperSuit's vector, with a row for every agent of every environment.
 
-    Its own class for Stable-Baselines3 has no `seed`, which a model with a seed calls; here it is the `reset` with a
-    seed that the vector below has. It also tells nobody that episodes were truncated: with the option `bootstrap` its
-    infos do, as Stable-Baselines3 asks for.
+    Its class for Stable-Baselines3 has no `seed`, which a model with a seed calls; here it is a `reset` with a seed.
+    The class also does not report truncated episodes: with the option `bootstrap`, the infos report them as
+    Stable-Baselines3 expects.
     """
     import supersuit
     from stable_baselines3.common.vec_env import VecMonitor
@@ -54,7 +52,7 @@ def make_envs(job: TeamJob) -> Any:
 
 
 def make_model(job: TeamJob) -> Any:
-    """The model; a minibatch has the rows of all agents."""
+    """Return the model; a minibatch has the rows of all agents."""
     import torch
     from stable_baselines3 import PPO
 
@@ -66,7 +64,7 @@ def make_model(job: TeamJob) -> Any:
 
 
 def make_history() -> Any:
-    """A callback that keeps the steps and returns of all episodes."""
+    """Return a callback that stores the steps and returns of all episodes."""
     from stable_baselines3.common.callbacks import BaseCallback
 
     class History(BaseCallback):
@@ -97,7 +95,7 @@ def train(job: TeamJob, model: Any, history: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do the job."""
+    """Run the job."""
     job = TeamJob.from_command_line()
     model, history = make_model(job), make_history()
     result = train(job, model, history)
@@ -105,7 +103,7 @@ def main() -> None:
     def act(observations: np.ndarray, greedy: bool) -> np.ndarray:
         return model.predict(observations, deterministic=greedy)[0]
 
-    report({**result, 'curve': binned(history.ended, history.returns, job.width), **judged(job, act)}, PACKAGES)
+    report({**result, 'curve': binned(history.ended, history.returns, job.width), **evaluate(job, act)}, PACKAGES)
     model.env.close()
 
 

@@ -1,37 +1,35 @@
-"""What both workers of `spread.py` share: the environment, the play that judges, bins of episodes."""
-
-from __future__ import annotations
+"""Functions of both workers with several agents: the environment, the evaluation, bins of episodes."""
 
 import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from benchmarks.settings import Settings, from_fields
+from benchmarks.workers.settings import Settings, from_fields
 
-# of the first episode that is played; those that are trained on have smaller ones
+# seed of the first evaluation episode; training uses smaller seeds
 EVALUATION_SEED = 1_000_000
 Act = Callable[[np.ndarray, bool], np.ndarray]
 
 
 @dataclass(frozen=True)
 class TeamJob:
-    """What `spread.py` asks of a worker.
+    """The job of a worker.
 
     Args:
-        settings: that both libraries get; `n_envs` counts environments, each with a row for every agent.
-        env: a module with `parallel_env`.
-        env_kwargs: its arguments.
-        agents: in an environment.
-        warmup: steps of agents before the clock.
-        steps: steps of agents that are timed.
-        episodes: of environments that are played greedily at the end, and as many by sampled actions.
+        settings: of both libraries; `n_envs` counts environments, each with a row for every agent.
+        env: module with `parallel_env`.
+        env_kwargs: arguments of the environment.
+        agents: number of agents in an environment.
+        warmup: steps of agents before the clock starts.
+        steps: timed steps of agents.
+        episodes: number of evaluation episodes with greedy actions, and of those with sampled actions.
         width: steps of agents in a bin of the curve.
-        options: how the library places environments.
+        options: where the library runs environments.
     """
 
     settings: Settings
@@ -45,8 +43,8 @@ class TeamJob:
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_command_line(cls) -> TeamJob:
-        """Read the job, one JSON object in the first argument."""
+    def from_command_line(cls) -> Self:
+        """Read the job, a JSON object in the first argument."""
         fields = json.loads(sys.argv[1])
         settings = from_fields(fields.pop('settings'))
         assert isinstance(settings, Settings)
@@ -54,18 +52,18 @@ class TeamJob:
 
 
 def make_env(job: TeamJob) -> Any:
-    """Make one environment of PettingZoo's."""
+    """Make one environment of PettingZoo."""
     return importlib.import_module(job.env).parallel_env(**job.env_kwargs)
 
 
 def play(env: Any, act: Act, greedy: bool, episodes: int) -> float:
-    """Return the mean return of an agent in so many episodes, which begin alike for every library and seed.
+    """Return the mean return of an agent in episodes with the same starts for every library and seed.
 
     Args:
-        env: of PettingZoo's, in its parallel form; all agents stay until the end.
-        act: takes observations [M, …] of the M agents and whether to be greedy, returns actions [M].
-        greedy: the best actions, or sampled ones.
-        episodes: how many.
+        env: parallel environment of PettingZoo; all agents stay until the end.
+        act: takes observations [M, …] of the M agents and whether to act greedily, returns actions [M].
+        greedy: whether to act greedily or by sampling.
+        episodes: number of episodes.
     """
     total = 0.0
     for episode in range(episodes):
@@ -77,8 +75,8 @@ def play(env: Any, act: Act, greedy: bool, episodes: int) -> float:
     return float(total / (episodes * len(env.possible_agents)))
 
 
-def judged(job: TeamJob, act: Act) -> dict[str, float]:
-    """Play greedily and by sampled actions; nothing where no episodes are asked for."""
+def evaluate(job: TeamJob, act: Act) -> dict[str, float]:
+    """Return the mean returns with greedy and with sampled actions; empty if the job has no episodes."""
     if not job.episodes:
         return {}
     env = make_env(job)
@@ -88,7 +86,7 @@ def judged(job: TeamJob, act: Act) -> dict[str, float]:
 
 
 def binned(steps: Sequence[float], returns: Sequence[float], width: int) -> list[float | None]:
-    """Return the mean return of the episodes that ended in each `width` steps; None where none did."""
+    """Return the mean return of the episodes that ended in each `width` steps; None without episodes."""
     bins = (np.asarray(steps, int) - 1) // width
     counts, sums = np.bincount(bins), np.bincount(bins, np.asarray(returns, float))
     return [float(total / count) if count else None for total, count in zip(sums, counts, strict=True)]

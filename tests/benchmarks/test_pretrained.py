@@ -1,8 +1,7 @@
-"""Which of kept runs ships: the best one, with its score, unless what is there is better; and the gallery."""
+"""The choice of the policies of the package among kept runs, and the gallery."""
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,13 @@ import pytest
 from PIL import Image
 
 import xagents
-from benchmarks import pretrained
+from benchmarks.learning import pretrained
 from tests.commands import execute
 from tests.docs.test_docs import ROOT
 from xagents.collecting.policy_files import ARRAYS, PLAN
-from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import list_pretrained, read_pretrained
 from xagents.registry.agents import OURS
-from xagents.system.names import CONFIG, RECORD
+from xagents.system.names import RECORD
 
 PICTURES = ROOT / 'img' / 'gallery'
 KNOWN = json.loads((PICTURES / 'pictures.json').read_text())
@@ -28,20 +26,20 @@ OPTIONS = {'n_envs': 2, 'n_steps': 16, 'net': [8], 'max_episode_steps': 60}
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory, without_xla_in_module):
-    """Two runs of the same settings, of which the second plays worse."""
+    """Two runs with the same settings; the second plays worse."""
     folder = tmp_path_factory.mktemp('runs')
     for seed in (1, 2):
         agent = xagents.make('ppo', 'CartPole-v1', seed=seed, **OPTIONS)
         agent.fit(max_steps=64, final_episodes=0, quiet=True, run_dir=folder / f'seed-{seed}')
         agent.close()
-    # to where the pole leans; always the same way
+    # one pushes in the direction of the pole, the other always in the same direction
     set_weights(folder / 'seed-1', {2 * 8: 1, 3 * 8: 1, 40: -1, 41: 1})
     set_weights(folder / 'seed-2', {})
     return folder
 
 
 def set_weights(run, values):
-    """Let the policy of a run have zeros for weights, but for some."""
+    """Set the weights of a policy to 0 except for some."""
     path = run / 'checkpoints' / 'last' / ARRAYS
     with np.load(path) as file:
         arrays = dict(file)
@@ -50,14 +48,14 @@ def set_weights(run, values):
     np.savez(path, **arrays)
 
 
-def make(runs, out, monkeypatch, capsys, floor=0):
-    monkeypatch.setattr(pretrained, 'SHIPPED', {('ppo', 'CartPole-v1'): floor, ('dqn', 'CartPole-v1'): 0})
+def make(runs, out, monkeypatch, capsys, required=0):
+    monkeypatch.setattr(pretrained, 'SHIPPED', {('ppo', 'CartPole-v1'): required, ('dqn', 'CartPole-v1'): 0})
     assert pretrained.main(['--runs', str(runs), '--out', str(out), '--episodes', '4']) == 0
     (line,) = capsys.readouterr().out.splitlines()
     return line
 
 
-def test_the_best_of_the_runs_ships_with_its_score(runs, tmp_path, monkeypatch, capsys):
+def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, capsys):
     line = make(runs, tmp_path, monkeypatch, capsys)
     folder = tmp_path / 'ppo' / 'CartPole-v1'
     found = read_pretrained(folder)
@@ -67,69 +65,24 @@ def test_the_best_of_the_runs_ships_with_its_score(runs, tmp_path, monkeypatch, 
     assert all((folder / name).read_bytes() == (last / name).read_bytes() for name in (PLAN, ARRAYS))
     record = json.loads((folder / RECORD).read_text())
     assert record['options'] == {'env': 'CartPole-v1', 'max_episode_steps': 60}
-    # what was written is what the command line plays
+    # the command line plays the written policy
     monkeypatch.setattr('xagents.factory.pretrained.FOLDER', tmp_path)
     words = 'evaluate ppo --pretrained CartPole-v1 --episodes 4 --seed 0 --json'
     result = json.loads(execute(*words.split())[1])
     assert result == pytest.approx({name: found.score[name] for name in result}, abs=1e-3)
-    # the same again is no better, and neither is a worse one
-    assert 'no better than the' in make(runs, tmp_path, monkeypatch, capsys)
-    assert 'no better than the' in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
+    # equal and worse policies do not replace it
+    assert 'not better than' in make(runs, tmp_path, monkeypatch, capsys)
+    assert 'not better than' in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     record['score']['mean'] = 1.0
     (folder / RECORD).write_text(json.dumps(record))
-    assert 'no better' not in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
+    assert 'not better' not in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     assert read_pretrained(folder).seed == 2
-
-
-def test_what_is_too_bad_or_too_large_does_not_ship(runs, tmp_path, monkeypatch, capsys):
-    assert 'below 400: it does not ship' in make(runs, tmp_path, monkeypatch, capsys, floor=400)
-    monkeypatch.setattr(pretrained, 'LARGEST', 100)
-    assert 'more than 0: it does not ship' in make(runs, tmp_path, monkeypatch, capsys)
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_command_of_a_run_is_as_short_as_can_be(runs):
-    line = pretrained.record_of(runs / 'seed-1', runs / 'seed-1' / 'checkpoints' / 'last')['trained']['command']
-    words = shlex.split(line)
-    assert words[:3] == ['xagents', 'train', 'ppo'] and '--tuned' not in words and '--run-dir' not in words
-    for said in ('--env CartPole-v1', '--net 8', '--n-envs 2', '--n-steps 16', '--seed 1', '--max-steps 64'):
-        assert f'{said} ' in f'{line} '
-    preset = find_preset('ppo', 'CartPole-v1')
-    tuned = {'env': 'CartPole-v1', 'seed': 3, **preset.options, 'max_steps': preset.max_steps, 'threads': 1}
-    assert pretrained.command_of('ppo', tuned) == 'xagents train ppo --env CartPole-v1 --seed 3 --tuned'
-    assert '--tuned' not in pretrained.command_of('ppo', {**tuned, 'lr': 0.5})
-    assert pretrained.command_of('ppo', {**tuned, 'reward_scale': 2.0}).endswith('--reward-scale 2.0 --tuned')
-
-
-def test_a_resumed_run_tells_its_networks_as_it_was_begun(runs):
-    plan = runs / 'seed-1' / 'checkpoints' / 'last' / PLAN
-    begun = {'command': 'xagents train ppo --env CartPole-v1 --net 8 --activation relu'}
-    known = {'env': 'CartPole-v1'}
-    assert pretrained.networks_of('ppo', known, begun, plan) == {'net': [8], 'activation': 'relu'}
-    assert pretrained.networks_of('ppo', {**known, 'net': [9]}, begun, plan) == {'net': [9]}
-    assert pretrained.networks_of('ppo', known, {'command': ''}, plan) == {}  # 64-64 in the tuned settings
-    wide = json.loads(plan.read_text())
-    wide['network']['calls'] = [{'kind': 'dense', 'kernel': [4, n]} for n in (64, 64, 2)]
-    other = runs / 'wide.json'
-    other.write_text(json.dumps(wide))
-    told = pretrained.networks_of('ppo', known, {'command': ''}, other)
-    assert told == {'net': [64, 64], 'activation': 'tanh'}
-
-
-def test_a_run_that_goes_on_is_left_out(runs, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / 'runs' / 'one'
-    folder.mkdir(parents=True)
-    (folder / CONFIG).write_text((runs / 'seed-1' / CONFIG).read_text())
-    assert pretrained.runs_of([tmp_path / 'runs']) == {}
-    with pytest.raises(SystemExit) as end:
-        pretrained.main(['--runs', str(tmp_path / 'nothing')])
-    assert end.value.code == 2 and 'does not exist' in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------------------------------- the gallery
 
 
-def test_the_gallery_shows_what_ships_as_it_is():
+def test_the_gallery_shows_the_policies_of_the_package():
     shipped = {f'{one.agent}-{one.env}': one for agent_id in OURS for one in list_pretrained(agent_id)}
     assert {name for name, one in KNOWN.items() if 'play' in one} == set(shipped)
     page = (ROOT / 'docs' / 'gallery.md').read_text()
@@ -141,7 +94,7 @@ def test_the_gallery_shows_what_ships_as_it_is():
 
 
 @pytest.mark.parametrize('name', KNOWN)
-def test_a_picture_is_small_and_lasts_some_seconds(name):
+def test_a_picture_is_small_and_takes_some_seconds(name):
     path = PICTURES / f'{name}.gif'
     assert path.stat().st_size < 1_000_000
     with Image.open(path) as gif:
@@ -150,11 +103,11 @@ def test_a_picture_is_small_and_lasts_some_seconds(name):
             gif.seek(index)
             lengths.append(gif.info['duration'])
         assert max(gif.size) <= 320 and gif.info['loop'] == 0
-    # frames that are equal are one
+    # equal frames are merged
     assert len(lengths) >= 20 and 5_900 <= sum(lengths) <= 12_000
 
 
-def test_the_gallery_is_made_again_and_what_it_cannot_make_stays(tmp_path):
+def test_pictures_of_the_gallery_without_a_run_stay(tmp_path):
     page, pictures = tmp_path / 'page.md', tmp_path / 'pictures'
     page.write_text('before\n<!-- benchmark gallery -->\n<!-- end of benchmark gallery -->\nafter\n')
     pictures.mkdir()

@@ -1,36 +1,31 @@
-"""The tuning benchmark's commands, clocks, kills, counts and tables; nothing is trained."""
+"""The tuning benchmark's commands, counts of kills, and tables."""
 
 import re
 
 import optuna
 import pytest
 
-from benchmarks import tuning_search, tuning_speed
-from benchmarks.tuning_kills import Call, account
-from benchmarks.tuning_runs import XAGENTS
-from tests.benchmarks.common import cells
-from xagents.cli.commands import find_command
-from xagents.cli.dispatch import parse
+from benchmarks.tuning import populations, search, speed
+from benchmarks.tuning.kills import Call, account
+from benchmarks.venvs import XAGENTS
+from tests.benchmarks.common import cells, options_of
+from xagents.tuning.plan import plan
 
 FIRST, SECOND = 1_000.0, 2_000.0
 
 
-def test_what_is_typed_is_what_is_asked():
-    def options(command):
-        assert tuple(command[: len(XAGENTS)]) == XAGENTS
-        name, agent, *words = command[len(XAGENTS) :]
-        return parse(find_command(name), agent, words)[1]
-
-    one, two = (options(tuning_speed.study(16, 20_000, jobs)) for jobs in (1, 2))
-    assert (one['n_trials'], one['trial_steps'], one['sampler'], one['pruner']) == (16, 20_000, 'random', 'none')
-    assert {**one, 'n_jobs': 2} == two
-    trains = [options(command) for command in tuning_speed.independent(160_000, 1)['train']]
+def test_commands_are_valid():
+    one, two = (options_of(speed.study(16, 20_000, jobs)[len(XAGENTS) :]) for jobs in (1, 2))
+    assert (one['n_trials'], one['trial_steps'], one['pruner']) == (16, 20_000, 'none') and {**one, 'n_jobs': 2} == two
+    trains = [options_of(command[len(XAGENTS) :]) for command in speed.independent(160_000, 1)['train']]
     assert [train['seed'] for train in trains] == [1, 2]
-    assert all((train['max_steps'], [train['n_envs']]) == (160_000, one['n_envs']) for train in trains)
-    search = options(tuning_search.search(40, 20_000, 3, 'sqlite:///a.db'))
-    assert (search['search'], search['n_trials'], search['objective'], search['seed']) == (True, 40, 'evaluation', 3)
-    # what they are judged by is new to all studies
-    assert not set(tuning_search.FRESH) & set(tuning_search.STUDIES)
+    found = options_of(search.search(40, 20_000, 3, 'sqlite:///a.db')[len(XAGENTS) :])
+    assert (found['search'], found['objective'], found['seed']) == (True, 'evaluation', 3)
+    assert not set(search.NEW_SEEDS) & set(search.STUDIES)
+    given = {'population': 8, 'exploit_steps': 5000, 'trial_steps': 10_000, 'out': 'o', 'exploit': 0.0}
+    lunar = {name: value for name, value in populations.LUNAR.items() if name != 'agent_id'}
+    assert plan('ppo', {**lunar, **given}).tune.exploit == 0.0
+    assert plan('ppo', {'env': 'CartPole-v1', 'out': 'o', **populations.SMALL}).tune.population == 4
 
 
 # ---------------------------------------------------------------------------------------------------------------- kills
@@ -46,60 +41,47 @@ def trial(number: int, state: str, pid: int = 1, born: float = FIRST, **attribut
     return frozen
 
 
-def sound():
-    """A call that was killed in trial 2, before it had reported trial 1, and one that ended."""
-    # numbers of processes come again
-    calls = [
-        Call(1, FIRST, 'killed', {0: 'COMPLETE'}),
-        Call(1, SECOND, 'normally', {3: 'COMPLETE', 4: 'PRUNED'}, 2),
-    ]
+def correct():
+    """A call that was killed in trial 2, before it had reported trial 1, and one that ended; both have the same pid."""
+    calls = [Call(1, FIRST, 'killed', {0: 'COMPLETE'}), Call(1, SECOND, 'normally', {3: 'COMPLETE', 4: 'PRUNED'}, 2)]
     trials = [trial(0, 'COMPLETE'), trial(1, 'PRUNED'), trial(2, 'FAIL')]
-    trials += [trial(3, 'COMPLETE', born=SECOND, retry_of=2), trial(4, 'PRUNED', born=SECOND)]
-    return calls, trials
-
-
-def test_a_study_that_counts_right_has_no_problem():
-    assert account(*sound(), 2) == {
-        'calls': 2, 'normal': 1, 'reported': 3, 'finished': 4, 'broken_off': 1, 'running': 0, 'problems': []
-    }  # fmt: skip
+    return calls, [*trials, trial(3, 'COMPLETE', born=SECOND, retry_of=2), trial(4, 'PRUNED', born=SECOND)]
 
 
 def put(number, state, **others):
-    """Let a trial be another one."""
+    """Replace a trial."""
     return lambda calls, trials: trials.__setitem__(slice(number, number + 1), [trial(number, state, **others)])
 
 
 @pytest.mark.parametrize(
-    ('ruin', 'said'),
+    ('change', 'problem'),
     [
         (put(0, 'FAIL', reason='lost'), 'call 0: reported trial 0 as COMPLETE, which is FAIL'),
-        (put(4, 'COMPLETE', born=SECOND), 'call 1: reported trial 4 as PRUNED, which is COMPLETE'),
         (put(5, 'RUNNING', born=SECOND), r'still RUNNING: \[5\]'),
-        (lambda _, t: t[3].user_attrs.pop('retry_of'), 'trial 2 was broken off and tried again 0 times'),
-        (put(5, 'WAITING', retry_of=2), 'trial 2 was broken off and tried again 2 times'),
-        (lambda c, _: setattr(c[1], 'said', 1), 'call 1: said 1, reported 2, kept 2, asked for 2'),
-        (lambda c, _: c[0].reported.update({3: 'COMPLETE'}), 'call 0: reported trial 3, which is not its own'),
-        (put(5, 'COMPLETE', born=SECOND), 'call 1: said 2, reported 2, kept 3, asked for 2'),
+        (lambda _, t: t[3].user_attrs.pop('retry_of'), 'trial 2 was interrupted and retried 0 times'),
+        (lambda c, _: setattr(c[1], 'total', 1), 'call 1: total 1, reported 2, kept 2, requested 2'),
+        (lambda c, _: c[0].reported.update({3: 'COMPLETE'}), 'call 0: reported trial 3 of another call'),
         (put(5, 'COMPLETE'), 'call 0: kept 3 trials and reported 1'),
-        (put(5, 'COMPLETE', pid=2), 'trial 5 is of no call'),
         (lambda c, _: setattr(c[0], 'ended', 'exit code 1: locked'), 'call 0 ended: exit code 1: locked'),
     ],
     ids=lambda value: value if isinstance(value, str) else '',
-)  # fmt: skip
-def test_what_is_wrong_is_found(ruin, said):
-    calls, trials = sound()
-    ruin(calls, trials)
+)
+def test_wrong_counts_are_found(change, problem):
+    calls, trials = correct()
+    assert account(calls, trials, 2) == {
+        'calls': 2, 'normal': 1, 'reported': 3, 'finished': 4, 'interrupted': 1, 'running': 0, 'problems': []
+    }  # fmt: skip
+    change(calls, trials)
     problems = account(calls, trials, 2)['problems']
-    assert any(re.fullmatch(said, problem) for problem in problems), problems
+    assert any(re.fullmatch(problem, found) for found in problems), problems
 
 
-# -------------------------------------------------------------------------------------------------------------- tables
-
-
-def test_the_ratio_of_two_workers_stands_beside_the_machines_own():
+def test_tables():
     pairs = {'20000': [[80, 50], [90, 50]], 'train': [[20.0, 16.0]], 'spin': [[9.0, 6.0], [12.0, 6.0]]}
-    text = tuning_speed.render_jobs({'trials': 16, 'work': 160_000, 'pairs': pairs})
+    text = speed.render_jobs({'trials': 16, 'work': 160_000, 'pairs': pairs})
     tuned = ['85.0 (80.0 to 90.0)', '50.0 (50.0 to 50.0)', '1.70 (1.60 to 1.80)', '1.8']
     assert cells(text, '`xagents tune')[1:] == tuned
     assert cells(text, 'the machine: two `xagents train')[1:] == ['20.0', '16.0', '1.25', '']
-    assert cells(text, 'the machine: two loops')[3] == '1.75 (1.50 to 2.00)'
+    row = {'seed': 2, 'population': {'mean': 200.0, 'seconds': 90.0}, 'runs': {'mean': 150.0, 'seconds': 60.0}}
+    shown = populations.render_lunar({'repeats': [row]})
+    assert cells(shown, '2 | 200.0') == ['2', '200.0', '150.0', 'yes', '90', '60']

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks import summary
+from benchmarks.speed import summary
 from tests.docs.test_docs import ROOT, typed_commands
 from tests.docs.test_recipes import blocks_of, execute_blocks  # noqa: F401
 from xagents.datasets import names

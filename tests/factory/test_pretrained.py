@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import xagents
-from benchmarks.pretrained import LARGEST, SHIPPED
+from benchmarks.learning.pretrained import LARGEST, SHIPPED
 from tests.commands import execute
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse

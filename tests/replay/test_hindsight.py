@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import xagents
-from benchmarks.bits import BitFlip
+from benchmarks.envs.bits import BitFlip
 from tests.commands import execute
 from xagents.envs.create import as_envs, create_envs
 from xagents.envs.spaces import Encoder
@@ -370,7 +370,7 @@ def test_the_environment_of_the_goals_is_closed_with_the_others():
 
 
 def test_goals_of_worker_processes_are_asked_here():
-    with create_envs('benchmarks.bits:BitFlip-v0', 2, vector='async') as envs:
+    with create_envs('benchmarks.envs.bits:BitFlip-v0', 2, vector='async') as envs:
         assert envs.goals.env.unwrapped.bits == 6
 
 
@@ -385,7 +385,7 @@ def test_where_the_parts_of_an_observation_stand():
 # agents
 
 
-def make(env='benchmarks.bits:BitFlip-v0', agent_id='dqn', **options):
+def make(env='benchmarks.envs.bits:BitFlip-v0', agent_id='dqn', **options):
     given = {'n_envs': 2, 'seed': 1, 'net': [8], 'quiet': True, 'her': True, 'buffer_initial_size': 8, **options}
     return xagents.make(agent_id, env, **given)
 
@@ -441,7 +441,7 @@ def test_refusals(env, options, line, monkeypatch):
 def test_environments_that_cannot_be_made_again_are_refused():
     with pytest.raises(OptionError, match='her: BitFlip was handed over ready-made, admits what can be made again'):
         make([BitFlip()])
-    again = make(as_envs(gymnasium.make('benchmarks.bits:BitFlip-v0')))
+    again = make(as_envs(gymnasium.make('benchmarks.envs.bits:BitFlip-v0')))
     assert again.buffer.goals is again.envs.goals
     again.close()
 

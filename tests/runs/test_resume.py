@@ -25,7 +25,7 @@ SETTINGS = {
         **{'train_frequency': 16, 'target_sync_steps': 50, 'n_step': 3},
     },
     'hindsight': {
-        **{'agent_id': 'dqn', 'env': 'benchmarks.bits:BitFlip-v0', 'her': True, 'n_envs': 2, 'net': [16]},
+        **{'agent_id': 'dqn', 'env': 'benchmarks.envs.bits:BitFlip-v0', 'her': True, 'n_envs': 2, 'net': [16]},
         **{'buffer_initial_size': 50, 'buffer_max_size': 150, 'train_frequency': 16},
     },
     'ppo': {

@@ -1,0 +1,133 @@
+"""The cases of the learning benchmark and their required scores.
+
+Each preset of the package is a case. Its goal is the score that was published for its settings. If a preset differs
+from the published settings because better ones were found, the published settings are another case.
+"""
+
+import dataclasses
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.speed.cases import find_named
+from xagents.factory.presets import Preset, list_presets
+from xagents.options.declaration import flags_of
+from xagents.registry.agents import agents
+
+
+@dataclass(frozen=True)
+class LearningCase:
+    """One row of the table.
+
+    Args:
+        name: value of `--only`.
+        agent: id of the agent.
+        env: id of the environment.
+        steps: number of steps.
+        options: options of `xagents.make` that are not defaults.
+        asked: required median.
+        goal: published mean.
+        scored_on: environment of the published mean, if it is another version.
+        changed: differences from the published settings, for the table.
+        seeds: one run for each, without `--seeds`.
+        listed: whether the case is run only if `--only` names it.
+        digest: of the preset; empty if the case is not a preset.
+        dataset: data set to learn from. `env` is then only for evaluation, and `steps` are updates.
+    """
+
+    name: str
+    agent: str
+    env: str
+    steps: int
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    asked: float | None = None
+    goal: float | None = None
+    scored_on: str = ''
+    changed: str = ''
+    seeds: tuple[int, ...] = (1, 2, 3)
+    listed: bool = False
+    digest: str = ''
+    dataset: str = ''
+
+    def command(self, seed: int) -> str:
+        """Return the command that trains the case."""
+        source = {'dataset': self.dataset} if self.dataset else {'env': self.env}
+        options = {**source, 'max_steps': self.steps, **self.options, 'seed': seed}
+        return shlex.join(['xagents', 'train', self.agent, *flags_of(options)])
+
+
+# requirements and other differences from the presets; without `--only`, these cases are run
+ASKED: dict[str, dict[str, Any]] = {
+    'dqn-cartpole': {'asked': 475}, 'dqn-mountaincar': {'asked': -130}, 'dqn-lunarlander': {'asked': 110},
+    'td3-pendulum': {'asked': -145}, 'ddpg-pendulum': {'asked': -145}, 'trpo-cartpole': {'asked': 475},
+    'trpo-mountaincarcontinuous': {'asked': 88}, 'trpo-pendulum': {'asked': -200},
+    # single seeds end between -61 and 259, so three seeds are not enough
+    'trpo-lunarlander': {'asked': 120, 'seeds': tuple(range(1, 11))},
+    'trpo-halfcheetah': {'asked': 1500, 'seeds': (1,)},
+    'a2c-cartpole': {}, 'a2c-acrobot': {}, 'a2c-lunarlander': {}, 'a2c-pendulum': {'asked': -200},
+    # there are no published settings of ACER; the goal is A2C's score with as many steps
+    'acer-cartpole': {'asked': 475}, 'acer-acrobot': {'asked': -90, 'goal': -83}, 'acer-lunarlander': {},
+}  # fmt: skip
+# published settings that differ from the preset; None: the default
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    'ppo-mountaincarcontinuous': (
+        'as published',
+        {
+            **{'n_steps': 8, 'gamma': 0.9999, 'entropy_coef': 0.00429, 'ppo_epochs': 10, 'minibatch_size': 8},
+            **{'lr': 7.77e-5, 'sde': True, 'log_std_init': -3.29, 'initializer': 'fan_in_uniform'},
+        },
+    ),
+    'dqn-lunarlander': ('as published', {'lr_schedule': None}),
+    'trpo-mountaincarcontinuous': (
+        'as published',
+        {'log_std_init': None, 'n_steps': 2048, 'sde': True, 'sde_sample_frequency': 4},
+    ),
+    'trpo-lunarlander': (
+        'as published',
+        {
+            **{'n_envs': 2, 'n_steps': 512, 'gamma': 0.99, 'lam': 0.98, 'max_kl': 0.01},
+            **{'normalize_obs': None, 'normalize_reward': None},
+        },
+    ),
+}
+
+
+def case_of(preset: Preset) -> LearningCase:
+    """Return the case of a preset."""
+    name = f'{preset.agent}-{preset.env.split("-")[0].removesuffix("NoFrameskip").lower()}'
+    case = LearningCase(
+        name, preset.agent, preset.env, preset.max_steps, preset.options, goal=preset.published,
+        scored_on=preset.scored_on, changed=preset.changed, listed=name not in ASKED, digest=preset.digest,
+    )  # fmt: skip
+    return dataclasses.replace(case, **ASKED.get(name, {}))
+
+
+def as_published(case: LearningCase) -> LearningCase:
+    """Return the case with the published options."""
+    changed, options = PUBLISHED[case.name]
+    whole = {name: value for name, value in {**case.options, **options}.items() if value is not None}
+    return dataclasses.replace(case, name=f'{case.name}-published', options=whole, changed=changed, digest='')
+
+
+def all_cases() -> Iterator[LearningCase]:
+    """Yield a case for each preset and each Atari game, and for published settings that differ from the preset."""
+    for agent_id in agents:
+        for preset in list_presets(agent_id):
+            for one in map(preset.of_game, preset.games) if preset.games else (preset,):
+                case = case_of(one)
+                yield case
+                if case.name in PUBLISHED:
+                    yield as_published(case)
+
+
+CASES = tuple(all_cases())
+
+
+def find_cases(names: list[str] | None) -> list[LearningCase]:
+    """Return the cases with these names; without names, all that are not only listed.
+
+    A name also selects the cases that begin with it and are not only listed.
+    """
+    usual = [case for case in CASES if not case.listed]
+    return find_named(names, CASES, usual) if names else usual

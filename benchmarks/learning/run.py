@@ -1,0 +1,263 @@
+"""Train agents with tuned settings and several seeds, and write their scores: `python -m benchmarks.learning.run`."""
+
+import argparse
+import functools
+import hashlib
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import jobs, tables
+from benchmarks.jobs import Job, read
+from benchmarks.learning.cases import CASES, LearningCase, find_cases
+from benchmarks.processes import THREADS, Failed, Process, last_line, module
+from benchmarks.venvs import CACHE
+from xagents import __version__
+from xagents.factory.presets import SCORES
+from xagents.system.orphans import FOLLOWS
+
+EPISODES = 100
+HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
+
+
+@dataclass(frozen=True)
+class Training:
+    """One seed of a case. It trains in a run directory that is kept; a training that was stopped resumes there."""
+
+    case: LearningCase
+    seed: int
+    runs: Path
+    episodes: int = EPISODES
+
+    @property
+    def folder(self) -> Path:
+        """Its run directory. The name depends on the settings, so that other settings start a new run."""
+        settings = json.dumps(settings_of(self.case), sort_keys=True)
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
+        return (self.runs / f'{self.case.name}-{digest}-{self.seed}').absolute()
+
+    def start(self, python: str = sys.executable) -> Process:
+        """Start the process. It saves and ends when this process ends, even if that is killed."""
+        job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options')}
+        job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
+        self.runs.mkdir(parents=True, exist_ok=True)
+        variables = {**dict.fromkeys(THREADS, '1'), FOLLOWS: '1'}
+        command = module('workers.learning_worker', job, python)
+        return Process.start(command, self.runs, self.folder.name, follows=True, **variables)
+
+    def run(self, python: str = sys.executable) -> dict[str, Any]:
+        """Train and return the result.
+
+        Raises:
+            Failed: if there is none.
+        """
+        process = self.start(python)
+        if process.popen.wait():
+            raise Failed(process.problem)
+        return last_line(process.text)
+
+    def job(self, python: str = sys.executable) -> Job:
+        """Return the job for the runner."""
+        return Job(f'{self.case.name}, seed {self.seed}', functools.partial(self.run, python), self)
+
+
+def settings_of(case: LearningCase) -> dict[str, Any]:
+    """Return what a result depends on, as JSON gives it back: results of other settings are not used."""
+    return json.loads(json.dumps({'env': case.env, 'steps': case.steps, 'options': case.options}))
+
+
+def runs_of(case: LearningCase, results: dict[str, Any]) -> dict[str, Any]:
+    """Return the kept results of a case by seed; none if they are of other settings."""
+    kept = results.get(case.name, {})
+    return kept['runs'] if kept.get('settings') == settings_of(case) else {}
+
+
+def keep(path: Path, case: LearningCase, seed: int, result: dict[str, Any] | None) -> None:
+    """Add one result to the file; None removes a result."""
+    runs = {**runs_of(case, read(path)), str(seed): result}
+    runs = {number: run for number, run in runs.items() if run is not None}
+    jobs.keep(path, {'settings': settings_of(case), 'runs': runs}, case.name)
+
+
+def write_scores(path: Path, results: dict[str, Any]) -> None:
+    """Write the scores of the tuned settings, which `xagents presets` shows."""
+    import yaml
+
+    # a score from another machine stays if there is no result here and the settings are the same
+    before = (yaml.safe_load(path.read_text(encoding='utf-8')) or {}) if path.exists() else {}
+    scores: dict[str, dict[str, Any]] = {}
+    for case in CASES:
+        runs, kept = runs_of(case, results), before.get(case.agent, {}).get(case.env, {})
+        if case.digest and runs:
+            kept = score(case, [runs[seed] for seed in sorted(runs, key=int)])
+        if case.digest and kept.get('digest') == case.digest:
+            scores.setdefault(case.agent, {})[case.env] = kept
+    text = yaml.safe_dump(scores, sort_keys=False, default_flow_style=None, width=120)
+    header = '# Written by benchmarks/learning/run.py from its kept results. Do not edit.\n'
+    tables.write_atomically(path, header + text)
+
+
+def score(case: LearningCase, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the entry of a preset: see `xagents.factory.presets.Score`."""
+    means = [run['mean'] for run in runs]
+    episodes, date = min(run.get('episodes', EPISODES) for run in runs), max(run['date'] for run in runs)
+    found = {'median': round(statistics.median(means), 2), 'means': [round(mean, 2) for mean in means]}
+    version = runs[-1]['versions'].get('xagents', __version__)
+    return {**found, 'episodes': episodes, 'date': date, 'version': version, 'digest': case.digest}
+
+
+def render(results: dict[str, Any], before: str = '') -> str:
+    """Return the table of kept results, its commands, and the machines.
+
+    A row of `before`, the section of the page, stays if no result is kept and its command still has the settings of
+    the case: it may come from another machine.
+    """
+    rows, commands, machines, versions = [], [], [], []
+    rows_before, about_before = read_section(before)
+    for case in CASES:
+        runs = runs_of(case, results)
+        if not runs:
+            if (settings := without_seed(case.command(1))) in rows_before:
+                cells, command = rows_before[settings]
+                rows.append(cells)
+                commands.append(command)
+            continue
+        rows.append(row(case, runs))
+        seeds = sorted(map(int, runs))
+        others = f', and with --seed {", ".join(map(str, seeds[1:]))}' if seeds[1:] else ''
+        commands.append(f'- {case.agent.upper()}, {rows[-1][1]}: `{case.command(seeds[0])}`{others}')
+        for run in runs.values():
+            machines.append(f'- {run["date"]}, {run["cpu"]}, {run["cores"]} cores, {run["jobs"]} runs at a time')
+            versions.append(f'- {tables.versions(run["versions"])}')
+    if not commands:
+        return jobs.EMPTY
+    made = 'Made by `python -m benchmarks.learning.run`, which trains what these commands train:'
+    return tables.markdown(
+        HEADING, rows, made, '', *commands, '', *dict.fromkeys([*machines, *versions, *about_before])
+    )
+
+
+def read_section(section: str) -> tuple[dict[str, tuple[list[str], str]], list[str]]:
+    """Return the cells and the line of each command in a section, by the command without its seed; and other lines."""
+    cells = [line[2:-2].split(' | ') for line in section.splitlines() if line.startswith('| ')]
+    lines = [line for line in section.splitlines() if line.startswith('- ')]
+    commands = [line for line in lines if '`xagents train ' in line]
+    rows = dict(zip(map(without_seed, commands), zip(cells[1:], commands, strict=True), strict=True))
+    return rows, [line for line in lines if line not in commands]
+
+
+def without_seed(line: str) -> str:
+    """Return the command in a line, up to its seed."""
+    return line[line.index('xagents train ') :].partition(' --seed ')[0]
+
+
+def row(case: LearningCase, runs: dict[str, Any]) -> list[str]:
+    """Return the cells of one case."""
+    means = [runs[seed]['mean'] for seed in sorted(runs, key=int)]
+    median = statistics.median(means)
+    marks = {'asked': case.asked, 'goal': case.goal}
+    return [
+        case.agent.upper(),
+        case.env + (f', {case.changed}' if case.changed else ''),
+        tables.number(case.steps),
+        tables.each(means),
+        tables.number(median, 1),
+        '' if case.asked is None else f'{case.asked:g}',
+        '' if case.goal is None else f'{case.goal:g}' + (f' ({case.scored_on})' if case.scored_on else ''),
+        ', '.join(f'{name} {"yes" if median >= mark else "no"}' for name, mark in marks.items() if mark is not None),
+        tables.number(statistics.median(run['seconds'] for run in runs.values()) / 60, 1),
+    ]
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    parser = jobs.make_parser('learning.run', __doc__, results='learning.json')
+    names = ', '.join(case.name for case in CASES if not case.listed)
+    listed = ', '.join(case.name for case in CASES if case.listed)
+    parser.add_argument('--only', nargs='+', metavar='CASE', help=f'cases to train: {names}; only by name: {listed}')
+    parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='one run for each seed (1 2 3)')
+    parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of parallel runs')
+    parser.add_argument(
+        '--again', action='store_true', help='first remove kept results and run directories of these cases'
+    )
+    parser.add_argument('--list', action='store_true', help='only print the commands of the cases')
+    parser.add_argument('--python', default=sys.executable, help='Python that trains (this one)')
+    parser.add_argument(
+        '--runs', type=Path, default=CACHE / 'learning', metavar='DIR', help='folder of run directories'
+    )
+    parser.add_argument('--scores', type=Path, default=SCORES, help='YAML file of the scores of the presets')
+    return parser
+
+
+def shorten(case: LearningCase) -> LearningCase:
+    """Return a case with few steps, which still makes some updates."""
+    options = dict(case.options)
+    if 'buffer_initial_size' in options:
+        options['buffer_initial_size'] = min(options['buffer_initial_size'], 512)
+    return replace(case, steps=1_024, options=options)
+
+
+def write_page(options: argparse.Namespace) -> None:
+    """Write the table of all kept results into the page, and the scores of the presets."""
+    results = read(options.results)
+    before = tables.sections(options.page.read_text()).get('learning', '')
+    tables.write_section(options.page, 'learning', render(results, before))
+    write_scores(options.scores, results)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train what has no kept result. Return 1 if a run fails; exit with 2 on wrong input."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    try:
+        cases = find_cases(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.list:
+        print('\n'.join(case.command((options.seeds or case.seeds)[0]) for case in cases))
+        return 0
+    if options.docs:
+        write_page(options)
+        print(render(read(options.results)))
+        return 0
+    with tempfile.TemporaryDirectory(prefix='learning-', ignore_cleanup_errors=True) as temporary:
+        trainings = [
+            Training(shorten(case), seed, Path(temporary), 5) if options.quick else Training(case, seed, options.runs)
+            for case in cases
+            for seed in (options.seeds or case.seeds)[: 1 if options.quick else None]
+        ]
+        return train(trainings, options)
+
+
+def train(trainings: list[Training], options: argparse.Namespace) -> int:
+    """Train what has no kept result; return 1 if a run fails."""
+    for training in trainings if options.again and not options.quick else ():
+        keep(options.results, training.case, training.seed, None)
+        shutil.rmtree(training.folder, ignore_errors=True)
+    kept = {} if options.quick else read(options.results)
+    waiting = [one.job(options.python) for one in trainings if str(one.seed) not in runs_of(one.case, kept)]
+
+    def keep_run(job: Job, result: dict[str, Any], machine: dict[str, str]) -> None:
+        if not options.quick:
+            about = {'jobs': options.jobs, 'episodes': job.about.episodes}
+            about['versions'] = {'xagents': __version__, **result['versions']}
+            keep(options.results, job.about.case, job.about.seed, {**result, **tables.short(machine), **about})
+            write_page(options)
+
+    def shown(result: dict[str, Any]) -> str:
+        return f'{result["mean"]:.1f} in {result["seconds"] / 60:.1f} minutes'
+
+    complete = jobs.measure_all(waiting, shown, keep_run, options.jobs)
+    if not options.quick:
+        print(render(read(options.results)))
+    return 0 if complete else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

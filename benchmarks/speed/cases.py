@@ -1,0 +1,199 @@
+"""The cases of the speed benchmark: what is measured, the rows of each table, and the promised ratios."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from benchmarks.workers.settings import AnySettings, OffPolicySettings, Settings
+from xagents.options.errors import nearest
+
+Named = TypeVar('Named', bound=Any)
+BASELINE = 'Stable-Baselines3'
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of a table: a library, and its settings that differ.
+
+    Args:
+        label: name of the row.
+        peer: name of its virtual environment, `peers/<peer>.txt`.
+        worker: its module in `workers/`.
+        settings: fields of the settings that differ from those of the case.
+        promise: smallest promised ratio to the baseline; seconds for the task `target`.
+        goal: intended ratio.
+        repeats: largest number of repeats, for a slow library.
+        compiles: whether compiled programs of earlier processes are removed first.
+        options: of `xagents.make`.
+    """
+
+    label: str
+    peer: str
+    worker: str
+    settings: dict = dataclasses.field(default_factory=dict)
+    promise: float | None = None
+    goal: float | None = None
+    repeats: int | None = None
+    compiles: bool = False
+    options: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table.
+
+    Args:
+        name: value of `--only`, and name of the section in the page.
+        title: heading.
+        task: `speed` (steps/s), `target` (seconds from the command to a mean of 250) or `memory` (resident MB during
+            a run).
+        settings: of every library.
+        runs: rows; they are measured in turn, repeat after repeat.
+        warmup: steps before the clock starts, for tracing, compiling and first allocations.
+        steps: timed steps.
+        quick: `warmup` and `steps` with `--quick`.
+        seed_step: added to the seed at each repeat; 0 repeats the same run.
+        note: text below the table.
+    """
+
+    name: str
+    title: str
+    task: Literal['speed', 'target', 'memory']
+    settings: AnySettings
+    runs: tuple[Run, ...]
+    warmup: int = 0
+    steps: int = 0
+    quick: tuple[int, int] = (0, 0)
+    seed_step: int = 0
+    note: str = ''
+
+
+SB3 = Run(BASELINE, 'sb3', 'sb3_worker')
+SBX = Run('SBX', 'sbx', 'sbx_worker')
+CLEANRL = Run('CleanRL', 'cleanrl', 'cleanrl_worker')
+CLEANRL_JAX = Run('CleanRL in JAX, 120-84', 'cleanrl-jax', 'cleanrl_worker')
+XAGENTS = Run('xagents', 'xagents', 'xagents_worker')
+SHARED = replace(XAGENTS, label='xagents, shared network', settings={'shared_network': True})
+BFLOAT16 = replace(XAGENTS, label='xagents, bfloat16', settings={'precision': 'bfloat16'})
+EVERY_32 = {'settings': {'train_frequency': 32}}
+
+PPO = Settings()
+A2C = replace(
+    PPO, algorithm='a2c', n_steps=5, epochs=1, minibatches=1, lam=1.0, optimizer='rmsprop', normalize_advantage=False
+)
+# 16 minibatches of 128, the default size of Stable-Baselines3; `epochs` are those of the critic
+TRPO = replace(PPO, algorithm='trpo', epochs=10, minibatches=16, lr=1e-3)
+# ACER with the defaults of xagents; it is compared with A2C of Stable-Baselines3
+ACER = {'algorithm': 'acer', 'n_steps': 20}
+PONG = replace(
+    PPO, env='PongNoFrameskip-v4', n_envs=8, lr=2.5e-4, units=(512,), activation='relu', atari=True, threads=0
+)
+DQN = OffPolicySettings()
+TD3 = replace(DQN, algorithm='td3', env='Pendulum-v1', learning_starts=304, batch_size=256, units=(400, 300))
+DDPG = replace(TD3, algorithm='ddpg')
+
+
+def speed(name: str, title: str, settings: AnySettings, runs: tuple[Run, ...], *steps: int, note: str = '') -> Case:
+    """Return a case that times steps: its warm-up, its timed steps, and both again with `--quick`."""
+    return Case(name, title, 'speed', settings, runs, *steps[:2], (steps[2], steps[3]), note=note)
+
+
+CASES = (
+    speed(
+        'ppo-cartpole', 'PPO, CartPole-v1, 16 environments x 128 steps', PPO,
+        (SB3, SBX, CLEANRL, replace(XAGENTS, promise=4, goal=10), replace(SHARED, promise=5, goal=10)),
+        40_960, 204_800, 4_096, 8_192,
+    ),
+    speed(
+        'ppo-cartpole-long', 'PPO, CartPole-v1, 16 environments x 1024 steps', replace(PPO, n_steps=1024),
+        (SB3, SBX, CLEANRL, XAGENTS, SHARED), 65_536, 262_144, 16_384, 16_384,
+    ),
+    speed(
+        'a2c-cartpole', 'A2C, CartPole-v1, 16 environments x 5 steps', A2C,
+        (SB3, replace(XAGENTS, promise=3, goal=4), SHARED), 16_000, 160_000, 800, 1_600,
+    ),
+    speed(
+        'trpo-cartpole', 'TRPO, CartPole-v1, 16 environments x 128 steps', TRPO,
+        (SB3, replace(XAGENTS, promise=4)), 40_960, 204_800, 4_096, 8_192,
+    ),
+    # the buffer is full, and replays have begun, before the clock starts
+    speed(
+        'acer-cartpole',
+        "ACER, CartPole-v1, 16 environments x 20 steps, 4 replays each, compared with Stable-Baselines3's A2C, 16 x 5",
+        A2C, (SB3, replace(XAGENTS, label='xagents, ACER', settings=ACER, promise=0.6)), 32_000, 96_000, 12_800, 3_200,
+        note='No maintained library has ACER. xagents 1.0 reached 1 036 steps/s with it on another machine, on which '
+        "Stable-Baselines3's A2C reached 17 300: ten times 1 036, 10 360, is 0.6 of that.",
+    ),
+    speed(
+        'ppo-pong', 'PPO, PongNoFrameskip-v4, 8 environments x 128 steps, Nature CNN', PONG,
+        (
+            SB3, replace(SBX, repeats=1), replace(CLEANRL, label='CleanRL with EnvPool', peer='cleanrl-atari'),
+            replace(XAGENTS, promise=1), BFLOAT16,
+        ),
+        2_048, 8_192, 1_024, 1_024,
+    ),
+    speed(
+        'dqn-cartpole', 'DQN, CartPole-v1, one update a step: batch 64, networks 64-64', DQN,
+        (SB3, SBX, CLEANRL_JAX, replace(XAGENTS, promise=2, goal=2.5)), 2_000, 6_000, 1_100, 400,
+    ),
+    speed(
+        'dqn-cartpole-4', 'DQN, CartPole-v1, 4 updates every 4 steps', replace(DQN, train_frequency=4),
+        (
+            SB3, SBX, replace(SBX, label='SBX, 32 updates every 32 steps', **EVERY_32), replace(XAGENTS, promise=4),
+            replace(XAGENTS, label='xagents, 32 updates every 32 steps', **EVERY_32),
+        ),
+        2_000, 6_000, 1_120, 400,
+    ),
+    *(
+        speed(
+            f'{settings.algorithm}-pendulum{ending}', f'{settings.algorithm.upper()}, Pendulum-v1, {title}',
+            replace(settings, **more), (SB3, SBX, replace(XAGENTS, **promise), BFLOAT16), 400, 800, 320, 40,
+        )
+        for ending, title, more, promise in (
+            ('', 'one update a step: batch 256, networks 400-300', {}, {'promise': 1.2, 'goal': 1.4}),
+            ('-8', '8 environments, 8 updates every 8 steps', {'n_envs': 8, 'train_frequency': 8}, {'promise': 2}),
+        )
+        for settings in (TD3, DDPG)
+    ),
+    Case(
+        'seed-command', 'From the command to a mean of 250, everything included: PPO, CartPole-v1, 16 x 1024, seed 123',
+        'target', replace(PPO, n_steps=1024, seed=123),
+        (SB3, SBX, replace(XAGENTS, label='xagents, the first time', compiles=True), replace(XAGENTS, promise=15)),
+    ),
+    Case(
+        'seed-command-seeds', 'The same with another seed each time: 124, 125, …', 'target',
+        replace(PPO, n_steps=1024, seed=124), (SB3, SBX, XAGENTS, SHARED), seed_step=1,
+    ),
+    Case(
+        'memory', 'Resident memory over 10 million steps: PPO, CartPole-v1, 16 x 128', 'memory', PPO,
+        (replace(XAGENTS, promise=900),), 1_000_000, 10_000_000, (20_000, 100_000),
+    ),
+)  # fmt: skip
+
+
+def find_cases(names: list[str] | None, memory: bool = False) -> list[Case]:
+    """Return the cases with these names; without names all but the long case `memory`.
+
+    A name also selects the cases that begin with it: `ppo` selects all cases of PPO.
+    """
+    if not names:
+        return [case for case in CASES if (case.task == 'memory') == memory]
+    return find_named(names, CASES, CASES)
+
+
+def find_named(names: list[str], cases: Sequence[Named], by_beginning: Sequence[Named]) -> list[Named]:
+    """Return the cases with these names, each once; those in `by_beginning` are also found by how they begin.
+
+    Raises:
+        ValueError: naming the unknown name and the known ones.
+    """
+    found: list[Named] = []
+    for name in names:
+        matches = [case for case in cases if case.name == name]
+        matches = matches or [case for case in by_beginning if case.name.startswith(name)]
+        if not matches:
+            known = [case.name for case in cases]
+            raise ValueError(f'--only: got {name}, expected one of {", ".join(known)}{nearest(name, known)}')
+        found += [case for case in matches if case not in found]
+    return found

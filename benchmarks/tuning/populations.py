@@ -1,0 +1,145 @@
+"""Compare populations with independent runs, and kill them: `python -m benchmarks.tuning.populations`."""
+
+import argparse
+import dataclasses
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import jobs, tables
+from benchmarks.jobs import Log, Part
+from benchmarks.processes import Failed, running
+from benchmarks.venvs import REPOSITORY, XAGENTS
+from xagents.options.declaration import flags_of
+from xagents.runs.populations import read_population
+
+PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
+EPISODES = 100
+MEMBERS, STEPS = 8, 200_000
+LUNAR = {
+    **{'agent_id': 'ppo', 'env': 'LunarLander-v3', 'n_envs': 8, 'n_steps': 256, 'gamma': 0.999, 'lam': 0.98},
+    **{'minibatch_size': 64, 'ppo_epochs': 4, 'entropy_coef': 0.01, 'lr': [1e-5, 1e-1]},
+}
+SMALL = {
+    **{'n_envs': 4, 'n_steps': 16, 'net': [8], 'lr': [1e-5, 1e-1], 'seed': 3, 'population': 4},
+    **{'exploit_steps': 400, 'trial_steps': 1600, 'exploit': 0.25, 'n_jobs': 2},
+}
+
+
+def evaluate(folder: str, seed: int) -> float:
+    """Return the mean of greedy episodes with the last weights of a run."""
+    from xagents.factory.players import loaded
+
+    player = loaded(Path(folder), 'last', {'seed': seed})
+    assert player is not None
+    mean = player.evaluate(episodes=EPISODES)['mean']
+    player.close()
+    return mean
+
+
+def measure_lunar(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
+    """Train populations, and as many members without copying, which keep their first settings."""
+    from xagents.tuning.evolve import evolve
+
+    found: dict[str, Any] = {'repeats': []}
+    steps = 4000 if options.quick else STEPS
+    for seed in range(1, 1 + (1 if options.quick else options.repeats)):
+        row: dict[str, Any] = {'seed': seed}
+        for name, share in (('population', 0.2), ('runs', 0.0)):
+            start, out = time.perf_counter(), folder / f'{name}-{seed}'
+            settings = {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // 8, 'trial_steps': steps}
+            best = evolve(**LUNAR, **settings, seed=seed, n_jobs=options.jobs, quiet=True, out=str(out))
+            seconds = time.perf_counter() - start
+            rates = sorted(member.settings['lr'] for member in read_population(out).over[-1])
+            row[name] = {'mean': evaluate(best, seed), 'seconds': seconds, 'rates': rates}
+            log(f'seed {seed}, {name}: {row[name]}')
+        found['repeats'].append(row)
+    return found
+
+
+def render_lunar(found: dict[str, Any]) -> str:
+    """Return the table of the best member of each population and the best of as many runs."""
+    rows = []
+    for row in found['repeats']:
+        means, seconds = ([row[name][key] for name in ('population', 'runs')] for key in ('mean', 'seconds'))
+        better = 'yes' if means[0] > means[1] else 'no'
+        rows.append([row['seed'], *(f'{m:.1f}' for m in means), better, *(f'{s:.0f}' for s in seconds)])
+    heading = ['seed', 'best of the population', 'best of the runs', 'above', 'seconds', 'seconds of the runs']
+    below = (
+        f'Means of {EPISODES} greedy episodes with the last weights of the member, or run, whose training ended best. '
+        f'{MEMBERS} members or runs with {tables.number(STEPS)} steps each, learning rates from 1e-5 to 1e-1. The runs '
+        'are a population without copying: the same seeds, and the same settings at the start.'
+    )
+    return tables.markdown(heading, rows, below)
+
+
+def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[str, Any]:
+    """Kill a command at random times and repeat it until it ends; compare with an undisturbed population."""
+    kills, wanted, rng = 0, 2 if options.quick else 20, random.Random(1)
+    killed_after(command(folder / 'whole'), folder, None)
+    expected, attempt = table_of(folder / 'whole'), 0
+    while kills < wanted:
+        attempt += 1
+        out = folder / f'killed-{attempt}'
+        while killed_after(command(out), folder, rng.uniform(3, 12) if kills < wanted else None):
+            kills += 1
+            log(f'{kills} kills')
+        if table_of(out) != expected:
+            raise Failed(f'{out}: another table')
+    return {'kills': kills, 'populations': attempt}
+
+
+def command(out: Path) -> list[str]:
+    """Return the command that trains a small population."""
+    return [*XAGENTS, 'tune', 'ppo', '--env', 'CartPole-v1', *flags_of({**SMALL, 'out': str(out)})]
+
+
+def killed_after(command: list[str], folder: Path, seconds: float | None) -> bool:
+    """Run a command; return whether it was killed after some seconds."""
+    with running(command, folder) as process:
+        try:
+            process.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        process.check()
+    return False
+
+
+def table_of(folder: Path) -> list[list[Any]]:
+    """Return the members of a population in each round, without their times."""
+    over = read_population(folder).over
+    return [[dataclasses.replace(member, seconds=0.0) for member in members] for members in over]
+
+
+def render_kills(found: dict[str, Any]) -> str:
+    """Return the table of kills."""
+    rows = [['a population of 4, 4 rounds, 2 jobs', f'{found["kills"]}', f'{found["populations"]}', 'all']]
+    return tables.markdown(['', 'kills', 'populations that ended', 'with equal tables'], rows)
+
+
+PARTS = {
+    'lunar': Part('PPO on LunarLander', measure_lunar, render_lunar, ('repeats',)),
+    'kills': Part('Kills', measure_kills, render_kills),
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    page = REPOSITORY / 'docs' / 'populations.md'
+    parser = jobs.make_parts_parser('tuning.populations', __doc__, PARTS, page, 'populations')
+    parser.add_argument('--repeats', type=jobs.positive, default=5, help='number of populations')
+    parser.add_argument('--jobs', type=jobs.positive, default=2, help='number of members that train in parallel')
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the parts that the command line names."""
+    return jobs.run_parts(make_parser(), arguments, PARTS, PACKAGES)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
