@@ -97,24 +97,6 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
             assert option.tune is None or row.split()[-1] == option.tune
 
 
-def test_colours_are_for_those_who_want_them(monkeypatch):
-    monkeypatch.setenv('FORCE_COLOR', '1')
-    monkeypatch.setenv('TERM', 'xterm')
-    for none in (True, False):
-        monkeypatch.setenv('NO_COLOR', '1') if none else monkeypatch.delenv('NO_COLOR')
-        page = execute('train')[1]
-        assert ('\x1b[36m--gamma' in page, bool(re.search(r'^--gamma  ', page, re.MULTILINE))) == (not none, none)
-
-
-def test_help_is_whole_where_it_is_wrapped(monkeypatch):
-    monkeypatch.setenv('COLUMNS', '80')
-    lines = execute('train')[1].splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith('--gamma'))
-    help_column = lines[start].index('discount')
-    words = ' '.join(line[help_column : help_column + 34] for line in lines[start : start + 2]).split()
-    assert ' '.join(words) == 'discount factor; larger looks further ahead, with more variance'
-
-
 def test_an_agents_own_options_come_first_and_with_its_defaults():
     flags = re.findall(r'^--[\w-]+', execute('train', 'ppo')[1], re.MULTILINE)
     assert flags[0] == '--model'
