@@ -224,7 +224,7 @@ BOUNDED = spaces.Box(-3, 9, (2, 2), np.float32)
 NO_LAG = Refusal(
     '--overlap', '--overlap: {name} learns from what its present policy has collected', 'one ahead', late=True
 )
-NO_DATA = Refusal('--dataset {data}', '--dataset: got {data}, but {id} learns from what its own policy', 'data set')
+NO_DATA = Refusal('--dataset {data}', '--dataset: got {data}, but {id} learns from what', 'data set', late=True)
 COLLECTING = (
     Refusal('--n-steps 0', '--n-steps: got 0, admits a whole number at least 1'),
     Refusal('--gamma 1.5', '--gamma: got 1.5, admits'),
@@ -339,6 +339,7 @@ _CASES = (
         'td3',
         ('continuous',),
         {**OFF, 'normalize_obs': True},
+        single={'policy_delay': 1},
         refusals=(
             *BUFFER,
             BOX_ONLY,
@@ -352,6 +353,7 @@ _CASES = (
         'td3-bc',
         ('continuous',),
         OFF,
+        single={'policy_delay': 1},
         refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, admits')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
     ),
@@ -361,7 +363,7 @@ _CASES = (
         {'n_steps': 8, **NORMAL, 'mini_batches': 2, 'fvp_n_steps': 1, 'cg_iterations': 2, 'critic_iterations': 2},
         single={'mini_batches': 1, 'critic_iterations': 1},
         refusals=(
-            NO_LAG,
+            Refusal('--overlap', '--overlap: TRPO bounds the divergence from the policy', 'one ahead', late=True),
             NO_DATA,
             *COLLECTING,
             *SDE,

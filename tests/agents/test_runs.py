@@ -129,14 +129,12 @@ def test_what_an_agent_refuses_is_one_line_before_a_network_is_built(case, refus
     kinds = {None: case.actions[0], True: 'continuous', False: 'discrete'}
     actions = kinds[refusal.continuous if 'sde' not in refusal.flags else bool(refusal.continuous)]
     data = recorded(shown='vector', actions=actions) if case.offline or '{data}' in refusal.flags else ''
-    words = ['--dataset', data] if case.offline else []
-    if '{data}' not in refusal.flags:
-        words += ['--env', ENV, '--env-kwargs', f'actions={actions}']
-    words += ['--net', '4', '--max-steps', '10', *refusal.flags.format(data=data).split()]
+    line = f'--env {ENV} --env-kwargs actions={actions} --net 4 --max-steps 10 --run-dir run '
+    line += f'--dataset {data} ' * case.offline + refusal.flags.format(data=data)
     message = refusal.said(case, data)
     if message.startswith('--') and not refusal.late:
         monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('a network was built'))
-    code, stdout, stderr = execute('train', case.id, *words, '--run-dir', 'run')
+    code, stdout, stderr = execute('train', case.id, *line.split())
     if message.startswith('--'):
         assert (code, stdout, stderr.count('\n')) == (2, '', 1)
         assert stderr.startswith(f'xagents train: {message}') and not list(folder.iterdir())

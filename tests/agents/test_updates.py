@@ -89,7 +89,7 @@ def test_a_run_skips_an_update_that_is_not_finite_or_stops_at_it(case, capsys):
 @pytest.mark.usefixtures('eager')
 @clause('acts', kinds=True)
 def test_acting_uses_the_new_weights(case, actions):
-    agent, other = case.make(actions, lr=0.1, seed=1), case.make(actions, seed=2)
+    agent, other = case.make(actions, lr=0.1, **case.single), case.make(actions, **case.single, seed=2)
     batch, schedule = lesson(agent)
     prepared = agent.statistics.prepare(agent.envs.encoder(observations(agent)))
     before = agent.actor(prepared)[0].copy()
@@ -129,8 +129,6 @@ def test_an_update_from_images(case, actions):
     batch, schedule = lesson(agent)
     assert batch['observations'].dtype == batch.get('next_observations', batch['observations']).dtype == np.uint8
     log = learn(agent, {**batch, 'n_updates': 1}, schedule)
-    if 'policy_delay' in vars(agent.options):  # the policy waits for the critics
-        log = learn(agent, {**batch, 'n_updates': 1}, schedule)
     assert log['updates'] >= 1 and not log['stats/refused']
     assert not np.array_equal(before[0], agent.actor.model.get_weights()[0]), 'the first layer learns'
     assert len(agent.act(observations(agent, 3))) == 3

@@ -125,18 +125,6 @@ def test_options_of_1_0_without_an_effect_are_not_on_the_page():
     assert '--plateau-reduce-factor' not in page and '--target-reward' not in page
 
 
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        *((None, '-'), (True, 'on'), (False, 'off'), (7e-4, '7e-4'), (1e-7, '1e-7'), (1e-3, '1e-3'), (0.005, '0.005')),
-        *((0.999, '0.999'), (1.0, '1'), (0.0, '0'), (1e-10, '1e-10'), (-2.5e-4, '-2.5e-4'), (128, '128')),
-        *(('adam', 'adam'), ([64, 32], '64 32'), ([], '-')),
-    ],
-)
-def test_defaults_are_shown_as_typed(value, text):
-    assert shown_default(value) == text
-
-
 # ---------------------------------------------------------------------------------------------- nothing heavy is loaded
 
 
@@ -449,12 +437,6 @@ def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, '')
-
-
-def test_a_console_without_the_characters_gets_question_marks():
-    done = shell('train', 'ppo', PYTHONIOENCODING='ascii')
-    assert (done.returncode, done.stderr) == (0, '')
-    assert '--checkpoints ?' in done.stdout
 
 
 # ---------------------------------------------------------------------------------------------- before TensorFlow loads

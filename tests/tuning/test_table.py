@@ -3,7 +3,6 @@
 import io
 import re
 import sys
-import time
 
 import pytest
 from rich.console import Console as Terminal
@@ -109,29 +108,6 @@ def test_the_table_shows_every_trial_and_how_the_call_stands():
     assert re.match(r' *3 +12 +running 45 % +lr=3\.2e-4 n_steps=64$', rows[3])
     pattern = r'finished 3 of 12, running 1, best 300\.1[23] \(trial 0\), elapsed 0:00:0\d, ETA 0:0\d:\d\d'
     assert re.fullmatch(pattern, summary)
-
-
-def test_rows_fit_the_height_with_the_best_what_runs_and_the_newest():
-    table = live(40, 100, height=8)
-    for number in range(20):
-        table.started(number, SETTINGS)
-        if number != 4:
-            table.finished(number, 'complete', 50.0 if number == 2 else 1.0, (min(number, 2), 50.0), 1.0)
-    numbers = [line.split()[0] for line in drawn(table, 100, height=8)[1:-1]]
-    assert numbers == ['2*', '4', '17', '18', '19']
-
-
-def test_closing_ends_the_drawing_and_leaves_standard_output_alone():
-    stdout = sys.stdout
-    table = live(4, 100)
-    table.started(0, SETTINGS)
-    table.close()
-    table.close()
-    shown = table._terminal.file.getvalue()
-    table.finished(0, 'complete', 1.0, (0, 1.0), 1.0)  # a late one draws nothing anew
-    time.sleep(0.3)
-    assert table._terminal.file.getvalue() == shown
-    assert sys.stdout is stdout
 
 
 def test_a_file_gets_lines_even_where_colours_are_forced(monkeypatch):
