@@ -58,7 +58,6 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(case, actio
             spoiled[0, 1] = wrong
             log = learn(agent, {**batch, column: spoiled}, schedule)
             assert log['updates'] == 0 and log['stats/refused'] >= 1
-            assert all(np.isfinite(x) for name, x in log.items() if name in ('updates', 'stats/refused'))
             assert_same(before, everything(agent))
             np.testing.assert_array_equal(agent.act(shown), acted)
     assert learn(agent, batch, schedule)['updates'] >= 1, 'the next update is made'
