@@ -176,3 +176,45 @@ class Patience(gymnasium.Env):
 
 
 gymnasium.register('Patience-v0', entry_point='tests.problems:Patience')
+
+
+class Anything(gymnasium.Env):
+    """Shows random numbers or images; a reward is 1, and with `noise` also depends on the action and on chance.
+
+    Args:
+        shown: 'vector' [3], or 'image' [36, 36, 1].
+        actions: 'discrete', of three, or 'continuous', of two numbers.
+        length: steps of an episode.
+        end: of an episode: 'terminate', 'truncate', or 'either' at random.
+        noise: factor on the part of the reward that varies.
+    """
+
+    def __init__(self, shown='vector', actions='discrete', length=5, end='either', noise=1.0):
+        self.length, self.end, self.noise = length, end, noise
+        self.observation_space = (
+            spaces.Box(-5, 5, (3,), np.float32) if shown == 'vector' else spaces.Box(0, 255, (36, 36, 1), np.uint8)
+        )
+        low, high = np.float32([-2, 0.5]), np.float32([6, 1.25])
+        self.action_space = spaces.Discrete(3) if actions == 'discrete' else spaces.Box(low, high)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age = 0
+        return self._show(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.age += 1
+        over = self.age == self.length
+        terminated = over and (self.np_random.random() < 0.5 if self.end == 'either' else self.end == 'terminate')
+        reward = 1.0 + self.noise * (float(np.sum(action)) + self.np_random.normal())
+        return self._show(), reward, terminated, over and not terminated, {}
+
+    def _show(self):
+        space = self.observation_space
+        if space.dtype == np.uint8:
+            return self.np_random.integers(0, 256, space.shape, np.uint8)
+        return self.np_random.normal(size=space.shape).clip(-5, 5).astype(np.float32)
+
+
+gymnasium.register('Anything-v0', entry_point='tests.problems:Anything')

@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 import xagents
 from tests import reference
 from tests.base.test_returns import episodes_of
-from tests.commands import execute, refused
 from tests.problems import Arbitrary
 from tests.reference import LR, SPACES, D, N, T, flat, gradient, outputs, rollout, rows, softmax
 from xagents.acer.agent import ACER
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.base.returns import retrace
 from xagents.networks.models import ModelReader
-from xagents.options.errors import OptionError
 from xagents.runs.capture import variables_of
-from xagents.runs.saving import write_weights
 
 A = 3
 SEEDS = st.integers(0, 2**32 - 1)
@@ -291,24 +288,6 @@ def test_the_trust_region_keeps_the_policy_nearer_to_the_average():
 
 
 @pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize('wrong', [np.nan, np.inf])
-def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(wrong):
-    agent = make(plain=False)
-    disturb_average(agent)
-    learn(agent, stale_rollout(agent))
-    before, shown = everything(agent), np.ones((2, D), np.float32)
-    acted = np.array(agent.actor(shown)[0])
-    batch = stale_rollout(agent)
-    t, n = np.argwhere(batch['valid'])[-1]
-    batch['rewards'][t, n] = wrong
-    logs = learn(agent, batch)
-    assert (logs['updates'], logs['stats/refused']) == (0, 1)
-    assert same(before, everything(agent)), 'the average policy, too'
-    np.testing.assert_array_equal(agent.actor(shown)[0], acted)
-    assert learn(agent, stale_rollout(agent, 4))['updates'] == 1, 'and it goes on'
-
-
-@pytest.mark.usefixtures('eager')
 def test_a_rollout_without_a_valid_row_changes_nothing_and_refuses_nothing():
     agent = make(plain=False)
     disturb_average(agent)
@@ -339,20 +318,6 @@ def test_gradients_are_clipped_by_their_global_norm():
     before = flat(agent.model)
     assert learn(agent, stale_rollout(agent))['stats/grad_norm'] > 0.1
     np.testing.assert_allclose(np.linalg.norm(flat(agent.model) - before), LR * 0.01, rtol=1e-2)
-
-
-def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(request):
-    options = {'delta': 0.05, 'importance_c': 1.2, 'normalize_advantage': True, 'grad_norm': 1.0}
-    compiled, other = (make(plain=False, **options) for _ in range(2))
-    batches = [stale_rollout(compiled, seed) for seed in (3, 4)]
-    logs = [compiled.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
-    assert compiled._update.traces == 1 and compiled._update._jit
-    request.getfixturevalue('eager')
-    expected = [other.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
-    for a, b in zip(everything(compiled), everything(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
-    for log, eager_log in zip(logs, expected, strict=True):
-        assert log == {k: pytest.approx(v, rel=1e-3, abs=1e-5) for k, v in eager_log.items()}
 
 
 # -------------------------------------------------------------------------------------------------------- softmax heads
@@ -565,17 +530,6 @@ def test_normalisation_happens_when_rollouts_are_learned_from(monkeypatch):
 
 
 @pytest.mark.usefixtures('eager')
-def test_equal_seeds_give_equal_runs():
-    agents = [acer(seed=seed, normalize_obs=True, ema_alpha=0.9, replay_ratio=1.0) for seed in (1, 1, 2)]
-    logs = [list(agent.train_iter(max_steps=30))[-1] for agent in agents]
-    assert same(everything(agents[0]), everything(agents[1])) and not same(*map(everything, agents[1:]))
-    timing = ('seconds', 'steps_per_second')
-    assert {k: v for k, v in logs[0].items() if not k.startswith(timing)} == {
-        k: pytest.approx(v, nan_ok=True) for k, v in logs[1].items() if not k.startswith(timing)
-    }
-
-
-@pytest.mark.usefixtures('eager')
 def test_a_state_carries_the_average_policy():
     agent, other = (acer(seed=seed, ema_alpha=0.9, replay_ratio=1.0) for seed in (1, 5))
     agent.fit(max_steps=20)
@@ -584,25 +538,6 @@ def test_a_state_carries_the_average_policy():
     other.load_state(agent.state())
     assert same(everything(agent), everything(other))
     assert [agent.draw_replays() for _ in range(9)] == [other.draw_replays() for _ in range(9)]
-
-
-@pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
-def test_checkpoints_hold_the_average_policy_and_weights_alone_start_it_anew(ending, tmp_path):
-    path = str(tmp_path / f'a{ending}')
-    agent = acer('CartPole-v1', checkpoints=[path], ema_alpha=0.9, normalize_obs=True, replay_ratio=1.0)
-    agent.fit(max_steps=20, final_episodes=0)
-    write_weights([path], agent, agent.state())  # the present ones
-    other = xagents.make('acer', weights=[path], seed=5, quiet=True)
-    assert same(everything(agent), everything(other))
-    shown = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-    np.testing.assert_array_equal(agent.act(shown), other.act(shown))
-    other.begin(max_steps=1000)
-    assert same(everything(agent), everything(other)), 'a run that goes on does not start it anew'
-    (tmp_path / f'a{ending}.state.npz').unlink()
-    alone = xagents.make('acer', 'CartPole-v1', weights=[path], net=[4], seed=5, quiet=True)
-    np.testing.assert_array_equal(flat(alone.model), flat(agent.model))
-    np.testing.assert_array_equal(alone.average_policy.state()['parameters'], flat(alone.actor.model))
 
 
 @pytest.mark.usefixtures('eager')
@@ -615,67 +550,8 @@ def test_weights_given_before_the_first_update_reach_the_average_policy():
 
 # ------------------------------------------------------------------------------------------------------------- refusals
 
-REFUSALS = [
-    ('Pendulum-v1', {}, 'env', 'Pendulum-v1 has the actions Box(-2.0, 2.0, (1,), float32), ACER admits Discrete'),
-    (
-        'CartPole-v1', {'n_envs': 3, 'n_steps': 10, 'buffer_max_size': 29, 'buffer_initial_size': 5},
-        'buffer_max_size', 'got 29, admits at least 30, one rollout of 10 steps x 3 environments',
-    ),
-    (
-        'CartPole-v1', {'buffer_batch_size': 32},
-        'buffer_batch_size', 'got 32, but a replay of ACER draws one stored rollout of all environments (see --n-steps',
-    ),
-    (
-        'CartPole-v1', {'buffer_initial_size': 101, 'buffer_max_size': 100},
-        'buffer_initial_size', 'got 101, admits at most the 100 of --buffer-max-size',
-    ),
-    ('CartPole-v1', {'replay_ratio': -1.0}, 'replay_ratio', 'got -1.0, admits a number at least 0'),
-    ('CartPole-v1', {'delta': 0.0}, 'delta', 'got 0.0, admits a number above 0'),
-    ('CartPole-v1', {'ema_alpha': 1.5}, 'ema_alpha', 'got 1.5, admits a number at least 0 and at most 1'),
-    ('CartPole-v1', {'importance_c': 0.0}, 'importance_c', 'got 0.0, admits a number above 0'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize('env, options, option, message', REFUSALS)
-def test_refused_by_name_before_a_network_is_built(env, options, option, message, folder, monkeypatch):
-    monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('a network was built'))
-    assert refused('acer', env, options).startswith(f'xagents train: --{option.replace("_", "-")}: {message}')
-    assert not list(folder.iterdir())
-
-
-@pytest.mark.usefixtures('eager', 'folder')
-def test_by_the_command_line():
-    words = 'train acer --env CartPole-v1 --n-envs 2 --n-steps 5 --net 4 --seed 1 --max-steps 10 '
-    words += '--learning-starts 10 --replay-ratio 1'
-    for flag in ('--trust-region', '--no-trust-region'):
-        code, stdout, stderr = execute(*words.split(), flag, '--checkpoints', 'a.tf')
-        assert (code, stderr) == (0, '') and 'Replay buffer: 10000 transitions' in stdout
-        assert 'without effect' not in stdout
-    code, stdout, _ = execute('evaluate', 'acer', '--weights', 'a.tf', '--episodes', '1', '--json')
-    assert code == 0 and '"length"' in stdout
-
-
-def test_ready_made_models_of_other_actions_are_refused():
-    envs = reference.environments('MultiDiscrete')
-    with pytest.raises(OptionError, match=r'has the actions MultiDiscrete\(\[3 2\]\), ACER admits Discrete'):
-        ACER(envs, reference.network([5, 5], 1))
-
 
 # --------------------------------------------------------------------------------------------------------------- learns
-
-
-@pytest.mark.usefixtures('eager')
-def test_images():
-    """The network that is shipped makes updates, also of stored bytes."""
-    shown = spaces.Box(0, 255, (36, 36, 1), np.uint8)
-    env = lambda **_: Arbitrary(shown, SPACES['Discrete'])  # noqa: E731
-    agent = acer(env, net=None, n_steps=3, buffer_initial_size=6, replay_ratio=3.0)
-    before = agent.model.get_weights()
-    logs = list(agent.train_iter(max_steps=12))
-    assert logs[-1]['updates'] > 2 and not logs[-1]['stats/refused']
-    assert not any(np.array_equal(a, b) for a, b in zip(before, agent.model.get_weights(), strict=True))
-    assert agent.buffer._ring.arrays['observations'].dtype == np.uint8
-    assert agent.act([shown.sample() for _ in range(3)]).shape == (3,)
 
 
 def make_learner(problem, kwargs, **options):
@@ -711,17 +587,6 @@ def test_acer_learns_from_what_another_policy_did():
     assert importance[0] == pytest.approx(1, abs=1e-3) and np.std(importance[100:]) > 0.05, (
         'it is not that policy any more'
     )
-
-
-@pytest.mark.usefixtures('without_xla')
-@pytest.mark.parametrize('end, best, value, steps', [('truncate', 0, 10.0, 4_000), ('terminate', 1, 6.0, 1_500)])
-def test_acer_waits_where_a_time_limit_is_no_end(end, best, value, steps):
-    """The values are worked out in `Patience`."""
-    agent = make_learner('Patience', {'end': end}, gamma=0.9, lr=2e-2, net=[8], entropy_coef=0.0)
-    agent.fit(max_steps=steps)
-    shown = np.ones((1, 1), np.float32)
-    assert agent.act(shown)[0] == best
-    assert float(agent.model(shown)[1][0, best]) == pytest.approx(value, abs=0.5)
 
 
 def test_a_reset_between_two_rollouts_joins_no_episodes():

@@ -288,14 +288,3 @@ def test_the_expectile_of_a_fair_coin_is_its_share(expectile):
     coin = np.float32([0, 1] * 50)
     best = minimize_scalar(lambda v: float(tf.reduce_mean(expectile_loss(coin - np.float32(v), expectile)))).x
     assert best == pytest.approx(expectile, abs=1e-3)
-
-
-@EAGER
-def test_numbers_that_are_not_finite_change_nothing_in_iql():
-    agent, batch = implicit(), batches('td3')
-    batch['rewards'][0, 0] = np.nan
-    before = [v.numpy() for model in agent.output_models for v in model.weights]
-    metrics = agent.learn(batch, learning_rate=LR)
-    assert metrics == {'updates': 0.0, 'stats/refused': 1.0}
-    after = [v.numpy() for model in agent.output_models for v in model.weights]
-    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))

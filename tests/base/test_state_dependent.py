@@ -33,10 +33,9 @@ def make(name='a2c', actions=None, **options):
     )
 
 
-@pytest.mark.parametrize('name', ['a2c', 'ppo', 'trpo'])
 @pytest.mark.parametrize('n_steps, frequency', [(10, 3), (10, 1), (10, -1), (10, 64), (9, 3)])
-def test_noise_stays_for_so_many_steps_and_is_drawn_anew_with_each_rollout(name, n_steps, frequency):
-    with contextlib.closing(make(name, n_steps=n_steps, sde_sample_frequency=frequency)) as agent:
+def test_noise_stays_for_so_many_steps_and_is_drawn_anew_with_each_rollout(n_steps, frequency):
+    with contextlib.closing(make(n_steps=n_steps, sde_sample_frequency=frequency)) as agent:
         rollouts = [np.array(agent.collect()['actions']) for _ in range(2)]
     actions = np.concatenate(rollouts)
     changes = (actions[1:] != actions[:-1]).any(-1)  # [2 T - 1, N]
@@ -112,10 +111,9 @@ def test_log_std_init_is_the_matrix_that_it_starts_with():
         np.testing.assert_array_equal(matrix, np.full((5, 2), -2, np.float32))
 
 
-@pytest.mark.parametrize('name', ['a2c', 'ppo', 'trpo'])
-def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted(name, request):
-    if name != 'trpo':  # whose products with the Fisher matrix XLA has to compile
-        request.getfixturevalue('without_xla')
+@pytest.mark.usefixtures('without_xla')
+@pytest.mark.parametrize('name', ['a2c', 'ppo'])
+def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted(name):
     with contextlib.closing(make(name, n_steps=8, sde_sample_frequency=3, lr=1e-3)) as agent:
         logs = [log for _, log in zip(range(4), agent.train_iter(max_steps=10_000), strict=False)]
         assert agent._update.traces == 1 and agent.actor.traces == 0
@@ -133,32 +131,6 @@ def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted(name, 
             )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    'env, options, said',
-    [
-        ('CartPole-v1', {'sde': True}, '--sde: got true, but CartPole-v1 has actions of Discrete(2), admits Box'),
-        ('Pendulum-v1', {'sde_sample_frequency': 4}, '--sde-sample-frequency: got 4 without --sde, which it is for'),
-        ('Pendulum-v1', {'sde_expln': True}, '--sde-expln: got true without --sde'),
-        (
-            'Pendulum-v1',
-            {'sde': True, 'sde_sample_frequency': 0},
-            '--sde-sample-frequency: got 0, admits -1 (once a rollout) or a whole number from 1',
-        ),
-        ('Pendulum-v1', {'sde': True, 'sde_sample_frequency': -2}, '--sde-sample-frequency: got -2, admits a whole'),
-    ],
-)
-@pytest.mark.parametrize('name', ['a2c', 'trpo'])
-def test_what_does_not_fit_is_one_line(name, env, options, said, folder):
-    line = refused(name, env, options, 2 if name == 'trpo' else 1)
-    assert said in line
-    assert not list(folder.iterdir())
-
-
-@pytest.mark.parametrize('name, env', [('acer', 'CartPole-v1'), ('dqn', 'CartPole-v1'), ('td3', 'Pendulum-v1')])
-def test_other_agents_do_not_have_it(name, env, folder):
-    assert 'sde' in refused(name, env, {'sde': True}, {'td3': 3}.get(name, 1))
-
-
 def test_a_file_with_a_log_std_of_its_own_is_refused(folder):
     (folder / 'own.cfg').write_text(
         '[dense-0]\nunits=4\ncommon=1\n[dense-1]\noutput=1\n[log-std-0]\ninit=0\n[dense-2]\noutput=1\n'
@@ -169,20 +141,13 @@ def test_a_file_with_a_log_std_of_its_own_is_refused(folder):
 
 
 @pytest.mark.usefixtures('without_xla')
-@pytest.mark.parametrize(
-    'name, steps, options',
-    [
-        ('a2c', 20_000, {'lr': 1e-2, 'entropy_coef': 0.001}),
-        ('ppo', 10_000, {'lr': 5e-3, 'entropy_coef': 0.001, 'sde_expln': True}),
-        ('trpo', 6_000, {'max_kl': 0.05}),
-    ],
-)
-def test_they_learn_by_it(name, steps, options):
+def test_ppo_learns_by_it():
     """A random policy earns about −10."""
     agent = xagents.make(
-        name, 'tests.problems:Identity-v0', n_envs=8, seed=2, gamma=0.5, n_steps=16, net=[32], quiet=True,
-        env_kwargs={'kind': 'Box'}, sde=True, sde_sample_frequency=4, log_std_init=-1.0, **options,
+        'ppo', 'tests.problems:Identity-v0', n_envs=8, seed=2, gamma=0.5, n_steps=16, net=[32], quiet=True, lr=5e-3,
+        env_kwargs={'kind': 'Box'}, sde=True, sde_sample_frequency=4, log_std_init=-1.0, entropy_coef=0.001,
+        sde_expln=True,
     )  # fmt: skip
     with contextlib.closing(agent):
-        agent.fit(max_steps=steps)
+        agent.fit(max_steps=10_000)
         assert agent.evaluate(episodes=20)['mean'] > -1.0

@@ -14,15 +14,13 @@ from tests.team_problems import Leaving, OwnNumber
 HERE = 'pettingzoo:tests.team_problems'
 OFF = {'buffer_max_size': 2000, 'learning_starts': 200, 'buffer_batch_size': 16, 'train_frequency': 32}
 AGENTS = {
-    **{'a2c': {'n_steps': 8}, 'ppo': {'n_steps': 16}, 'trpo': {'n_steps': 16}},
     'acer': {'n_steps': 8, 'buffer_max_size': 2000, 'learning_starts': 200},
-    **{'dqn': OFF, 'ddpg': OFF, 'td3': OFF},
+    **{'ppo': {'n_steps': 16}, 'dqn': OFF, 'td3': OFF},
 }
-CONTINUOUS = ('ddpg', 'td3')
 
 
 def make(name, problem='Leaving', **options):
-    kwargs = {'env_kwargs': {'continuous': True}} if name in CONTINUOUS else {}
+    kwargs = {'env_kwargs': {'continuous': True}} if name == 'td3' else {}
     given = {'n_envs': 3, 'net': [8], 'seed': 1, 'quiet': True, **AGENTS[name], **kwargs, **options}
     return xagents.make(name, f'{HERE}:{problem}', **given)
 
@@ -49,7 +47,7 @@ def test_each_plays_its_own_number_only_where_it_sees_who_it_is(index, expected)
 
 
 @pytest.mark.parametrize('name', AGENTS)
-def test_every_agent_goes_on_to_the_bit(name, tmp_path):
+def test_an_agent_of_each_kind_goes_on_to_the_bit(name, tmp_path):
     def trained(steps, folder, **more):
         with contextlib.closing(make(name, run_dir=str(tmp_path / folder), final_episodes=0)) as agent:
             agent.fit(max_steps=steps, **more)

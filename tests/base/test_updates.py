@@ -118,22 +118,6 @@ def test_gradients_are_clipped_by_their_global_norm():
 
 
 @pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize('name', ['A2C', 'PPO'])
-def test_an_update_that_is_not_finite_is_refused_and_counted(name):
-    agent = make(getattr(xagents, name), 'Discrete')
-    batch = rollout(agent, np.random.default_rng(3))
-    batch['rewards'][3, 2] = np.nan
-    before = flat(agent.model)
-    arguments = {'clip_norm': 0.1} if name == 'PPO' else {}
-    logs = agent.learn(batch, learning_rate=LR, **arguments)
-    assert logs['stats/refused'] >= 1
-    assert np.isfinite(flat(agent.model)).all()
-    if name == 'A2C':
-        assert logs['updates'] == 0
-        np.testing.assert_array_equal(flat(agent.model), before)
-
-
-@pytest.mark.usefixtures('eager')
 def test_a_minibatch_without_a_valid_row_is_left_out_and_not_counted_as_refused():
     agent = make(xagents.PPO, 'Discrete', ppo_epochs=1, minibatch_size=1)
     batch = rollout(agent, np.random.default_rng(3))
@@ -159,36 +143,6 @@ def test_target_kl_ends_an_update_early():
     all_steps = free.learn(batch, learning_rate=1.0, clip_norm=10.0)
     few = bound.learn(batch, learning_rate=1.0, clip_norm=10.0)
     assert all_steps['updates'] == 40 and 1 <= few['updates'] < 40
-
-
-@pytest.mark.parametrize('name, kind', [('A2C', 'Box'), ('PPO', 'Discrete')])
-def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(name, kind, request):
-    """The learning rate and the clip range are arguments, and trace nothing anew."""
-    compiled, other = (make(getattr(xagents, name), kind) for _ in range(2))
-    batch, before = rollout(compiled, np.random.default_rng(3)), flat(compiled.model)
-
-    def learn(agent):
-        logs = []
-        for lr in (0.0, 0.1, 0.01):
-            logs.append(agent.learn(batch, learning_rate=lr, **({'clip_norm': lr or 0.2} if name == 'PPO' else {})))
-            assert np.array_equal(flat(agent.model), before) == (not lr)
-        return logs
-
-    logs = learn(compiled)
-    assert compiled._update.traces == 1 and compiled._update._jit
-    request.getfixturevalue('eager')
-    for log, expected in zip(logs, learn(other), strict=True):
-        assert log == {k: pytest.approx(v, rel=1e-3, abs=1e-5) for k, v in expected.items()}
-    np.testing.assert_allclose(flat(compiled.model), flat(other.model), rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.usefixtures('eager')
-def test_acting_uses_the_new_weights_after_an_update():
-    agent = make(xagents.PPO, 'Discrete')
-    batch = rollout(agent, np.random.default_rng(3))
-    agent.learn(batch, learning_rate=LR, clip_norm=0.1)
-    observations = batch['observations'][0]
-    np.testing.assert_allclose(agent.actor(observations)[0], agent.model(observations)[0].numpy(), atol=1e-5)
 
 
 def test_v_trace_of_what_the_present_policy_collected_is_a2c():

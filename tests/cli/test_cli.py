@@ -97,24 +97,6 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
             assert option.tune is None or row.split()[-1] == option.tune
 
 
-def test_colours_are_for_those_who_want_them(monkeypatch):
-    monkeypatch.setenv('FORCE_COLOR', '1')
-    monkeypatch.setenv('TERM', 'xterm')
-    for none in (True, False):
-        monkeypatch.setenv('NO_COLOR', '1') if none else monkeypatch.delenv('NO_COLOR')
-        page = execute('train')[1]
-        assert ('\x1b[36m--gamma' in page, bool(re.search(r'^--gamma  ', page, re.MULTILINE))) == (not none, none)
-
-
-def test_help_is_whole_where_it_is_wrapped(monkeypatch):
-    monkeypatch.setenv('COLUMNS', '80')
-    lines = execute('train')[1].splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith('--gamma'))
-    help_column = lines[start].index('discount')
-    words = ' '.join(line[help_column : help_column + 34] for line in lines[start : start + 2]).split()
-    assert ' '.join(words) == 'discount factor; larger looks further ahead, with more variance'
-
-
 def test_an_agents_own_options_come_first_and_with_its_defaults():
     flags = re.findall(r'^--[\w-]+', execute('train', 'ppo')[1], re.MULTILINE)
     assert flags[0] == '--model'
@@ -141,18 +123,6 @@ def test_help_is_answered_anywhere(words, page):
 def test_options_of_1_0_without_an_effect_are_not_on_the_page():
     page = execute('play', 'ppo')[1]
     assert '--plateau-reduce-factor' not in page and '--target-reward' not in page
-
-
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        *((None, '-'), (True, 'on'), (False, 'off'), (7e-4, '7e-4'), (1e-7, '1e-7'), (1e-3, '1e-3'), (0.005, '0.005')),
-        *((0.999, '0.999'), (1.0, '1'), (0.0, '0'), (1e-10, '1e-10'), (-2.5e-4, '-2.5e-4'), (128, '128')),
-        *(('adam', 'adam'), ([64, 32], '64 32'), ([], '-')),
-    ],
-)
-def test_defaults_are_shown_as_typed(value, text):
-    assert shown_default(value) == text
 
 
 # ---------------------------------------------------------------------------------------------- nothing heavy is loaded
@@ -467,12 +437,6 @@ def test_a_reader_that_leaves_is_no_traceback(words, unbuffered):
     done = subprocess.run(command, cwd=ROOT, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, '')
-
-
-def test_a_console_without_the_characters_gets_question_marks():
-    done = shell('train', 'ppo', PYTHONIOENCODING='ascii')
-    assert (done.returncode, done.stderr) == (0, '')
-    assert '--checkpoints ?' in done.stdout
 
 
 # ---------------------------------------------------------------------------------------------- before TensorFlow loads

@@ -9,7 +9,7 @@ import pytest
 
 import xagents
 from tests.commands import execute
-from tests.runs.test_resume import differences, stopped_in_the_middle
+from tests.runs.folders import stopped_in_the_middle
 from xagents.datasets import names
 from xagents.datasets.environments import told_environment
 from xagents.datasets.reading import open_dataset
@@ -24,10 +24,6 @@ SMALL = {'net': [16], 'buffer_batch_size': 16, 'seed': 5}
 AGENTS = {
     'bc': {},
     'dqn': {'conservative': 0.5, 'prioritized': True, 'n_step': 2, 'target_sync_steps': 20},
-    'bc-continuous': {'agent_id': 'bc', 'normalize_obs': True},
-    'ddpg': {'normalize_reward': True},
-    'td3': {},
-    'td3-bc': {},
     'iql': {'lr_schedule': 'cosine'},
 }
 DISCRETE = ('bc', 'dqn')
@@ -145,23 +141,6 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, m
     assert xagents.load('run').act(np.zeros((2, 4), np.float32)).shape == (2,)
     metadata.write_text(text.replace('"Gone-v1"', '"somewhere:Gone-v1"'))
     assert told_environment(open_dataset('cart/alone-v0'))[0] == {}  # a file does not choose what is imported
-
-
-@pytest.mark.parametrize('name', AGENTS)
-def test_a_run_goes_on_as_if_it_had_never_stopped(name, tmp_path):
-    folders = [tmp_path / part for part in ('whole', 'stopped')]
-
-    def train(folder, steps):
-        agent = made(name, schedule_steps=200, run_dir=str(folder))
-        # the same evaluations in both, so that the same weights are the best
-        agent.fit(max_steps=steps, eval_frequency=70, eval_episodes=1, checkpoint_frequency=100, quiet=True)
-
-    train(folders[0], 200)
-    middle = stopped_in_the_middle(folders[0], folders[1])
-    assert middle == 100
-    resume(folders[1]).fit(quiet=True)
-    assert differences(*folders) == []
-    assert not (folders[0] / 'replay').exists()  # the data set stays where it is
 
 
 def test_a_changed_data_set_is_refused_when_a_run_goes_on(tmp_path):

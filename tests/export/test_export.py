@@ -1,12 +1,13 @@
-"""Exported policies act as their agents do: every agent and format, every kind of space, and nothing half-made."""
+"""Exported policies act as their agents do, whatever they normalise and clip, and nothing is half-made.
 
-import importlib.util
+`tests/agents` has every agent, format and kind of space.
+"""
+
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,66 +15,25 @@ import tensorflow as tf
 from gymnasium import spaces
 
 import xagents
-from tests.environments import Counter
+from tests.agents.contract import NESTED
+from tests.export.policies import (
+    EXAMPLES,
+    FORMATS,
+    VECTOR,
+    agent_of,
+    arrays_of,
+    assert_acts_alike,
+    exported,
+    sample,
+)
 from xagents.export import formats as export_formats
 from xagents.export import policy as exported_policy
-from xagents.export.check import Agreement, batch_of, check, collect
+from xagents.export.check import Agreement, check, collect
 from xagents.export.policy import inputs_of
 from xagents.export.write import export
 from xagents.options.errors import OptionError
 
-EXAMPLES = Path(xagents.__file__).parents[1] / 'examples' / 'deploy'
-HAS_ONNX = all(importlib.util.find_spec(name) for name in export_formats.FORMATS['onnx'].packages)
-# one agent is tested in all of them: making it takes longer than exporting it
-FORMATS = ('savedmodel', 'numpy', 'litert', *(['onnx'] if HAS_ONNX else []))
-VECTOR = spaces.Box(-5, 5, (3,), np.float32)
 NOTHING_LEFT: list[str] = []
-
-
-class Sampled(Counter):
-    """Shows random observations of a space and takes actions of another."""
-
-    def __init__(self, shown, taken, **options):
-        super().__init__(**options)
-        self.observation_space, self.action_space = shown, taken
-
-    def reset(self, *, seed=None, options=None):
-        if seed is not None:
-            self.observation_space.seed(seed)
-        return super().reset(seed=seed)
-
-    def observation(self):
-        return self.observation_space.sample()
-
-
-def agent_of(name, shown=VECTOR, taken=None, *, scale=4.0, **options):
-    """An agent whose weights are large enough for its actions to differ, and to go beyond their bounds."""
-    taken = taken or (
-        spaces.Box(-2, 2, (2,), np.float32) if name in ('ddpg', 'td3', 'td3-bc', 'iql') else spaces.Discrete(3)
-    )
-    if 'model' not in options:
-        options['net'] = [16]
-    agent = xagents.make(name, lambda: Sampled(shown, taken), n_envs=2, seed=1, **options)
-    spread(agent, scale)
-    return agent
-
-
-def spread(agent, scale):
-    rng = np.random.default_rng(5)
-    for weights in agent.actor.model.weights:
-        value = weights.numpy()
-        inputs = value.size / value.shape[-1] if value.ndim > 1 else 9
-        weights.assign(scale * rng.standard_normal(value.shape) / np.sqrt(inputs))
-
-
-def exported(path, format):
-    """Load an exported policy by its runtime alone, as the example for its users does."""
-    name = f'run_{format}'
-    page = path / 'policy.py' if format == 'numpy' else EXAMPLES / f'{name}.py'
-    specification = importlib.util.spec_from_file_location(name, page)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module.load(path if format in ('numpy', 'savedmodel') else path.parent)
 
 
 def small_convolutions(folder):
@@ -83,75 +43,6 @@ def small_convolutions(folder):
         '[dense-actor]\noutput=1\n[dense-critic]\noutput=1\n'
     )
     return str(path)
-
-
-def arrays_of(agent, batch):
-    return {part.name: part.of(batch) for part in inputs_of(agent.envs.encoder.raw_space)}
-
-
-def sample(agent, n=50, seed=3):
-    space = agent.envs.encoder.raw_space
-    space.seed(seed)
-    return batch_of(space, [space.sample() for _ in range(n)])
-
-
-def assert_acts_alike(agent, folder):
-    """Export in every format, and compare on observations that the export did not see, in one batch and alone.
-
-    Returns:
-        The actions.
-    """
-    batch = sample(agent)
-    expected, arrays = agent.act(batch), arrays_of(agent, batch)
-    assert len(np.unique(expected, axis=0)) > 1, 'the agent does always the same: nothing would be tested'
-    tolerance = 1e-3 if expected.dtype == np.float16 else 1e-5
-    for format in FORMATS:
-        policy = exported(export(agent, format, folder / format), format)
-        got = policy(arrays)
-        assert got.dtype == expected.dtype and got.shape == expected.shape
-        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=format)
-        one = policy({name: array[:1] for name, array in arrays.items()})
-        np.testing.assert_allclose(one, expected[:1], rtol=tolerance, atol=tolerance, err_msg=format)
-        assert all(agent.envs.action_space.contains(a if got.ndim > 1 else a[()]) for a in got), format
-    return got
-
-
-# ------------------------------------------------------------------------------------------------- agents, spaces
-
-
-NESTED = spaces.Dict(
-    {
-        'camera 1': spaces.Box(0, 255, (4, 3, 1), np.uint8),
-        'inner': spaces.Tuple((spaces.Discrete(4, start=-2), spaces.Box(-9, 9, (2, 2), np.float64))),
-        'actions': spaces.MultiDiscrete([2, 3]),
-        'self': spaces.MultiBinary(3),
-    }
-)
-SEVERAL = spaces.MultiDiscrete([[3, 4], [2, 5]], start=[[0, 7], [-1, 2]])
-# every agent, and every kind of observation and of action
-SPACES = {
-    'a2c': (spaces.Discrete(5, start=2), SEVERAL),
-    'acer': (spaces.Tuple((spaces.Discrete(3), VECTOR)), spaces.Discrete(3)),
-    'ddpg': (VECTOR, spaces.Box(-3, 9, (2,), np.int16)),
-    'dqn': (NESTED, spaces.Discrete(3, start=-5)),
-    'ppo': (spaces.Box(-9, 9, (2, 3), np.int16), spaces.Box(-0.1, 0.7, (2, 2), np.float64)),
-    'td3': (spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32)),
-    'trpo': (SEVERAL, spaces.MultiBinary((2, 3))),
-    'bc': (spaces.Tuple((spaces.Discrete(3), VECTOR)), SEVERAL),
-    'td3-bc': (NESTED, spaces.Box(-1, 3, (2,), np.float64)),
-    'iql': (VECTOR, spaces.Box(-3, 9, (2, 2), np.float32)),
-}
-
-
-@pytest.mark.parametrize('name', sorted(xagents.agents))
-def test_every_agent_and_kind_of_space_in_every_format(name, tmp_path, capsys):
-    agent = agent_of(name, *SPACES[name], **{'dqn': {'dueling': True}, 'ppo': {'sde': True}}.get(name, {}))
-    assert_acts_alike(agent, tmp_path)
-    lines = capsys.readouterr().out.splitlines()
-    files = {'litert': 'policy.tflite', 'onnx': 'policy.onnx'}
-    paths = [str(tmp_path / format / files.get(format, '')) for format in FORMATS]
-    assert [line.partition(': ')[0] for line in lines] == paths
-    assert all('on 128 of 128 observations' in line for line in lines)
 
 
 def test_bytes_within_a_vector_are_encoded_to_the_same_bits():

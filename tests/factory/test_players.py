@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import xagents
+from tests.agents.contract import clause
 from tests.commands import execute
 from xagents.collecting.policies import Sampling
 from xagents.collecting.policy_files import ARRAYS, PLAN, write_policy
@@ -23,18 +24,6 @@ from xagents.options.declaration import describe
 from xagents.options.environment import NetworkOptions
 from xagents.runs.capture import policy_of
 from xagents.runs.weight_files import write_set
-
-VECTOR = spaces.Box(-3, 3, (4,), np.float32)
-NESTED = spaces.Dict({'b': spaces.Tuple((spaces.Discrete(3), VECTOR)), 'a': spaces.Box(0, 255, (2, 2), np.uint8)})
-SPACES = {
-    'a2c': (spaces.Discrete(5, start=2), spaces.MultiDiscrete([[3, 4], [2, 5]])),
-    'acer': (spaces.Tuple((spaces.Discrete(3), VECTOR)), spaces.Discrete(3)),
-    'ddpg': (VECTOR, spaces.Box(-3, 9, (2,), np.int16)),
-    'dqn': (NESTED, spaces.Discrete(3, start=-5)),
-    'ppo': (spaces.Box(-9, 9, (2, 3), np.int16), spaces.Box(-0.1, np.inf, (1,), np.float64)),
-    'td3': (spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32)),
-    'trpo': (spaces.MultiDiscrete([3, 2]), spaces.MultiBinary((2, 3))),
-}
 
 
 class Anything(gymnasium.Env):
@@ -83,11 +72,11 @@ def assert_acts_as(agent, shown, taken, folder):
     assert taken.contains(policy(one) if taken.shape or isinstance(taken, spaces.Box) else int(policy(one)))
 
 
-@pytest.mark.parametrize('name', SPACES)
-def test_a_plan_acts_as_its_agent_does_to_the_bit(name, tmp_path):
-    shown, taken = SPACES[name]
-    normalized = {'normalize_obs': name in ('a2c', 'ppo', 'td3', 'dqn')}
-    agent = xagents.make(name, lambda: Anything(shown, taken), n_envs=3, seed=1, net=[9, 1, 6], **normalized)
+@clause('acts from a plan')
+def test_a_plan_acts_as_its_agent_does_to_the_bit(case, tmp_path):
+    shown, taken, options = case.deployed
+    normalized = {'normalize_obs': case.options.get('normalize_obs', False), **options}
+    agent = xagents.make(case.id, lambda: Anything(shown, taken), n_envs=3, seed=1, net=[9, 1, 6], **normalized)
     assert_acts_as(agent, shown, taken, tmp_path)
 
 

@@ -6,7 +6,6 @@ import inspect
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -143,21 +142,6 @@ def test_without_a_usable_login_wandb_is_refused_in_one_line_and_the_network_is_
     with refused:
         check_wandb()
     assert capfd.readouterr() == ('', '')
-
-
-@needs_wandb
-@pytest.mark.skipif(not hasattr(os, 'openpty'), reason='needs a pseudo-terminal')
-def test_on_a_terminal_nobody_is_asked(stranger):
-    code = 'from xagents.logs.monitors import WandbMonitor; WandbMonitor("n", {})'
-    ours, theirs = os.openpty()
-    try:
-        subprocess.run([sys.executable, '-c', code], stdin=theirs, stdout=theirs, stderr=theirs, timeout=60)
-        shown = os.read(ours, 65536).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert re.fullmatch(f'ValueError: --monitor-session {NO_LOGIN}', shown.splitlines()[-1])
-    assert 'choice' not in shown and '(1)' not in shown
 
 
 @needs_wandb

@@ -1,12 +1,9 @@
 """Histories and metrics: equal to a list of rows whatever happens in between, whole at whatever instant a run dies."""
 
 import errno
-import inspect
 import math
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -428,47 +424,6 @@ def test_dying_at_any_system_call_loses_and_repeats_nothing(kind, tmp_path):
     assert dies_at > 30  # the list of calls was really gone through
 
 
-CHILD = f"""
-import os, random, sys
-from xagents.logs import table
-from xagents.logs.metrics import MetricsWriter, read_metrics
-{inspect.getsource(Metrics)}
-table.REWRITE_SECONDS = table.TAIL_SECONDS = 0.0
-table.REWRITE_COST_FACTOR = 0.5
-writer = MetricsWriter(sys.argv[1], resume=True)
-while True:
-    Metrics.add(writer, range(writer.n_rows, writer.n_rows + random.randrange(1, 40)))
-    os.write(1, b'%d\\n' % writer.n_rows)
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, 'SIGKILL'), reason='needs SIGKILL')
-def test_killed_at_random_instants_and_read_meanwhile(path):
-    before = 0
-    for round_ in range(3):
-        child = subprocess.Popen([sys.executable, '-c', CHILD, str(path)], stdout=subprocess.PIPE)
-        try:
-            seen = int(child.stdout.readline())
-            assert seen > before  # resumed, not begun anew
-            end = time.monotonic() + random.Random(round_).uniform(0.0, 0.3)
-            while time.monotonic() < end:
-                frame = read_metrics(path)
-                assert len(frame) >= seen  # what was there stays there
-                np.testing.assert_array_equal(frame['steps'], 10 * np.arange(len(frame)))
-                seen = len(frame)
-        finally:
-            child.kill()
-            output = child.communicate()[0].split(b'\n')
-        frame = read_metrics(path)
-        before = len(frame)
-        assert before >= max([seen, *(int(line) for line in output[:-1])])
-        assert_rows(Metrics, frame, range(before))
-        assert len(pd.read_parquet(path)) <= before
-    MetricsWriter(path, resume=True).close()
-    assert os.listdir(path.parent) == ['ppo.parquet']
-    assert len(pd.read_parquet(path)) == before
-
-
 def full(*arguments):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -512,42 +467,6 @@ def test_a_vanished_folder_is_an_error_that_names_the_file(tmp_path):
 
 
 # costs
-
-
-def test_rewriting_takes_a_hundredth_of_the_time(path, monkeypatch):
-    class Clock:
-        now, spent, rewritings = 0.0, 0.0, 0
-
-        @classmethod
-        def monotonic(cls):
-            return cls.now
-
-    def write_parquet(rows, path):
-        cost = 1e-4 * len(rows)
-        Clock.now += cost
-        Clock.spent += cost
-        Clock.rewritings += 1
-        return ''
-
-    monkeypatch.setattr(table, 'time', Clock)
-    monkeypatch.setattr(table, 'write_parquet', write_parquet)
-    writer = HistoryWriter(path)
-    for _ in range(2000):
-        History.add(writer, range(10))
-        Clock.now += 1.0
-    assert Clock.spent < 0.01 * Clock.now
-    assert 15 < Clock.rewritings < 400
-
-
-def test_memory_is_that_of_the_numbers(path, monkeypatch):
-    monkeypatch.setattr(table, 'write_parquet', lambda rows, path: '')
-    writer, before = MetricsWriter(path), pa.total_allocated_bytes()
-    for number in range(2000):
-        writer.write(number, {name: 1.0 for name in 'abcdefgh'[: 1 + number // 400]})
-        if number % 100 == 99:
-            force_rewrite(writer)
-    held = pa.total_allocated_bytes() - before
-    assert held < 1.1 * 2000 * 8 * 6 and len(writer._newer) < 101
 
 
 def test_the_modules_load_nothing_heavy():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import xagents
 from xagents.networks.cfg import dense_network, parse_network, parse_text, to_text
-from xagents.networks.description import ACTIVATIONS
 from xagents.networks.mirror import plan_of
 from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialised, with_log_std, with_logits
 
@@ -353,73 +352,6 @@ def test_garbage_is_a_network_or_a_value_error_of_one_line(text):
         assert len(str(error).splitlines()) == 1
     else:
         assert parse_text(to_text(network)) == network
-
-
-@st.composite
-def networks(draw):
-    """Texts of valid networks, with the shapes of their outputs worked out here, by hand."""
-    activations = st.sampled_from([name for name in ACTIVATIONS if name != 'softmax'])  # it warns where units=1
-    sections, shapes = [], {'input': draw(st.sampled_from([(3,), (7, 9, 2)]))}
-    outputs, units, leaves = [], [], set()
-    action_units = draw(st.none() | st.integers(1, 3))
-    for i in range(draw(st.integers(1, 6))):
-        source = draw(st.sampled_from(sorted(shapes)))
-        shape = shapes[source]
-        kind = 'dense' if len(shape) == 1 else draw(st.sampled_from(['convolutional', 'flatten']))
-        if kind == 'convolutional' and min(shape[:2]) < 2:
-            kind = 'flatten'
-        name, keys = f'{kind}-{i}', [f'from={source}']
-        leaves = (leaves - {source}) | {name}
-        if kind == 'flatten':
-            shapes[name] = (int(np.prod(shape)),)
-        elif kind == 'convolutional':
-            size, stride, filters = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
-            keys += [f'size={size}', f'stride={stride}', f'filters={filters}']
-            shapes[name] = (*(len(range(0, edge - size + 1, stride)) for edge in shape[:2]), filters)
-        else:
-            width = draw(st.integers(1, 5))
-            keys += [f'units={width}', f'activation={draw(activations)}']
-            if draw(st.booleans()):
-                keys += ['initializer=orthogonal', f'gain={draw(st.floats(0.01, 2))}']
-            shapes[name] = (width,)
-        sections.append((name, draw(st.permutations(keys))))
-    vectors = sorted(name for name, shape in shapes.items() if len(shape) == 1)
-    if action_units and vectors:
-        source = draw(st.sampled_from(vectors))
-        leaves = (leaves - {source}) | {'action-0'}
-        shapes['action-0'] = (shapes[source][0] + action_units,)
-        sections.append(('action-0', [f'from={source}']))
-    for leaf in sorted(leaves):  # everything must lead to an output
-        source = leaf
-        if len(shapes[leaf]) == 3:
-            source = f'flatten-of-{leaf}'
-            sections.append((source, [f'from={leaf}']))
-        name = f'dense-out-of-{leaf}'
-        units.append(draw(st.integers(1, 4)))
-        outputs.append(name)
-        sections.append((name, [f'from={source}', 'output=1']))
-    log_std = draw(st.booleans())
-    if log_std:
-        sections.append(('log-std-0', [f'from={outputs[-1]}', 'init=-0.5']))
-    text = '\n'.join('\n'.join([f'[{name}]', *keys]) for name, keys in sections)
-    return text, shapes, units, log_std, action_units if 'action-0' in shapes else None
-
-
-@settings(max_examples=15, deadline=None)
-@given(networks())
-def test_valid_networks_round_trip_and_build(example):
-    text, shapes, units, log_std, action_units = example
-    network = parse_text(text)
-    assert parse_text(to_text(network)) == network
-    assert shapes.items() <= network.shapes(shapes['input'], units, action_units).items()
-    model = ModelReader(network, np.array(units), shapes['input'], seed=1, action_units=action_units).build_model()
-    inputs = [np.ones((2, *shapes['input']), np.float32)]
-    inputs += [np.ones((2, action_units), np.float32)] if action_units else []
-    expected = [(2, n) for n in units + units[-1:] * log_std]
-    outputs = tf.nest.flatten(model(inputs if action_units else inputs[0]))
-    assert [tuple(output.shape) for output in outputs] == expected
-    if log_std:
-        np.testing.assert_array_equal(outputs[-1], np.full(expected[-1], -0.5, np.float32))
 
 
 def test_equal_seeds_give_equal_weights_and_layers_differ():

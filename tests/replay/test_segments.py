@@ -1,14 +1,8 @@
 """Replay buffers on disk against copies in memory that were never saved."""
 
-import inspect
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +15,6 @@ from xagents.replay import segments as module
 from xagents.replay.rollouts import RolloutBuffer
 from xagents.replay.segments import Segments
 from xagents.replay.transitions import ReplayBuffer
-from xagents.system.files import replacing
 
 T = 3
 
@@ -370,80 +363,3 @@ def test_a_column_may_have_any_name(tmp_path):
     buffer.add(batch | dict.fromkeys(names, batch['logits']) | {'short': np.ones((5, 2), np.float16)})
     Segments(tmp_path).load(other, *through_files(*Segments(tmp_path).save(buffer)))
     check_same(other, buffer)
-
-
-def nth_batch(k):
-    """The k-th addition of the run that is killed below."""
-    rng = np.random.default_rng(k)
-    shape = (int(rng.integers(1, 60)), 4)
-    return {
-        'observations': rng.integers(0, 9, (shape[0] + 1, 4, 20, 20)).astype(np.uint8),
-        'actions': rng.random((*shape, 2), dtype=np.float32),
-        'rewards': rng.random(shape, dtype=np.float32),
-        **{name: rng.random(shape) < 0.2 for name in ('terminated', 'truncated', 'valid')},
-    }
-
-
-def run_until_killed(folder):
-    """A run that makes a checkpoint after each addition, and goes on from the last one."""
-    folder = Path(folder)
-    buffer, segments = ReplayBuffer(400, 1, batch_size=8, alpha=0.5), Segments(folder / 'replay')
-    k = read_checkpoint(folder, buffer, segments)
-    while True:
-        buffer.add(nth_batch(k))
-        draw(buffer, k)
-        k += 1
-        arrays, record = segments.save(buffer)
-        with replacing(folder / 'checkpoint.npz') as temporary, open(temporary, 'wb') as file:
-            np.savez(file, record=np.array(json.dumps({**record, 'k': k})), **arrays)
-        segments.prune([record])
-
-
-def read_checkpoint(folder, buffer, segments):
-    """Load the checkpoint, if there is one; return how many additions it is made of."""
-    if not (folder / 'checkpoint.npz').exists():
-        return 0
-    with np.load(folder / 'checkpoint.npz', allow_pickle=False) as arrays:
-        record = json.loads(str(arrays['record']))
-        segments.load(buffer, arrays, record)
-    return record['k']
-
-
-IMPORTS = """
-import json
-from pathlib import Path
-import numpy as np
-from xagents.system.files import replacing
-from xagents.replay.transitions import ReplayBuffer
-from xagents.replay.rollouts import RolloutBuffer
-from xagents.replay.segments import Segments
-"""
-
-
-@pytest.mark.skipif(os.name != 'posix', reason='kill -9')
-def test_a_run_is_killed_at_random_instants(tmp_path):
-    expected, done = ReplayBuffer(400, 1, batch_size=8, alpha=0.5), 0
-    # not this module, whose imports take seconds
-    parts = [inspect.getsource(part) for part in (draw, nth_batch, read_checkpoint, run_until_killed)]
-    code = '\n'.join([IMPORTS, *parts, f'print(1, flush=True)\nrun_until_killed({str(tmp_path)!r})'])
-    waits = (0.4, 0.13, 0.27)
-    for wait in waits * 10:  # a busy machine needs more than three
-        with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE) as child:
-            assert child.stdout.readline() == b'1\n'
-            time.sleep(wait)
-            child.kill()
-        assert child.returncode == -signal.SIGKILL
-        buffer, segments = ReplayBuffer(400, 1, batch_size=8, alpha=0.5), Segments(tmp_path / 'replay')
-        k = read_checkpoint(tmp_path, buffer, segments)
-        for j in range(done, k):
-            expected.add(nth_batch(j))
-            draw(expected, j)
-        done = max(done, k)
-        assert done == k
-        if k:
-            assert insides(buffer) == insides(expected)
-        if wait == waits[-1] and done > 5:
-            break
-    assert done > 5
-    segments.prune([segments.save(buffer)[1]])
-    assert not [name for name in files(tmp_path / 'replay') if name.startswith('.')]

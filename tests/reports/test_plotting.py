@@ -153,14 +153,6 @@ def test_a_long_curve_keeps_its_extremes():
     assert (x[0], x[-1]) == (0, 99_999)
 
 
-@pytest.mark.parametrize(('seconds', 'unit'), [(100, 'second'), (1000, 'minute'), (10_000, 'hour'), (200_000, 'day')])
-def test_an_automatic_unit_suits_the_longest(seconds, unit):
-    frames = [history([1, 2], [1, 2], [0, 1]), history([1, 2], [1, 2], [0, seconds])]
-    ax = plot_history(frames, benchmark='time', time_unit='auto')
-    assert ax.get_xlabel() == f'time in {unit}s'
-    assert curve(ax, 1)[0][-1] == pytest.approx(seconds / plotting.TIME_UNITS[unit])
-
-
 def test_it_draws_where_it_is_told_and_never_over_another_figure(paths):
     mine = Figure().subplots()
     assert plot_history(paths, ax=mine) is mine and plt.get_fignums() == []
@@ -300,21 +292,6 @@ def test_a_group_is_a_curve_a_setting_with_both_means_and_an_interval(tmp_path, 
     expected = bootstrap_interval(np.outer([1.0, 2.0, 9.0], at))
     np.testing.assert_allclose([low, high], expected)
     assert to_hex(mean.get_color()) == to_hex(iqm.get_color())
-
-
-@pytest.mark.parametrize(
-    ('keywords', 'label'),
-    [
-        ({'average': 'mean'}, 'ppo (mean of 2 ± standard error)'),
-        ({'shade': 'std'}, 'ppo (mean of 2 ± standard deviation)'),
-        ({'average': 'iqm'}, 'ppo (interquartile mean of 2, 95 % confidence interval)'),
-        ({'average': 'iqm', 'shade': 'none'}, 'ppo (interquartile mean of 2)'),
-    ],
-)
-def test_the_legend_says_what_is_drawn_of_a_group(tmp_path, drawn, keywords, label):
-    ax = drawn(run_dirs=[make_group(tmp_path / 'g', {'seed=1': 1.0, 'seed=2': 3.0})], **keywords)
-    assert legend(ax) == [label]
-    assert len(ax.collections) == (keywords.get('shade') != 'none')
 
 
 def test_an_interval_of_the_mean_is_that_of_the_mean():

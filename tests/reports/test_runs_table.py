@@ -81,13 +81,6 @@ def test_how_a_run_stands(root, status, locked, words):
         assert row(runs_page(['runs']), 'runs/a')[8:-2] == words
 
 
-def test_a_long_reason_has_a_line_of_its_own(root):
-    make_run(root / 'a', status={'state': 'failed', 'why': 'loss/policy is not finite at step 900,\nenvironment 3'})
-    lines = runs_page(['runs']).splitlines()
-    assert lines[1].split()[8] == 'failed'
-    assert lines[2] == '    loss/policy is not finite at step 900, environment 3'
-
-
 def test_what_is_not_known_is_a_dash(root):
     make_run(root / 'a', status={'mean_reward': None, 'best_reward': float('nan'), 'updated': None})
     assert row(runs_page(['runs']), 'runs/a')[6:] == ['-', '-', 'finished:', 'target', '-']
@@ -165,20 +158,6 @@ def test_a_missing_or_empty_folder_is_refused_in_one_line(root, tmp_path):
         with pytest.raises(ValueError, match=words) as error:
             runs_page(['runs', folder])
         assert folder in str(error.value) and '\n' not in str(error.value)
-
-
-def test_a_narrow_console_goes_without_the_least_important_columns(root):
-    make_run(root / 'a')
-    page = runs_page(['runs'], width=80)
-    assert max(map(len, page.splitlines())) <= 80
-    assert 'Updated' not in page.splitlines()[0] and page.splitlines()[-1].endswith('updated.')
-    assert 'Left out' not in runs_page(['runs'], width=140) and 'Left out' not in runs_page(['runs'])
-
-
-def test_columns_are_as_wide_as_what_a_console_shows(root):
-    make_run(root / '学习', env='CartPole-v1' * 9)
-    header, *lines = runs_page(['runs']).splitlines()
-    assert len(lines) == 1 and lines[0].index('ppo') == header.index('Agent') - len('学习')
 
 
 def test_the_list_loads_nothing_heavy_and_has_no_colours_in_a_file(root, monkeypatch):

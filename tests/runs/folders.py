@@ -2,12 +2,21 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from tests.small_agents import ENV
+from xagents.logs.metrics import read_metrics
+from xagents.runs.checkpoints import read_state
 
 LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4 --seed 1 --quiet'
+# what the clock makes
+CLOCK = ('seconds/', 'steps_per_second')
 HOLDER = 'import fcntl, sys; f = open(sys.argv[1], "wb"); fcntl.flock(f, fcntl.LOCK_EX); print("held", flush=True)'
 
 
@@ -64,3 +73,47 @@ def held(folder):
             yield
         finally:
             process.communicate('\n')
+
+
+def stopped_in_the_middle(folder, copy):
+    """A copy of a finished run's folder as a kill in its middle would have left it: the files are ahead."""
+    shutil.copytree(folder, copy, symlinks=True)
+    middle = sorted(path.name for path in (copy / 'checkpoints').glob('step-*'))[0]
+    os.remove(copy / 'checkpoints' / 'last')
+    os.symlink(middle, copy / 'checkpoints' / 'last')
+    return int(middle.removeprefix('step-'))
+
+
+def differences(one, other):
+    """Return what is not equal in the last checkpoints of two runs; times are no part of it."""
+    a, b = (read_state(Path(folder) / 'checkpoints' / 'last') for folder in (one, other))
+    found = [
+        f'weights {i} {j}'
+        for i, (m, n) in enumerate(zip(a.weights, b.weights, strict=True))
+        for j, (x, y) in enumerate(zip(m, n, strict=True))
+        if x.tobytes() != y.tobytes()
+    ]
+    found += sorted(a.arrays.keys() ^ b.arrays.keys())
+    found += [
+        name for name in a.arrays.keys() & b.arrays.keys() if a.arrays[name].tobytes() != b.arrays[name].tobytes()
+    ]
+    found += [name for name in ('rewards', 'rngs', 'environments', 'restarted') if a.record[name] != b.record[name]]
+    counters = [{k: repr(v) for k, v in s.record['counters'].items() if k != 'seconds'} for s in (a, b)]
+    return found + [k for k in counters[0] if counters[0][k] != counters[1][k]]
+
+
+def rows(folder):
+    history = pd.read_parquet(folder / 'history.parquet').drop(columns='time')
+    metrics = read_metrics(folder / 'metrics.parquet')
+    return history, metrics[[name for name in metrics if not name.startswith(CLOCK)]]
+
+
+def assert_same_run(whole, killed):
+    """The last checkpoints, histories and metrics of two runs are equal to the bit."""
+    assert differences(whole, killed) == []
+    (history, metrics), (history_again, metrics_again) = rows(whole), rows(killed)
+    pd.testing.assert_frame_equal(history, history_again, check_exact=True)
+    both = metrics.merge(metrics_again, on='steps', suffixes=('', '_again'))
+    assert len(both) and both['steps'].is_unique and metrics_again['steps'].is_unique
+    for name in metrics.columns.drop('steps'):
+        np.testing.assert_array_equal(both[name], both[f'{name}_again'], name)

@@ -17,7 +17,7 @@ import pytest
 import xagents
 from tests.commands import execute
 from tests.problems import Identity
-from tests.runs.test_resume import differences, rows, stopped_in_the_middle
+from tests.runs.folders import differences, rows, stopped_in_the_middle
 from tests.small_agents import weights
 from xagents.base import BaseAgent
 from xagents.envs import create_envs

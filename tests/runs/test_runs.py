@@ -28,16 +28,6 @@ def clockless(log):
     return {k: v for k, v in log.items() if not k.startswith('seconds/') and k != 'steps_per_second'}
 
 
-def test_equal_seeds_give_equal_runs():
-    logs, models = [], []
-    for seed in (1, 1, 2):
-        agent = make(seed=seed)
-        logs.append([clockless(log) for log in agent.train_iter(max_steps=1_000)])
-        models.append(weights(agent))
-    np.testing.assert_equal(logs[0], logs[1])
-    assert models[0] == models[1] and models[0] != models[2]
-
-
 def test_a_seed_that_was_not_given_is_drawn_shown_and_recorded(capsys):
     agent = xagents.make('small', 'CartPole-v1', n_steps=8)
     agent.fit(max_steps=8)
@@ -318,20 +308,6 @@ def test_an_agent_stays_small():
 def test_options_are_fixed_once_the_agent_is_made():
     with pytest.raises(AttributeError, match='gamma is fixed'):
         make().gamma = 0.5
-
-
-def test_a_compiled_model_brings_its_optimizer():
-    import keras
-
-    model = make().model
-    model.compile(keras.optimizers.Adam(1e-5))
-    envs = xagents.create_envs('CartPole-v1', 2)
-    assert xagents.PPO(envs, model, seed=1).options.lr == pytest.approx(1e-5)
-    assert xagents.PPO(envs, model, seed=1, lr=0.1).options.lr == 0.1
-    with pytest.raises(OptionError, match='optimizer: got rmsprop beside'):
-        xagents.PPO(envs, model, optimizer='rmsprop')
-    with pytest.raises(OptionError, match='precision: got bfloat16'):
-        xagents.PPO(envs, model, precision='bfloat16')
 
 
 def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_path):

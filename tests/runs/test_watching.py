@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import io
 import json
 import math
-import sys
 import time
 from collections import deque
 from types import SimpleNamespace
@@ -23,8 +21,7 @@ from tests.environments import Counter
 from tests.runs.test_stages import Stub, once, run_of, stream
 from tests.small_agents import on_cartpole, weights
 from xagents.envs.create import create_envs
-from xagents.logs import console
-from xagents.logs.console import Console, bottleneck
+from xagents.logs.console import bottleneck
 from xagents.logs.history import read_history
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
@@ -108,23 +105,6 @@ def test_the_command_prints_nothing_but_objects():
 # the status line and the bottleneck
 
 
-def test_the_eta_of_a_resumed_run_counts_no_steps_of_earlier_sessions(monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, 'stdout', terminal)
-    monkeypatch.setenv('TERM', 'xterm')
-    monkeypatch.setattr(console, 'SECONDS_BETWEEN_LINES', 0.0)
-    screen = Console(quiet=False, total=2_000_000)
-    try:
-        for steps in (1_000_000, 1_000_500, 1_001_000):
-            screen.status(Context(steps=steps))
-            time.sleep(0.02)
-        (task,) = screen._progress.tasks
-        assert task.completed == 1_001_000 and 0 < task.speed < 100_000
-    finally:
-        screen.stop()
-
-
 def test_the_speed_of_a_resumed_run_is_that_of_this_session():
     run = run_of()
     run.progress.context = Context(steps=10**9)
@@ -152,14 +132,6 @@ def test_the_bottleneck_is_named_with_and_without_overlap(spent, said):
     line = bottleneck(spent, 10.0)
     assert line.startswith(f'Time: {said}') and '--overlap' not in line
     assert bottleneck({}, 0.0) == ''
-
-
-@given(
-    st.dictionaries(st.sampled_from(['env', 'act', 'replay', 'learn', 'wait']), st.floats(0, 100)), st.floats(1, 500)
-)
-def test_shares_of_the_time_add_up(spent, total):
-    shares = bottleneck(spent, total).split(';')[0].split('. ')[0]
-    assert sum(int(part.split()[-2]) for part in shares.split(', ')) == pytest.approx(100, abs=3)
 
 
 @pytest.mark.parametrize(
@@ -300,11 +272,6 @@ def test_metrics_of_a_resumed_run_stand_once_and_the_last_row_always(tmp_path, m
     assert [s for s in rows['steps'] if s > 300] == list(range(310, 460, 10))
     assert rows['steps'].is_monotonic_increasing and rows['steps'].is_unique
     assert rows['loss/x'].iloc[-1] == 45 / 7
-
-
-def test_without_a_run_folder_there_are_no_metrics():
-    ctx = Context()
-    assert list(stream(run_of(), [ctx], reporting.record)) == [ctx]
 
 
 def shown_steps(folder):

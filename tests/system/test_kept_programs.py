@@ -1,6 +1,5 @@
 """Compiled programs that are kept: by whom they may be written, what is lent of them, and that results stay equal."""
 
-import json
 import os
 import stat
 import subprocess
@@ -15,25 +14,16 @@ from xagents.system.locks import hold
 
 pytestmark = pytest.mark.skipif(os.name != 'posix', reason='a matter of permissions')
 PROGRAM = b'a program'
-# trains a little, and prints a digest of the weights and of what was kept
+# trains a little, and prints a digest of the weights
 SCRIPT = """
-import hashlib, json, sys
+import hashlib
 from xagents.system.startup import prepare_process
 prepare_process()
 import xagents
-weights = hashlib.sha256()
-for agent_id in sys.argv[1:]:
-    env = 'Pendulum-v1' if agent_id in ('ddpg', 'td3') else 'CartPole-v1'
-    off = agent_id in ('ddpg', 'dqn', 'td3')
-    more = {'learning_starts': 32, 'buffer_batch_size': 8, 'buffer_max_size': 64} if off else {'n_steps': 16}
-    if agent_id == 'acer':
-        more['buffer_max_size'] = 1024
-    agent = xagents.make(agent_id, env, net=[4], n_envs=2, seed=1, quiet=True, **more)
-    agent.fit(max_steps=64)
-    for model in agent.output_models:
-        for weight in model.get_weights():
-            weights.update(weight.tobytes())
-print(json.dumps(weights.hexdigest()))
+options = {'learning_starts': 32, 'buffer_batch_size': 8, 'buffer_max_size': 64}
+agent = xagents.make('dqn', 'CartPole-v1', net=[4], n_envs=2, seed=1, quiet=True, **options)
+agent.fit(max_steps=64)
+print(hashlib.sha256(b''.join(weight.tobytes() for weight in agent.model.get_weights())).hexdigest())
 """
 
 
@@ -146,12 +136,6 @@ def test_a_folder_without_room_keeps_nothing_and_is_left_as_it_was(cache, monkey
     assert offer() == '', 'nothing is said of a folder that nobody asked for'
 
 
-def test_a_process_that_was_forked_leaves_the_folder_alone(programs, monkeypatch):
-    monkeypatch.setattr(os, 'getpid', lambda: 1)
-    programs.close()
-    assert programs.mine.is_dir()
-
-
 def test_what_is_used_stays_longest(programs):
     file = made(programs)
     long_ago = time.time() - 10**6
@@ -214,67 +198,32 @@ def test_a_process_does_not_use_the_folder_of_the_one_that_started_it(cache, mon
     assert offer() == '' and kept_programs.current is None
 
 
-def digest_of(agents, cache, script=SCRIPT):
+def digest_of(cache):
     environment = {**os.environ, 'XAGENTS_CACHE': str(cache), 'OMP_NUM_THREADS': '1'}
     environment.pop('TF_XLA_FLAGS', None)
-    done = subprocess.run(
-        [sys.executable, '-c', script, *agents], env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([sys.executable, '-c', SCRIPT], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()[-1]
 
 
 def kept_in(cache):
     return {file.name: file.stat().st_ino for file in cache.rglob('*.pb.*')}
 
 
-@pytest.mark.parametrize(
-    'agents',
-    [
-        ['dqn'],
-        pytest.param(['a2c', 'acer', 'ddpg', 'dqn', 'ppo', 'td3', 'trpo'], marks=pytest.mark.slow),
-    ],
-    ids=['one', 'all'],
-)
-def test_equal_seeds_are_equal_with_no_an_empty_a_full_and_a_damaged_cache(agents, tmp_path):
+def test_equal_seeds_are_equal_with_an_empty_a_full_and_a_damaged_cache(tmp_path):
     cache = tmp_path / 'cache'
-    expected = digest_of(agents, 'off')
-    assert not cache.exists()
-    assert digest_of(agents, cache) == expected
+    expected = digest_of(cache)
     first = kept_in(cache)
-    assert len(first) >= len(agents)
-    assert digest_of(agents, cache) == expected
+    assert first
+    assert digest_of(cache) == expected
     assert kept_in(cache) == first, 'nothing was compiled again'
     for number, file in enumerate(sorted(cache.rglob('*.pb.*'))):
         content = file.read_bytes()
         middle = len(content) // 2
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         file.write_bytes([flipped, content[:middle], b''][number % 3])
-    assert digest_of(agents, cache) == expected
+    assert digest_of(cache) == expected
     # it was compiled again; XLA does not write the same program in the same way twice
-    assert [name.rpartition('.')[0] for name in sorted(kept_in(cache))] == [
-        name.rpartition('.')[0] for name in sorted(first)
-    ]
+    names = [[name.rpartition('.')[0] for name in sorted(files)] for files in (kept_in(cache), first)]
+    assert names[0] == names[1]
     assert not list((cache / 'programs' / 'processes').iterdir()), 'nothing of the processes is left'
-
-
-@pytest.mark.parametrize('agent_id', ['dqn', 'ddpg'])
-def test_what_xla_cannot_write_costs_time_only(tmp_path, agent_id):
-    """Its folder is a file before anything is compiled, which is an error of its as a full disk is."""
-    spoiled = SCRIPT.replace(
-        'weights = hashlib',
-        'import shutil, tensorflow\n'
-        'from xagents.system import kept_programs\n'
-        'shutil.rmtree(kept_programs.current.mine)\n'
-        'kept_programs.current.mine.write_text("")\n'
-        'weights = hashlib',
-    )
-    assert digest_of([agent_id], tmp_path / 'bad', spoiled) == digest_of([agent_id], tmp_path / 'good')
-    assert kept_in(tmp_path / 'good') and not list((tmp_path / 'bad').rglob('processes/*')), 'nor is anything left'
-
-
-def test_programs_within_graphs_are_kept(tmp_path):
-    narrow = SCRIPT.replace('quiet=True', "precision='bfloat16', quiet=True")
-    expected = digest_of(['ddpg'], tmp_path, narrow)
-    first = kept_in(tmp_path)
-    assert first and digest_of(['ddpg'], tmp_path, narrow) == expected and kept_in(tmp_path) == first

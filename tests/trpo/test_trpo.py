@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 import xagents
 from tests import reference
-from tests.commands import execute
 from tests.problems import Arbitrary
 from tests.reference import LR, SPACES, D, N, T, estimates, flat, gradient, hessian, outputs, rollout, rows
 from xagents.runs.capture import variables_of
-from xagents.runs.saving import write_weights
 from xagents.trpo import agent as agent_module
 from xagents.trpo.agent import TRPO, sampled_rows
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
@@ -488,114 +486,15 @@ def test_a_minibatch_without_a_valid_row_is_left_out_and_not_counted_as_refused(
     assert logs['stats/refused'] == 0
 
 
-@pytest.mark.usefixtures('eager')
-def test_the_value_after_a_truncation_counts_and_that_after_a_termination_does_not():
-    agent = make()
-    start = [model.get_weights() for model in agent.output_models]
-
-    def result(where, shift):
-        for model, weights in zip(agent.output_models, start, strict=True):
-            model.set_weights(weights)
-        batch = rollout_of(agent, 'Discrete', 3)
-        for t, n in zip(*np.nonzero(batch[where]), strict=True):
-            if where == 'truncated' and batch['terminated'][t, n]:
-                continue
-            if t + 1 == T or not batch['valid'][t + 1, n]:  # the true last observation is nobody's first
-                batch['observations'][t + 1, n] += shift
-        learn(agent, batch)
-        return [w for model in agent.output_models for w in model.get_weights()]
-
-    assert unchanged(result('terminated', 0), result('terminated', 5))
-    assert not unchanged(result('truncated', 0), result('truncated', 5))
-
-
-def test_the_compiled_update_is_the_eager_one_and_is_compiled_once(request):
-    compiled, other = (make('Box', plain=False, max_kl=0.1, mini_batches=2) for _ in range(2))
-    batches = [rollout_of(compiled, 'Box', seed) for seed in (3, 4)]
-    logs = [compiled.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
-    assert compiled._update.traces == 1 and compiled._update._jit
-    shown = batches[0]['observations'][0]
-    np.testing.assert_allclose(compiled.actor(shown)[0], compiled.actor_model(shown)[0].numpy(), atol=1e-5)
-    request.getfixturevalue('eager')
-    expected = [other.learn(batch, learning_rate=lr) for batch, lr in zip(batches, (0.01, 0.02), strict=True)]
-    for a, b in zip(all_parameters(compiled), all_parameters(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-    for log, same in zip(logs, expected, strict=True):
-        assert log == {k: pytest.approx(v, rel=1e-2, abs=1e-5) for k, v in same.items()}
-
-
 # ---------------------------------------------------------------------------------------------------------------- a run
 
 VECTOR = spaces.Box(-1, 1, (D,), np.float32)
-IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 
 
 def trpo(kind='Discrete', **options):
     options = {'n_envs': 2, 'n_steps': 6, 'seed': 1, 'net': [4], 'quiet': True, 'mini_batches': 2, **options}
     options = {'fvp_n_steps': 1, 'cg_iterations': 1, 'critic_iterations': 1, 'actor_iterations': 4, **options}
     return xagents.make('trpo', lambda **_: Arbitrary(VECTOR, SPACES[kind]), **options)
-
-
-@pytest.mark.usefixtures('eager')
-def test_equal_seeds_give_equal_runs():
-    agents = [trpo('Box', seed=seed, normalize_obs=True, normalize_reward=True) for seed in (1, 1, 2)]
-    logs = [[log for log in agent.train_iter(max_steps=20)][-1] for agent in agents]
-    first, second, third = (all_parameters(agent) for agent in agents)
-    assert unchanged(first, second) and not unchanged(first, third)
-    for name in ('loss/policy', 'loss/value', 'stats/kl_after', 'updates'):
-        assert logs[0][name] == logs[1][name]
-    assert agents[0].context.updates > 2 * agents[0].context.iteration, 'more than the steps of the critic'
-
-
-@pytest.mark.usefixtures('eager')
-def test_a_state_is_taken_over_and_goes_on():
-    agent, other = trpo('Box', normalize_obs=True), trpo('Box', normalize_obs=True, seed=5)
-    agent.fit(max_steps=12)
-    other.load_state(agent.state())
-    present = flat(agent.actor_model)
-    batch = rollout('Box', lambda x: outputs(agent.actor_model, present, x), 3, steps=6, envs=2)
-    assert learn(agent, batch) == learn(other, batch), 'also the minibatches are the same'
-    assert unchanged(all_parameters(agent), all_parameters(other))
-
-
-@pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
-def test_checkpoints_hold_weights_and_the_critics_optimizer(ending, tmp_path):
-    paths = [str(tmp_path / f'{name}{ending}') for name in ('actor', 'critic')]
-    agent = xagents.make(
-        'trpo', 'CartPole-v1', n_envs=2, n_steps=8, net=[4], seed=1, quiet=True, checkpoints=paths, entropy_coef=0.1,
-        critic_iterations=1, cg_iterations=1, actor_iterations=3,
-    )  # fmt: skip
-    agent.fit(max_steps=16, final_episodes=0)
-    write_weights(paths, agent, agent.state())  # the present ones
-    other = xagents.make('trpo', weights=paths, seed=5, quiet=True)
-    assert getattr(other.actor_model, 'optimizer', None) is None, 'its policy needs none'
-    assert len(other.state().weights[0]) == len(other.actor_model.weights)
-    assert len(other.state().weights[1]) > len(other.critic.weights)
-    for a, b in zip(agent.state().weights, other.state().weights, strict=True):
-        assert unchanged(a, b)
-    shown = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
-    np.testing.assert_array_equal(agent.actor(shown)[0], other.actor(shown)[0])
-    assert (other.steps, other.context.updates) == (agent.steps, agent.context.updates)
-    said = [line for line in other.progress.lines if 'without effect' in line]
-    assert said == [], 'what had no effect is not said of what was restored'
-
-
-@pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize('kind', ['Discrete', 'Box'])
-def test_images(kind):
-    """The networks that are shipped make an update."""
-    agent = xagents.make(
-        'trpo', lambda **_: Arbitrary(IMAGE, SPACES[kind]), n_envs=2, n_steps=4, seed=1, quiet=True, max_kl=0.1,
-        cg_iterations=2, fvp_n_steps=1, critic_iterations=1, mini_batches=1,
-    )  # fmt: skip
-    before = parameters(agent)
-    (log,) = agent.train_iter(max_steps=8)
-    after = parameters(agent)
-    assert log['updates'] == 2 and log['stats/refused'] == 0 and 0 < log['stats/kl_after'] <= 0.1
-    assert not any(np.array_equal(a, b) for a, b in zip(before[0][::2], after[0][::2], strict=False))
-    assert not unchanged(before[1], after[1])
-    assert agent.act([IMAGE.sample() for _ in range(3)]).shape[0] == 3
 
 
 INEFFECTIVE = {'entropy_coef': 0.1, 'value_loss_coef': 1.0, 'grad_norm': 1.0, 'clip_norm': 0.2, 'ppo_epochs': 3}
@@ -622,20 +521,6 @@ def test_what_has_no_effect_has_none():
     assert unchanged(*(all_parameters(agent) for agent in agents))
 
 
-@pytest.mark.usefixtures('eager', 'folder')
-def test_by_the_command_line():
-    words = 'train trpo --env CartPole-v1 --n-envs 2 --n-steps 8 --net 4 --seed 1 --max-steps 16 --cg-iterations 2'
-    code, stdout, stderr = execute(*f'{words} --checkpoints a.tf c.tf --ppo-epochs 2'.split())
-    assert (code, stderr) == (0, '') and stdout.count('without effect on TRPO: --ppo-epochs\n') == 1
-    for flag, value in (('--max-kl', 0), ('--actor-iterations', 0), ('--fvp-n-steps', 0), ('--cg-damping', -1)):
-        code, stdout, stderr = execute(*words.split(), flag, str(value))
-        assert (code, stdout) == (2, '')
-        (line,) = stderr.splitlines()
-        assert line.startswith(f'xagents train: {flag}: got {value}, admits ')
-    code, _, stderr = execute(*words.split(), '--mini-batches', '17')
-    assert code == 2 and 'xagents train: --mini-batches: got 17, admits at most the 16' in stderr
-
-
 # --------------------------------------------------------------------------------------------------------------- learns
 
 
@@ -653,20 +538,6 @@ def test_trpo_learns_identity(kind, steps):
     assert agent.evaluate(episodes=20)['mean'] > enough
 
 
-@pytest.mark.usefixtures('without_xla')
-@pytest.mark.parametrize('end, best, value, steps', [('truncate', 0, 10.0, 5_000), ('terminate', 1, 6.0, 1_500)])
-def test_trpo_waits_where_a_time_limit_is_no_end(end, best, value, steps):
-    """The values are worked out in `Patience`."""
-    agent = xagents.make(
-        'trpo', 'tests.problems:Patience-v0', n_envs=8, seed=1, gamma=0.9, lr=2e-2, n_steps=32, net=[8], max_kl=0.02,
-        env_kwargs={'end': end}, quiet=True,
-    )  # fmt: skip
-    agent.fit(max_steps=steps)
-    shown = np.ones((1, 1), np.float32)
-    assert agent.act(shown)[0] == best
-    assert float(agent.critic(shown)[0, 0]) == pytest.approx(value, abs=0.5)
-
-
 def test_conjugate_gradient_ends_along_a_direction_without_curvature():
     a = np.diag([2.0, 0.0])
     x, residual, calls = solve(a, np.array([4.0, 0.0]), 5, 0.0)
@@ -681,8 +552,3 @@ def test_networks_that_share_layers_are_refused():
     actor, critic = (keras.Model(entry, keras.layers.Dense(n)(trunk)) for n in (2, 1))
     with pytest.raises(ValueError, match='critic_model: got one that shares layers with actor_model'):
         xagents.TRPO(xagents.create_envs('CartPole-v1', 1), actor, critic, n_steps=8)
-
-
-def test_more_rows_between_samples_than_a_rollout_has_are_refused():
-    with pytest.raises(ValueError, match='fvp_n_steps: got 17, admits at most the 16 transitions'):
-        xagents.make('trpo', 'CartPole-v1', n_envs=2, n_steps=8, fvp_n_steps=17)

@@ -175,17 +175,6 @@ def test_the_nearest_of_bounds_is_admitted_and_nothing_admitted_is_nearer(low, w
     assert abs(nearest - wanted) == max(low - wanted, wanted - (low + width), 0)
 
 
-@pytest.mark.parametrize(
-    ('values', 'wanted', 'nearest'),
-    [
-        ((False, True), True, True), ((False, True), None, False), ((16, 64), None, 16), ((16, 64, 32), 50, 64),
-        (('relu', 'tanh'), 'tanh', 'tanh'), (('relu', 'tanh'), None, 'relu'), (('relu', 'tanh'), 'elu', 'relu'),
-    ],
-)  # fmt: skip
-def test_the_nearest_of_choices_that_are_no_numbers_is_the_first_or_the_same(values, wanted, nearest):
-    assert Choices(values).nearest(wanted) == nearest
-
-
 def test_ranges_are_what_optuna_draws_from():
     assert Bounds(1e-5, 1e-1, True).distribution() == FloatDistribution(1e-5, 1e-1, log=True)
     assert Bounds(10, 100_000, True).distribution() == IntDistribution(10, 100_000, log=True)
@@ -287,15 +276,6 @@ def test_print_search_names_every_ready_range_and_where_it_begins(capsys):
     assert [line.split()[0] for line in lines] == [KNOWN['acer'][name].flag for name in call.ranges]
     assert lines == described(call.ranges, KNOWN['acer'], call.first)
     assert all('begins with' in line for line in lines)
-
-
-def test_print_search_shows_what_given_flags_make_of_it(capsys):
-    line = 'tune dqn --print-search --lr 1e-4 1e-3 --gamma 0.9 --double --env CartPole-v1'
-    cli.execute(line.split())
-    page = capsys.readouterr().out
-    assert '--lr                   0.0001 to 0.001, by orders of magnitude (begins with 0.0007)' in page
-    assert not re.search('--gamma|--double', page)
-    assert '--huber                one of false, true (begins with false)' in page
 
 
 def test_neither_ranges_nor_refusals_load_anything_heavy():

@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 
 import numpy as np
 import optuna
@@ -221,20 +219,10 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
     # results are written to a folder and can be read back
     study = study_in('journal:s.log')
     written = {path.name for path in (work / 'results').iterdir()}
-    assert {'best.yaml', 'trials.parquet', 'history.png'} <= written
+    assert {'best.yaml', 'trials.parquet', 'history.png', 'importances.png'} <= written
     file = read_config_file(work / 'results/best.yaml')
     assert (file.agent, file.options, file.grid) == ('ppo', studies.options_of(study, study.best_trial), {})
     assert len(pd.read_parquet(work / 'results/trials.parquet')) == 3
-
-
-def test_a_study_that_does_not_fit_is_refused_on_one_line_and_left_alone(stand_in, monkeypatch, capsys):
-    assert execute(f'{KEPT} --gamma 0.9') == 0
-    monkeypatch.setattr(studies, 'MAKING_SECONDS', 0.1)
-    capsys.readouterr()
-    assert execute(KEPT) == 2  # all that does not fit is in tests of studies
-    (refusal,) = capsys.readouterr().err.splitlines()
-    assert refusal.startswith('xagents tune: --gamma: got the default, but the study s has 0.9')
-    assert states(study_in('journal:s.log')) == [COMPLETE]
 
 
 def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_in, capsys):
@@ -315,22 +303,6 @@ def test_after_the_parent_was_killed_its_workers_end_and_the_next_call_takes_ove
     assert {trial.state for trial in trials} == {COMPLETE, FAIL}
     assert [trial.state for trial in trials].count(COMPLETE) == len(finished) + 3
     assert sorted(t.user_attrs['retry_of'] for t in trials if 'retry_of' in t.user_attrs) == broken_off
-
-
-@pytest.mark.parametrize('kind', ['journal', pytest.param('postgresql', marks=pytest.mark.slow)])
-def test_two_calls_of_one_study_at_once_finish_each_its_own(kind, start, request):
-    url = 'journal:s.log' if kind == 'journal' else request.getfixturevalue(kind)
-    line = f'{STUDY} --study s --storage {url} --n-trials 3 --env-kwargs seconds=0.2 \'log="begun"\''
-    other, _ = start(line, until='begun')
-    assert execute(line) == 0
-    outputs = other.communicate(timeout=120)
-    assert other.returncode == 0, outputs
-    trials = study_in(url).trials
-    assert [(trial.number, trial.state) for trial in trials] == [(number, COMPLETE) for number in range(6)]
-    assert Counter(trial.user_attrs['pid'] for trial in trials) == {os.getpid(): 3, other.pid: 3}
-    # the defaults come first, and nothing is tried twice, though both were given the same seed
-    assert trials[0].params == {'lr': 7e-4}
-    assert len({trial.params['lr'] for trial in trials}) == 6
 
 
 # --------------------------------------------------------------------------------------------- training from a study

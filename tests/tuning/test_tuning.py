@@ -18,7 +18,6 @@ from xagents.options.errors import OptionError
 from xagents.tuning import call, ownership, studies
 from xagents.tuning import tune as tuning
 from xagents.tuning.storages import open_storage
-from xagents.tuning.summary import going_on
 from xagents.tuning.tune import TuningError, tune
 
 RUNNING, COMPLETE, PRUNED, FAIL, WAITING = TrialState
@@ -89,14 +88,6 @@ def test_without_a_seed_each_trial_has_one_of_its_own_and_each_has_its_own_paths
     assert len(set(seeds)) == 2
     assert [agent['checkpoints'] for agent in made()] == [['ppo-trial-0.tf'], ['ppo-trial-1.tf']]
     assert [agent['history_checkpoint'] for agent in made()] == ['h-trial-0.parquet', 'h-trial-1.parquet']
-
-
-def test_trials_say_nothing_unless_they_are_asked_to(capfd):
-    study_of(1, env_kwargs={'log': 'log'})
-    assert 'threads' not in capfd.readouterr().err
-    study_of(1, env_kwargs={'log': 'log'}, non_silent=True, threads=2)
-    assert 'threads 2' in capfd.readouterr().err
-    assert [agent['quiet'] for agent in made()] == [True] * 3  # --quiet was given, too
 
 
 # what goes wrong in a trial
@@ -176,12 +167,6 @@ def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys
 
 
 # other calls' trials
-
-
-def test_running_trials_are_said_to_go_on(monkeypatch):
-    monkeypatch.setattr(ownership, 'BEAT_SECONDS', 0.05)
-    trial = study_of(1, env_kwargs={'seconds': 0.4}).trials[0]
-    assert trial.user_attrs['beat'] - trial.datetime_start.timestamp() > 0.2
 
 
 @pytest.mark.parametrize('when', ['report', 'claim'])
@@ -265,9 +250,3 @@ def test_a_quiet_call_says_the_command_alone_and_seeds_are_told(capsys):
     assert line.startswith('xagents train ppo --env Any-v0')
     study_of(1, quiet=False, trial_seeds=2)
     assert 'the mean of 2 seeds. To train with it:' in capsys.readouterr().out
-
-
-def test_an_interrupted_call_says_what_is_left_of_it():
-    stopped = types.SimpleNamespace(total=12, finished=8)
-    command = "xagents tune ppo --env A --n-trials 12 --storage 'sqlite:///a b.db'"
-    assert going_on(command, stopped) == command.replace('12', '4')

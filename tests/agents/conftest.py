@@ -1,0 +1,19 @@
+"""A folder for the data sets that agents learn from, with few updates an iteration."""
+
+import pytest
+
+from xagents.base import drawing
+from xagents.datasets import names
+
+
+@pytest.fixture(scope='session', autouse=True)
+def data_sets(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(names.ROOT, str(tmp_path_factory.mktemp('datasets')))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def few_updates(monkeypatch):
+    monkeypatch.setattr(drawing, 'UPDATES', 5)
+    monkeypatch.setattr(drawing, 'UPDATES_OF_IMAGES', 1)

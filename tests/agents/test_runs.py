@@ -1,0 +1,142 @@
+"""Runs of every agent: equal seeds, stopping and going on, weight files, the command line, refusals."""
+
+import contextlib
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+import xagents
+from tests.agents.contract import (
+    CASES,
+    CLAUSES,
+    ENV,
+    assert_same,
+    clause,
+    everything,
+    lesson,
+    observations,
+    recorded,
+    table,
+)
+from tests.commands import execute
+from tests.runs.folders import assert_same_run, stopped_in_the_middle
+from xagents.networks.models import ModelReader
+from xagents.registry.agents import OURS
+from xagents.tuning.report import train_command
+
+pytestmark = pytest.mark.usefixtures('eager')
+
+
+def test_every_agent_has_a_case_and_refuses_only_clauses_that_exist():
+    lines = table()
+    cells = sum(map(len, CLAUSES.values())) + sum(len(case.refused - {''}) for case in CASES.values())
+    assert set(CASES) == set(OURS) and cells == len(CASES) * len(CLAUSES)
+    assert len(lines) > len(CLAUSES) > 14
+    for case in CASES.values():
+        assert case.refused - {''} <= CLAUSES.keys()
+
+
+@clause('equal seeds')
+def test_equal_seeds_give_equal_runs(case):
+    agents = [case.make(seed=seed) for seed in (1, 1, 2)]
+    seen = [lesson(agent)[0] for agent in agents]
+    np.testing.assert_equal(seen[0], seen[1])
+    assert not np.array_equal(seen[0]['observations'], seen[2]['observations'])
+    logs, clock = [], ('seconds/', 'steps_per_second')
+    for agent in agents[:2]:
+        run = agent.train_iter(max_steps=2 * case.steps)
+        logs.append([{k: v for k, v in log.items() if not k.startswith(clock)} for log in run])
+        assert agent.context.updates > 0
+    np.testing.assert_equal(logs[0], logs[1])
+    assert_same(everything(agents[0]), everything(agents[1]))
+
+
+def goes_on(case, tmp_path, steps, **options):
+    """Train 2N steps, go on from the checkpoint after N: files and state must be equal."""
+    whole, killed = tmp_path / 'whole', tmp_path / 'killed'
+    run = {'checkpoint_frequency': steps, 'save_seconds': 0.0, 'final_episodes': 0}
+    with contextlib.closing(case.make(run_dir=str(whole), schedule_steps=3 * steps, **options)) as agent:
+        agent.fit(max_steps=2 * steps, **run)
+        assert agent.context.updates > 0
+    step = stopped_in_the_middle(whole, killed)
+    with contextlib.closing(xagents.resume(killed)) as agent:
+        assert agent.steps == step < 2 * steps
+        agent.fit()
+        assert agent.steps >= 2 * steps
+    assert_same_run(whole, killed)
+
+
+@clause('resumes')
+def test_a_run_that_was_killed_goes_on_as_if_it_had_never_stopped(case, tmp_path):
+    goes_on(case, tmp_path, case.steps, lr_schedule='linear')
+
+
+@clause('one ahead')
+def test_a_run_that_collects_one_iteration_ahead_goes_on_as_if_it_had_never_stopped(case, tmp_path):
+    goes_on(case, tmp_path, case.steps, overlap=True)
+
+
+@clause('data set')
+def test_a_run_that_learns_from_a_data_set_goes_on_as_if_it_had_never_stopped(case, tmp_path):
+    goes_on(case, tmp_path, 8, dataset=True, eval_frequency=8, eval_episodes=1)
+
+
+@clause('weight files')
+def test_weight_files_of_every_format_hold_the_whole_agent_and_weights_alone_are_enough(case, tmp_path):
+    agent = case.make(final_episodes=0)
+    agent.fit(max_steps=case.steps)
+    shown = observations(agent)
+    for ending in ('.tf', '.weights.h5', '.keras'):
+        paths = [str(tmp_path / f'{i}{ending}') for i in range(len(agent.output_models))]
+        agent.run.options.checkpoints = paths
+        agent.checkpoint()  # the present weights
+        other = xagents.make(case.id, weights=paths, seed=5, quiet=True)
+        assert_same(everything(agent), everything(other))
+        np.testing.assert_array_equal(agent.act(shown), other.act(shown))
+        assert (other.steps, other.games, other.context.updates) == (agent.steps, agent.games, agent.context.updates)
+        (tmp_path / f'0{ending}.state.npz').unlink()
+        alone = case.make(weights=paths, seed=5)
+        for model, same in zip(alone.output_models, agent.output_models, strict=True):
+            np.testing.assert_equal(model.get_weights(), same.get_weights())
+        for name, part in alone.parts().items():
+            if hasattr(part, 'follow'):  # what follows a network begins as its copy
+                parameters = part.state()['parameters']
+                part.copy()
+                np.testing.assert_array_equal(part.state()['parameters'], parameters, name)
+
+
+@clause('command line')
+def test_the_command_line_trains_evaluates_and_goes_on(case, folder):
+    given = {name: x for name, x in case.given().items() if name != 'quiet'}
+    words = shlex.split(train_command(case.id, {'max_steps': case.steps, **given, 'run_dir': 'run'}))[1:]
+    code, stdout, stderr = execute(*words)
+    assert (code, stderr) == (0, '') and 'Maximum steps exceeded' in stdout and 'without effect' not in stdout
+    code, stdout, stderr = execute('evaluate', case.id, '--run-dir', 'run', '--episodes', '2', '--json')
+    assert (code, stderr) == (0, '') and json.loads(stdout.splitlines()[-1])['length'] == 5
+    code, stdout, stderr = execute('train', '--resume', 'run', '--max-steps', str(case.steps + 20))
+    assert (code, stderr) == (0, '') and 'Resumed run at step' in stdout
+
+
+REFUSALS = [(case, refusal) for case in CASES.values() for refusal in case.refusals]
+
+
+@pytest.mark.parametrize(
+    ('case', 'refusal'), REFUSALS, ids=[f'{case.id}{refusal.flags or " actions"}' for case, refusal in REFUSALS]
+)
+def test_what_an_agent_refuses_is_one_line_before_a_network_is_built(case, refusal, folder, monkeypatch):
+    kinds = {None: case.actions[0], True: 'continuous', False: 'discrete'}
+    actions = kinds[refusal.continuous if 'sde' not in refusal.flags else bool(refusal.continuous)]
+    data = recorded(shown='vector', actions=actions) if case.offline or '{data}' in refusal.flags else ''
+    line = f'--env {ENV} --env-kwargs actions={actions} --net 4 --max-steps 10 --run-dir run '
+    line += f'--dataset {data} ' * case.offline + refusal.flags.format(data=data)
+    message = refusal.said(case, data)
+    if message.startswith('--') and not refusal.late:
+        monkeypatch.setattr(ModelReader, 'build_model', lambda self: pytest.fail('a network was built'))
+    code, stdout, stderr = execute('train', case.id, *line.split())
+    if message.startswith('--'):
+        assert (code, stdout, stderr.count('\n')) == (2, '', 1)
+        assert stderr.startswith(f'xagents train: {message}') and not list(folder.iterdir())
+    else:  # it only has no effect, which is said
+        assert (code, stderr) == (0, '') and message in ' '.join(stdout.split())
