@@ -1,6 +1,6 @@
-"""Makes the gallery: a gif of each policy that ships and of kept runs that see images, and the page: `make gallery`.
+"""Makes the gallery, a page with a gif of each shipped policy and of kept runs with image observations: `make gallery`.
 
-All gifs show the episodes of the same seeds, as many as fill some seconds.
+All gifs show episodes with the same seeds, as many as fill some seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from gifs import shrunk, stride_of, write_gif
 from PIL import Image
 
-# a script's own folder is on the path, not the repository's
+# Python adds the folder of a script to the path, but not the root of the repository
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import tables
@@ -34,15 +34,15 @@ from xagents.runs.evaluation import player as collector_of
 from xagents.system.startup import prepare_process
 
 PAGE, PICTURES = REPOSITORY / 'docs' / 'gallery.md', REPOSITORY / 'img' / 'gallery'
-# what is known of each picture: those of runs stay when the runs are gone
+# data of each picture; entries of runs stay when the runs are deleted
 KNOWN = 'pictures.json'
 SHORTEST, LONGEST = 6, 10  # seconds
-FIRST = 4  # seed of the first episode: a pendulum has to be swung up then
+FIRST = 4  # seed of the first episode; with this one, the pendulum starts low and must be swung up
 LARGEST = 900_000  # bytes of a gif
-COLOURS = 128  # fewer leave none for a cheetah before so much floor
-# widths and seconds that are tried, until it is small enough
+COLOURS = 128  # with fewer, the ground takes all colours and the cheetah gets none
+# widths and seconds in the order in which they are tried, until the gif is small enough
 SIZES = ((320, LONGEST), (240, LONGEST), (240, SHORTEST), (200, SHORTEST), (160, SHORTEST), (120, SHORTEST))
-# what there is to be seen, for those who cannot see it; games have their name
+# alternative texts of the pictures; other environments get one with their name
 SEEN = {
     'CartPole': 'A pole is balanced on a cart',
     'Acrobot': 'Two links swing up to a line',
@@ -52,18 +52,18 @@ SEEN = {
     'LunarLander': 'A lander comes down between two flags',
     'LunarLanderContinuous': 'A lander comes down between two flags',
     'BipedalWalker': 'Two legs walk over uneven ground',
-    'HalfCheetah': 'Half a cheetah runs over a chequered floor',
-    'Hopper': 'One leg hops over a chequered floor',
-    'Walker2d': 'Two legs run over a chequered floor',
+    'HalfCheetah': 'Half a cheetah runs over a chequered ground',
+    'Hopper': 'One leg hops over a chequered ground',
+    'Walker2d': 'Two legs run over a chequered ground',
 }
 INTRODUCTION = """\
-Scores are means of {} greedy episodes and their standard deviation, of the weights that training ended with. Where
-several seeds were trained it is the best one, played again on other episodes: what to expect of one is on
-[another page](benchmarks.md). All pictures begin with an episode of the same seed."""
+Scores are mean and standard deviation of {} greedy episodes with the last weights. If several seeds were trained, the
+picture shows the best run, and its score is from other episodes than the ones that selected it.
+[The benchmarks](benchmarks.md) list the results of all seeds. All pictures begin with an episode of the same seed."""
 
 
 def film(player: players.Player) -> tuple[list[np.ndarray], float]:
-    """Play for some seconds; return small frames and how many there are a second."""
+    """Play for some seconds, and return small frames and their number per second."""
     envs = player.envs.another(1, render_mode='rgb_array')
     with contextlib.closing(envs):
         stride, numbers, frames = stride_of(envs.frames_per_second), itertools.count(), list[np.ndarray]()
@@ -82,7 +82,7 @@ def film(player: players.Player) -> tuple[list[np.ndarray], float]:
 
 
 def draw(player: players.Player, path: Path) -> None:
-    """Write a gif of a policy, as large as it may be."""
+    """Write the largest gif of a policy that `LARGEST` allows."""
     frames, fps = film(player)
     path.parent.mkdir(parents=True, exist_ok=True)
     for width, seconds in SIZES:
@@ -93,7 +93,7 @@ def draw(player: players.Player, path: Path) -> None:
 
 
 def of_package(folder: Path, wanted: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Draw the policies that ship; return what is known of them."""
+    """Draw the shipped policies, and return the data of their pictures."""
     known = {}
     for one in (one for agent_id in wanted for one in list_pretrained(agent_id)):
         with contextlib.closing(players.pretrained(one.agent, one.env, {'seed': SCORED})) as player:
@@ -106,7 +106,7 @@ def of_package(folder: Path, wanted: Iterable[str]) -> dict[str, dict[str, Any]]
 
 
 def of_runs(folder: Path, runs: Sequence[Path], wanted: Sequence[str], episodes: int) -> dict[str, dict[str, Any]]:
-    """Draw the best run of each agent and environment that sees images; return what is known of them."""
+    """Draw the best run of each agent and image environment, and return the data of the pictures."""
     known = {}
     for (agent_id, env), some in (runs_of(runs) if runs else {}).items():
         if (agent_id, env) in SHIPPED or agent_id not in wanted:
@@ -130,18 +130,18 @@ def of_runs(folder: Path, runs: Sequence[Path], wanted: Sequence[str], episodes:
 
 
 def playing(run: Path) -> Any:
-    """Who plays for a run: its policy, or its agent where it has none by itself, as with bfloat16."""
+    """Return the policy of a run, or its agent if the policy is not self-contained, for example with bfloat16."""
     return players.loaded(run, 'last', {'seed': SCORED}) or load(run, 'last', seed=SCORED, quiet=True)
 
 
 def sees_images(run: Path) -> bool:
-    """Whether the agent of a run sees images, for which no policy ships."""
+    """Return whether the observations of a run are images, for which no policy ships."""
     with contextlib.closing(playing(run)) as player:
         return len(player.envs.encoder.space.shape) == 3
 
 
 def card(name: str, one: dict[str, Any], pictures: str) -> str:
-    """One picture with what is known of it, as Markdown."""
+    """Return one picture with its data, as Markdown."""
     game = one['env'].rpartition('/')[2].partition('NoFrameskip')[0].rpartition('-v')[0] or one['env']
     score = one['score']
     parts = [
@@ -155,7 +155,7 @@ def card(name: str, one: dict[str, Any], pictures: str) -> str:
 
 
 def page_of(known: dict[str, dict[str, Any]], pictures: str = '../img/gallery') -> str:
-    """All pictures, in the order in which policies ship, those of runs behind them."""
+    """Return all pictures as Markdown: shipped policies in their order, then runs."""
     order = {pair: place for place, pair in enumerate(SHIPPED)}
     sorted_names = sorted(known, key=lambda n: (order.get((known[n]['agent'], known[n]['env']), len(order)), n))
     cards = '\n\n'.join(card(name, known[name], pictures) for name in sorted_names)
@@ -164,13 +164,17 @@ def page_of(known: dict[str, dict[str, Any]], pictures: str = '../img/gallery') 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw, keep what is known, write the page."""
+    """Draw the pictures, store their data, and write the page."""
     parser = argparse.ArgumentParser(prog='python docs/make_gallery.py', description=__doc__, allow_abbrev=False)
-    parser.add_argument('--runs', nargs='+', type=Path, default=[], metavar='DIR', help='runs, or folders of them')
-    parser.add_argument('--only', nargs='+', default=list(OURS), metavar='AGENT', help='whose pictures are made (all)')
+    parser.add_argument(
+        '--runs', nargs='+', type=Path, default=[], metavar='DIR', help='run directories, or folders that contain them'
+    )
+    parser.add_argument(
+        '--only', nargs='+', default=list(OURS), metavar='AGENT', help='agents whose pictures are made (default: all)'
+    )
     parser.add_argument('--out', type=Path, default=PICTURES, help='folder of the pictures')
     parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')
-    parser.add_argument('--episodes', type=int, default=EPISODES, help='of a score of --runs')
+    parser.add_argument('--episodes', type=int, default=EPISODES, help='episodes of a score of --runs')
     options = parser.parse_args(arguments)
     prepare_process()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
-"""Makes the pictures again: `python docs/make_images.py readme offline`, or those of them that are named.
+"""Makes pictures of the documentation: `python docs/make_images.py [readme] [offline]`, by default both.
 
-Of the README, a learning curve over three seeds and a gif of the trained agent; of docs/datasets.md, learning from one.
+`readme` makes the learning curve over three seeds and the gif of the trained agent for the README. `offline` makes the
+learning curves of offline agents for docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from xagents.runs.evaluation import player
 
 IMAGES = Path(__file__).absolute().parent.parent / 'img'
 SEEDS = (1, 2, 3)
-# what docs/datasets.md shows: the data, and who learns from them
+# the experiment in docs/datasets.md: the data set, and the commands that record it and train on it
 RECORDED = 'pendulum/medium-v0'
 OFFLINE = """
 train td3 --env Pendulum-v1 --max-steps 6000 --net 64 64 --buffer-max-size 20000 --buffer-initial-size 500 \
@@ -42,14 +43,14 @@ train bc --dataset pendulum/medium-v0 --max-steps 20000 --eval-frequency 1000 --
 
 
 def train(agent_id: str, seed: int, history: Path) -> xagents.PPO:
-    """Train on CartPole-v1 for 200 000 steps; one row an episode goes to `history`."""
+    """Train on CartPole-v1 for 200 000 steps, and write one row per episode to `history`."""
     agent = xagents.make(agent_id, 'CartPole-v1', n_envs=16, seed=seed, history_checkpoint=str(history))
     agent.fit(max_steps=200_000)
     return agent
 
 
 def film(agent: xagents.PPO, path: Path, steps: int) -> None:
-    """Draw the agent's first `steps` steps as a gif."""
+    """Write a gif of the agent's first `steps` steps."""
     envs = agent.collector.beside(1, render_mode='rgb_array')
     collector = player(agent, envs)
     frames = []
@@ -62,8 +63,8 @@ def film(agent: xagents.PPO, path: Path, steps: int) -> None:
 
 
 @contextlib.contextmanager
-def elsewhere(folder: str) -> Iterator[None]:
-    """Work in another folder, where data sets lie, too."""
+def working_directory(folder: str) -> Iterator[None]:
+    """Change to a folder, and use its `datasets` as the root of data sets."""
     before = os.environ.get(names.ROOT)
     os.environ[names.ROOT] = str(Path(folder, 'datasets').absolute())
     try:
@@ -76,7 +77,7 @@ def elsewhere(folder: str) -> Iterator[None]:
 
 
 def draw_offline(path: Path) -> None:
-    """Draw the runs of `OFFLINE` that are here, and the mean return of what they have learned from."""
+    """Draw the learning curves of the runs of `OFFLINE`, and the mean return of their data set."""
     from matplotlib.figure import Figure
 
     runs = run_curves(['runs/td3-bc', 'runs/iql', 'runs/bc'], 'mean_reward', ['TD3+BC', 'IQL', 'BC'])
@@ -90,15 +91,15 @@ def draw_offline(path: Path) -> None:
 
 
 def offline() -> None:
-    """Write the picture of docs/datasets.md, after the commands that stand there."""
-    with tempfile.TemporaryDirectory() as folder, elsewhere(folder):
+    """Run the commands of docs/datasets.md, and write its picture."""
+    with tempfile.TemporaryDirectory() as folder, working_directory(folder):
         for line in OFFLINE.strip().splitlines():
             execute(shlex.split(line))
         draw_offline(IMAGES / 'offline.png')
 
 
 def readme() -> None:
-    """Write both pictures of the README."""
+    """Write the two pictures of the README."""
     with tempfile.TemporaryDirectory() as folder:
         histories, labels = [], []
         for agent_id in ('ppo', 'a2c'):

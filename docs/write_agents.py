@@ -1,9 +1,11 @@
-"""Writes what stands between markers in docs/agents/*.md and the README, and the lines that links lead to: `make docs`.
+"""Writes the generated parts of docs/agents/*.md and the README, and the line numbers of links to code: `make docs`.
 
-`python docs/write_agents.py my-agent my-agent.md` does the same for an agent of another package, and begins its page.
+`python docs/write_agents.py my-agent my-agent.md` does the same for an agent of another package. If the page does not
+exist, the script creates it.
 
-Everything else on those pages is written by hand. Options come from their declarations, the command from the learning
-benchmark's case, scores and speed, and the README's picture of it, from docs/benchmarks.md. Loads no TensorFlow.
+Generated parts are between markers; the rest of the pages is written by hand. Options come from their declarations and
+commands from the cases of the learning benchmark. Scores, speed and the README's picture come from docs/benchmarks.md.
+The script does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# a script's own folder is on the path, not the repository's
+# Python adds the folder of a script to the path, but not the root of the repository
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import tables
@@ -35,14 +37,14 @@ from xagents.registry.agents import OURS, Entry, find_agent
 PAGES = REPOSITORY / 'docs' / 'agents'
 README = REPOSITORY / 'README.md'
 BENCHMARKS = REPOSITORY / 'docs' / 'benchmarks.md'
-# the command of the README, which PPO's page begins with
+# the command of the README, which is also the first one on PPO's page
 README_CASE = LearningCase(
     'ppo-cartpole', 'ppo', 'CartPole-v1', 500_000, {'target_reward': 250, 'n_envs': 16, 'n_steps': 1024}, seeds=(123,)
 )
-# a data set, and the settings of pages that learn from it; docs/datasets.md has the commands that make it
+# a data set, and the settings of the pages that train on it; docs/datasets.md has the commands that record it
 PENDULUM: dict[str, Any] = {'env': 'Pendulum-v1', 'steps': 20_000, 'dataset': 'pendulum/medium-v0', 'seeds': (1,)}
 SETTINGS: dict[str, Any] = {'net': [64, 64], 'gamma': 0.98, 'eval_frequency': 1000}
-# which case of the learning benchmark a page begins with, or one of its own
+# the case of the learning benchmark, or another case, whose command each page shows
 CASES: dict[str, str | LearningCase] = {
     'a2c': 'a2c-cartpole',
     'acer': 'acer-cartpole',
@@ -55,14 +57,14 @@ CASES: dict[str, str | LearningCase] = {
     'td3-bc': LearningCase('td3-bc-pendulum', 'td3-bc', options=SETTINGS, **PENDULUM),
     'trpo': 'trpo-cartpole',
 }
-# a link to code: `Class.method` or `function`, its file, and the line that is kept present
+# a link to code: `Class.method` or `function`, its file, and its line, which this script updates
 LINK = re.compile(r'\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./]+\.py)(?:#L\d+)?\)')
-# columns of a command, and of a line of Python, which the linter knows, too
+# largest width of a command, and of a line of Python (the linter's limit)
 WIDTH, LINE = 100, 120
 
 
 def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
-    """Write every agent's page anew; what is up to date stays as it is.
+    """Update the generated parts of all agents' pages.
 
     Raises:
         ValueError: for a link to a function that does not exist, or a page without one of the markers.
@@ -77,12 +79,12 @@ def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
 
 
 def write_readme(page: Path = README, benchmarks: Path = BENCHMARKS) -> None:
-    """Write what the README and the benchmarks' page say in short anew."""
+    """Update the summaries in the README and on the page of benchmarks."""
     summary.write(benchmarks, page)
 
 
 def write_page(entry: Entry, page: Path, benchmarks: Path = BENCHMARKS) -> None:
-    """Write the page of any agent anew, or begin it where there is none: its options, and commands to start from.
+    """Update the generated parts of an agent's page, or create the page if it does not exist.
 
     Raises:
         ValueError: for a link to a function that does not exist.
@@ -99,11 +101,11 @@ def write_page(entry: Entry, page: Path, benchmarks: Path = BENCHMARKS) -> None:
 
 
 def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
-    """Return what is generated for one agent, by the name of its markers.
+    """Return the generated parts of an agent's page, by the names of their markers.
 
     Args:
-        entry: the agent's.
-        benchmarks: the page that its scores are taken from.
+        entry: registry entry of the agent.
+        benchmarks: text of the page of benchmarks, which contains the scores.
     """
     return {
         'command': commands(entry),
@@ -117,7 +119,7 @@ def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
 
 
 def commands(entry: Entry) -> str:
-    """Return the command that trains an agent with settings that are known to work, and the same in Python."""
+    """Return a command that trains an agent with settings that are known to work, and the equivalent Python."""
     if entry.id in CASES:
         named = CASES[entry.id]
         case = find_cases([named])[0] if isinstance(named, str) else named
@@ -132,7 +134,7 @@ def commands(entry: Entry) -> str:
 
 
 def shell(case: LearningCase) -> str:
-    """Return a case's command, on several lines where it is long."""
+    """Return the command of a case, on several lines if it is long."""
     words = shlex.split(case.command(case.seeds[0]))
     starts = [i for i, word in enumerate(words) if i < 1 or word.startswith('--')]
     parts = [shlex.join(words[a:b]) for a, b in zip(starts, [*starts[1:], None], strict=True)]
@@ -147,7 +149,7 @@ def shell(case: LearningCase) -> str:
 
 
 def python(case: LearningCase) -> str:
-    """Return a case as lines of Python."""
+    """Return the Python code of a case."""
     options = dict(case.options)
     ends = {'target_reward': options.pop('target_reward', None), 'max_steps': case.steps}
     end = ', '.join(f'{name}={value:_}' for name, value in ends.items() if value is not None)
@@ -164,7 +166,7 @@ def python(case: LearningCase) -> str:
 
 
 def groups(entry: Entry) -> Iterator[tuple[str, list[Option]]]:
-    """Yield titles and options: what an agent declares itself, then what it shares, what has no effect last."""
+    """Yield titles and options: the agent's own options, shared options, then options without an effect."""
     known = describe(entry.options)
     rest = {name: option for name, option in known.items() if not option.without_effect}
     for declaration in entry.options.__mro__:
@@ -177,7 +179,7 @@ def groups(entry: Entry) -> Iterator[tuple[str, list[Option]]]:
 
 
 def title(declaration: type, entry: Entry) -> str:
-    """Return what the options of one dataclass are called on an agent's page."""
+    """Return the title of the options of one dataclass on an agent's page."""
     if declaration is entry.options:
         return f'{entry.class_name} itself'
     owner = next((other.class_name for other in OURS.values() if other.options is declaration), None)
@@ -191,7 +193,7 @@ def title(declaration: type, entry: Entry) -> str:
 
 def table(options: Sequence[Option]) -> str:
     """Return options as a Markdown table."""
-    rows = [('option', 'default', 'admits', 'what it does', 'tuned as'), ('---',) * 5]
+    rows = [('option', 'default', 'accepts', 'effect', 'tuned as'), ('---',) * 5]
     for option in options:
         default = shown_default(option.default)
         shown = '' if default == '-' else f'`{default}`'
@@ -204,15 +206,15 @@ def table(options: Sequence[Option]) -> str:
 
 
 def unmeasured(entry: Entry) -> str:
-    """Return what stands in the place of numbers: where those of agents for data sets are."""
+    """Return the text that replaces missing numbers; for offline agents, a link to their results."""
     case = CASES.get(entry.id)
     if isinstance(case, LearningCase) and case.dataset:
-        return 'Beside d3rlpy, on the same data: [Offline learning](../benchmarks.md#offline-learning).'
+        return 'Comparison with d3rlpy on the same data: [Offline learning](../benchmarks.md#offline-learning).'
     return 'Nothing has been measured yet.'
 
 
 def scores(entry: Entry, benchmarks: str) -> str:
-    """Return an agent's rows of the learning benchmark."""
+    """Return the rows of an agent in the learning benchmark."""
     lines = tables.sections(benchmarks).get('learning', '').splitlines()
     heading = [line for line in lines if line.startswith('|')][:2]
     rows = [line for line in lines if line.startswith(f'| {entry.id.upper()} |')]
@@ -220,7 +222,7 @@ def scores(entry: Entry, benchmarks: str) -> str:
 
 
 def speed(entry: Entry, benchmarks: str) -> str:
-    """Return an agent's tables of the speed benchmark, each below its title: of several machines that measured last."""
+    """Return the tables of an agent in the speed benchmark, each with its title, from the last machine."""
     found = []
     others = tuple(f'{id}-' for id in OURS if id.startswith(f'{entry.id}-'))  # td3-bc is not td3
     for name, section in tables.sections(benchmarks).items():
@@ -237,23 +239,23 @@ def speed(entry: Entry, benchmarks: str) -> str:
 
 
 def with_lines(text: str, folder: Path = PAGES) -> str:
-    """Return a page whose links to code lead to the present lines.
+    """Return a page with updated line numbers in its links to code.
 
     Args:
-        text: the page.
-        folder: where it stands, which its links are relative to.
+        text: text of the page.
+        folder: folder of the page, to which its links are relative.
 
     Raises:
-        ValueError: for a function that is not where the link says.
+        ValueError: if the linked file does not define the linked name.
     """
     return LINK.sub(lambda link: f'[`{link["name"]}`]({link["path"]}#L{line_of(link, folder)})', text)
 
 
 def line_of(link: re.Match, folder: Path = PAGES) -> int:
-    """Return the line where what a link names is defined.
+    """Return the line on which the name of a link is defined.
 
     Raises:
-        ValueError: where it is not.
+        ValueError: if the linked file does not define the name.
     """
     path = (folder / link['path']).resolve()
     lines = definitions(path) if path.exists() else {}
@@ -264,7 +266,7 @@ def line_of(link: re.Match, folder: Path = PAGES) -> int:
 
 @functools.cache
 def definitions(path: Path) -> dict[str, int]:
-    """Return the lines of all classes and functions of a file, by their qualified names."""
+    """Return the line numbers of all classes and functions of a file, by qualified name."""
 
     def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
         for child in ast.iter_child_nodes(node):

@@ -1,8 +1,8 @@
 """Builds the documentation site: `make site`.
 
-Pages written by hand, the notebook, the examples and what is made of the code are gathered in one folder, with links
-that lead inside it, and Zensical makes HTML of that. A link to nothing ends the build, and so does a name that the code
-does not have.
+The script collects the hand-written pages, the notebook, the examples and the generated pages in one folder. It
+rewrites their links to targets inside this folder, and Zensical converts the folder to HTML. The build fails for a
+broken link and for a reference to a name that the code does not define.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-# a script's own folder is on the path, not the repository's
+# Python adds the folder of a script to the path, but not the root of the repository
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import yaml
@@ -32,34 +32,34 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / 'build' / 'site'
 SITE = ROOT / 'site'
-# where a file of the repository stands in the site; what is not named here stands where it stood below docs/
+# paths of files in the site; other files keep their path below docs/
 PLACES = {
     'README.md': 'index.md',
     'CHANGELOG.md': 'changelog.md',
     'benchmarks/README.md': 'measuring.md',
     'docs/agents': 'agents/index.md',
 }
-# files that are shown as they are, and as what
+# suffixes of files that are shown as code, and their languages
 SHOWN = {'.py': 'python', '.toml': 'toml', '.cfg': 'ini', '.sh': 'bash', '.yaml': 'yaml'}
-# what a page's links are made of anew, in this order: a link to code, code, which stays, another link or picture
+# parts of a page in order of precedence: a link to code, code (kept as it is), any other link or picture
 TOKEN = re.compile(
     rf'{CODE_LINK.pattern}|(?P<code>^ *```.*?^ *```$|`[^`\n]+`)'
     r'|(?P<before>\]\()(?P<target>(?!https?://|#)[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))',
     re.DOTALL | re.MULTILINE,
 )
-# a formula as pymdownx.arithmatex leaves it
+# a formula in the output of pymdownx.arithmatex
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.+?)\\[)\]]</\1>', re.DOTALL)
 
 
 def build(site: Path = SITE, work: Path = WORK) -> None:
-    """Build the site anew.
+    """Build the site.
 
     Args:
-        site: the folder of HTML; what is there is replaced.
-        work: the folder of what it is made of.
+        site: folder of the HTML, which is replaced.
+        work: folder of the collected pages.
 
     Raises:
-        ValueError: for a link, an anchor, a picture or a name that leads nowhere, and where it stands.
+        ValueError: for a broken link, anchor, picture or name; the message contains the page.
     """
     shutil.rmtree(work, ignore_errors=True)
     for place, text in gathered():
@@ -81,7 +81,7 @@ def build(site: Path = SITE, work: Path = WORK) -> None:
 
 
 def dead_links(site: Path) -> Iterator[str]:
-    """Yield the links and pictures of a built site that lead nowhere, a line each."""
+    """Yield one line for each broken link and picture of a built site."""
     texts = {page: page.read_text() for page in site.rglob('*.html') if page.name != '404.html'}
     anchors = {page: set(map(html.unescape, re.findall(r'\bid="?([^"\s>]+)', text))) for page, text in texts.items()}
     for page, text in texts.items():
@@ -91,13 +91,13 @@ def dead_links(site: Path) -> Iterator[str]:
                 continue
             file = Path(os.path.normpath(page.parent / unquote(place.partition('?')[0]))) if place else page
             if not file.exists() or (anchor and unquote(anchor) not in anchors.get(file, ())):
-                yield f'{page.relative_to(site)}: {target} leads nowhere'
+                yield f'{page.relative_to(site)}: {target} is a broken link'
 
 
 def settings(pages_folder: Path) -> dict[str, Any]:
-    """Return the site's settings, with the folders of this machine and the pages that were gathered.
+    """Return the settings of the site, with the folders of this machine and the collected pages.
 
-    The file is one that MkDocs and its Material theme read, too.
+    MkDocs with the Material theme can read the settings file, too.
     """
     found = yaml.safe_load((HERE / 'mkdocs.yml').read_text())
     found |= {'docs_dir': pages_folder.name, 'site_dir': 'site'}
@@ -108,9 +108,9 @@ def settings(pages_folder: Path) -> dict[str, Any]:
 
 
 def gathered() -> Iterator[tuple[str, str | bytes]]:
-    """Yield all pages and pictures, by their places in the site."""
+    """Yield the path in the site and the content of each page and picture."""
     for source in sources():
-        place, path = place_of(source), ROOT / source
+        place, path = path_of(source), ROOT / source
         if path.suffix == '.md':
             yield place, linked(path.read_text(), source)
         elif path.suffix == '.ipynb':
@@ -123,7 +123,7 @@ def gathered() -> Iterator[tuple[str, str | bytes]]:
 
 
 def sources() -> list[str]:
-    """Return every file of the repository that has a page, or is shown on one."""
+    """Return the files of the repository that have a page or are shown on a page."""
     found = ['README.md', 'CHANGELOG.md', 'benchmarks/README.md']
     for folder, pattern in (
         *(('docs', '*.md'), ('docs', '*.ipynb'), ('docs/agents', '*.md'), ('examples', '**/*.md')),
@@ -134,8 +134,8 @@ def sources() -> list[str]:
     return found
 
 
-def place_of(source: str) -> str:
-    """Return where a file of the repository stands in the site."""
+def path_of(source: str) -> str:
+    """Return the path in the site of a file of the repository."""
     place = PurePosixPath(PLACES.get(source, source))
     if place.parts[:2] == ('docs', 'site'):
         return f'assets/{place.name}'
@@ -147,18 +147,20 @@ def place_of(source: str) -> str:
 
 
 def linked(text: str, source: str) -> str:
-    """Return a page whose links lead to pages of the site: those to code to what is documented on the room's page.
+    """Return a page with its links rewritten to pages of the site.
+
+    Links to code lead to the reference on the page of the package.
 
     Raises:
         ValueError: for a link to a file that has no page.
     """
     known, folder = set(sources()), PurePosixPath(source).parent
-    here = PurePosixPath(place_of(source)).parent
+    here = PurePosixPath(path_of(source)).parent
 
     def at(place: str) -> str:
         return os.path.relpath(place, here)
 
-    def made_anew(link: re.Match[str]) -> str:
+    def rewritten(link: re.Match[str]) -> str:
         if link['code']:
             return link[0]
         shown = link['path'] or link['target']
@@ -168,21 +170,21 @@ def linked(text: str, source: str) -> str:
         if target not in known and target not in PLACES:
             raise ValueError(f'{source}: links to {shown}, which has no page')
         before = f'[`{link["name"]}`](' if link['name'] else link['before']
-        return f'{before}{at(place_of(target))}{link["anchor"] or ""}' + ')' * bool(link['name'])
+        return f'{before}{at(path_of(target))}{link["anchor"] or ""}' + ')' * bool(link['name'])
 
-    return TOKEN.sub(made_anew, text)
+    return TOKEN.sub(rewritten, text)
 
 
 def notebook(text: str) -> str:
-    """Return a notebook without outputs as Markdown."""
+    """Return a notebook as Markdown, without outputs."""
     cells = [(cell['cell_type'], ''.join(cell['source'])) for cell in json.loads(text)['cells']]
     return '\n\n'.join(source if kind == 'markdown' else f'```python\n{source}\n```' for kind, source in cells)
 
 
 def unfolded(entry: Any, pages_folder: Path) -> Any:
-    """Return an entry of the navigation, in which `folder/*` is replaced by the folder's pages.
+    """Return an entry of the navigation with `folder/*` replaced by the pages of the folder.
 
-    Those of the rooms stand in their order in the house, behind the page of all of them.
+    Pages of packages follow their index page, from the top layer down.
     """
     if not isinstance(entry, dict):
         return entry
@@ -192,8 +194,8 @@ def unfolded(entry: Any, pages_folder: Path) -> Any:
     if not inside.endswith('/*'):
         return entry
     folder = pages_folder / inside.removesuffix('/*')
-    if folder.name == 'rooms':
-        return {title: ['rooms/index.md', *({room: f'rooms/{room}.md'} for room in pages.rooms())]}
+    if folder.name == 'packages':
+        return {title: ['packages/index.md', *({name: f'packages/{name}.md'} for name in pages.packages())]}
     found = sorted(folder.rglob('*.md'))
     return {
         title: [{str(page.relative_to(folder).with_suffix('')): str(page.relative_to(pages_folder))} for page in found]
@@ -201,9 +203,9 @@ def unfolded(entry: Any, pages_folder: Path) -> Any:
 
 
 def mathml(formula: re.Match[str]) -> str:
-    """Return a formula as browsers draw it without a script."""
+    """Return a formula as MathML, which browsers draw without a script."""
     tag, opened, latex = formula.groups()
-    # MathML Core has no double-struck style, but the letter is one of Unicode's
+    # MathML Core has no double-struck style, but Unicode has the letter
     latex = html.unescape(latex).replace(r'\mathbb E', '𝔼')
     return f'<{tag} class="formula">{convert(latex, display="block" if opened == "[" else "inline")}</{tag}>'
 

@@ -1,5 +1,5 @@
-// Browsers give no worker to a page that was opened as a file: there the search's worker runs in a hidden frame.
-// The name keeps the theme from asking another host for the like.
+// Browsers do not start workers for a page that was opened as a file. The search's worker then runs in a hidden frame.
+// Because this file has the name of the theme's polyfill, the theme does not load it from another host.
 if (location.protocol === 'file:') {
   const message = (data) => new MessageEvent('message', { data: structuredClone(data) })
   window.Worker = class {
@@ -8,7 +8,7 @@ if (location.protocol === 'file:') {
       frame.hidden = true
       document.body.append(frame)
       this.inside = frame.contentWindow
-      // an answer comes after what asked for it has ended, as from a worker
+      // deliver the answer after the caller has returned, as a worker does
       this.inside.postMessage = (data) => setTimeout(() => this.onmessage?.(message(data)))
       const script = this.inside.document.createElement('script')
       this.loaded = new Promise((resolve) => (script.onload = resolve))

@@ -1,4 +1,4 @@
-"""The pages of the site that are made of the code: rooms with their reference, public names, commands."""
+"""Pages of the site that are generated from the code: package reference, Python API, agents, commands, options."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PACKAGE = ROOT / 'xagents'
 
 
 def made_pages() -> Iterator[tuple[str, str]]:
-    """Yield the paths of all pages that are made of the code, and their Markdown."""
-    for room in rooms():
-        yield f'rooms/{room}.md', room_page(room)
-    yield 'rooms/index.md', rooms_page()
+    """Yield the path and the Markdown of each generated page."""
+    for package in packages():
+        yield f'packages/{package}.md', package_page(package)
+    yield 'packages/index.md', packages_page()
     yield 'agents/index.md', agents_page()
     yield 'api.md', names_page()
     yield 'commands.md', commands_page()
@@ -32,84 +32,84 @@ def made_pages() -> Iterator[tuple[str, str]]:
 
 
 @functools.cache
-def floors() -> list[list[str]]:
-    """Return the rooms of each floor, from the top down, as the linter's contract has them."""
+def layers() -> list[list[str]]:
+    """Return the packages of each layer, from the top layer down, as the import-linter contract lists them."""
     settings = tomllib.loads((ROOT / 'pyproject.toml').read_text())
-    layers = settings['tool']['importlinter']['contracts'][0]['layers']
-    return [layer.replace('|', ':').replace(' ', '').split(':') for layer in layers]
+    contract = settings['tool']['importlinter']['contracts'][0]
+    return [layer.replace('|', ':').replace(' ', '').split(':') for layer in contract['layers']]
 
 
-def rooms() -> list[str]:
-    """Return the names of all rooms, from the top floor down."""
-    return [room for floor in floors() for room in floor]
+def packages() -> list[str]:
+    """Return the names of all packages, from the top layer down."""
+    return [package for layer in layers() for package in layer]
 
 
-# rooms
+# packages
 
 
-def files(room: str) -> dict[str, str]:
-    """Return the modules of a room with their docstrings, the room itself first."""
-    paths = sorted((PACKAGE / room).rglob('*.py'), key=lambda path: (path.parent, path.name != '__init__.py', path))
+def files(package: str) -> dict[str, str]:
+    """Return the modules of a package and their docstrings, the package itself first."""
+    paths = sorted((PACKAGE / package).rglob('*.py'), key=lambda path: (path.parent, path.name != '__init__.py', path))
     return {module_of(path): ast.get_docstring(ast.parse(path.read_text())) or '' for path in paths}
 
 
 def module_of(path: Path) -> str:
-    """Return the name by which a file is imported."""
+    """Return the import name of a file."""
     parts = path.relative_to(ROOT).with_suffix('').parts
     return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
 
 
 @functools.cache
-def doors(room: str) -> list[str]:
-    """Return the rooms that one imports."""
+def imports(package: str) -> list[str]:
+    """Return the other packages that a package imports."""
     found = set()
-    for path in (PACKAGE / room).rglob('*.py'):
+    for path in (PACKAGE / package).rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ''] if isinstance(node, ast.ImportFrom) else []
             found |= {name.split('.')[1] for name in names if name.startswith('xagents.')}
-    return [other for other in rooms() if other in found - {room}]
+    return [other for other in packages() if other in found - {package}]
 
 
-def room_page(room: str) -> str:
-    """Return a room's page: what it is for, its doors, its files, and the reference of all that is public in it."""
-    found = files(room)
-    below, above = doors(room), [other for other in rooms() if room in doors(other)]
+def package_page(package: str) -> str:
+    """Return the page of a package: its purpose, imports, files, and the reference of its public names."""
+    found = files(package)
+    below, above = imports(package), [other for other in packages() if package in imports(other)]
     name, *modules = found
     rows = '\n'.join(f'| [{cut(one, name)}](#{one}) | {first_line(found[one])} |' for one in modules)
     return '\n\n'.join(
         [
-            f'# {room}',
+            f'# {package}',
             found[name],
             f'Imports: {links(below)}. Imported by: {links(above)}.',
-            f'| file | |\n|---|---|\n{rows}',
+            f'| file | purpose |\n|---|---|\n{rows}',
             *(f'::: {module}' for module in modules),
         ]
     )
 
 
-def rooms_page() -> str:
-    """Return the page of all rooms, from the top floor down."""
-    rows = [f'| [{room}]({room}.md) | {first_line(next(iter(files(room).values())))} |' for room in rooms()]
+def packages_page() -> str:
+    """Return the page that lists all packages, from the top layer down."""
+    rows = [f'| [{name}]({name}.md) | {first_line(next(iter(files(name).values())))} |' for name in packages()]
     text = (
-        'From the top floor down: a room imports what stands below it and nothing above. '
-        '[The house](../architecture.md) tells how that is meant, and where to find what.'
+        'The packages of xagents, from the top layer down. A package imports only packages of lower layers. '
+        '[The page about the architecture](../architecture.md) explains the layers and helps to find code.'
     )
-    return '\n'.join(['# Rooms', '', text, '', '| room | |', '|---|---|', *rows, ''])
+    return '\n'.join(['# Packages', '', text, '', '| package | purpose |', '|---|---|', *rows, ''])
 
 
-def cut(module: str, room: str) -> str:
-    """Return a module's path inside its room."""
-    return module.removeprefix(f'{room}.').replace('.', '/')
+def cut(module: str, package: str) -> str:
+    """Return the path of a module inside its package."""
+    return module.removeprefix(f'{package}.').replace('.', '/')
 
 
 def links(names: list[str]) -> str:
-    """Return links to the pages of rooms, from the page of one."""
+    """Return links to pages of packages, relative to the page of a package."""
     return ', '.join(f'[{name}]({name}.md)' for name in names) or 'none'
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a docstring, as a cell of a table holds it."""
+    """Return the first line of a docstring, escaped for a cell of a table."""
     return text.partition('\n')[0].replace('|', '&#124;')
 
 
@@ -117,28 +117,36 @@ def first_line(text: str) -> str:
 
 
 def names_page() -> str:
-    """Return the page of what `import xagents` offers."""
+    """Return the page of the names that `import xagents` provides."""
     parts = [
         '# Python API',
-        "What `import xagents` offers; a name is loaded when it is used. Other public names are on their rooms' pages.",
+        'The names that `import xagents` provides. Each is loaded when it is first used. '
+        'Other public names are on the [pages of their packages](packages/index.md).',
     ]
     for name in sorted(set(xagents.__all__) - {'__version__'}, key=str.lower):
         home = xagents._HOMES[name]
         says = docstring(home, name).partition('\n\n')[0].replace('\n', ' ')
         parts += [f'## xagents.{name}', f'{says} [More]({anchor(home, name)})']
-    return '\n\n'.join([*parts, '## `xagents.__version__`', 'The version, as a text.']) + '\n'
+    return '\n\n'.join([*parts, '## `xagents.__version__`', 'The version as a string.']) + '\n'
 
 
 def anchor(module: str, name: str) -> str:
-    """Return where a name stands on its room's page, from the top of the site; for a private one its public owner."""
+    """Return the link to a name on the page of its package, relative to the root of the site.
+
+    The link of a private name leads to its public owner.
+    """
     parts = name.split('.')
     private = [i for i, part in enumerate(parts) if part.startswith('_')]
     public = '.'.join([module, *parts[: private[0] if private else None]])
-    return f'rooms/{module.split(".")[1]}.md#{public}'
+    return f'packages/{module.split(".")[1]}.md#{public}'
 
 
 def docstring(module: str, name: str) -> str:
-    """Return what the code says of a module's class, function or variable."""
+    """Return the docstring of a class, function or variable of a module.
+
+    Raises:
+        ValueError: if the module does not define the name.
+    """
     body = ast.parse((ROOT / module.replace('.', '/')).with_suffix('.py').read_text()).body
     for node, after in itertools.pairwise([*body, ast.Pass()]):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
@@ -150,36 +158,36 @@ def docstring(module: str, name: str) -> str:
 
 
 def targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
-    """Return what an assignment sets."""
+    """Return the targets of an assignment."""
     return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
 def agents_page() -> str:
-    """Return the page of all agents."""
+    """Return the page that lists all agents."""
     rows = [f'| [{entry.class_name}]({entry.id}.md) | `{entry.id}` | {entry.help} |' for entry in OURS.values()]
-    return '\n'.join(['# Agents', '', '| | | |', '|---|---|---|', *rows, ''])
+    return '\n'.join(['# Agents', '', '| agent | id | algorithm |', '|---|---|---|', *rows, ''])
 
 
 def commands_page() -> str:
-    """Return the page of all commands and their options; agents' own options are on their pages."""
+    """Return the page of all commands and their shared options; each agent's page lists the options of the agent."""
     parts = [
         '# Commands',
-        'Every command, and its options that all agents share, as `xagents <command>` prints them. Those of one agent '
-        'are on its page, and `xagents <command> <agent>` prints them, too.',
+        'All commands and the options that all agents share, as `xagents <command>` prints them. '
+        "An agent's page lists the options of that agent; `xagents <command> <agent>` prints them, too.",
     ]
     for command in commands.values():
         usage = '\n'.join(f'xagents {command.name} {line}' for line in command.examples)
         parts += [f'## {command.name}', f'{command.help}.', f'```\n{usage}\n```']
         if command.takes_agent:
             pages = ', '.join(f'[{entry.class_name}](agents/{entry.id}.md#options)' for entry in OURS.values())
-            parts.append(f'And the options of the agent: {pages}.')
+            parts.append(f'Also the options of the agent: {pages}.')
         for title, section in command.sections(None).items():
             parts += [f'**{title}**', table(list(section.values()))]
     return '\n\n'.join(parts) + '\n'
 
 
 def options_page() -> str:
-    """Return the page of all options, a heading each: what they do, and who takes them."""
+    """Return the page of all options: for each, its help and the commands and agents that accept it."""
     found: dict[str, dict[str, list[str]]] = {}
     for command in commands.values():
         for agent in (None, *OURS) if command.takes_agent else (None,):
@@ -188,19 +196,19 @@ def options_page() -> str:
                 if name not in shared:
                     takers = found.setdefault(option.flag, {}).setdefault(about(option), [])
                     takers.append(command.name if agent is None else f'{command.name} {agent}')
-    parts = ['# Options', 'Every option of every command, in the order of the alphabet.']
+    parts = ['# Options', 'All options of all commands, in alphabetical order.']
     for flag, meanings in sorted(found.items()):
         parts.append(f'## {flag}')
         parts += [
-            f'{text} Taken by {", ".join(f"`{taker}`" for taker in takers)}.' for text, takers in meanings.items()
+            f'{text} Accepted by {", ".join(f"`{taker}`" for taker in takers)}.' for text, takers in meanings.items()
         ]
     return '\n\n'.join(parts) + '\n'
 
 
 def about(option: Option) -> str:
-    """Return what an option does, admits and is when it is not given, as sentences."""
+    """Return the help, the accepted values and the default of an option as sentences."""
     default = shown_default(option.default)
-    admits = 'A switch' if option.type is bool else f'Admits {option.admits}'
+    admits = 'A switch' if option.type is bool else f'Accepts {option.admits}'
     unset = 'not given by default' if default == '-' else f'`{default}` by default'
     also = [flag for flag in option.flags if flag != option.flag]
     names = f' Also {", ".join(f"`{flag}`" for flag in also)}.' if also else ''

@@ -1,4 +1,4 @@
-"""The site: built strictly, linked inside itself, opened and searched in a browser; it asks no other host."""
+"""Tests of the documentation site: strict build, links, search in a browser, no requests to other hosts."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import xagents
 from docs.site import build, pages
 
 CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
-# it looks up nobody by itself
+# the browser itself makes no requests
 ARGUMENTS = (
     *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'),
     *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
@@ -27,7 +27,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """Build a site of one page, with one beside it."""
+    """Build a site of a given page and a second page."""
 
     def of(text):
         made = [('index.md', text), ('other.md', '# Other\n\n::: xagents.system.files\n')]
@@ -41,31 +41,31 @@ def small(tmp_path, monkeypatch):
     return of
 
 
-# what is in it
+# contents
 
 
-def test_every_room_name_and_hand_written_page_is_there(site):
+def test_all_packages_names_and_hand_written_pages_have_pages(site):
     written = [path.stem for path in (build.ROOT / 'docs').glob('*.md')]
-    for name in [*written, 'walkthrough', 'commands', 'api', *(f'rooms/{room}' for room in pages.rooms())]:
+    for name in [*written, 'walkthrough', 'commands', 'api', *(f'packages/{package}' for package in pages.packages())]:
         assert (site / f'{name}.html').exists(), name
     assert {path.name for path in (build.ROOT / 'xagents').iterdir() if (path / '__init__.py').exists()} == set(
-        pages.rooms()
+        pages.packages()
     )
     names = (site / 'api.html').read_text()
     assert all(f'xagents.{name}' in names for name in xagents.__all__)
 
 
-def test_every_page_stands_in_the_navigation(site):
+def test_every_page_is_in_the_navigation(site):
     front = (site / 'index.html').read_text()
     linked = set(re.findall(r'href="(?:\./)?([\w./-]+\.html)', front)) | {'index.html', '404.html'}
     assert {str(page.relative_to(site)) for page in site.rglob('*.html')} <= linked
 
 
-def test_a_room_has_its_doors_and_the_reference_of_its_files(site):
-    text = (site / 'rooms' / 'ppo.html').read_text()
+def test_a_package_page_has_imports_and_the_reference_of_its_files(site):
+    text = (site / 'packages' / 'ppo.html').read_text()
     for wanted in ('id="xagents.ppo.agent.PPO.update"', 'id="xagents.ppo.cli"', 'href="a2c.html"', 'Parameters:'):
         assert wanted in text
-    assert 'trpo' in pages.room_page('ppo').partition('Imported by:')[2].partition('\n')[0]
+    assert 'trpo' in pages.package_page('ppo').partition('Imported by:')[2].partition('\n')[0]
 
 
 def test_formulas_are_drawn_without_a_script(site):
@@ -84,7 +84,7 @@ def test_nothing_is_loaded_from_another_host(site):
 # strictness
 
 
-def test_what_leads_somewhere_is_built(small):
+def test_valid_links_are_built(small):
     html = small('# A\n\n[x](other.md#xagents.system.files) [y][xagents.system.files] and $\\mathbb E_t$')
     assert 'href="other.html#xagents.system.files"' in html and '<mi>𝔼</mi>' in html
 
@@ -97,15 +97,15 @@ def test_what_leads_somewhere_is_built(small):
         *('<img src="none.png">', '<a href="other.html#nowhere">x</a>'),
     ],
 )
-def test_what_leads_nowhere_ends_the_build(small, wrong, tmp_path):
-    with pytest.raises(ValueError, match=r'does not exist|unresolved|not be found|leads nowhere') as error:
+def test_a_broken_link_fails_the_build(small, wrong, tmp_path):
+    with pytest.raises(ValueError, match=r'does not exist|unresolved|not be found|is a broken link') as error:
         small(f'# A\n\n{wrong}\n')
     assert 'Traceback' not in str(error.value)
     assert not (tmp_path / 'html').exists()
 
 
 @pytest.mark.parametrize('link', ['[x](../setup.py)', '![x](../img/none.png)', '[x](../xagents/none.py)'])
-def test_a_page_says_which_of_its_links_has_no_page(link):
+def test_an_error_contains_the_link_without_a_page(link):
     with pytest.raises(ValueError, match=r'docs/guide\.md: links to \.\./\S+, which has no page'):
         build.linked(link, 'docs/guide.md')
 
@@ -119,12 +119,12 @@ def test_a_page_says_which_of_its_links_has_no_page(link):
         ('docs/guide.md', '```\n[b](none.md)\n```\n[c](https://a.b)', '```\n[b](none.md)\n```\n[c](https://a.b)'),
         (
             *('docs/agents/ppo.md', '[`PPO.update`](../../xagents/ppo/agent.py#L7)'),
-            '[`PPO.update`](../rooms/ppo.md#xagents.ppo.agent.PPO.update)',
+            '[`PPO.update`](../packages/ppo.md#xagents.ppo.agent.PPO.update)',
         ),
-        # what is private stands with its owner
+        # a link to a private name leads to its public owner
         (
             *('docs/agents/ppo.md', '[`PPO._made`](../../xagents/ppo/agent.py#L7)'),
-            '[`PPO._made`](../rooms/ppo.md#xagents.ppo.agent.PPO)',
+            '[`PPO._made`](../packages/ppo.md#xagents.ppo.agent.PPO)',
         ),
     ],
 )
@@ -147,7 +147,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, site):
-    """A page that is opened as a file; at the end, what it asked for was its own and nothing failed."""
+    """Open a page as a file, and check at the end that all requests were local and none failed."""
     page = browser.new_page()
     asked, wrong = [], []
     page.on('request', lambda request: asked.append(request.url))
@@ -168,7 +168,7 @@ def page(browser, site):
         ('xagents.policy', 'api.html#xagentspolicy'),
     ],
 )
-def test_one_opens_it_searches_and_reads_of_it(page, site, typed, leads_to):
+def test_search_finds_options_and_names(page, site, typed, leads_to):
     page.goto(f'{site.as_uri()}/index.html')
     assert page.title().endswith('xagents')
     page.get_by_role('button', name='Search').first.click()
@@ -178,7 +178,7 @@ def test_one_opens_it_searches_and_reads_of_it(page, site, typed, leads_to):
     def places():
         return [re.sub(r'\?[^#]*', '', one.get_attribute('href')) for one in found.all()[:3]]
 
-    # every key searches anew: for a while the list is that of an earlier one
+    # each key starts a search: the list may still show the results of an earlier one
     until = time.monotonic() + 20
     while not any(place.endswith(leads_to) for place in places()):
         assert time.monotonic() < until, places()
@@ -193,7 +193,7 @@ def test_one_opens_it_searches_and_reads_of_it(page, site, typed, leads_to):
 def test_pages_fit_and_turn_dark(page, site, width):
     page.set_viewport_size({'width': width, 'height': 900})
     page.emulate_media(color_scheme='light')
-    for name in ('index', 'guide', 'walkthrough', 'agents/ppo', 'rooms/collecting', 'commands', 'gallery'):
+    for name in ('index', 'guide', 'walkthrough', 'agents/ppo', 'packages/collecting', 'commands', 'gallery'):
         page.goto(f'{site.as_uri()}/{name}.html')
         assert page.locator('h1').first.is_visible()
         assert page.evaluate('document.documentElement.scrollWidth') <= width, name
