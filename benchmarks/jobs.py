@@ -59,13 +59,13 @@ class Job:
 Outcome = dict[str, Any] | Failed
 
 
-def key_of(about: Any) -> str:
+def parse_key(about: Any) -> str:
     """Return a key for a result: what it depends on, as JSON."""
     return json.dumps(about, sort_keys=True)
 
 
-def run_all(jobs: Iterable[Job], at_once: int = 1) -> Iterator[tuple[Job, Outcome, dict[str, str]]]:
-    """Run jobs, `at_once` in parallel; yield each with its result or failure, and the machine before its start.
+def run_all(jobs: Iterable[Job], n_parallel: int = 1) -> Iterator[tuple[Job, Outcome, dict[str, str]]]:
+    """Run jobs, `n_parallel` in parallel; yield each with its result or failure, and the machine before its start.
 
     A single job at a time runs in this thread, and an iterator of jobs can depend on the results so far.
     """
@@ -77,7 +77,7 @@ def run_all(jobs: Iterable[Job], at_once: int = 1) -> Iterator[tuple[Job, Outcom
         except Failed as error:
             return job, error, machine
 
-    if at_once == 1:
+    if n_parallel == 1:
         yield from map(outcome, jobs)
         return
     waiting = list(jobs)
@@ -91,7 +91,7 @@ def run_all(jobs: Iterable[Job], at_once: int = 1) -> Iterator[tuple[Job, Outcom
                 done.put(error)
 
     # daemon threads: a stop of this process does not wait for them
-    for _ in range(at_once):
+    for _ in range(n_parallel):
         threading.Thread(target=work, daemon=True).start()
     for _ in waiting:
         found = done.get()
@@ -104,7 +104,7 @@ def measure_all(
     jobs: Iterable[Job],
     shown: Callable[[dict[str, Any]], str],
     keep: Callable[[Job, dict[str, Any], dict[str, str]], None],
-    at_once: int = 1,
+    n_parallel: int = 1,
 ) -> bool:
     """Run jobs, print a line about each, and keep the results; return whether all jobs have one.
 
@@ -112,10 +112,10 @@ def measure_all(
         jobs: what to run.
         shown: returns the text of a result for the console; no line is printed for an empty text.
         keep: gets the job, its result and the machine as soon as the result is there.
-        at_once: number of parallel jobs.
+        n_parallel: number of parallel jobs.
     """
     complete = True
-    for job, outcome, machine in run_all(jobs, at_once):
+    for job, outcome, machine in run_all(jobs, n_parallel):
         if isinstance(outcome, Failed):
             complete = False
             log(job.label, str(outcome))

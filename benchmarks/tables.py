@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xagents.system.files import replacing
-from xagents.system.processor import facts
+from xagents.system.files import atomic_write
+from xagents.system.processor import cpuinfo_lines
 
 SECTION = re.compile(r'<!-- benchmark (\S+) -->\n(.*?)\n?<!-- end of benchmark \1 -->', re.DOTALL)
 # the name of a machine, above its table
@@ -72,7 +72,7 @@ def one_line(text: str) -> str:
 
 def machine() -> dict[str, str]:
     """Return the date and a description of this machine."""
-    names = [line.split(':', 1)[1].strip() for line in facts('model name')]
+    names = [line.split(':', 1)[1].strip() for line in cpuinfo_lines('model name')]
     cpu = names[0] if names else platform.processor() or platform.machine()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     return {
@@ -133,5 +133,5 @@ def write_section(page: Path, name: str, text: str) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file such that readers see either the old or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding='utf-8')

@@ -24,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import tables
 from benchmarks.learning.pretrained import EPISODES, SCORED, SHIPPED, best_of, played, record_of, runs_of
 from benchmarks.venvs import REPOSITORY
+from xagents.checkpoints.state_files import find_checkpoint
+from xagents.evaluation.playing import evaluation_collector as collector_of
+from xagents.evaluation.playing import play_episode
 from xagents.factory import players
 from xagents.factory.load import load
 from xagents.factory.pretrained import list_pretrained
-from xagents.registry.agents import OURS
-from xagents.runs.checkpoints import checkpoint_of
-from xagents.runs.evaluation import episode
-from xagents.runs.evaluation import player as collector_of
+from xagents.registry.agents import BUILTIN_AGENTS
 from xagents.system.startup import prepare_process
 
 PAGE, PICTURES = REPOSITORY / 'docs' / 'gallery.md', REPOSITORY / 'img' / 'gallery'
@@ -62,9 +62,9 @@ picture shows the best run, and its score is from other episodes than the ones t
 [The benchmarks](benchmarks.md) list the results of all seeds. All pictures begin with an episode of the same seed."""
 
 
-def film(player: players.Player) -> tuple[list[np.ndarray], float]:
+def film(player: players.PolicyPlayer) -> tuple[list[np.ndarray], float]:
     """Play for some seconds, and return small frames and their number per second."""
-    envs = player.envs.another(1, render_mode='rgb_array')
+    envs = player.envs.recreate(1, render_mode='rgb_array')
     with contextlib.closing(envs):
         stride, numbers, frames = stride_of(envs.frames_per_second), itertools.count(), list[np.ndarray]()
         fps = envs.frames_per_second / stride
@@ -75,13 +75,13 @@ def film(player: players.Player) -> tuple[list[np.ndarray], float]:
 
         for seed in itertools.count(FIRST):
             left = round(stride * (LONGEST * fps - len(frames)))
-            episode(collector_of(player, envs), seed, max_steps=left, sinks=[keep])
+            play_episode(collector_of(player, envs), seed, max_steps=left, sinks=[keep])
             if len(frames) >= SHORTEST * fps:
                 return frames, fps
     raise AssertionError
 
 
-def draw(player: players.Player, path: Path) -> None:
+def draw(player: players.PolicyPlayer, path: Path) -> None:
     """Write the largest gif of a policy that `LARGEST` allows."""
     frames, fps = film(player)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def of_package(folder: Path, wanted: Iterable[str]) -> dict[str, dict[str, Any]]
     """Draw the shipped policies, and return the data of their pictures."""
     known = {}
     for one in (one for agent_id in wanted for one in list_pretrained(agent_id)):
-        with contextlib.closing(players.pretrained(one.agent, one.env, {'seed': SCORED})) as player:
+        with contextlib.closing(players.load_pretrained_player(one.agent, one.env, {'seed': SCORED})) as player:
             draw(player, folder / f'{one.agent}-{one.env}.gif')
         known[f'{one.agent}-{one.env}'] = {
             **{'agent': one.agent, 'env': one.env, 'steps': one.steps, 'score': one.score},
@@ -115,7 +115,7 @@ def of_runs(folder: Path, runs: Sequence[Path], wanted: Sequence[str], episodes:
         best = best_of(some, episodes) if len(some) > 1 else next(iter(some), None)
         if best is None:
             continue
-        checkpoint = checkpoint_of(best, 'last')
+        checkpoint = find_checkpoint(best, 'last')
         player, scored = (playing(best) for _ in range(2))
         assert checkpoint is not None
         name = f'{agent_id}-{env}'.replace('/', '-')
@@ -131,7 +131,7 @@ def of_runs(folder: Path, runs: Sequence[Path], wanted: Sequence[str], episodes:
 
 def playing(run: Path) -> Any:
     """Return the policy of a run, or its agent if the policy is not self-contained, for example with bfloat16."""
-    return players.loaded(run, 'last', {'seed': SCORED}) or load(run, 'last', seed=SCORED, quiet=True)
+    return players.load_player(run, 'last', {'seed': SCORED}) or load(run, 'last', seed=SCORED, quiet=True)
 
 
 def sees_images(run: Path) -> bool:
@@ -170,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         '--runs', nargs='+', type=Path, default=[], metavar='DIR', help='run directories, or folders that contain them'
     )
     parser.add_argument(
-        '--only', nargs='+', default=list(OURS), metavar='AGENT', help='agents whose pictures are made (default: all)'
+        '--only',
+        nargs='+',
+        default=list(BUILTIN_AGENTS),
+        metavar='AGENT',
+        help='agents whose pictures are made (default: all)',
     )
     parser.add_argument('--out', type=Path, default=PICTURES, help='folder of the pictures')
     parser.add_argument('--page', type=Path, default=PAGE, help='the Markdown file with the markers')

@@ -19,10 +19,10 @@ from gifs import write_gif
 
 import xagents
 from xagents.cli import execute
-from xagents.datasets import names
+from xagents.datasets import dataset_names
+from xagents.evaluation.playing import evaluation_collector
 from xagents.reports.curves import run_curves
 from xagents.reports.plotting import plot_history, save_plot
-from xagents.runs.evaluation import player
 
 IMAGES = Path(__file__).absolute().parent.parent / 'img'
 SEEDS = (1, 2, 3)
@@ -51,8 +51,8 @@ def train(agent_id: str, seed: int, history: Path) -> xagents.PPO:
 
 def film(agent: xagents.PPO, path: Path, steps: int) -> None:
     """Write a gif of the agent's first `steps` steps."""
-    envs = agent.collector.beside(1, render_mode='rgb_array')
-    collector = player(agent, envs)
+    envs = agent.collector.evaluation_envs(1, render_mode='rgb_array')
+    collector = evaluation_collector(agent, envs)
     frames = []
     collector.reset(1)
     for _ in range(steps):
@@ -65,15 +65,15 @@ def film(agent: xagents.PPO, path: Path, steps: int) -> None:
 @contextlib.contextmanager
 def working_directory(folder: str) -> Iterator[None]:
     """Change to a folder, and use its `datasets` as the root of data sets."""
-    before = os.environ.get(names.ROOT)
-    os.environ[names.ROOT] = str(Path(folder, 'datasets').absolute())
+    before = os.environ.get(dataset_names.ROOT)
+    os.environ[dataset_names.ROOT] = str(Path(folder, 'datasets').absolute())
     try:
         with contextlib.chdir(folder):
             yield
     finally:
-        os.environ.pop(names.ROOT)
+        os.environ.pop(dataset_names.ROOT)
         if before is not None:
-            os.environ[names.ROOT] = before
+            os.environ[dataset_names.ROOT] = before
 
 
 def draw_offline(path: Path) -> None:

@@ -28,11 +28,11 @@ from benchmarks import tables
 from benchmarks.learning.cases import LearningCase, find_cases
 from benchmarks.speed import summary
 from benchmarks.venvs import REPOSITORY
-from xagents.cli.usage import shown_default
-from xagents.options import Option, describe
+from xagents.cli.usage import format_default
+from xagents.options import Option, declared_options
 from xagents.options.agents import AgentOptions
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.registry.agents import OURS, Entry, find_agent
+from xagents.registry.agents import BUILTIN_AGENTS, Entry, find_agent
 
 PAGES = REPOSITORY / 'docs' / 'agents'
 README = REPOSITORY / 'README.md'
@@ -69,7 +69,7 @@ def write_all(pages: Path = PAGES, benchmarks: Path = BENCHMARKS) -> None:
     Raises:
         ValueError: for a link to a function that does not exist, or a page without one of the markers.
     """
-    for entry in OURS.values():
+    for entry in BUILTIN_AGENTS.values():
         page = pages / f'{entry.id}.md'
         for name, text in sections(entry, benchmarks.read_text()).items():
             if f'<!-- benchmark {name} -->' not in page.read_text():
@@ -127,7 +127,11 @@ def commands(entry: Entry) -> str:
         continuous = entry.networks and entry.networks[0].output_activation == 'tanh'
         env = 'Pendulum-v1' if continuous else 'CartPole-v1'
         case = LearningCase(f'{entry.id}-start', entry.id, env, 100_000, {}, seeds=(1,))
-    known = {**describe(EnvironmentOptions), **describe(NetworkOptions), **describe(entry.options)}
+    known = {
+        **declared_options(EnvironmentOptions),
+        **declared_options(NetworkOptions),
+        **declared_options(entry.options),
+    }
     options = {o: v for o, v in case.options.items() if o not in known or v != known[o].default}
     short = dataclasses.replace(case, options=options)
     return f'```\n{shell(short)}\n```\n\n```python\n{python(short)}\n```'
@@ -167,13 +171,13 @@ def python(case: LearningCase) -> str:
 
 def groups(entry: Entry) -> Iterator[tuple[str, list[Option]]]:
     """Yield titles and options: the agent's own options, shared options, then options without an effect."""
-    known = describe(entry.options)
-    rest = {name: option for name, option in known.items() if not option.without_effect}
+    known = declared_options(entry.options)
+    rest = {name: option for name, option in known.items() if not option.ignored}
     for declaration in entry.options.__mro__:
         names = [name for name in inspect.get_annotations(declaration) if name in rest]
         if names:
             yield title(declaration, entry), [rest.pop(name) for name in names]
-    ineffective = [option for option in known.values() if option.without_effect]
+    ineffective = [option for option in known.values() if option.ignored]
     if ineffective:
         yield 'Accepted without an effect, with one warning', ineffective
 
@@ -182,10 +186,10 @@ def title(declaration: type, entry: Entry) -> str:
     """Return the title of the options of one dataclass on an agent's page."""
     if declaration is entry.options:
         return f'{entry.class_name} itself'
-    owner = next((other.class_name for other in OURS.values() if other.options is declaration), None)
+    owner = next((other.class_name for other in BUILTIN_AGENTS.values() if other.options is declaration), None)
     if owner:
         return f'As {owner}'
-    sharing = [other.class_name for other in OURS.values() if issubclass(other.options, declaration)]
+    sharing = [other.class_name for other in BUILTIN_AGENTS.values() if issubclass(other.options, declaration)]
     if declaration is AgentOptions:
         return 'Every agent'
     return f'{", ".join(sharing[:-1])} and {sharing[-1]}' if len(sharing) > 1 else f'As {declaration.__name__}'
@@ -195,9 +199,9 @@ def table(options: Sequence[Option]) -> str:
     """Return options as a Markdown table."""
     rows = [('option', 'default', 'accepts', 'effect', 'tuned as'), ('---',) * 5]
     for option in options:
-        default = shown_default(option.default)
+        default = format_default(option.default)
         shown = '' if default == '-' else f'`{default}`'
-        admits = 'a switch' if option.type is bool else option.admits
+        admits = 'a switch' if option.type is bool else option.expected
         rows.append((', '.join(f'`{flag}`' for flag in option.flags), shown, admits, option.help, option.tune or ''))
     return '\n'.join(f'| {" | ".join(cell.replace("|", "&#124;") for cell in row)} |' for row in rows)
 
@@ -224,7 +228,7 @@ def scores(entry: Entry, benchmarks: str) -> str:
 def speed(entry: Entry, benchmarks: str) -> str:
     """Return the tables of an agent in the speed benchmark, each with its title, from the last machine."""
     found = []
-    others = tuple(f'{id}-' for id in OURS if id.startswith(f'{entry.id}-'))  # td3-bc is not td3
+    others = tuple(f'{id}-' for id in BUILTIN_AGENTS if id.startswith(f'{entry.id}-'))  # td3-bc is not td3
     for name, section in tables.sections(benchmarks).items():
         measured = list(tables.by_machine(section).items())
         if name.startswith(f'{entry.id}-') and measured and not (others and name.startswith(others)):

@@ -11,8 +11,8 @@ import sys
 
 import xagents
 from xagents.base import BaseAgent
+from xagents.checkpoints.status import is_run
 from xagents.pipeline import Context, Recipe, kept
-from xagents.runs.status import is_run
 
 FOLDER = 'runs/falls'
 

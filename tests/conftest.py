@@ -33,7 +33,7 @@ def small_agents():
 def eager(monkeypatch):
     """Run updates as they stand: a few of them cost less than tracing and compiling them."""
     from tests.reference import run_eagerly
-    from xagents.networks.compiled import Program
+    from xagents.networks.programs import Program
 
     monkeypatch.setattr(Program, '__call__', run_eagerly)
 
@@ -50,7 +50,7 @@ def folder(monkeypatch, tmp_path):
 
 @contextlib.contextmanager
 def plain_graphs():
-    from xagents.networks.compiled import Program
+    from xagents.networks.programs import Program
 
     real = Program.__init__
     with pytest.MonkeyPatch.context() as patch:

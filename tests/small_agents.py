@@ -19,7 +19,7 @@ from gymnasium import spaces
 import xagents
 from xagents import DQN, PPO
 from xagents.registry import agents as registry
-from xagents.registry.parts import HANDED_DOWN
+from xagents.registry.parts import REGISTERED_MODULES
 
 ENV = 'tests.small_agents:Trouble-v0'
 
@@ -115,8 +115,8 @@ gymnasium.register('Trouble-v0', f'{__name__}:Trouble', disable_env_checker=True
 def registered():
     """Let both agents be known for a while."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HANDED_DOWN, '')
-        patch.setattr(registry.parts, 'known', {})
+        patch.setenv(REGISTERED_MODULES, '')
+        patch.setattr(registry.parts, 'registered', {})
         patch.setattr(registry.parts, '_objects', {})
         xagents.register('small')(Small)
         xagents.register('small-replay')(SmallReplay)

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from xagents.ddpg.agent import DDPG as DDPG
     from xagents.dqn.agent import DQN as DQN
     from xagents.envs.create import create_envs as create_envs
-    from xagents.envs.named import register_env as register_env
+    from xagents.envs.registry import register_env as register_env
     from xagents.factory.load import load as load
     from xagents.factory.load import resume as resume
     from xagents.factory.make import make as make
     from xagents.factory.make import team as team
     from xagents.factory.policy import policy as policy
     from xagents.iql.agent import IQL as IQL
-    from xagents.networks.named import register_network as register_network
+    from xagents.networks.registry import register_network as register_network
     from xagents.ppo.agent import PPO as PPO
     from xagents.registry.agents import agents as agents
     from xagents.registry.agents import register as register
     from xagents.reports.plotting import plot_history as plot_history
-    from xagents.runs.named import register_stage as register_stage
-    from xagents.runs.recording import record as record
+    from xagents.runs.record_dataset import record as record
+    from xagents.runs.registry import register_stage as register_stage
     from xagents.td3.agent import TD3 as TD3
     from xagents.td3_bc.agent import TD3BC as TD3BC
     from xagents.trpo.agent import TRPO as TRPO
     from xagents.tuning.evolve import evolve as evolve
     from xagents.tuning.tune import tune as tune
 
-_HOMES = {
+_MODULES = {
     'A2C': 'xagents.a2c.agent',
     'ACER': 'xagents.acer.agent',
     'BC': 'xagents.bc.agent',
@@ -58,24 +58,24 @@ _HOMES = {
     'open_dataset': 'xagents.datasets.reading',
     'policy': 'xagents.factory.policy',
     'plot_history': 'xagents.reports.plotting',
-    'record': 'xagents.runs.recording',
+    'record': 'xagents.runs.record_dataset',
     'register': 'xagents.registry.agents',
-    'register_env': 'xagents.envs.named',
-    'register_network': 'xagents.networks.named',
-    'register_stage': 'xagents.runs.named',
+    'register_env': 'xagents.envs.registry',
+    'register_network': 'xagents.networks.registry',
+    'register_stage': 'xagents.runs.registry',
     'team': 'xagents.factory.make',
     'tune': 'xagents.tuning.tune',
 }
-__all__ = sorted([*_HOMES, '__version__'])
+__all__ = sorted([*_MODULES, '__version__'])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from xagents.system.startup import hush_tensorflow
+    from xagents.system.startup import silence_tensorflow
 
-    hush_tensorflow()
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    silence_tensorflow()
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

@@ -37,13 +37,13 @@ import psutil
 
 from benchmarks.explorers.runs import EXPLORER, SLOW, digest, explorer_machine, explorers, make_agent
 from benchmarks.processes import Failed, Process, last_line, module
-from xagents.explorers.fragments import fragment_of
-from xagents.explorers.frames import Frame, Kind, Repeats, frames_of
+from xagents.explorers.fragments import parse_fragment
+from xagents.explorers.frames import Frame, FrameDecoder, Kind, frames_of
 from xagents.explorers.keys import read_key
-from xagents.explorers.links import MACHINE, METHOD, SERVICE, TOKEN, Channel
-from xagents.explorers.local import ONE_THREAD
+from xagents.explorers.local_launcher import ONE_THREAD
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
-from xagents.explorers.work import Worker
+from xagents.explorers.rollout_worker import Worker
+from xagents.explorers.transport import MACHINE, METHOD, SERVICE, TOKEN, Channel
 from xagents.version import __version__
 
 # ------------------------------------------------------------------------------------------------------ wrong messages
@@ -190,7 +190,7 @@ class Attacker:
     def __init__(self, job: dict[str, Any]):
         self.rng, self.address, self.root = random.Random(job['seed']), job['address'], job['root']
         self.progress = Path(job['progress'])
-        self.key = read_key(job['key']).explorers_pass if job['key'] else None
+        self.key = read_key(job['key']).explorer_credentials if job['key'] else None
         self.token = [(TOKEN, self.key.token)] if self.key else []
         self.sent: Counter[str] = Counter()
         self.slots = self.fragments = 0
@@ -254,7 +254,7 @@ class Attacker:
         with contextlib.suppress(psutil.Error, IndexError):
             self.rng.choice(list(explorers(self.root, recursive=True))).kill()
         with contextlib.suppress(grpc.RpcError):
-            repeats = Repeats()
+            repeats = FrameDecoder()
             for found in (found for data in call for found in repeats.read(data) if found.kind is Kind.MESSAGE):
                 answer = self._answer(unpack(found.data))
                 if answer is not None:
@@ -323,7 +323,7 @@ def refused(rng: random.Random, fragment: bytes, first: int, n_envs: int) -> byt
         found = None
         with contextlib.suppress(WireError):
             found = unpack(changed)
-            fragment_of(found, wanted, range(first, first + n_envs), n_envs, False)
+            parse_fragment(found, wanted, range(first, first + n_envs), n_envs, False)
             if found.kind not in ('fragment', 'error') or found.header.get('number') != number:
                 return changed
             continue
@@ -497,7 +497,7 @@ class FakeLearner:
             server = grpc.server(futures.ThreadPoolExecutor(2 * AT_ONCE))
             handler = grpc.stream_stream_rpc_method_handler(self.explore, bytes, bytes)
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-            server.add_insecure_port(address_in(Path(name)))
+            server.add_insecure_port(socket_address(Path(name)))
             server.start()
             try:
                 yield Path(name)
@@ -505,7 +505,7 @@ class FakeLearner:
                 server.stop(None).wait()
 
 
-def address_in(folder: Path) -> str:
+def socket_address(folder: Path) -> str:
     """Return the address of the socket in a folder."""
     return f'unix:{folder / "explorers"}'
 
@@ -518,7 +518,7 @@ class ExplorerProcess:
     """
 
     def __init__(self, folder: Path):
-        words = [sys.executable, '-P', '-m', EXPLORER, address_in(folder), str(folder), str(os.getpid())]
+        words = [sys.executable, '-P', '-m', EXPLORER, socket_address(folder), str(folder), str(os.getpid())]
         # an explorer can import what this process can
         variables = {'PYTHONPATH': ':'.join(path or os.getcwd() for path in sys.path), **ONE_THREAD}
         self.process = Process.start(words, folder, follows=True, **variables)

@@ -13,8 +13,8 @@ import xagents
 from benchmarks import tables
 from benchmarks.explorers.runs import explorer_machine
 from benchmarks.jobs import Log
-from xagents.explorers.frames import Outgoing
-from xagents.explorers.links import Channel
+from xagents.explorers.frames import SendQueue
+from xagents.explorers.transport import Channel
 
 STEPS, ENVS = 128, 16
 VECTORS = {'env': 'CartPole-v1', 'n_envs': ENVS, 'net': [64, 64], 'activation': 'tanh'}
@@ -32,18 +32,18 @@ class ByteCounter:
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
         """Count the bytes of all links."""
-        hear, put = Channel.hear, Outgoing.put
+        hear, put = Channel.hear, SendQueue.put
 
         def receive(channel: Channel, data: Any) -> None:
             self.received += len(data)
             hear(channel, data)
 
-        def send(outgoing: Outgoing, channel: int, message: bytes, share: bytes | None = None) -> None:
+        def send(outgoing: SendQueue, channel: int, message: bytes, share: bytes | None = None) -> None:
             repeated = share is not None and share is outgoing._shared
             self.sent += len(message) + (0 if share is None or repeated else len(share))
             put(outgoing, channel, message, share)
 
-        with mock.patch.object(Channel, 'hear', receive), mock.patch.object(Outgoing, 'put', send):
+        with mock.patch.object(Channel, 'hear', receive), mock.patch.object(SendQueue, 'put', send):
             yield
 
 

@@ -114,7 +114,7 @@ def all_cases() -> Iterator[LearningCase]:
     """Yield a case for each preset and each Atari game, and for published settings that differ from the preset."""
     for agent_id in agents:
         for preset in list_presets(agent_id):
-            for one in map(preset.of_game, preset.games) if preset.games else (preset,):
+            for one in map(preset.for_game, preset.games) if preset.games else (preset,):
                 case = case_of(one)
                 yield case
                 if case.name in PUBLISHED:

@@ -94,7 +94,7 @@ class Reach:
     def __init__(self, free: bool):
         self.free = free
 
-    def judge(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compute_rewards(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return rewards, and that no episode terminates."""
         if self.free:
             return np.zeros(len(achieved), np.float32), np.zeros(len(achieved), bool)

@@ -17,22 +17,22 @@ from typing import Any
 
 import yaml
 
+from xagents.checkpoints.state_files import find_checkpoint
+from xagents.checkpoints.status import read_status
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
-from xagents.collecting.policy_files import ARRAYS, PLAN
+from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.config.configuration import read_config
+from xagents.evaluation.playing import ENVIRONMENTS
 from xagents.factory import players
 from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import FOLDER, read_pretrained
-from xagents.options.declaration import describe, flags_of
+from xagents.options.declaration import declared_options, to_flags
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.registry.agents import find_agent
-from xagents.reports.found import find_runs
-from xagents.runs.checkpoints import checkpoint_of
-from xagents.runs.evaluation import ENVIRONMENTS
-from xagents.runs.status import read_status
-from xagents.system.names import CONFIG, RECORD
+from xagents.reports.search import find_runs
+from xagents.system.file_names import CONFIG, STATE_FILE
 
 # agents and environments of the package, and the required mean return: the one at which the environment counts as
 # solved, or one that looks well; networks are small
@@ -71,14 +71,14 @@ def best_of(runs: Iterable[Path], episodes: int = EPISODES) -> Path | None:
     """Return the run with the best last weights; None if no run has a self-contained policy."""
     means: dict[Path, float] = {}
     for run in runs:
-        player = players.loaded(run, 'last', {'seed': CHOSEN})
+        player = players.load_player(run, 'last', {'seed': CHOSEN})
         if player is not None:
             means[run] = played(player, episodes)['mean']
             print(f'  {run}: {means[run]:.1f}', file=sys.stderr, flush=True)
     return max(means, key=means.__getitem__) if means else None
 
 
-def played(player: players.Player, episodes: int) -> Results:
+def played(player: players.PolicyPlayer, episodes: int) -> Results:
     """Return the scores of greedy episodes, rounded to three decimals."""
     with contextlib.closing(player):
         return {name: round(value, 3) for name, value in player.evaluate(episodes=episodes).items()}
@@ -86,7 +86,7 @@ def played(player: players.Player, episodes: int) -> Results:
 
 def command_of(agent_id: str, options: Mapping[str, Any]) -> str:
     """Return the shortest command that repeats a training."""
-    known, options = find_agent(agent_id).known(), {n: v for n, v in options.items() if n not in PROCESS}
+    known, options = find_agent(agent_id).options_in(), {n: v for n, v in options.items() if n not in PROCESS}
     with contextlib.suppress(OptionError):
         preset = find_preset(agent_id, options['env'])
         tuned = {**preset.options, 'max_steps': preset.max_steps}
@@ -98,12 +98,12 @@ def command_of(agent_id: str, options: Mapping[str, Any]) -> str:
 
 def command(agent_id: str, options: Mapping[str, Any]) -> str:
     """Return the command of a training."""
-    return shlex.join(['xagents', 'train', agent_id, *flags_of(options)])
+    return shlex.join(['xagents', 'train', agent_id, *to_flags(options)])
 
 
 def networks_of(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any], plan: Path) -> dict[str, Any]:
     """Return the options of a run's networks. If a resumed run lacks them, use its first command, or the preset."""
-    names = (*describe(NetworkOptions), *find_agent(agent_id).models)
+    names = (*declared_options(NetworkOptions), *find_agent(agent_id).models)
     found = {name: options[name] for name in names if options.get(name)}
     words = shlex.split(about['command'])[2:]
     if not found and words[:1] == [agent_id]:
@@ -122,13 +122,13 @@ def record_of(run: Path, checkpoint: Path) -> dict[str, Any]:
     """Return the record of a policy: what playing needs from the checkpoint, and the origin of the policy."""
     config = read_config(run)
     agent_id, about = config.pop('agent'), yaml.safe_load((run / CONFIG).read_text())['about']
-    config |= networks_of(agent_id, config, about, checkpoint / PLAN)
+    config |= networks_of(agent_id, config, about, checkpoint / POLICY_PLAN)
     # the player chooses the number of environments and their processes
-    defaults = {n: o.default for n, o in describe(EnvironmentOptions).items() if n not in ('n_envs', 'vector')}
+    defaults = {n: o.default for n, o in declared_options(EnvironmentOptions).items() if n not in ('n_envs', 'vector')}
     options = {n: config[n] for n, default in defaults.items() if config.get(n, default) != default}
     if config['env'] in CAMERAS:
         options['env_kwargs'] = {**CAMERAS[config['env']], **options.get('env_kwargs', {})}
-    counters = {'steps': json.loads((checkpoint / RECORD).read_text())['counters']['steps']}
+    counters = {'steps': json.loads((checkpoint / STATE_FILE).read_text())['counters']['steps']}
     trained = {'seed': config['seed'], 'command': command_of(agent_id, config)}
     trained |= {'date': about['started'][:10], 'versions': about['versions']}
     return {'agent': agent_id, 'options': options, 'counters': counters, 'trained': trained}
@@ -136,22 +136,22 @@ def record_of(run: Path, checkpoint: Path) -> dict[str, Any]:
 
 def write(run: Path, folder: Path, episodes: int = EPISODES) -> None:
     """Write the policy of the last weights of a run into a new folder, with its score."""
-    checkpoint = checkpoint_of(run, 'last')
+    checkpoint = find_checkpoint(run, 'last')
     assert checkpoint is not None
     folder.mkdir(parents=True)
-    for name in (PLAN, ARRAYS):
+    for name in (POLICY_PLAN, POLICY_ARRAYS):
         shutil.copyfile(checkpoint / name, folder / name)
     record = record_of(run, checkpoint)
     _write_record(folder, record)
     for name, count in {'score': episodes, 'first': min(FIRST, episodes)}.items():
-        player = players.in_folder(find_agent(record['agent']), folder, {'seed': SCORED})
+        player = players.load_player_from_checkpoint(find_agent(record['agent']), folder, {'seed': SCORED})
         assert player is not None
         record[name] = {**played(player, count), 'episodes': count, 'seed': SCORED}
     _write_record(folder, record)
 
 
 def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    (folder / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + '\n')
+    (folder / STATE_FILE).write_text(json.dumps(record, indent=1, allow_nan=False) + '\n')
 
 
 def ship(run: Path, out: Path, required: float, episodes: int = EPISODES) -> str:

@@ -20,7 +20,7 @@ from benchmarks.processes import THREADS, Failed, Process, last_line, module
 from benchmarks.venvs import CACHE
 from xagents import __version__
 from xagents.factory.presets import SCORES
-from xagents.system.orphans import FOLLOWS
+from xagents.system.parent_exit import FOLLOW_PARENT_VARIABLE
 
 EPISODES = 100
 HEADING = ['', 'environment', 'steps', 'each seed', 'median', 'asked', 'goal', 'reached', 'minutes a seed']
@@ -47,7 +47,7 @@ class Training:
         job = {name: getattr(self.case, name) for name in ('agent', 'env', 'steps', 'options')}
         job |= {'seed': self.seed, 'episodes': self.episodes, 'folder': str(self.folder)}
         self.runs.mkdir(parents=True, exist_ok=True)
-        variables = {**dict.fromkeys(THREADS, '1'), FOLLOWS: '1'}
+        variables = {**dict.fromkeys(THREADS, '1'), FOLLOW_PARENT_VARIABLE: '1'}
         command = module('workers.learning_worker', job, python)
         return Process.start(command, self.runs, self.folder.name, follows=True, **variables)
 

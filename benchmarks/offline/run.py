@@ -41,10 +41,10 @@ ratios are taken seed by seed.
 - Initial weights are those of each library."""
 
 
-def key_of(row: dict[str, Any]) -> str:
+def parse_key(row: dict[str, Any]) -> str:
     """Return what a result depends on: results of other settings have another key."""
     names = ('library', 'dataset', 'steps', 'data_mean', 'updates', 'seed', 'episodes', 'settings')
-    return jobs.key_of({name: row.get(name) for name in names})
+    return jobs.parse_key({name: row.get(name) for name in names})
 
 
 def make(dataset: DataSet, folder: Path) -> None:
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.updates, options.seeds, options.episodes = 1_000, [1], 5
     if options.updates is not None and (options.updates < 1_000 or options.updates % 500):
         parser.error(f'--updates: got {options.updates}, expected a multiple of 500, at least 1000')
-    return jobs.run_rows(options, functools.partial(find_jobs, options), key_of, row_of, shown, render)
+    return jobs.run_rows(options, functools.partial(find_jobs, options), parse_key, row_of, shown, render)
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ def differences(one: Path, other: Path) -> list[str]:
     Raises:
         ValueError: if a checkpoint cannot be read.
     """
-    from xagents.runs.checkpoints import read_state
+    from xagents.checkpoints.state_files import read_state
 
     a, b = (read_state(Path(folder) / 'checkpoints' / 'last') for folder in (one, other))
     found = [*_weights(a, b, 'weights'), *_arrays(a.arrays, b.arrays)]

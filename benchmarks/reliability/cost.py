@@ -170,17 +170,17 @@ def time_saving(job: dict[str, Any]) -> dict[str, Any]:
     the files of a checkpoint, flushing history and metrics, and removing old checkpoints.
     """
     import xagents
+    from xagents.checkpoints.run_directory import RunDirectory
     from xagents.runs import saving
-    from xagents.runs.folder import RunFolder
 
     settings = dict(COSTS[job['case']])
     if 'train_frequency' in settings:
         settings |= {'buffer_max_size': job['buffer'], 'buffer_initial_size': job['buffer']}
     agent = xagents.make(settings.pop('agent_id'), settings.pop('env'), seed=1, quiet=True, **settings)
     watch = Stopwatch()
-    RunFolder.save = watch.around(RunFolder.save, 'checkpoint')  # type: ignore[method-assign]
-    RunFolder.save_best = watch.around(RunFolder.save_best, 'best')  # type: ignore[method-assign]
-    saving.state_of = watch.around(saving.state_of, 'copy')
+    RunDirectory.save = watch.around(RunDirectory.save, 'checkpoint')  # type: ignore[method-assign]
+    RunDirectory.save_best = watch.around(RunDirectory.save_best, 'best')  # type: ignore[method-assign]
+    saving.capture_state = watch.around(saving.capture_state, 'copy')
     phases: list[dict[str, float]] = []
     folder = Path('run')
     start = steps = updates = before = 0.0

@@ -217,7 +217,12 @@ def stopped_before_the_work(*earlier: str, seconds: float = SECONDS_A_LINE) -> I
 
     from xagents.base import BaseAgent
 
-    functions = ('runs.training.fit', 'cli.grid.run_all', 'tuning.processes.Workers.__init__', 'export.write.export')
+    functions = (
+        'runs.training.fit',
+        'cli.grid.run_all',
+        'tuning.processes.ProcessPool.__init__',
+        'export.write.export',
+    )
     before = signal.signal(signal.SIGALRM, hang)
     with contextlib.ExitStack() as stack:
         for name in ('play', 'evaluate'):

@@ -83,7 +83,7 @@ def being_written(run_dir: Path) -> bool:
 
 def last_steps(run_dir: Path) -> int:
     """Return the steps of the last checkpoint; 0 without one."""
-    from xagents.runs.checkpoints import read_record
+    from xagents.checkpoints.state_files import read_record
 
     last = newest(run_dir)
     return 0 if last is None else read_record(last)['counters']['steps']
@@ -91,18 +91,18 @@ def last_steps(run_dir: Path) -> int:
 
 def newest(run_dir: Path) -> Path | None:
     """Return the newest whole checkpoint, also if a kill came before `last` was linked to it; None without one."""
-    from xagents.runs.checkpoints import newest_whole
+    from xagents.checkpoints.state_files import newest_complete
 
-    return run_dir / 'checkpoints' / 'last' if link(run_dir) else newest_whole(run_dir / 'checkpoints')
+    return run_dir / 'checkpoints' / 'last' if link(run_dir) else newest_complete(run_dir / 'checkpoints')
 
 
 def examine(run_dir: Path, kill: Kill) -> None:
     """Read every file after a kill, and add those that cannot be read."""
+    from xagents.checkpoints.state_files import read_state
+    from xagents.checkpoints.status import read_status
     from xagents.factory.load import read_config
     from xagents.logs.history import read_history
     from xagents.logs.metrics import read_metrics
-    from xagents.runs.checkpoints import read_state
-    from xagents.runs.status import read_status
 
     files: list[tuple[str, Callable[[Path], Any], Path]] = [
         ('config.yaml', lambda path: read_config(path.parent), run_dir),

@@ -108,7 +108,7 @@ def values(rng: Random, option: Option) -> str:
 def admits(option: Option, number: str) -> bool:
     """Return whether a number is valid for an option."""
     try:
-        option.parse([number] if option.many else number)
+        option.parse([number] if option.is_list else number)
     except ValueError:
         return False
     return True
@@ -119,7 +119,7 @@ def flags(rng: Random, option: Option) -> list[str]:
     flag = rng.choice(option.flags)
     if option.type is bool:
         return [flag]
-    count = rng.randint(1, 3) if option.many or option.type is dict else 1
+    count = rng.randint(1, 3) if option.is_list or option.type is dict else 1
     given = [values(rng, option) for _ in range(count)]
     return [f'{flag}={given[0]}', *given[1:]] if rng.randint(0, 5) == 0 else [flag, *given]
 

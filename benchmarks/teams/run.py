@@ -91,9 +91,9 @@ def request(part: Part, row: Row, seed: int, quick: bool) -> dict[str, Any]:
     return json.loads(json.dumps(job))
 
 
-def key_of(run: dict[str, Any]) -> str:
+def parse_key(run: dict[str, Any]) -> str:
     """Return what a result depends on: results of other settings have another key."""
-    return jobs.key_of([run['part'], run['row'], run['job']])
+    return jobs.parse_key([run['part'], run['row'], run['job']])
 
 
 def find_jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.seeds = options.seeds[:1]
     find, page = functools.partial(find_jobs, options), functools.partial(write, options)
-    return jobs.run_rows(options, find, key_of, row_of, shown, page)
+    return jobs.run_rows(options, find, parse_key, row_of, shown, page)
 
 
 if __name__ == '__main__':

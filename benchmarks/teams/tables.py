@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import jobs, tables
-from xagents.system.files import replacing
+from xagents.system.files import atomic_write
 
 Runs = Sequence[dict[str, Any]]
 BASELINE = 'sb3'
@@ -138,5 +138,5 @@ def draw(runs: Runs, labels: Mapping[str, str], path: Path) -> None:
     axes.set_xlabel('steps of agents')
     axes.set_ylabel('mean return of an agent')
     # low resolution for a small file
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format='png', dpi=110)

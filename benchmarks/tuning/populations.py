@@ -14,8 +14,8 @@ from benchmarks import jobs, tables
 from benchmarks.jobs import Log, Part
 from benchmarks.processes import Failed, running
 from benchmarks.venvs import REPOSITORY, XAGENTS
-from xagents.options.declaration import flags_of
-from xagents.runs.populations import read_population
+from xagents.options.declaration import to_flags
+from xagents.reports.population_files import read_population
 
 PACKAGES = ('xagents', 'tensorflow', 'keras', 'gymnasium', 'numpy')
 EPISODES = 100
@@ -32,9 +32,9 @@ SMALL = {
 
 def evaluate(folder: str, seed: int) -> float:
     """Return the mean of greedy episodes with the last weights of a run."""
-    from xagents.factory.players import loaded
+    from xagents.factory.players import load_player
 
-    player = loaded(Path(folder), 'last', {'seed': seed})
+    player = load_player(Path(folder), 'last', {'seed': seed})
     assert player is not None
     mean = player.evaluate(episodes=EPISODES)['mean']
     player.close()
@@ -95,7 +95,7 @@ def measure_kills(folder: Path, options: argparse.Namespace, log: Log) -> dict[s
 
 def command(out: Path) -> list[str]:
     """Return the command that trains a small population."""
-    return [*XAGENTS, 'tune', 'ppo', '--env', 'CartPole-v1', *flags_of({**SMALL, 'out': str(out)})]
+    return [*XAGENTS, 'tune', 'ppo', '--env', 'CartPole-v1', *to_flags({**SMALL, 'out': str(out)})]
 
 
 def killed_after(command: list[str], folder: Path, seconds: float | None) -> bool:
@@ -111,7 +111,7 @@ def killed_after(command: list[str], folder: Path, seconds: float | None) -> boo
 
 def table_of(folder: Path) -> list[list[Any]]:
     """Return the members of a population in each round, without their times."""
-    over = read_population(folder).over
+    over = read_population(folder).rounds
     return [[dataclasses.replace(member, seconds=0.0) for member in members] for members in over]
 
 

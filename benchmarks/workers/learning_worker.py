@@ -16,11 +16,11 @@ def main() -> None:
     """Run the job: agent, env, steps, seed, episodes, options and folder as JSON in the first argument."""
     job = json.loads(sys.argv[1])
     import xagents
-    from xagents.runs.status import is_locked, is_run, read_status
-    from xagents.system.orphans import follow_parent
+    from xagents.checkpoints.status import is_locked, is_run, read_status
+    from xagents.system.parent_exit import exit_with_parent
     from xagents.system.threads import set_threads
 
-    follow_parent()
+    exit_with_parent()
     set_threads(1)
     folder = job['folder']
     # a worker whose parent has just ended may still save

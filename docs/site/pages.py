@@ -12,9 +12,9 @@ from pathlib import Path
 import xagents
 from docs.write_agents import table
 from xagents.cli.commands import commands
-from xagents.cli.usage import shown_default
+from xagents.cli.usage import format_default
 from xagents.options import Option
-from xagents.registry.agents import OURS
+from xagents.registry.agents import BUILTIN_AGENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / 'xagents'
@@ -124,7 +124,7 @@ def names_page() -> str:
         'Other public names are on the [pages of their packages](packages/index.md).',
     ]
     for name in sorted(set(xagents.__all__) - {'__version__'}, key=str.lower):
-        home = xagents._HOMES[name]
+        home = xagents._MODULES[name]
         says = docstring(home, name).partition('\n\n')[0].replace('\n', ' ')
         parts += [f'## xagents.{name}', f'{says} [More]({anchor(home, name)})']
     return '\n\n'.join([*parts, '## `xagents.__version__`', 'The version as a string.']) + '\n'
@@ -164,7 +164,9 @@ def targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
 
 def agents_page() -> str:
     """Return the page that lists all agents."""
-    rows = [f'| [{entry.class_name}]({entry.id}.md) | `{entry.id}` | {entry.help} |' for entry in OURS.values()]
+    rows = [
+        f'| [{entry.class_name}]({entry.id}.md) | `{entry.id}` | {entry.help} |' for entry in BUILTIN_AGENTS.values()
+    ]
     return '\n'.join(['# Agents', '', '| agent | id | algorithm |', '|---|---|---|', *rows, ''])
 
 
@@ -179,7 +181,9 @@ def commands_page() -> str:
         usage = '\n'.join(f'xagents {command.name} {line}' for line in command.examples)
         parts += [f'## {command.name}', f'{command.help}.', f'```\n{usage}\n```']
         if command.takes_agent:
-            pages = ', '.join(f'[{entry.class_name}](agents/{entry.id}.md#options)' for entry in OURS.values())
+            pages = ', '.join(
+                f'[{entry.class_name}](agents/{entry.id}.md#options)' for entry in BUILTIN_AGENTS.values()
+            )
             parts.append(f'Also the options of the agent: {pages}.')
         for title, section in command.sections(None).items():
             parts += [f'**{title}**', table(list(section.values()))]
@@ -190,7 +194,7 @@ def options_page() -> str:
     """Return the page of all options: for each, its help and the commands and agents that accept it."""
     found: dict[str, dict[str, list[str]]] = {}
     for command in commands.values():
-        for agent in (None, *OURS) if command.takes_agent else (None,):
+        for agent in (None, *BUILTIN_AGENTS) if command.takes_agent else (None,):
             shared = set() if agent is None else set(command.options(None))
             for name, option in command.options(agent).items():
                 if name not in shared:
@@ -207,8 +211,8 @@ def options_page() -> str:
 
 def about(option: Option) -> str:
     """Return the help, the accepted values and the default of an option as sentences."""
-    default = shown_default(option.default)
-    admits = 'A switch' if option.type is bool else f'Accepts {option.admits}'
+    default = format_default(option.default)
+    admits = 'A switch' if option.type is bool else f'Accepts {option.expected}'
     unset = 'not given by default' if default == '-' else f'`{default}` by default'
     also = [flag for flag in option.flags if flag != option.flag]
     names = f' Also {", ".join(f"`{flag}`" for flag in also)}.' if also else ''

@@ -19,8 +19,8 @@ from tests.reference import LR, SPACES, D, N, T, flat, gradient, outputs, rollou
 from xagents.acer.agent import ACER
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.base.returns import retrace
+from xagents.checkpoints.agent_state import model_variables
 from xagents.networks.models import ModelReader
-from xagents.runs.capture import variables_of
 
 A = 3
 SEEDS = st.integers(0, 2**32 - 1)
@@ -156,7 +156,7 @@ def stale_rollout(agent, seed=3, size=0.7):
 
 
 def everything(agent):
-    variables = [v.numpy() for v in variables_of(agent.model)]
+    variables = [v.numpy() for v in model_variables(agent.model)]
     return [*variables, agent.average_policy.state()['parameters']]
 
 
@@ -365,7 +365,7 @@ def test_the_shipped_networks_act_by_logits():
         agent = ACER(xagents.create_envs('CartPole-v1', 2), model, seed=1)
         logits = np.array(agent.actor(shown)[0])
         np.testing.assert_allclose(softmax(logits), probabilities, rtol=1e-4)
-        assert not agent.actor.plan.convolves and abs(logits.sum(-1) - 1).max() > 0.1
+        assert not agent.actor.plan.has_convolutions and abs(logits.sum(-1) - 1).max() > 0.1
 
 
 # ----------------------------------------------------------------------------------------------------------- the replay

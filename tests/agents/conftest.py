@@ -2,18 +2,18 @@
 
 import pytest
 
-from xagents.base import drawing
-from xagents.datasets import names
+from xagents.base import sampled_batches
+from xagents.datasets import dataset_names
 
 
 @pytest.fixture(scope='session', autouse=True)
 def data_sets(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(names.ROOT, str(tmp_path_factory.mktemp('datasets')))
+        patch.setenv(dataset_names.ROOT, str(tmp_path_factory.mktemp('datasets')))
         yield
 
 
 @pytest.fixture(autouse=True)
 def few_updates(monkeypatch):
-    monkeypatch.setattr(drawing, 'UPDATES', 5)
-    monkeypatch.setattr(drawing, 'UPDATES_OF_IMAGES', 1)
+    monkeypatch.setattr(sampled_batches, 'UPDATES', 5)
+    monkeypatch.setattr(sampled_batches, 'UPDATES_OF_IMAGES', 1)

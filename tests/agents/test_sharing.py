@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from tests.agents.contract import CASES, clause
-from xagents.networks.numbers import Numbers
-from xagents.networks.sharing import SharedPrograms, recording, structure_of
+from xagents.networks.program_cache import SharedPrograms, record_resources, structure_of
+from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
-from xagents.options.declaration import describe
+from xagents.options.declaration import declared_options
 from xagents.registry.agents import find_agent
 
 WHOLE = {'policy_delay': 3, 'cg_iterations': 3, 'actor_iterations': 4}
 
 
 def made(agent_id, **options):
-    with recording() as programs:
+    with record_resources() as programs:
         agent = CASES[agent_id].make(**options)
     return agent, programs
 
@@ -26,7 +26,7 @@ def trained(agent):
 
 def others(case):
     """Other values of the options that are numbers and decide no shape."""
-    known, changed = describe(find_agent(case.id).options), {}
+    known, changed = declared_options(find_agent(case.id).options), {}
     for name, option in known.items():
         value = case.options.get(name, option.default)
         if option.type is float and value and not name.startswith('her_'):
@@ -40,29 +40,29 @@ def test_one_program_serves_all_values(case, without_xla):
     assert {'gamma', 'opt_epsilon', 'beta1'} <= set(changed)
     first, of_first = made(case.id)
     before = trained(first)
-    programs.keep('equal', of_first)
+    programs.store('equal', of_first)
     fresh, _ = made(case.id, **changed)
     expected = trained(fresh)
     assert fresh._update.traces == 1 and not np.array_equal(expected, before)
     lent, of_lent = made(case.id, **changed)
-    programs.lend('equal', of_lent)
+    programs.reuse('equal', of_lent)
     np.testing.assert_array_equal(trained(lent), expected)
     assert lent._update.traces == lent.actor.traces == 0
     # what was lent is lent on, and the first agent has kept its own
-    programs.keep('equal', of_lent)
-    again, of_again = made(case.id)
-    programs.lend('equal', of_again)
-    np.testing.assert_array_equal(trained(again), before)
-    assert again._update.traces == 0
+    programs.store('equal', of_lent)
+    repeat, of_repeat = made(case.id)
+    programs.reuse('equal', of_repeat)
+    np.testing.assert_array_equal(trained(repeat), before)
+    assert repeat._update.traces == 0
 
 
 def test_another_network_is_another_structure(without_xla):
     programs = SharedPrograms()
     first, of_first = made('a2c')
     trained(first)
-    programs.keep('equal', of_first)
+    programs.store('equal', of_first)
     other, of_other = made('a2c', net=[5])
-    programs.lend('equal', of_other)
+    programs.reuse('equal', of_other)
     trained(other)
     assert other._update.traces == 1
 
@@ -71,10 +71,10 @@ def test_other_rows_of_the_fisher_matrix_are_another_program(without_xla):
     programs = SharedPrograms()
     first, of_first = made('trpo', fvp_n_steps=1)
     trained(first)
-    programs.keep('equal', of_first)
+    programs.store('equal', of_first)
     expected = trained(made('trpo', fvp_n_steps=4)[0])
     other, of_other = made('trpo', fvp_n_steps=4)
-    programs.lend('equal', of_other)
+    programs.reuse('equal', of_other)
     np.testing.assert_array_equal(trained(other), expected)
 
 
@@ -91,13 +91,13 @@ def test_programs_that_were_not_used_for_long_go(without_xla):
     agent, of_agent = made('a2c')
     trained(agent)
     for structure in range(6):
-        programs.keep(structure, of_agent)
-    programs.keep(None, of_agent)
-    assert list(programs._known) == [2, 3, 4, 5]
+        programs.store(structure, of_agent)
+    programs.store(None, of_agent)
+    assert list(programs._stored) == [2, 3, 4, 5]
 
 
 def test_outside_of_a_program_numbers_are_numbers():
-    numbers = Numbers(AgentOptions(gamma=0.5))
-    assert (numbers.gamma, numbers.optimizer, numbers.seed) == (0.5, 'adam', None)
+    traced_options = TracedOptions(AgentOptions(gamma=0.5))
+    assert (traced_options.gamma, traced_options.optimizer, traced_options.seed) == (0.5, 'adam', None)
     with pytest.raises(AttributeError):
-        _ = numbers.gama
+        _ = traced_options.gama

@@ -70,14 +70,14 @@ def test_identity(name, lr, steps, kind):
 def test_ppo_learns_cartpole(seed):
     agent = xagents.make('ppo', 'CartPole-v1', n_envs=16, seed=seed)
     agent.fit(target_reward=195, max_steps=150_000, quiet=True)
-    assert agent.run.stopped == 'target'
+    assert agent.run.stop_reason == 'target'
     assert agent.evaluate(episodes=20)['mean'] > 195
 
 
 def test_a2c_learns_cartpole():
     agent = xagents.make('a2c', 'CartPole-v1', n_envs=16, seed=1)
     agent.fit(target_reward=150, max_steps=300_000, quiet=True)
-    assert agent.run.stopped == 'target'
+    assert agent.run.stop_reason == 'target'
 
 
 def test_ppo_learns_pendulum_with_normalisation():

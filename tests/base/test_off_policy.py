@@ -12,12 +12,12 @@ import xagents
 from tests import environments  # noqa: F401
 from tests.commands import refused
 from tests.problems import Arbitrary
+from xagents.checkpoints.agent_state import model_variables
 from xagents.dqn.agent import DQN
 from xagents.networks.models import ModelReader
 from xagents.networks.targets import TargetNetwork
 from xagents.options.errors import OptionError
 from xagents.replay.transitions import ReplayBuffer
-from xagents.runs.capture import variables_of
 from xagents.runs.saving import write_weights
 
 AGENTS = ('dqn', 'ddpg', 'td3')
@@ -57,7 +57,7 @@ def dqn_model():
 
 def variables(agent):
     targets = [agent.target] if isinstance(agent, DQN) else [agent.target_actor, *agent.target_critics]
-    models = [v.numpy() for model in agent.output_models for v in variables_of(model)]
+    models = [v.numpy() for model in agent.output_models for v in model_variables(model)]
     return models + [target.state()['parameters'] for target in targets]
 
 
@@ -187,7 +187,7 @@ def test_normalisation_happens_when_transitions_are_drawn(n_step):
     replayed = {k: np.array(v) for k, v in agent.replay(6).items()}
 
     generator.bit_generator.state = state
-    raw = {k: v.copy() for k, v in agent.buffer.sample(6, generator, room=7).items()}
+    raw = {k: v.copy() for k, v in agent.buffer.sample(6, generator, max_batches=7).items()}
     for name in ('observations', 'next_observations'):
         assert abs(raw[name][:6]).max() <= 1
         np.testing.assert_allclose(replayed[name][:6], normalizers[0](raw[name][:6]), rtol=1e-5)
@@ -333,7 +333,7 @@ def test_a_target_network():
     state = target.state()
     target.copy_if(np.False_)
     np.testing.assert_array_equal(target.state()['parameters'], state['parameters'])
-    target.follow(0.25)
+    target.soft_update(0.25)
     np.testing.assert_allclose(target.state()['parameters'], state['parameters'] + 0.25, atol=1e-6)
     assert not np.array_equal(state['parameters'], target.state()['parameters']), 'a state is a copy'
     target.copy_if(np.True_)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import xagents
 from tests.problems import Arbitrary
-from xagents.runs.capture import variables_of
+from xagents.checkpoints.agent_state import model_variables
 
 LR = 0.05
 B, D, A = 6, 3, 2
@@ -84,7 +84,7 @@ def rows(batch, *which):
     return {k: v[list(which)] if isinstance(v, np.ndarray) else len(which) for k, v in batch.items()}
 
 
-class Priorities:
+class DatasetPriorities:
     """Stands for the replay buffer: keeps the TD errors that it is told."""
 
     def __init__(self):
@@ -97,7 +97,7 @@ class Priorities:
 def learn(agent, batch, steps=1):
     if isinstance(agent, xagents.DQN):
         if 'buffer' not in vars(agent):
-            agent.buffer = Priorities()
+            agent.buffer = DatasetPriorities()
         batch = batch if agent.options.prioritized else {k: v for k, v in batch.items() if k != 'weights'}
         return agent.learn(batch, learning_rate=LR, steps=steps)
     return agent.learn(batch, learning_rate=LR)
@@ -119,7 +119,7 @@ def disturb_targets(agent):
 
 def everything(agent):
     """Weights, the optimisers' variables, targets."""
-    variables = [v.numpy() for model in agent.output_models for v in variables_of(model)]
+    variables = [v.numpy() for model in agent.output_models for v in model_variables(model)]
     return variables + [target.state()['parameters'] for target in targets(agent)]
 
 

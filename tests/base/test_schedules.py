@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import xagents
 from tests import problems  # noqa: F401
-from xagents.collecting.policies import EpsilonGreedy
+from xagents.collecting.policies import EpsilonGreedyPolicy
 from xagents.pipeline.context import Context
-from xagents.pipeline.schedules import KINDS, Schedule
+from xagents.pipeline.schedules import SCHEDULE_TYPES, Schedule
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,9 @@ def test_only_what_changes_without_a_length_of_its_own_needs_the_runs():
 numbers = st.floats(-10, 10)
 
 
-@given(numbers, numbers, st.sampled_from(KINDS), st.integers(1, 1000), st.lists(st.integers(0, 2000), min_size=2))
+@given(
+    numbers, numbers, st.sampled_from(SCHEDULE_TYPES), st.integers(1, 1000), st.lists(st.integers(0, 2000), min_size=2)
+)
 def test_a_schedule_goes_from_start_to_end_and_never_back(start, end, kind, length, steps):
     schedule = Schedule(start, kind, end)
     values = [schedule(step, length) for step in sorted(steps)]
@@ -79,9 +81,9 @@ def test_epsilon_falls_by_environment_steps_whatever_their_number(n_envs):
 
 def test_collecting_gets_the_scheduled_epsilon(monkeypatch):
     agent, seen = make('dqn', epsilon_start=0.5, epsilon_end=0.25, epsilon_decay_steps=4), []
-    act = EpsilonGreedy.__call__
+    act = EpsilonGreedyPolicy.__call__
     monkeypatch.setattr(
-        EpsilonGreedy, '__call__', lambda *a, epsilon, **k: seen.append(epsilon) or act(*a, epsilon=epsilon, **k)
+        EpsilonGreedyPolicy, '__call__', lambda *a, epsilon, **k: seen.append(epsilon) or act(*a, epsilon=epsilon, **k)
     )
     for _ in agent.train_iter(max_steps=6):
         pass

@@ -9,7 +9,7 @@ from gymnasium import spaces
 import xagents
 from tests.commands import refused
 from tests.problems import Arbitrary
-from xagents.collecting.policies import Sampling
+from xagents.collecting.policies import SamplingPolicy
 
 N = 3
 
@@ -50,7 +50,7 @@ def test_what_noise_takes_is_said_where_that_is_much(monkeypatch):
 
     def said(**options):
         with contextlib.closing(make(n_steps=10, **options)) as agent:
-            return [line for line in agent.progress.lines if 'noise' in line]
+            return [line for line in agent.progress.startup_lines if 'noise' in line]
 
     assert said(sde_sample_frequency=1) == []
     monkeypatch.setattr(on_policy, 'MUCH_NOISE', 10 * N * 5 * 2 * 4)  # ten draws of five features for two actions
@@ -66,7 +66,7 @@ def test_only_what_differs_is_drawn():
         def make_policy(self, network):
             policy = super().make_policy(network)
 
-            class Counted(Sampling):
+            class Counted(SamplingPolicy):
                 def draw_noise(self, rng, shape):
                     drawn.append(super().draw_noise(rng, shape))
                     return drawn[-1]
@@ -98,7 +98,7 @@ def test_greedy_actions_are_the_mean_and_sampled_ones_have_noise_of_their_own():
         mean = agent.model(x)[0].numpy()
         np.testing.assert_allclose(agent.act(x), np.clip(mean, -1, 1) * 2, rtol=1e-5, atol=1e-6)
         same = np.ones((500, 2), np.float32)
-        columns = agent.acting(same, agent.acting.draw_noise(np.random.default_rng(0), (500,)))
+        columns = agent.acting_policy(same, agent.acting_policy.draw_noise(np.random.default_rng(0), (500,)))
         deviations = np.exp(columns['log_std'][0])
         np.testing.assert_allclose(columns['actions'].std(0), deviations, rtol=0.15)
         np.testing.assert_allclose(columns['log_std'], agent.model(same)[2], rtol=1e-5, atol=1e-6)

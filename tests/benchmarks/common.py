@@ -27,7 +27,7 @@ def markers(name: str) -> str:
     return f'<!-- benchmark {name} -->\n<!-- end of benchmark {name} -->\n'
 
 
-def options_of(words: list[str]) -> dict:
+def trial_options(words: list[str]) -> dict:
     """Return the options of a command of xagents, which fails if they are not valid."""
     name, *rest = words
     agent = rest.pop(0) if not rest[0].startswith('-') else None

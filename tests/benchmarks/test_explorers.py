@@ -6,7 +6,7 @@ import sys
 
 from benchmarks.explorers import attackers, kills, machines, messages, rates
 from tests.benchmarks.common import cells
-from tests.explorers.test_fleet import fragment
+from tests.explorers.test_worker_pool import fragment
 from xagents.explorers.messages import WireError, pack, unpack
 
 

@@ -34,7 +34,7 @@ def measured(value):
 
 
 @pytest.mark.parametrize('at_once', [1, 2])
-def test_jobs_continue_after_a_failure(at_once, monkeypatch, capsys):
+def test_jobs_continue_after_a_failure(n_parallel, monkeypatch, capsys):
     monkeypatch.setattr(tables, 'machine', lambda: MACHINE)
     kept = {}
     waiting = [Job(f'job {n}', functools.partial(measured, n), n) for n in (1, -1, 3)]
@@ -42,12 +42,12 @@ def test_jobs_continue_after_a_failure(at_once, monkeypatch, capsys):
     def keep(job, result, machine):
         kept[job.about] = result['value'], machine['cpu']
 
-    assert not jobs.measure_all(waiting, lambda result: f'found {result["value"]}', keep, at_once)
+    assert not jobs.measure_all(waiting, lambda result: f'found {result["value"]}', keep, n_parallel)
     assert kept == {1: (1, 'a CPU'), 3: (3, 'a CPU')}
     printed = capsys.readouterr().err
     assert 'job -1: the reason' in printed and 'job 3: found 3' in printed
     with pytest.raises(ZeroDivisionError):  # an error of the benchmark itself
-        list(jobs.run_all([Job('wrong', lambda: 1 / 0)], at_once))
+        list(jobs.run_all([Job('wrong', lambda: 1 / 0)], n_parallel))
 
 
 @pytest.mark.parametrize('name', ['rows.json', 'rows.jsonl'])
@@ -67,7 +67,7 @@ def test_kept_rows_are_not_measured_again(name, tmp_path, capsys):
 
         waiting = [Job(f'{n}', functools.partial(measure, n), {'number': n}) for n in numbers]
         return jobs.run_rows(
-            options, lambda: waiting, lambda row: jobs.key_of(row['number']), row, str, lambda rows: f'rows {rows}'
+            options, lambda: waiting, lambda row: jobs.parse_key(row['number']), row, str, lambda rows: f'rows {rows}'
         )
 
     assert run(1, -2) == 1 and run(1, -2, 3) == 1

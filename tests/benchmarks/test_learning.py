@@ -14,7 +14,7 @@ from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.processes import Failed
 from benchmarks.workers import learning_worker
-from tests.benchmarks.common import cells, markers, options_of, script
+from tests.benchmarks.common import cells, markers, script, trial_options
 from xagents.factory import presets
 from xagents.factory.load import load
 from xagents.registry.agents import agents
@@ -36,13 +36,13 @@ def test_every_preset_is_a_case_whose_command_trains_it():
     found = {(case.agent, case.env): case for case in CASES if case.digest}
     for agent_id in agents:
         for preset in presets.list_presets(agent_id):
-            for one in map(preset.of_game, preset.games) if preset.games else [preset]:
+            for one in map(preset.for_game, preset.games) if preset.games else [preset]:
                 case = found.pop((agent_id, one.env))
                 assert (case.steps, case.options) == (one.max_steps, one.options)
                 assert case.goal == one.published or case.name == 'acer-acrobot'
     assert not found
     for case in (*CASES, LearningCase('a', 'dqn', 'CartPole-v1', 1, {'huber': False})):
-        given = options_of(case.command(3).split()[1:])
+        given = trial_options(case.command(3).split()[1:])
         assert given == {**case.options, 'env': case.env, 'max_steps': case.steps, 'seed': 3}, case.name
         short = learning.shorten(case)  # still makes updates
         assert short.steps > short.options.get('buffer_initial_size', 0) and short.options.keys() == case.options.keys()

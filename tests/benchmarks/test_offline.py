@@ -6,19 +6,19 @@ import shlex
 from benchmarks.offline import run as offline
 from benchmarks.offline.cases import ALGORITHMS, DATASETS, settings_of
 from benchmarks.workers.offline_worker import arguments
-from tests.benchmarks.common import MACHINE, cells, options_of
-from xagents.options.declaration import describe
+from tests.benchmarks.common import MACHINE, cells, trial_options
+from xagents.options.declaration import declared_options
 from xagents.options.environment import NetworkOptions
 from xagents.registry.agents import find_agent
 
 
 def test_commands_and_settings_are_valid():
     for dataset in DATASETS:
-        trainings = [options_of(shlex.split(words)) for words in dataset.commands if words.startswith('train')]
+        trainings = [trial_options(shlex.split(words)) for words in dataset.commands if words.startswith('train')]
         assert trainings[0]['env'] == dataset.env and dataset.name in dataset.commands[-1]
         assert set(dataset.updates) == set(ALGORITHMS)
     for algorithm in ALGORITHMS:
-        known = {*describe(find_agent(algorithm).options), *describe(NetworkOptions)}
+        known = {*declared_options(find_agent(algorithm).options), *declared_options(NetworkOptions)}
         assert set(arguments(settings_of(algorithm))) <= known
 
 
@@ -36,4 +36,8 @@ def test_the_table_has_medians_means_errors_and_ratios():
     assert row[1:6] == ['-700.0', 'bc', '2 000', '-20.0; -30.0 ± 15.3', '-20.0; -20.0 ± 0.0']
     assert row[6:] == ['100 (100 to 100)', '600 (300 to 1 800)', '6.00 (3.00 to 18.00)']
     one = results[0]
-    assert offline.key_of(one) == offline.key_of({**one, 'mean': 0.0}) != offline.key_of({**one, 'updates': 4_000})
+    assert (
+        offline.parse_key(one)
+        == offline.parse_key({**one, 'mean': 0.0})
+        != offline.parse_key({**one, 'updates': 4_000})
+    )

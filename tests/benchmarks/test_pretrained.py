@@ -14,10 +14,10 @@ import xagents
 from benchmarks.learning import pretrained
 from tests.commands import execute
 from tests.docs.test_docs import ROOT
-from xagents.collecting.policy_files import ARRAYS, PLAN
+from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.factory.pretrained import list_pretrained, read_pretrained
-from xagents.registry.agents import OURS
-from xagents.system.names import RECORD
+from xagents.registry.agents import BUILTIN_AGENTS
+from xagents.system.file_names import STATE_FILE
 
 PICTURES = ROOT / 'img' / 'gallery'
 KNOWN = json.loads((PICTURES / 'pictures.json').read_text())
@@ -40,7 +40,7 @@ def runs(tmp_path_factory, without_xla_in_module):
 
 def set_weights(run, values):
     """Set the weights of a policy to 0 except for some."""
-    path = run / 'checkpoints' / 'last' / ARRAYS
+    path = run / 'checkpoints' / 'last' / POLICY_ARRAYS
     with np.load(path) as file:
         arrays = dict(file)
     arrays['weights'][:] = 0
@@ -62,8 +62,8 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
     assert line.startswith('ppo CartPole-v1: 60.0, ') and found.score['mean'] == 60
     assert found.seed == 1 and found.steps >= 64
     last = runs / 'seed-1' / 'checkpoints' / 'last'
-    assert all((folder / name).read_bytes() == (last / name).read_bytes() for name in (PLAN, ARRAYS))
-    record = json.loads((folder / RECORD).read_text())
+    assert all((folder / name).read_bytes() == (last / name).read_bytes() for name in (POLICY_PLAN, POLICY_ARRAYS))
+    record = json.loads((folder / STATE_FILE).read_text())
     assert record['options'] == {'env': 'CartPole-v1', 'max_episode_steps': 60}
     # the command line plays the written policy
     monkeypatch.setattr('xagents.factory.pretrained.FOLDER', tmp_path)
@@ -74,7 +74,7 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
     assert 'not better than' in make(runs, tmp_path, monkeypatch, capsys)
     assert 'not better than' in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     record['score']['mean'] = 1.0
-    (folder / RECORD).write_text(json.dumps(record))
+    (folder / STATE_FILE).write_text(json.dumps(record))
     assert 'not better' not in make(runs / 'seed-2', tmp_path, monkeypatch, capsys)
     assert read_pretrained(folder).seed == 2
 
@@ -83,7 +83,7 @@ def test_the_best_run_is_written_with_its_score(runs, tmp_path, monkeypatch, cap
 
 
 def test_the_gallery_shows_the_policies_of_the_package():
-    shipped = {f'{one.agent}-{one.env}': one for agent_id in OURS for one in list_pretrained(agent_id)}
+    shipped = {f'{one.agent}-{one.env}': one for agent_id in BUILTIN_AGENTS for one in list_pretrained(agent_id)}
     assert {name for name, one in KNOWN.items() if 'play' in one} == set(shipped)
     page = (ROOT / 'docs' / 'gallery.md').read_text()
     for name, one in shipped.items():

@@ -13,9 +13,9 @@ from benchmarks.reliability.compare import differences, row_differences
 from benchmarks.reliability.fuzz import Tally, count, make_files
 from benchmarks.reliability.kills import Kill, measure_loss
 from tests.benchmarks.common import cells
+from xagents.checkpoints.state_files import AgentState, write_state
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
-from xagents.runs.checkpoints import State, write_state
 
 # --------------------------------------------------------------------------------------------------------- comparisons
 
@@ -26,7 +26,7 @@ def state(weights=(1.0, 1.0), arrays=None, steps=100, **others):
     record = {'agent': 'ppo', 'options': {}, 'counters': counters, 'rewards': [1.0], 'rngs': {'a': 1}}
     arrays = {'replay/rows': np.arange(4)} if arrays is None else arrays
     models = [[np.arange(3.0)], [np.array(weights)]] if weights else [[np.arange(3.0)]]
-    return State(models, arrays, {**record, 'restarted': False, 'environments': None, **others})
+    return AgentState(models, arrays, {**record, 'restarted': False, 'environments': None, **others})
 
 
 def write_history(run_dir, values):

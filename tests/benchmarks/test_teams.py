@@ -8,7 +8,7 @@ from benchmarks.workers.sb3_worker import arguments
 from benchmarks.workers.settings import from_fields
 from benchmarks.workers.spread_worker import keywords
 from benchmarks.workers.teams import TeamJob
-from tests.benchmarks.common import MACHINE, cells, markers, options_of
+from tests.benchmarks.common import MACHINE, cells, markers, trial_options
 from xagents.options.declaration import flags_of
 
 
@@ -28,7 +28,7 @@ def test_both_libraries_get_the_same_settings_and_ours_are_valid():
     for row in ('async', 'explorers'):
         options = {name: value for name, value in keywords(job('speed', row)).items() if name != 'env_kwargs'}
         words = ['train', 'ppo', '--env', 'pettingzoo:benchmarks.envs.cheap', '--max-steps', '9', *flags_of(options)]
-        assert teams.ROWS[row].options.items() <= options_of(words).items()
+        assert teams.ROWS[row].options.items() <= trial_options(words).items()
 
 
 def run(part, row, seed, steps, score=None):

@@ -8,18 +8,18 @@ import pytest
 from benchmarks.tuning import populations, search, speed
 from benchmarks.tuning.kills import Call, account
 from benchmarks.venvs import XAGENTS
-from tests.benchmarks.common import cells, options_of
+from tests.benchmarks.common import cells, trial_options
 from xagents.tuning.plan import plan
 
 FIRST, SECOND = 1_000.0, 2_000.0
 
 
 def test_commands_are_valid():
-    one, two = (options_of(speed.study(16, 20_000, jobs)[len(XAGENTS) :]) for jobs in (1, 2))
+    one, two = (trial_options(speed.study(16, 20_000, jobs)[len(XAGENTS) :]) for jobs in (1, 2))
     assert (one['n_trials'], one['trial_steps'], one['pruner']) == (16, 20_000, 'none') and {**one, 'n_jobs': 2} == two
-    trains = [options_of(command[len(XAGENTS) :]) for command in speed.independent(160_000, 1)['train']]
+    trains = [trial_options(command[len(XAGENTS) :]) for command in speed.independent(160_000, 1)['train']]
     assert [train['seed'] for train in trains] == [1, 2]
-    found = options_of(search.search(40, 20_000, 3, 'sqlite:///a.db')[len(XAGENTS) :])
+    found = trial_options(search.search(40, 20_000, 3, 'sqlite:///a.db')[len(XAGENTS) :])
     assert (found['search'], found['objective'], found['seed']) == (True, 'evaluation', 3)
     assert not set(search.NEW_SEEDS) & set(search.STUDIES)
     given = {'population': 8, 'exploit_steps': 5000, 'trial_steps': 10_000, 'out': 'o', 'exploit': 0.0}

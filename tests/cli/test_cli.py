@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
+from xagents.cli.agent_commands import evaluation_line, json_line
 from xagents.cli.command import Command
 from xagents.cli.commands import commands
-from xagents.cli.trained import evaluation_line, json_line
-from xagents.cli.usage import shown_default
+from xagents.cli.usage import format_default
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents
 from xagents.system.startup import prepare_process
@@ -93,7 +93,7 @@ def test_a_page_shows_every_option_whole(words, width, monkeypatch):
     for section in commands[words[0]].sections(*words[1:]).values():
         for option in section.values():
             row = row_of(page, option.flag)
-            assert shown_default(option.default) in row.split()
+            assert format_default(option.default) in row.split()
             assert option.tune is None or row.split()[-1] == option.tune
 
 
@@ -277,10 +277,10 @@ class FakeFactory:
 @pytest.fixture
 def factory(monkeypatch):
     fake = FakeFactory()
-    monkeypatch.setattr('xagents.cli.train.plan', fake.plan)
+    monkeypatch.setattr('xagents.cli.train.plan_agent', fake.plan)
     monkeypatch.setattr('xagents.cli.train.training', fake)
-    monkeypatch.setattr('xagents.cli.trained.make', fake.make)
-    monkeypatch.setattr('xagents.factory.players.of_weights', lambda *arguments: None)
+    monkeypatch.setattr('xagents.cli.agent_commands.make', fake.make)
+    monkeypatch.setattr('xagents.factory.players.load_player_from_weights', lambda *arguments: None)
     return fake
 
 

@@ -13,8 +13,8 @@ import pytest
 import xagents
 from tests.commands import execute
 from tests.small_agents import ENV, Trouble
+from xagents.checkpoints.status import read_status
 from xagents.logs.history import read_history
-from xagents.runs.status import read_status
 
 ROOT = Path(xagents.__file__).parents[1]
 ENVIRONMENT = {**os.environ, 'PYTHONPATH': str(ROOT), 'PYTHONUNBUFFERED': '1'}
@@ -24,7 +24,7 @@ TRAIN = [
 ]
 # imported by a process because its environment is named after it: compiling takes a fraction of XLA's time
 QUICK = """
-from xagents.networks.compiled import Program
+from xagents.networks.programs import Program
 
 compiled = Program.__init__
 Program.__init__ = lambda self, function, jit: compiled(self, function, False)

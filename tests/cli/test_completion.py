@@ -11,7 +11,7 @@ import pytest
 from xagents.cli.checks import SHELLS
 from xagents.cli.commands import commands
 from xagents.cli.completion import completion_script
-from xagents.registry.agents import OURS
+from xagents.registry.agents import BUILTIN_AGENTS
 
 ASK = r"""
 source "$1"; shift
@@ -24,13 +24,13 @@ for line; do
 done
 """
 PAGES = [(name,) for name in commands]
-PAGES += [(name, agent_id) for name in commands if commands[name].takes_agent for agent_id in OURS]
+PAGES += [(name, agent_id) for name in commands if commands[name].takes_agent for agent_id in BUILTIN_AGENTS]
 bash = pytest.mark.skipif(shutil.which('bash') is None, reason='bash is not installed')
 
 
 def flags_of(name, agent_id=None):
     sections = commands[name].sections(agent_id).values()
-    return {f for section in sections for o in section.values() if not o.without_effect for f in o.flags}
+    return {f for section in sections for o in section.values() if not o.ignored for f in o.flags}
 
 
 @pytest.fixture(scope='module')
@@ -57,7 +57,7 @@ def complete(tmp_path_factory):
     ('line', 'offered'),
     [
         *(('', list(commands)), ('--', ['--help', '--verbose', '--version'])),
-        *(('pl', ['play', 'plot']), ('train ', list(OURS))),
+        *(('pl', ['play', 'plot']), ('train ', list(BUILTIN_AGENTS))),
         *(('tune d', ['ddpg', 'dqn']), ('presets t', ['td3', 'td3-bc', 'trpo']), ('completion ', list(SHELLS))),
         # choices, once or several times; --vector=as is three words to bash
         *(('train ppo --vector ', ['auto', 'sync', 'async', 'envpool']), ('train ppo --lr 1 --vector as', ['async'])),
@@ -92,7 +92,7 @@ def test_flags_are_those_that_are_admitted_wherever_one_may_follow(complete):
 def test_a_script_is_whole(shell):
     text = completion_script(shell, commands)
     words = set(re.findall(r'[\w-]+', text))
-    assert words >= {*commands, *OURS, *SHELLS, 'constant', 'linear', 'cosine', 'CartPole-v1'}
+    assert words >= {*commands, *BUILTIN_AGENTS, *SHELLS, 'constant', 'linear', 'cosine', 'CartPole-v1'}
     for page in PAGES:
         assert words >= {flag.removeprefix('--') if shell == 'fish' else flag for flag in flags_of(*page)}
     if shell != 'bash':

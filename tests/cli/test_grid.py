@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests.cli.test_cli_runs import ENVIRONMENT, QUICK, ROOT
 from tests.commands import execute
+from xagents.checkpoints.status import read_status, take_lock
 from xagents.cli import grid_processes
-from xagents.cli.grid import LONGEST_NAME, Group, run_names
+from xagents.cli.grid import LONGEST_NAME, RunGroup, run_names
 from xagents.cli.grid_processes import run_all
 from xagents.config.configuration import read_config_file
-from xagents.runs.status import read_status, take_lock
 
 POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')
 
@@ -102,14 +102,14 @@ def started(stand_in, monkeypatch):
         then = staticmethod(lambda: None)
 
     started = Started()
-    start = grid_processes.Child.__init__
+    start = grid_processes.GridProcess.__init__
 
     def kept(self, *arguments):
         start(self, *arguments)
         started.append(self._process)
         started.then()
 
-    monkeypatch.setattr(grid_processes.Child, '__init__', kept)
+    monkeypatch.setattr(grid_processes.GridProcess, '__init__', kept)
     return started
 
 
@@ -123,7 +123,7 @@ def words_of(lines):
 
 
 def test_the_runs_are_the_product_in_order():
-    group = Group('g', 'ppo', {'env': 'A-v0', 'gamma': 0.5, 'grid_jobs': 2}, {'lr': [1e-3, 0.1], 'seed': [1, 2, 3]})
+    group = RunGroup('g', 'ppo', {'env': 'A-v0', 'gamma': 0.5, 'grid_jobs': 2}, {'lr': [1e-3, 0.1], 'seed': [1, 2, 3]})
     runs = group.runs()
     assert list(runs) == [f'lr={lr},seed={seed}' for lr, seed in itertools.product((0.001, 0.1), (1, 2, 3))]
     assert runs['lr=0.1,seed=2'] == {
@@ -405,7 +405,7 @@ def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(numbe
 def test_a_signal_that_comes_while_a_run_is_started_reaches_it(started):
     started.then = lambda: os.kill(os.getpid(), signal.SIGINT)
     ended = run_all({name: ['train', '--seed', '0', '--run-dir', name] for name in 'ab'}, 1)
-    assert (ended.signal, ended.left) == (signal.SIGINT, ['b'])
+    assert (ended.signal, ended.not_started) == (signal.SIGINT, ['b'])
     assert ended.codes['a'] != 0, 'left alone it would have finished'
 
 
@@ -427,18 +427,18 @@ def test_no_run_is_left_behind_by_an_error_of_the_parent(started, monkeypatch):
         if line == 'ready':
             raise BrokenPipeError
 
-    monkeypatch.setattr(grid_processes.Lines, 'take', broken)
+    monkeypatch.setattr(grid_processes.OutputPrinter, 'print_line', broken)
     with pytest.raises(BrokenPipeError):
         run_all({name: ['train', '--seed', seed, '--run-dir', name] for name, seed in zip('ab', '89', strict=True)}, 2)
     assert gone(children, 1)
 
 
 def test_a_process_that_follows_nobody_reads_no_input(monkeypatch):
-    from xagents.system import orphans
+    from xagents.system import parent_exit
 
-    monkeypatch.delenv(orphans.FOLLOWS, raising=False)
-    monkeypatch.setattr(orphans.threading, 'Thread', lambda **_: pytest.fail('a thread was started'))
-    orphans.follow_parent()
+    monkeypatch.delenv(parent_exit.FOLLOW_PARENT_VARIABLE, raising=False)
+    monkeypatch.setattr(parent_exit.threading, 'Thread', lambda **_: pytest.fail('a thread was started'))
+    parent_exit.exit_with_parent()
 
 
 # ------------------------------------------------------------------------------------------------------------- for real

@@ -12,11 +12,11 @@ from tests.environments import Drawn
 from tests.problems import Arbitrary
 from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
+from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
-from xagents.collecting.streams import Streams
 from xagents.envs.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.acting import Published
+from xagents.networks.acting import PublishedWeights
 
 N, T = 3, 11
 SCALE = 0.25  # of rewards
@@ -28,13 +28,13 @@ class Linear:
     """A network of two weights."""
 
     def __init__(self):
-        self.published = Published(0, np.ones(2, np.float32))
+        self.published_weights = PublishedWeights(0, np.ones(2, np.float32))
 
     def __call__(self, observations):
-        return [observations @ self.published.weights]
+        return [observations @ self.published_weights.weights]
 
-    def sync(self, published):
-        self.published = published
+    def sync(self, published_weights):
+        self.published_weights = published_weights
 
 
 class Rounding(Policy):
@@ -61,7 +61,7 @@ def environments(seed=1):
 def collector(seed=1, raw=False, normalize=True):
     normalizers = (ObservationNormalizer((2,)), RewardNormalizer(N, 0.9)) if normalize else (None, None)
     statistics = Statistics(*normalizers, SCALE, np.float32)
-    return Collector(environments(), Rounding(), statistics, Streams(seed), raw)
+    return Collector(environments(), Rounding(), statistics, RandomStreams(seed), raw)
 
 
 def copied(rollout):
@@ -77,7 +77,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize('raw', [False, True])
 def test_a_rollout_is_what_a_loop_over_the_environments_sees(raw):
     """Twice, so that the second one begins where the first one ended; learning from it comes after acting."""
-    collecting, envs, streams = collector(raw=raw), environments(), Streams(1)
+    collecting, envs, streams = collector(raw=raw), environments(), RandomStreams(1)
     policy, decode = Rounding(), ActionDecoder(TAKEN)
     seen, scaled = ObservationNormalizer((2,)), RewardNormalizer(N, 0.9)
     observations = envs.reset(int(streams('env').integers(2**31)))
@@ -109,14 +109,14 @@ def test_a_rollout_is_what_a_loop_over_the_environments_sees(raw):
         assert got.keys() == expected.keys()
         for name, array in expected.items():
             np.testing.assert_allclose(got[name], array, rtol=1e-6, atol=1e-7, err_msg=name)
-    assert (collecting.tally.steps, len(collecting.tally.episodes)) == (steps, episodes)
-    assert 0 < steps < 2 * T * N and all(episode.length == 4 for episode in collecting.tally.episodes)
-    assert min(collecting.tally.seconds.values()) > 0
+    assert (collecting.stats.steps, len(collecting.stats.episodes)) == (steps, episodes)
+    assert 0 < steps < 2 * T * N and all(episode.length == 4 for episode in collecting.stats.episodes)
+    assert min(collecting.stats.seconds.values()) > 0
 
 
 def test_the_last_rollouts_stay_as_they_are_where_they_are_kept():
     collecting = collector(raw=True)
-    collecting.keep(2)
+    collecting.keep_rollouts(2)
     first = collecting.collect(T)
     then = copied(first)
     collecting.collect(T)
@@ -150,7 +150,9 @@ def test_a_state_without_environments_begins_new_episodes_and_keeps_the_statisti
         mean = other.statistics.observations.statistics.mean
         np.testing.assert_array_equal(mean, collecting.statistics.observations.statistics.mean)
     assert other.collect(T)['valid'][0].all()
-    fewer = Collector(xagents.create_envs(Drawn, 1), Rounding(), Statistics(None, None, 1.0, np.float32), Streams(1))
+    fewer = Collector(
+        xagents.create_envs(Drawn, 1), Rounding(), Statistics(None, None, 1.0, np.float32), RandomStreams(1)
+    )
     assert not fewer.load(arrays, record), 'of other environments'
 
 
@@ -166,16 +168,16 @@ def test_an_error_in_between_lets_episodes_begin_anew():
     collecting.policy.network = lambda x: failing(x) or act(x)
     with pytest.raises(ArithmeticError, match='broken'):
         collecting.collect(T)
-    assert collecting.observations is None and collecting.tally.steps == 2 * N
+    assert collecting.observations is None and collecting.stats.steps == 2 * N
     assert collecting.collect(T)['valid'][0].all()
 
 
 def test_it_acts_by_what_was_published():
     collecting = collector(normalize=False)
     collecting.reset(1)
-    np.testing.assert_array_equal(collecting.policy.network.published.weights, [1, 1])
-    collecting.sync(Published(3, np.float32([0, 0]), warming_up=True))
-    assert collecting.policy.warming_up and collecting.policy.published.version == 3
+    np.testing.assert_array_equal(collecting.policy.network.published_weights.weights, [1, 1])
+    collecting.sync(PublishedWeights(3, np.float32([0, 0]), warming_up=True))
+    assert collecting.policy.warming_up and collecting.policy.published_weights.version == 3
     rollout = collecting.collect(T)
     assert (rollout['said'] == 0).all()
     np.testing.assert_array_equal(collecting.act(), np.full(N, 2), 'greedy, and as the environments want it')
@@ -184,28 +186,28 @@ def test_it_acts_by_what_was_published():
 
 def test_steps_by_themselves_count_as_well():
     collecting = collector()
-    np.testing.assert_array_equal(collecting.standing(), collecting.observations)
+    np.testing.assert_array_equal(collecting.current_observations(), collecting.observations)
     ended = 0
     for _ in range(9):
         collecting.step(np.full(N, 2))
-        ended += len(collecting.ended)
-    assert ended == len(collecting.tally.episodes) == 2 * N
-    assert collecting.tally.steps == 8 * N, 'the fifth step only resets'
+        ended += len(collecting.ended_episodes)
+    assert ended == len(collecting.stats.episodes) == 2 * N
+    assert collecting.stats.steps == 8 * N, 'the fifth step only resets'
 
 
 def test_a_seed_is_that_of_a_purpose_at_a_count_and_changes_no_generator():
-    streams, untouched = Streams(1), Streams(1)
-    seeds = [streams.seed_of(purpose, count) for purpose in ('evaluate', 'env') for count in (0, 1, 2)]
-    assert len({*seeds, Streams(2).seed_of('evaluate', 0)}) == 7
-    assert seeds[:3] == [untouched.seed_of('evaluate', count) for count in (0, 1, 2)]
-    assert streams('evaluate').integers(2**31) == Streams(1)('evaluate').integers(2**31)
+    streams, untouched = RandomStreams(1), RandomStreams(1)
+    seeds = [streams.derive_seed(purpose, count) for purpose in ('evaluate', 'env') for count in (0, 1, 2)]
+    assert len({*seeds, RandomStreams(2).derive_seed('evaluate', 0)}) == 7
+    assert seeds[:3] == [untouched.derive_seed('evaluate', count) for count in (0, 1, 2)]
+    assert streams('evaluate').integers(2**31) == RandomStreams(1)('evaluate').integers(2**31)
 
 
 def test_environments_beside_are_made_once_and_closed_with_the_others():
     collecting, closed = collector(), []
-    beside = collecting.beside(2)
-    assert collecting.beside(2) is beside is not collecting.beside(1)
-    for envs in (collecting.envs, beside, collecting.beside(1)):
+    beside = collecting.evaluation_envs(2)
+    assert collecting.evaluation_envs(2) is beside is not collecting.evaluation_envs(1)
+    for envs in (collecting.envs, beside, collecting.evaluation_envs(1)):
         envs.close = lambda envs=envs: closed.append(envs.n_envs)
     collecting.close()
     assert sorted(closed) == [1, 2, N]
@@ -217,10 +219,10 @@ def test_collecting_needs_no_tensorflow():
 
 
 def test_streams_that_a_state_has_not_begin_anew():
-    streams = Streams(1)
+    streams = RandomStreams(1)
     streams('act').random(3)
     state = streams.state()
-    expected = streams('act').random(), Streams(1)('env').random()
+    expected = streams('act').random(), RandomStreams(1)('env').random()
     streams('env').random(5)
     streams.load(state)
     assert (streams('act').random(), streams('env').random()) == expected

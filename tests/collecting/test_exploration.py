@@ -8,11 +8,11 @@ from gymnasium import spaces
 import xagents
 from tests.problems import Arbitrary
 from tests.reference import network
-from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
-from xagents.collecting.policies import EpsilonGreedy, Noisy, Sampling
-from xagents.networks.acting import Published
+from xagents.checkpoints.agent_state import temporary_weights
+from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
+from xagents.collecting.policies import EpsilonGreedyPolicy, NoisyPolicy, SamplingPolicy
+from xagents.networks.acting import PublishedWeights
 from xagents.networks.distributions import distribution_for
-from xagents.runs.capture import with_weights
 
 pytestmark = pytest.mark.usefixtures('without_xla')
 
@@ -34,23 +34,23 @@ class Network:
     """Says the observations times a weight; counts how often it is asked."""
 
     def __init__(self, weight=1.0):
-        self.published, self.asked = Published(1, np.float32([weight])), 0
+        self.published_weights, self.asked = PublishedWeights(1, np.float32([weight])), 0
 
     def __call__(self, observations):
         self.asked += 1
-        return [observations * self.published.weights[0]]
+        return [observations * self.published_weights.weights[0]]
 
-    def sync(self, published):
-        self.published = published
+    def sync(self, published_weights):
+        self.published_weights = published_weights
 
     def copy(self):
-        return Network(self.published.weights[0])
+        return Network(self.published_weights.weights[0])
 
 
 POLICIES = {
-    'sampling': lambda network: Sampling(network, distribution_for(spaces.Discrete(3)), True),
-    'epsilon-greedy': lambda network: EpsilonGreedy(network, 3, 0.5),
-    'noisy': lambda network: Noisy(network, 3, 0.5, OrnsteinUhlenbeckNoise()),
+    'sampling': lambda network: SamplingPolicy(network, distribution_for(spaces.Discrete(3)), True),
+    'epsilon-greedy': lambda network: EpsilonGreedyPolicy(network, 3, 0.5),
+    'noisy': lambda network: NoisyPolicy(network, 3, 0.5, OrnsteinUhlenbeckNoise()),
 }
 
 
@@ -68,17 +68,17 @@ def test_policies_act_by_their_network_and_take_over_what_is_published(name):
     for column, (shape, _) in policy.columns.items():
         assert chosen[0][column].shape == (2, *shape)
         np.testing.assert_array_equal(chosen[0][column], chosen[1][column])
-    other = policy.by(network.copy())
+    other = policy.with_network(network.copy())
     assert other.parts() == policy.parts(), 'its exploration is shared'
-    other.sync(Published(7, np.float32([-1.0]), warming_up=name == 'noisy'))
-    assert (other.published.version, other.warming_up) == (7, name == 'noisy') and not policy.warming_up
+    other.sync(PublishedWeights(7, np.float32([-1.0]), warming_up=name == 'noisy'))
+    assert (other.published_weights.version, other.warming_up) == (7, name == 'noisy') and not policy.warming_up
     np.testing.assert_array_equal(other(shown, None)['actions'], -shown if name == 'noisy' else [0, 1])
     np.testing.assert_array_equal(policy(shown, None)['actions'], greedy, 'the first one keeps its network')
 
 
 def test_sampling_keeps_outputs_where_it_is_asked_to():
     distribution, rng = distribution_for(spaces.Discrete(3)), np.random.default_rng(0)
-    keeps, other = (Sampling(Network(), distribution, keep) for keep in (True, False))
+    keeps, other = (SamplingPolicy(Network(), distribution, keep) for keep in (True, False))
     assert list(keeps.columns) == ['actions', 'logits'] and list(other.columns) == ['actions']
     shown = np.log(np.tile(np.float32([[0.2, 0.5, 0.3]]), (20_000, 1)))
     chosen = keeps(shown, keeps.draw_noise(rng, (20_000,)))
@@ -88,7 +88,7 @@ def test_sampling_keeps_outputs_where_it_is_asked_to():
 
 def test_noise_with_a_memory_is_for_collecting_and_warming_up_asks_nobody():
     network, shown, noise = Network(), np.zeros((2, 3), np.float32), np.float32([[1, -1, 5], [0.5, 0, 0]])
-    policy = Noisy(network, 3, 0.5, OrnsteinUhlenbeckNoise(dt=0.01))
+    policy = NoisyPolicy(network, 3, 0.5, OrnsteinUhlenbeckNoise(dt=0.01))
     np.testing.assert_array_equal(policy(shown, noise)['actions'], np.clip(0.5 * noise, -1, 1))
     assert policy.exploration.state()['x'].size == 0
     drifting = policy(shown, noise, valid=np.bool_([True, False]), noise=2.0)['actions']
@@ -157,7 +157,7 @@ def test_sampled_actions_use_the_last_epsilon():
 
 
 def test_gaussian_noise_is_drawn_anew():
-    policy, rng = Noisy(None, 2, 0.1), np.random.default_rng(0)
+    policy, rng = NoisyPolicy(None, 2, 0.1), np.random.default_rng(0)
     x = np.stack([policy.draw_noise(rng, (50,)) for _ in range(400)])
     assert x.dtype == np.float32 and x.shape == (400, 50, 2)
     assert x.mean() == pytest.approx(0, abs=0.02) and x.std() == pytest.approx(1, abs=0.02)
@@ -209,7 +209,7 @@ def test_processes_go_on_where_their_state_was_taken():
 def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
     """Recomputed from the same generator: clipped to [-1, 1], and for OU one process an environment and episode."""
     agent = make(name, n_envs=3, noise=noise, step_noise_coef=0.4, train_frequency=60)
-    agent.acting.warming_up = False
+    agent.acting_policy.warming_up = False
     agent.collector.reset()
     generator = np.random.Generator(np.random.SFC64(0))
     generator.bit_generator.state = agent.rng('act').bit_generator.state
@@ -228,17 +228,19 @@ def test_collecting_adds_the_noise_to_what_the_policy_says(name, noise):
 
 def test_noise_belongs_to_the_agents_state():
     agent = make('ddpg', noise='ornstein-uhlenbeck', train_frequency=40)
-    agent.acting.warming_up = False
+    agent.acting_policy.warming_up = False
     agent.collect(noise=0.1)
     state = agent.state()
     other = make('ddpg', noise='ornstein-uhlenbeck', train_frequency=40)
     other.load_state(state)
-    np.testing.assert_array_equal(other.acting.exploration.state()['x'], agent.acting.exploration.state()['x'])
-    assert abs(other.acting.exploration.state()['x']).max() > 0
+    np.testing.assert_array_equal(
+        other.acting_policy.exploration.state()['x'], agent.acting_policy.exploration.state()['x']
+    )
+    assert abs(other.acting_policy.exploration.state()['x']).max() > 0
     # weights that are taken for a while leave it alone: under overlap a thread explores meanwhile
-    with with_weights(agent, state):
-        moved = agent.acting.exploration(np.ones((4, 2), np.float32), np.ones(4, bool)).copy()
-    np.testing.assert_array_equal(agent.acting.exploration.state()['x'], moved)
+    with temporary_weights(agent, state):
+        moved = agent.acting_policy.exploration(np.ones((4, 2), np.float32), np.ones(4, bool)).copy()
+    np.testing.assert_array_equal(agent.acting_policy.exploration.state()['x'], moved)
 
 
 # -------------------------------------------------------------------------------------------------- warm-up, and bounds
@@ -255,7 +257,7 @@ def test_the_warm_up_is_uniform_and_ends_with_it():
         assert abs((each + 1) / 2 - (np.arange(n) + 0.5) / n).max() < 2.2 / np.sqrt(n)
     assert abs(np.corrcoef(actions.T)[0, 1]) < 0.08
     agent.remember(rollout)
-    assert not agent.acting.warming_up
+    assert not agent.acting_policy.warming_up
     rollout = agent.collect(noise=0.1)
     said = agent.policy(rollout['observations'][:-1].reshape(-1, 3), None)['actions']
     added = rollout['actions'].reshape(-1, 2) - said

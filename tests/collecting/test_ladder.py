@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xagents.collecting.policies import EpsilonGreedy
+from xagents.collecting.policies import EpsilonGreedyPolicy
 
 
 class Zero:
@@ -16,7 +16,7 @@ class Zero:
 @pytest.mark.parametrize('n_envs', [1, 4, 8])
 @pytest.mark.parametrize('epsilon', [0.4, 1.0, 0.0])
 def test_each_environment_has_an_epsilon_of_its_own(n_envs, epsilon):
-    policy = EpsilonGreedy(Zero(), 5, 0.02, ladder=True)
+    policy = EpsilonGreedyPolicy(Zero(), 5, 0.02, ladder=True)
     noise = policy.draw_exploration(np.random.default_rng(0), (40_000, n_envs))
     actions = np.stack([policy(np.zeros((n_envs, 1)), row, epsilon=epsilon)['actions'] for row in noise])
     found = (actions != 0).mean(0) * 5 / 4  # a fifth of the random ones are action 0
@@ -25,7 +25,7 @@ def test_each_environment_has_an_epsilon_of_its_own(n_envs, epsilon):
 
 
 def test_without_a_ladder_the_noise_is_as_it_was():
-    plain, ladder = (EpsilonGreedy(Zero(), 5, 0.02, ladder) for ladder in (False, True))
+    plain, ladder = (EpsilonGreedyPolicy(Zero(), 5, 0.02, ladder) for ladder in (False, True))
     drawn = [p.draw_exploration(np.random.default_rng(3), (7, 4)) for p in (plain, ladder)]
     np.testing.assert_array_equal(drawn[0], plain.draw_noise(np.random.default_rng(3), (7, 4)))
     np.testing.assert_array_equal(drawn[0][:, 0], drawn[1][:, 0])  # the first environment has ε itself

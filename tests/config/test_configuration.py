@@ -16,9 +16,16 @@ from tests.cli.test_cli import factory as factory  # a fixture
 from tests.commands import execute
 from xagents.cli import dispatch as cli
 from xagents.cli.resolve import resolve
-from xagents.config.configuration import ONLY_TYPED, Configuration, agent_of, known_options, read_config_file, to_yaml
+from xagents.config.configuration import (
+    COMMAND_LINE_ONLY,
+    Configuration,
+    agent_in_file,
+    read_config_file,
+    to_yaml,
+    train_options,
+)
 from xagents.factory import defaults
-from xagents.options.errors import OptionError, shown
+from xagents.options.errors import OptionError, format_value
 from xagents.registry.agents import agents
 
 HEAD = 'agent: ppo\nenv: CartPole-v1\nmax-steps: 100\n'
@@ -107,7 +114,7 @@ def test_what_made_a_file_is_ignored(file):
 def test_the_agent_may_stand_on_the_line(file):
     path = file('lr: 0.1\n')
     assert read_config_file(path, 'dqn') == Configuration(None, {'lr': 0.1}, {})
-    assert agent_of(path) is None
+    assert agent_in_file(path) is None
     assert 'agent: got nothing, admits one of a2c, ' in refusal(path)
 
 
@@ -242,7 +249,7 @@ def values_of(option):
     else:
         numbers = st.integers(-5, 10**6) if option.type is int else st.floats(-30, 30) | st.floats(allow_nan=False)
         one = numbers.filter(lambda value: admitted(option, value))
-    return st.lists(one, min_size=1, max_size=3) if option.many else one
+    return st.lists(one, min_size=1, max_size=3) if option.is_list else one
 
 
 def admitted(option, value):
@@ -255,7 +262,7 @@ def admitted(option, value):
 @st.composite
 def given_options(draw):
     agent_id = draw(st.sampled_from(list(agents)))
-    known = {name: o for name, o in known_options(agent_id).items() if name not in ONLY_TYPED}
+    known = {name: o for name, o in train_options(agent_id).items() if name not in COMMAND_LINE_ONLY}
     chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=6, unique=True))
     return agent_id, {name: draw(values_of(known[name])) for name in chosen}
 
@@ -305,7 +312,7 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
     file('agent: ppo\nenv: CartPole-v1\ntuned: true\nn-steps: 7\nmini-batches: 2\ngamma: 0.5\nquiet: on\n')
     assert execute('train', '--config', 'run.yaml', '--gamma', '0.25')[0] == 0
     _, env, made = factory.made
-    tuned, _ = defaults.tuned('ppo', {'env': 'CartPole-v1'})
+    tuned, _ = defaults.apply_tuned_settings('ppo', {'env': 'CartPole-v1'})
     taken = {name: value for name, value in tuned.items() if name not in ('env', 'minibatch_size')}
     assert env == 'CartPole-v1'
     assert made == {**taken, 'n_steps': 7, 'mini_batches': 2, 'gamma': 0.25, 'quiet': True}
@@ -409,7 +416,7 @@ def test_lists_tuned_settings_and_flags_come_together_in_one_file(file):
     line = 'train --config run.yaml --env CartPole-v1 --seeds 1 2 --print-config'
     code, page, _ = execute(*line.split())
     assert code == 0
-    tuned, _ = defaults.tuned('ppo', {'env': 'CartPole-v1'})
+    tuned, _ = defaults.apply_tuned_settings('ppo', {'env': 'CartPole-v1'})
     read = read_config_file(file(page))
     assert read.grid == {'lr': [1e-3, 1e-4], 'seed': [1, 2]}
     assert read.options == {name: value for name, value in tuned.items() if name != 'lr'}
@@ -428,8 +435,8 @@ def test_settings_that_are_tuned_for_an_environment_wait_for_it(env, code, file)
 def test_what_was_not_given_stands_at_its_default(agent_id, file):
     page = execute('train', agent_id, '--print-config')[1]
     comments = [line.removeprefix('# ') for line in page.splitlines() if ':' in line and line.startswith('# ')]
-    known = known_options(agent_id)
-    assert len(comments) == len(known) - len(ONLY_TYPED)
+    known = train_options(agent_id)
+    assert len(comments) == len(known) - len(COMMAND_LINE_ONLY)
     for line in comments:
         name = line.partition(':')[0].replace('-', '_')
         read = read_config_file(file(f'{line}\n'), agent_id)
@@ -477,10 +484,10 @@ def test_a_run_folder_is_played_and_evaluated(folders, factory):
 
 def test_a_run_folder_is_exported(folders, factory, monkeypatch):
     calls = []
-    exporting = 'xagents.cli.trained.exporting'
+    exporting = 'xagents.cli.agent_commands.exporting'
     monkeypatch.setattr(f'{exporting}.export', lambda agent, **arguments: calls.append((agent, arguments)))
     monkeypatch.setattr(f'{exporting}.check_out', calls.append)
-    monkeypatch.setattr('xagents.cli.trained.find_format', calls.append)
+    monkeypatch.setattr('xagents.cli.agent_commands.find_format', calls.append)
     assert execute('export', '--run-dir', 'runs/x', '--format', 'onnx', '--out', 'policy') == (0, '', '')
     assert calls == ['onnx', 'policy', (factory.agent, {'format': 'onnx', 'out': 'policy'})]
     assert execute('export', 'ppo', '--weights', 'a.tf', '--out', 'policy')[0] == 0
@@ -532,9 +539,9 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
         ('export --run-dir runs/x', '--out: got nothing, admits a folder for the policy'),
         ('export --run-dir runs/x --out a --format onx',
          '--format: got onx, admits one of savedmodel, litert, onnx, numpy (did you mean onnx?)'),
-        (f'train --resume {LONG}', f'{shown(LONG)}: File name too long'),
-        (f'evaluate dqn --run-dir {LONG}', f'{shown(LONG)}: File name too long'),
-        (f'train ppo --config {LONG}', f'--config: {shown(LONG)}: cannot be read (File name too long)'),
+        (f'train --resume {LONG}', f'{format_value(LONG)}: File name too long'),
+        (f'evaluate dqn --run-dir {LONG}', f'{format_value(LONG)}: File name too long'),
+        (f'train ppo --config {LONG}', f'--config: {format_value(LONG)}: cannot be read (File name too long)'),
         ('runs --json', 'got no folder, admits those of runs, of groups of them, or above them'),
         ('completion fisch', 'shell: got fisch, admits one of bash, zsh, fish (did you mean fish?)'),
         ('completion bash zsh', 'zsh: stands behind bash, admits one of them'),
@@ -549,7 +556,7 @@ def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp
 
 
 def test_the_commands_about_folders_reach_their_functions(monkeypatch):
-    monkeypatch.setattr('xagents.cli.pages.runs_page', lambda folders, as_json: f'{folders} {as_json}')
+    monkeypatch.setattr('xagents.cli.list_commands.runs_page', lambda folders, as_json: f'{folders} {as_json}')
     monkeypatch.setattr('xagents.reports.plotting.save_plot', lambda *paths, **arguments: (*paths, arguments))
     assert execute('runs', 'a', 'b', '--json') == (0, "['a', 'b'] True\n", '')
     assert execute('plot', '--run-dir', 'a', 'b')[1] == "Plot saved to ([], {'run_dirs': ['a', 'b']})\n"

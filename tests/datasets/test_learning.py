@@ -10,8 +10,8 @@ import pytest
 import xagents
 from tests.commands import execute
 from tests.runs.folders import stopped_in_the_middle
-from xagents.datasets import names
-from xagents.datasets.environments import told_environment
+from xagents.datasets import dataset_names
+from xagents.datasets.environments import dataset_environment_options
 from xagents.datasets.reading import open_dataset
 from xagents.envs.create import create_envs
 from xagents.factory.load import resume
@@ -34,7 +34,7 @@ CART, PENDULUM = 'cart/x-v0', 'pendulum/x-v0'
 def place(tmp_path_factory):
     """Two data sets of agents that have learned nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(names.ROOT, str(tmp_path_factory.mktemp('datasets')))
+        patch.setenv(dataset_names.ROOT, str(tmp_path_factory.mktemp('datasets')))
         cart = xagents.make('dqn', 'CartPole-v1', n_envs=2, **SMALL)
         xagents.record(cart, CART, episodes=12, random_actions=0.5, seed=1, say=lambda line: None)
         # with a time limit, so that both ends are there
@@ -120,13 +120,13 @@ def test_no_environment_is_stepped(name):
 
 
 def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, monkeypatch):
-    folder = names.data_folder(CART).parent
-    shutil.copytree(folder, names.data_folder('cart/alone-v0').parent)
-    metadata = names.data_folder('cart/alone-v0') / names.METADATA
+    folder = dataset_names.data_folder(CART).parent
+    shutil.copytree(folder, dataset_names.data_folder('cart/alone-v0').parent)
+    metadata = dataset_names.data_folder('cart/alone-v0') / dataset_names.METADATA
     text = metadata.read_text().replace('CartPole-v1', 'Gone-v1').replace(CART, 'cart/alone-v0')
     metadata.write_text(text)
     agent = xagents.make('bc', dataset='cart/alone-v0', **SMALL)
-    assert not agent.envs.can_be_made_again
+    assert not agent.envs.can_recreate
     agent.fit(max_steps=60, run_dir=str(tmp_path / 'run'))
     said = ' '.join(capsys.readouterr().out.split())
     assert "no environment 'Gone-v1'" in said and '; nothing is evaluated, and the last weights are kept' in said
@@ -140,13 +140,15 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, m
     assert execute('evaluate', '--run-dir', 'run', '--env', 'CartPole-v1', '--episodes', '1')[0] == 0
     assert xagents.load('run').act(np.zeros((2, 4), np.float32)).shape == (2,)
     metadata.write_text(text.replace('"Gone-v1"', '"somewhere:Gone-v1"'))
-    assert told_environment(open_dataset('cart/alone-v0'))[0] == {}  # a file does not choose what is imported
+    assert (
+        dataset_environment_options(open_dataset('cart/alone-v0'))[0] == {}
+    )  # a file does not choose what is imported
 
 
 def test_a_changed_data_set_is_refused_when_a_run_goes_on(tmp_path):
     agent = made('bc', run_dir=str(tmp_path / 'run'))
     agent.fit(max_steps=50, quiet=True)
-    data = names.data_folder(CART)
+    data = dataset_names.data_folder(CART)
     kept = data.parent.with_name('kept')
     shutil.copytree(data.parent, kept)
     try:
@@ -175,9 +177,9 @@ def test_what_a_resumed_run_records_is_what_an_unstopped_one_records(overlap, tm
     assert len(whole) == 14
     stopped_in_the_middle(tmp_path / 'whole', tmp_path / 'stopped')
     resume(tmp_path / 'stopped').fit(quiet=True)
-    again = list(open_dataset(name))
-    assert len(again) == len(whole)
-    for one, other in zip(whole, again, strict=True):
+    repeat = list(open_dataset(name))
+    assert len(repeat) == len(whole)
+    for one, other in zip(whole, repeat, strict=True):
         for field in ('observations', 'actions', 'rewards', 'terminated', 'truncated'):
             assert np.array_equal(getattr(one, field), getattr(other, field))
 
@@ -198,7 +200,7 @@ def test_ppo_goes_on_from_imitation(ending, tmp_path):
     assert all(np.array_equal(seen[n], x) for n, x in agent.statistics.observations.state().items())
     assert agent.options.lr == xagents.PPO.Options.lr and agent.progress.context.steps == 0
     assert int(agent.model.optimizer.iterations.value) == 0
-    assert any('its optimiser begins anew' in line for line in agent.progress.lines)
+    assert any('its optimiser begins anew' in line for line in agent.progress.startup_lines)
     shown = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert np.array_equal(taught.act(shown), agent.act(shown))
     agent.fit(max_steps=256, quiet=True, final_episodes=0)
@@ -243,7 +245,7 @@ def test_what_does_not_go_together_is_refused_and_nothing_is_written(line, messa
     code, _, stderr = execute('train', *line.split(), '--max-steps', '100', '--run-dir', 'run')
     assert (code, stderr.count('\n')) == (2, 1)
     assert stderr.startswith(f'xagents train: {message}')
-    assert list(Path().iterdir()) == [] and not names.is_there('a-v0')
+    assert list(Path().iterdir()) == [] and not dataset_names.dataset_exists('a-v0')
 
 
 def test_the_session_of_the_commands(folder):

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
-from xagents.datasets import names, reading
-from xagents.datasets.environments import told_environment
-from xagents.datasets.reading import Recorded, open_dataset
-from xagents.datasets.recorder import Recorder
-from xagents.datasets.trees import mapped
+from xagents.datasets import dataset_names, reading
+from xagents.datasets.environments import dataset_environment_options
+from xagents.datasets.reading import RecordedEpisode, open_dataset
+from xagents.datasets.recorder import DatasetRecorder
+from xagents.datasets.trees import map_tree
 from xagents.datasets.writing import DatasetWriter, check_keys
 from xagents.envs.create import create_envs
-from xagents.envs.spaces import ActionDecoder, Encoder
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 from xagents.options import OptionError
 
 minari = pytest.importorskip('minari')
@@ -76,7 +76,7 @@ class Told(gymnasium.Env):
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch, tmp_path):
-    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
+    monkeypatch.setenv(dataset_names.ROOT, str(tmp_path / 'datasets'))
     return tmp_path
 
 
@@ -106,13 +106,13 @@ def recorded(kind, taken, n_envs, steps, name='told/x-v0', **options):
     told = [[] for _ in range(n_envs)]
     made = iter(told)
     envs = create_envs(lambda **_: Told(SHOWN[kind], TAKEN[taken], next(made)), n_envs, **options)
-    envs.witness = Recorder(writer_of(name, envs), n_envs)
+    envs.recorder = DatasetRecorder(writer_of(name, envs), n_envs)
     envs.action_space.seed(1)
     envs.reset(0)
     for _ in range(steps):
         envs.step(np.stack([envs.action_space.sample() for _ in range(n_envs)]))
-    envs.witness.flush()
-    envs.witness.writer.finish()
+    envs.recorder.flush()
+    envs.recorder.writer.finish()
     return [one for own in told for one in own if any(one['terminated']) or any(one['truncated'])]
 
 
@@ -153,9 +153,9 @@ def test_what_minari_wrote_is_read(place):
         'theirs/y-v1', episodes, observation_space=box, action_space=spaces.Discrete(2), algorithm_name='mine'
     )
     dataset = open_dataset('theirs/y-v1')
-    assert (dataset.episodes, dataset.steps, dataset.mean_return, dataset.creation) == (3, 9, 4.0, {})
-    encoder, decoder = Encoder(dataset.observation_space), ActionDecoder(dataset.action_space)
-    batch = next(reading.batches(reading.encoded(e, encoder, decoder) for e in dataset))
+    assert (dataset.episodes, dataset.steps, dataset.mean_return, dataset.environment_options) == (3, 9, 4.0, {})
+    encoder, decoder = ObservationEncoder(dataset.observation_space), ActionDecoder(dataset.action_space)
+    batch = next(reading.episode_batches(reading.encode_episode(e, encoder, decoder) for e in dataset))
     # an episode that is cut without a word is truncated
     assert batch['terminated'][:, 0].nonzero()[0].tolist() == [6] and batch['truncated'].sum() == 2
 
@@ -165,8 +165,8 @@ def test_minari_finds_the_environment_again():
     agent.fit(max_steps=100, record_dataset='cartpole/x-v0', quiet=True, final_episodes=0)
     env = minari.load_dataset('cartpole/x-v0').recover_environment()
     assert env.spec.id == 'CartPole-v1'
-    assert open_dataset('cartpole/x-v0').creation == {'env': 'CartPole-v1'}
-    told = json.loads((names.data_folder('cartpole/x-v0') / names.METADATA).read_text())
+    assert open_dataset('cartpole/x-v0').environment_options == {'env': 'CartPole-v1'}
+    told = json.loads((dataset_names.data_folder('cartpole/x-v0') / dataset_names.METADATA).read_text())
     assert told['xagents']['agent'] == told['algorithm_name'] == 'dqn'
     assert told['xagents']['version'] == xagents.__version__
     (first,) = minari.load_dataset('cartpole/x-v0').storage.get_episode_metadata([0])
@@ -212,7 +212,7 @@ def test_the_newest_episodes_are_found_from_their_lengths():
     dataset = open_dataset('told/x-v0')
     lengths = dataset.lengths()
     for steps in (1, 5, 20, 10_000):
-        first = dataset.first_of_newest(steps)
+        first = dataset.first_recent_episode(steps)
         assert first == 0 or sum(lengths[first:]) >= steps > sum(lengths[first + 1 :])
 
 
@@ -222,7 +222,7 @@ def test_the_newest_episodes_are_found_from_their_lengths():
 def episode(value, length):
     flags = np.arange(length) == length - 1
     shown, taken = np.full((length + 1, 3), value, np.float64), np.full((length, 2), value / 10, np.float64)
-    return Recorded(shown, taken, np.full(length, value, np.float64), flags, ~flags & False)
+    return RecordedEpisode(shown, taken, np.full(length, value, np.float64), flags, ~flags & False)
 
 
 def small_writer(name='told/w-v0'):
@@ -258,7 +258,7 @@ def test_recording_goes_on_behind_what_a_checkpoint_knew(finished, kept):
         small_writer().close()
     writer.close()
     other = small_writer()
-    other.go_on(kept, writer.identity)
+    other.resume(kept, writer.identity)
     other.add([episode(100, 2)])
     assert values() == [*range(kept), 100]
     other.add([episode(101, 2)])
@@ -274,9 +274,9 @@ def test_another_data_set_of_the_same_name_is_left_alone():
     other = small_writer()
     for kept in (0, 1, 3):
         with pytest.raises(OptionError, match='which is not what the run has recorded'):
-            other.go_on(kept, 'another')
+            other.resume(kept, 'another')
     with pytest.raises(OptionError, match='has 2 episodes, of which the run has recorded 3'):
-        other.go_on(3, writer.identity)
+        other.resume(3, writer.identity)
     other.close()
     assert values() == [1, 2]
 
@@ -298,7 +298,7 @@ for i in range(10_000):
         last = [0, *map(int, process.communicate()[0].split())][-1]
         read = values()
         assert read == list(range(len(read))) and last < len(read) <= last + 2
-        subprocess.run(['rm', '-r', names.root()], check=True)
+        subprocess.run(['rm', '-r', dataset_names.root()], check=True)
 
 
 # -------------------------------------------------------------------------------------------------- wrong and listed
@@ -320,16 +320,16 @@ def test_wrong_data_sets_are_refused_in_one_line(place, folder):
     )
     assert 'got pendulum, admits a name with a version' in refusal('pendulum')
     assert 'got ../x-v0, admits a name with a version' in refusal('../x-v0')
-    data = names.data_folder('told/good-v0')
-    whole, metadata = (data / 'main_data.hdf5').read_bytes(), (data / names.METADATA).read_text()
+    data = dataset_names.data_folder('told/good-v0')
+    whole, metadata = (data / 'main_data.hdf5').read_bytes(), (data / dataset_names.METADATA).read_text()
     for wrong in (whole[:100], b'', whole[: len(whole) // 2]):
         (data / 'main_data.hdf5').write_bytes(wrong)
         assert 'told/good-v0 is damaged or no data set' in refusal('told/good-v0')
     (data / 'main_data.hdf5').write_bytes(whole)
     for wrong in ('', '{}', '[1]', metadata.replace('"total_steps": 3', '"total_steps": "many"')):
-        (data / names.METADATA).write_text(wrong)
+        (data / dataset_names.METADATA).write_text(wrong)
         assert 'told/good-v0 is damaged or no data set' in refusal('told/good-v0')
-    (data / names.METADATA).write_text(metadata.replace('"total_episodes": 1', '"total_episodes": 2'))
+    (data / dataset_names.METADATA).write_text(metadata.replace('"total_episodes": 1', '"total_episodes": 2'))
     assert 'episode_1' in refusal('told/good-v0')
 
 
@@ -350,8 +350,8 @@ def test_the_list_of_data_sets(place, folder):
     assert 'There is no data set in' in execute('datasets')[1]
     writer = small_writer('told/a-v0')
     writer.add([episode(2, 3), episode(1, 3)])
-    names.data_folder('told/b-v0').mkdir(parents=True)
-    (names.data_folder('told/b-v0') / names.METADATA).write_text('{')
+    dataset_names.data_folder('told/b-v0').mkdir(parents=True)
+    (dataset_names.data_folder('told/b-v0') / dataset_names.METADATA).write_text('{')
     code, page, _ = execute('datasets')
     assert code == 0
     assert [line.split() for line in page.splitlines()][1] == ['told/a-v0', '-', '2', '6', '4.50', '-']
@@ -365,7 +365,7 @@ def test_the_list_of_data_sets(place, folder):
 
 def test_a_tree_keeps_its_form():
     tree = {'a': (1, {'b': 2}), 'c': 3}
-    assert mapped(lambda x: x + 1, tree) == {'a': (2, {'b': 3}), 'c': 4}
+    assert map_tree(lambda x: x + 1, tree) == {'a': (2, {'b': 3}), 'c': 4}
 
 
 def test_a_name_that_cannot_be_taken_is_refused_before_anything_is_written(place, monkeypatch, tmp_path):
@@ -379,19 +379,19 @@ def test_a_name_that_cannot_be_taken_is_refused_before_anything_is_written(place
         f'{"x" * 300}-v0': 'got a name of 303 characters',
     }.items():
         with pytest.raises(OptionError, match=message):
-            names.check_new('dataset', name)
+            dataset_names.check_new('dataset', name)
     file = tmp_path / 'file'
     file.write_text('')
-    monkeypatch.setenv(names.ROOT, str(file))
+    monkeypatch.setenv(dataset_names.ROOT, str(file))
     with pytest.raises(OptionError, match='for which nothing can be written in'):
-        names.check_new('dataset', 'told/b-v0')
+        dataset_names.check_new('dataset', 'told/b-v0')
     with pytest.raises(OptionError, match='for which nothing can be written in'):
         small_writer('told/b-v0')
 
 
 def test_a_relative_folder_is_taken_from_where_one_stands(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(names.ROOT, 'here')
+    monkeypatch.setenv(dataset_names.ROOT, 'here')
     writer = small_writer()
     writer.add([episode(1, 2)])
     writer.add([episode(2, 2)])
@@ -419,7 +419,7 @@ def test_metadata_may_say_anything_and_is_not_believed(place, folder):
     writer = small_writer('told/a-v0')
     writer.add([episode(2, 3), episode(1, 3)])
     writer.finish()
-    path = names.data_folder('told/a-v0') / names.METADATA
+    path = dataset_names.data_folder('told/a-v0') / dataset_names.METADATA
     metadata = json.loads(path.read_text())
 
     def told(**others):
@@ -441,9 +441,9 @@ def test_metadata_may_say_anything_and_is_not_believed(place, folder):
         {'env': 'CartPole-v1', 'wrapper': ['os:system']},
         {'env': 'CartPole-v1', 'frame_stack': 'many'},
     ):
-        assert told_environment(told(xagents={'environment': environment}))[0] == {}
+        assert dataset_environment_options(told(xagents={'environment': environment}))[0] == {}
     drawn = {'env': 'CartPole-v1', 'env_kwargs': {'render_mode': 'human'}, 'nothing': 1}
-    assert told_environment(told(xagents={'environment': drawn})) == ({'env': 'CartPole-v1'}, '')
+    assert dataset_environment_options(told(xagents={'environment': drawn})) == ({'env': 'CartPole-v1'}, '')
     told(algorithm_name='\x1b[31mred')
     page = execute('datasets')[1]
     assert 'red' in page and '\x1b' not in page

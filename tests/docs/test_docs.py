@@ -14,9 +14,9 @@ import pytest
 import xagents
 from xagents.cli.commands import commands
 from xagents.cli.dispatch import parse
-from xagents.datasets import names
-from xagents.options.commands import EvaluateOptions, PlayOptions, PlotOptions, RecordingOptions, TuneOptions
-from xagents.options.declaration import describe
+from xagents.datasets import dataset_names
+from xagents.options.commands import DatasetRecordingOptions, EvaluateOptions, PlayOptions, PlotOptions, TuneOptions
+from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
 from xagents.registry.agents import agents
@@ -47,7 +47,7 @@ OTHERS = [
 EXTENDING = [ROOT / 'docs' / 'extending.md', ROOT / 'examples' / 'own_parts' / 'README.md']
 GROUPS = [
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions, TuneOptions),
-    *(PlayOptions, EvaluateOptions, PlotOptions, RecordingOptions),
+    *(PlayOptions, EvaluateOptions, PlotOptions, DatasetRecordingOptions),
     *(entry.options for entry in agents.values()),
 ]
 # what a larger one does cannot be said: a name, a place
@@ -114,7 +114,7 @@ def test_a_page_without_markers_is_refused(copies):
 @pytest.mark.parametrize('entry', agents.values(), ids=lambda entry: entry.id)
 def test_every_option_stands_once_in_the_table_its_own_first(entry):
     rows = re.findall(r'^\| `(--[\w-]+)`', writer.sections(entry, '')['options'], re.MULTILINE)
-    known = describe(entry.options)
+    known = declared_options(entry.options)
     assert sorted(rows) == sorted(option.flag for option in known.values())
     titles = [title for title, _ in writer.groups(entry)]
     assert titles[0] == f'{entry.class_name} itself' and 'Every agent' in titles[-2:]
@@ -217,7 +217,7 @@ def make_what_is_named(words):
 @pytest.mark.parametrize('page', [*PAGES, *OTHERS[:-1]], ids=lambda page: page.stem)
 def test_commands_are_admitted(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
+    monkeypatch.setenv(dataset_names.ROOT, str(tmp_path / 'datasets'))
     found = typed_commands(page.read_text())
     assert found or page.stem in ('recipes', 'gallery')
     for words in found:
@@ -225,7 +225,7 @@ def test_commands_are_admitted(page, tmp_path, monkeypatch):
         command, rest = commands[words[0]], words[1:]
         make_what_is_named(words)
         typed = command.takes_agent and not rest[0].startswith('-')
-        agent_id = rest[0] if typed else command.agent_in(rest) if command.takes_agent else None
+        agent_id = rest[0] if typed else command.find_agent_id(rest) if command.takes_agent else None
         assert agent_id or not command.takes_agent, words
         paths, given = parse(command, agent_id, rest[1:] if typed else rest)
         command.check(agent_id or paths, given)
@@ -258,9 +258,9 @@ def test_the_command_and_its_python_say_the_same(entry, monkeypatch):
 
 @pytest.mark.parametrize('group', GROUPS, ids=lambda group: group.__name__)
 def test_a_numbers_help_says_what_a_larger_one_does(group):
-    for option in describe(group).values():
+    for option in declared_options(group).values():
         spoken = option.type in (int, float) and option.name not in NO_SIZE
-        if spoken and not option.without_effect and not option.help.startswith('refused'):
+        if spoken and not option.ignored and not option.help.startswith('refused'):
             assert SAYS_WHAT_MORE_DOES.search(option.help), f'--{option.name}: {option.help}'
         assert option.help and '\n' not in option.help
 

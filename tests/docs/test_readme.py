@@ -11,7 +11,7 @@ from PIL import Image
 from benchmarks.speed import summary
 from tests.docs.test_docs import ROOT, typed_commands
 from tests.docs.test_recipes import blocks_of, execute_blocks  # noqa: F401
-from xagents.datasets import names
+from xagents.datasets import dataset_names
 
 README = ROOT / 'README.md'
 # what takes long, and how little of it shows that a command works
@@ -53,7 +53,7 @@ def test_what_it_says_of_speed_is_what_was_measured(tmp_path):
 
 
 def test_its_commands_run_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
+    monkeypatch.setenv(dataset_names.ROOT, str(tmp_path / 'datasets'))
     commands = typed_commands(README.read_text())
     assert len(commands) >= 10
     for words in commands:

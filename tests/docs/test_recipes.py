@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 
 import xagents
-from xagents.datasets import names
+from xagents.checkpoints.state_files import read_state
+from xagents.datasets import dataset_names
 from xagents.registry import agents as registry
-from xagents.registry.parts import HANDED_DOWN
-from xagents.runs.checkpoints import read_state
+from xagents.registry.parts import REGISTERED_MODULES
 
 ROOT = Path(xagents.__file__).parents[1]
 EXAMPLES = ROOT / 'examples'
 # a process of its own, which compiles updates as plain graphs, too
 AGAIN = """
-from xagents.networks.compiled import Program
+from xagents.networks.programs import Program
 real = Program.__init__
 Program.__init__ = lambda self, function, jit: real(self, function, False)
 import count_falls
@@ -32,9 +32,9 @@ count_falls.main('falls')
 def execute_blocks(folder, without_xla, monkeypatch, capsys):
     """Executes `(name, code)` pairs in one namespace and an empty folder; returns what was printed."""
     monkeypatch.setenv('MPLBACKEND', 'Agg')
-    monkeypatch.setenv(HANDED_DOWN, '')
+    monkeypatch.setenv(REGISTERED_MODULES, '')
     monkeypatch.syspath_prepend(EXAMPLES)
-    for attribute in ('known', '_objects'):  # what is registered is forgotten afterwards
+    for attribute in ('registered', '_objects'):  # what is registered is forgotten afterwards
         monkeypatch.setattr(registry.parts, attribute, {})
 
     def execute(blocks):
@@ -75,12 +75,12 @@ def test_the_page_of_runs_does_what_it_says(execute_blocks):
 
 
 def test_the_page_of_data_sets_does_what_it_says(execute_blocks, tmp_path, monkeypatch):
-    monkeypatch.setenv(names.ROOT, str(tmp_path / 'datasets'))
+    monkeypatch.setenv(dataset_names.ROOT, str(tmp_path / 'datasets'))
     blocks = blocks_of(ROOT / 'docs' / 'datasets.md')
     assert len(blocks) == 2
     with pytest.warns(UserWarning, match='is set to None'):  # Minari wants to know the author
         execute_blocks(blocks)
-    assert list(names.names()) == ['cartpole/python-v0', 'cartpole/random-v0']
+    assert list(dataset_names.list_names()) == ['cartpole/python-v0', 'cartpole/random-v0']
 
 
 def test_the_page_of_several_agents_does_what_it_says(execute_blocks):

@@ -158,8 +158,8 @@ def test_the_stack_holds_the_last_frames_newest_last_and_starts_full_of_the_firs
     assert (first == 0).all() and first.shape == (2, 3, 3) and first.dtype == np.uint8
     seen = [env.step(0)[0] for _ in range(4)]
     assert [stack[1, 2].tolist() for stack in seen] == [[0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]]
-    again, _ = env.reset()
-    assert (again == 0).all()
+    restarted, _ = env.reset()
+    assert (restarted == 0).all()
     assert seen[3][0, 0].tolist() == [2, 3, 4]  # what was handed out stays as it was
 
 
@@ -205,10 +205,10 @@ def test_pongs_chain_of_wrappers(pong):
 
 
 def test_playing_ends_no_episode_with_a_life_and_keeps_the_shot(pong):
-    with pong.another(1) as other:
+    with pong.recreate(1) as other:
         names = str(other._vector.envs[0])
         assert 'EpisodicLife' not in names and 'ClipReward' not in names and 'FireReset' in names
-    with pong.another(1, training=True) as other:
+    with pong.recreate(1, training=True) as other:
         assert 'EpisodicLife' in str(other._vector.envs[0])
     with create_envs('ALE/Freeway-v5') as without_fire:
         assert 'FireReset' not in str(without_fire._vector.envs[0])

@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests import environments
 from xagents.envs.create import as_envs, create_envs
-from xagents.envs.face import Envs, Episode, _success
+from xagents.envs.interface import Envs, EpisodeEnd, _success
 from xagents.envs.vectors import NATIVE_FROM, LoopVectorEnv
 from xagents.options.errors import OptionError
 
@@ -58,14 +58,14 @@ def test_the_last_observation_comes_back_and_the_next_step_only_resets(kind, end
         observations, rewards, terminated, truncated = envs.step(np.ones(2, np.int64))
         assert (observations.dtype, rewards.dtype) == (np.float32, np.float32)
         assert (terminated.dtype, truncated.dtype) == (bool, bool)
-        assert envs.pop_episodes() == [Episode(7.5, 3, i % 2, None) for i in range(4)]
+        assert envs.pop_episodes() == [EpisodeEnd(7.5, 3, i % 2, None) for i in range(4)]
         assert envs.pop_episodes() == []
         envs.reset(0)
         played(envs, 2)
         envs.reset(0)  # unfinished episodes are forgotten
         assert envs.valid.all()
         played(envs, 3)
-        assert envs.pop_episodes() == [Episode(7.5, 3, i, None) for i in range(2)]
+        assert envs.pop_episodes() == [EpisodeEnd(7.5, 3, i, None) for i in range(2)]
 
 
 def test_environments_of_different_lengths_reset_on_their_own():
@@ -89,7 +89,7 @@ def test_a_reset_step_earns_nothing_whatever_the_vector_says():
     envs = as_envs(Generous(SyncVectorEnv([lambda: environments.Counter(length=2)])))
     envs.reset(0)
     assert [row[1][0] for row in played(envs, 6)] == [7, 7, 0, 7, 7, 0]
-    assert envs.pop_episodes() == [Episode(14, 2, 0, None)] * 2
+    assert envs.pop_episodes() == [EpisodeEnd(14, 2, 0, None)] * 2
     loop = made('loop', length=1)._vector
     loop.reset(seed=[0, 0])
     assert [loop.step(np.zeros(2, np.int64))[1][0] for _ in range(2)] == [1, 0]
@@ -140,8 +140,8 @@ def test_each_environment_has_a_seed_of_its_own_and_equal_seeds_give_equal_strea
         def stream(seed):
             return np.array([envs.reset(seed).copy()] + [row[0] for row in played(envs, 14)])[..., 0]
 
-        first, other, again = stream(7), stream(8), stream(7)
-        np.testing.assert_array_equal(first, again)
+        first, other, repeat = stream(7), stream(8), stream(7)
+        np.testing.assert_array_equal(first, repeat)
         assert native or len(np.unique(np.concatenate([first, other]))) == 2 * first.size
         following = stream(None)  # goes on from 7: the same again after the same seed
         stream(7)
@@ -159,11 +159,17 @@ NEVER, SECOND = [False] * 6, [False, True, False] * 2
     ('wrapper', 'vector', 'rewards', 'truncated', 'episodes'),
     [
         *[
-            ('Scaled', v, [50] * 5 + [0], NEVER, [Episode(2.5, 5, i, None) for i in range(2)])
+            ('Scaled', v, [50] * 5 + [0], NEVER, [EpisodeEnd(2.5, 5, i, None) for i in range(2)])
             for v in ('sync', 'async')
         ],
-        ('Impatient', 'sync', [0.5, 0.5, 0] * 2, SECOND, [Episode(1, 2, i % 2, None) for i in range(4)]),
-        ('Endless', 'sync', [0.5, 0.5, 0] * 2, SECOND, [Episode(1, 2, i % 2, None) for i in range(4)]),  # never resets
+        ('Impatient', 'sync', [0.5, 0.5, 0] * 2, SECOND, [EpisodeEnd(1, 2, i % 2, None) for i in range(4)]),
+        (
+            'Endless',
+            'sync',
+            [0.5, 0.5, 0] * 2,
+            SECOND,
+            [EpisodeEnd(1, 2, i % 2, None) for i in range(4)],
+        ),  # never resets
     ],
 )
 def test_statistics_are_raw_whatever_wrappers_do(wrapper, vector, rewards, truncated, episodes):
@@ -186,11 +192,11 @@ def test_statistics_of_handed_environments_are_raw_too():
     rows = played(envs, 3)
     assert rows[0][1].tolist() == [50, 50]
     assert rows[2][3].all()
-    assert envs.pop_episodes() == [Episode(1.5, 3, i, None) for i in range(2)]
+    assert envs.pop_episodes() == [EpisodeEnd(1.5, 3, i, None) for i in range(2)]
     same = as_envs(environments.Scaled(environments.Counter()))  # one alone
     same.reset(0)
     played(same, 5)
-    assert same.pop_episodes() == [Episode(5, 5, 0, None)]
+    assert same.pop_episodes() == [EpisodeEnd(5, 5, 0, None)]
 
 
 @pytest.mark.parametrize('name', ['Success', 'Achieved'])
@@ -259,7 +265,7 @@ def test_what_old_notebooks_ask_of_environments():
 
 def test_another_is_the_same_environment_afresh():
     with create_envs(COUNTER, 3, env_kwargs={'length': 2}, wrapper='tests.environments:Scaled') as envs:
-        other = envs.another(1, render_mode='rgb_array')
+        other = envs.recreate(1, render_mode='rgb_array')
         assert (other.n_envs, other.id) == (1, COUNTER)
         other.reset(0)
         rows = played(other, 2)
@@ -278,11 +284,11 @@ def test_another_of_handed_environments_follows_their_spec():
         as_envs(SyncVectorEnv([lambda: environments.Counter(length=2)])),
         create_envs(lambda: environments.Counter(length=2)),
     ):
-        with handed, handed.another(3) as other:
+        with handed, handed.recreate(3) as other:
             other.reset(0)
             assert played(other, 2)[-1][2].tolist() == [True] * 3
     handed = as_envs(gymnasium.make_vec('CartPole-v1', 2, max_episode_steps=5))
-    with handed.another(1, render_mode='rgb_array') as other:
+    with handed.recreate(1, render_mode='rgb_array') as other:
         other.reset(0)
         assert played(other, 5)[-1][3].all()
         assert len(other.render()) == 1
@@ -298,7 +304,7 @@ def test_another_of_handed_environments_follows_their_spec():
 )
 def test_another_of_what_nobody_can_make_again_says_what_to_do(handed):
     with pytest.raises(ValueError, match='give create_envs a function that makes one') as refused:
-        as_envs(handed()).another(1)
+        as_envs(handed()).recreate(1)
     assert '\n' not in str(refused.value)
 
 
@@ -413,8 +419,8 @@ def test_old_gym_runs_through_shimmy():
         np.testing.assert_array_equal(envs.reset(1), first)
         rows = played(envs, 5)
         assert rows[3][3].all() and rows[3][4].all() and not rows[4][4].any()
-        assert envs.pop_episodes() == [Episode(4, 4, 0, None), Episode(4, 4, 1, None)]
-        with envs.another(1, render_mode='rgb_array') as other:
+        assert envs.pop_episodes() == [EpisodeEnd(4, 4, 0, None), EpisodeEnd(4, 4, 1, None)]
+        with envs.recreate(1, render_mode='rgb_array') as other:
             assert other.observation_space == envs.observation_space
     with pytest.raises(OptionError, match=r'did you mean CartPole-v1\?'):
         create_envs('gym:CartPol-v1')
@@ -454,10 +460,10 @@ class TestEnvPool:
             assert [row[4][0] for row in rows] == [True, True, True, True, False, True]
             assert [row[1][0] for row in rows] == [1, 1, 1, 1, 0, 1]
             assert np.abs(rows[4][0]).max() < 0.06 < np.abs(rows[3][0]).max()
-            assert envs.pop_episodes() == [Episode(4, 4, i, None) for i in range(3)]
+            assert envs.pop_episodes() == [EpisodeEnd(4, 4, i, None) for i in range(3)]
             np.testing.assert_array_equal(envs.reset(1), first)
             assert not np.array_equal(envs.reset(2), first)
-            with envs.another(1) as other:
+            with envs.recreate(1) as other:
                 assert other.reset(0).shape == (1, 4)
 
     def test_actions_outside_the_space_are_refused(self):
@@ -491,7 +497,7 @@ class TestEnvPool:
                 ended += len(episodes)
                 assert all(episode.length > 60 for episode in episodes)  # whole games, not lives
             assert 3 <= ended < lost / 3
-            with envs.another(1) as calm:
+            with envs.recreate(1) as calm:
                 calm.reset(0)
                 terminations = sum(bool(calm.step(np.array([0]))[2][0]) for _ in range(100))
                 assert terminations == 0  # standing still loses lives, which end nothing when not training

@@ -25,8 +25,8 @@ from hypothesis.extra import numpy as arrays_of
 from tests.environments import Counter, Drawn
 from tests.problems import Arbitrary
 from xagents.envs.create import as_envs, create_envs
-from xagents.envs.snapshots.read import give
-from xagents.envs.snapshots.write import Snapshot, Uncopyable, take
+from xagents.envs.snapshots.read import restore_snapshot
+from xagents.envs.snapshots.write import Snapshot, SnapshotError, take_snapshot
 from xagents.envs.wrappers import StickyActions
 
 
@@ -65,7 +65,7 @@ def assert_goes_on(make, before=37, after=200):
         for _ in range(before):  # nobody asks for the episodes that end
             original.step(actions(original, rng))
         snapshot = original.snapshot()
-        assert snapshot is not None, original.uncopied
+        assert snapshot is not None, original.snapshot_problem
         fresh.restore(through_files(snapshot))
         ahead = drive(original, after, 2)
         assert drive(fresh, after, 2) == ahead
@@ -383,11 +383,11 @@ def test_what_holds_anything_else_is_not_copied(held, name):
     with create_envs(partial(Holder, held), 2) as envs:
         envs.reset(0)
         assert envs.snapshot() is None
-        assert envs.uncopied.startswith(f'Holder holds {name}')
-        assert '\n' not in envs.uncopied
+        assert envs.snapshot_problem.startswith(f'Holder holds {name}')
+        assert '\n' not in envs.snapshot_problem
         for env in envs._vector.envs:
             env.unwrapped.held = 5
-        assert envs.snapshot() is not None and envs.uncopied == ''
+        assert envs.snapshot() is not None and envs.snapshot_problem == ''
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_what_keeps_its_state_to_itself_is_not_copied(name, vector, reason):
     with create_envs(name, vector=vector, preprocess=False) as envs:
         envs.reset(0)
         assert envs.snapshot() is None
-        assert envs.uncopied == reason
+        assert envs.snapshot_problem == reason
 
 
 # what does not fit
@@ -484,15 +484,15 @@ def test_no_class_is_made_that_the_environment_does_not_have():
 
 def test_sets_come_back_in_their_order_or_not_at_all():
     collided = {8, 0}  # of one place in the table the first one takes it
-    assert list(give(None, through_files(take(collided)))) == list(collided)
+    assert list(restore_snapshot(None, through_files(take_snapshot(collided)))) == list(collided)
     shrunken = set(range(1000))
     shrunken -= set(range(16, 1000))
     shrunken -= set(range(1, 8))
     shrunken |= {64, 7}
     if list(set(list(shrunken))) == list(shrunken):
         pytest.skip('this interpreter orders sets in another way')
-    with pytest.raises(Uncopyable, match='order'):
-        take(shrunken)
+    with pytest.raises(SnapshotError, match='order'):
+        take_snapshot(shrunken)
 
 
 # any nest of plain values
@@ -550,11 +550,11 @@ def bits(value):
 @given(values)
 def test_any_nest_of_plain_values_comes_back_to_the_bit(value):
     try:
-        snapshot = take([value, value])
-    except Uncopyable as reason:
+        snapshot = take_snapshot([value, value])
+    except SnapshotError as reason:
         assert 'order' in str(reason)  # a set that grew and shrank
         return
-    first, second = give(None, through_files(snapshot))
+    first, second = restore_snapshot(None, through_files(snapshot))
     assert bits(first) == bits(value)
     assert bits(second) == bits(value)
     if isinstance(value, list | dict | np.ndarray | np.random.Generator | set | collections.deque):
@@ -566,7 +566,7 @@ def test_lists_that_hold_one_another_keep_their_shape(targets):
     lists = [[] for _ in range(5)]
     for i, target in enumerate(targets):
         lists[i % 5].append(lists[target])
-    made = give(None, through_files(take(lists)))
+    made = restore_snapshot(None, through_files(take_snapshot(lists)))
     index = {id(inner): i for i, inner in enumerate(made)}
     expected = [[next(i for i, own in enumerate(lists) if own is inner) for inner in outer] for outer in lists]
     assert [[index[id(inner)] for inner in outer] for outer in made] == expected
@@ -578,7 +578,7 @@ def test_every_bit_generator_goes_on_and_spawns_alike(name):
     generator.spawn(2)
     generator.integers(10, size=3, dtype=np.uint16)
     generator.standard_normal(5)
-    made = give(None, through_files(take(generator)))
+    made = restore_snapshot(None, through_files(take_snapshot(generator)))
     one, other = (g.integers(10, size=5, dtype=np.uint16).tolist() for g in (made, generator))
     assert one == other
     assert made.spawn(1)[0].random() == generator.spawn(1)[0].random()

@@ -7,7 +7,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xagents.envs.spaces import ActionDecoder, Encoder
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 
 SIMPLE = st.one_of(
     st.builds(lambda n, s: spaces.Discrete(n, start=s), st.integers(1, 5), st.integers(-3, 3)),
@@ -33,7 +33,7 @@ def test_encoding_a_batch_is_gymnasiums_flatten_of_each_observation(space, n, se
     batched = batch_space(space, n)
     batched.seed(seed)
     batch = batched.sample()
-    encoder = Encoder(space)
+    encoder = ObservationEncoder(space)
     encoded = encoder(batch)
     assert encoded.dtype == np.float32 and encoded.shape == (n, *encoder.space.shape)
     for row, observation in zip(encoded, iterate(batched, batch), strict=True):
@@ -49,18 +49,18 @@ def test_bytes_within_a_vector_become_numbers_from_0_to_1(kind):
     shown = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), np.float32([[-1.5]])
     if kind is spaces.Dict:
         parts, shown = (dict(zip('ab', two, strict=True)) for two in (parts, shown))
-    encoder = Encoder(kind(parts))
+    encoder = ObservationEncoder(kind(parts))
     np.testing.assert_array_equal(encoder(shown)[0], [*np.arange(256, dtype=np.float32) * np.float32(1 / 255), -1.5])
     assert (encoder.space.low.min(), encoder.space.high[:256].max()) == (-2, 1)
 
 
 def test_lists_of_observations_are_batches():
     space = spaces.Dict({'a': spaces.Discrete(3), 'b': spaces.Box(0, 1, (2,), np.float32)})
-    encoded = Encoder(space)([{'a': 2, 'b': np.array([0.25, 0.5])}, {'a': 0, 'b': np.array([1.0, 0.0])}])
+    encoded = ObservationEncoder(space)([{'a': 2, 'b': np.array([0.25, 0.5])}, {'a': 0, 'b': np.array([1.0, 0.0])}])
     assert encoded.tolist() == [[0, 0, 1, 0.25, 0.5], [1, 0, 0, 1, 0]]
-    encoder, batch = Encoder(spaces.Box(0, 9, (2,), np.float32)), np.float32([[1, 2], [3, 4]])
+    encoder, batch = ObservationEncoder(spaces.Box(0, 9, (2,), np.float32)), np.float32([[1, 2], [3, 4]])
     assert encoder(batch.tolist()).tolist() == batch.tolist() and encoder(batch) is batch
-    assert Encoder(spaces.Discrete(2, start=4))([5, 4]).tolist() == [[0, 1], [1, 0]]
+    assert ObservationEncoder(spaces.Discrete(2, start=4))([5, 4]).tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_lists_of_observations_are_batches():
 )
 def test_where_the_channels_of_images_go(shape, encoded):
     space = spaces.Box(0, 255, shape, np.uint8)
-    encoder = Encoder(space)
+    encoder = ObservationEncoder(space)
     assert encoder.space.shape == encoded
     batch = batch_space(space, 2).sample()
     out = encoder(batch)
@@ -95,11 +95,11 @@ def test_where_the_channels_of_images_go(shape, encoded):
 @pytest.mark.parametrize(
     ('of', 'space', 'problem'),
     [
-        (Encoder, spaces.Text(5), r'^the observation space is Text\('),
-        (Encoder, spaces.Sequence(spaces.Discrete(2)), 'Sequence'),
-        (Encoder, spaces.Graph(spaces.Box(0, 1, (2,)), None), 'Graph'),
-        (Encoder, spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), 'OneOf'),
-        (Encoder, spaces.Dict({'inner': spaces.Tuple([spaces.Text(3)])}), r"\['inner'\]\[0\] is Text"),
+        (ObservationEncoder, spaces.Text(5), r'^the observation space is Text\('),
+        (ObservationEncoder, spaces.Sequence(spaces.Discrete(2)), 'Sequence'),
+        (ObservationEncoder, spaces.Graph(spaces.Box(0, 1, (2,)), None), 'Graph'),
+        (ObservationEncoder, spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), 'OneOf'),
+        (ObservationEncoder, spaces.Dict({'inner': spaces.Tuple([spaces.Text(3)])}), r"\['inner'\]\[0\] is Text"),
         (ActionDecoder, spaces.Text(3), '^the action space is Text'),
         (ActionDecoder, spaces.Dict({'a': spaces.Discrete(2)}), '^the action space is Dict'),
         (ActionDecoder, spaces.Tuple([]), '^the action space is Tuple'),
@@ -122,7 +122,7 @@ def test_other_spaces_are_refused_by_name(of, space, problem):
 )
 def test_wrong_observations_are_refused(space, shown, problem):
     with pytest.raises(ValueError, match=problem):
-        Encoder(space)(shown)
+        ObservationEncoder(space)(shown)
 
 
 def test_discrete_actions_are_not_copied_where_nothing_changes():

@@ -5,8 +5,8 @@ import pytest
 
 from tests.team_problems import Leaving, OwnNumber, Returning, Silent
 from xagents.envs.create import as_envs, create_envs
+from xagents.evaluation.playing import mean_rewards_per_agent
 from xagents.options.errors import OptionError
-from xagents.runs.evaluation import rewards_of_agents
 
 HERE = 'pettingzoo:tests.team_problems'
 M = 4
@@ -24,7 +24,7 @@ def steps(envs, n, seed=0):
 @pytest.mark.parametrize('vector', ['sync', 'async'])
 def test_agents_that_leave_get_the_returns_they_must(vector):
     with create_envs(f'{HERE}:Leaving', 2, vector=vector) as envs:
-        assert (envs.n_envs, envs.agents, envs.together) == (2 * M, ('x', 'y', 'z', 'w'), M)
+        assert (envs.n_envs, envs.agents, envs.agents_per_env) == (2 * M, ('x', 'y', 'z', 'w'), M)
         envs.reset(1)
         taken = list(steps(envs, 12))
     episodes = [(e.env, e.reward, e.length, e.success) for *_, ended in taken for e in ended]
@@ -60,7 +60,7 @@ def test_what_a_team_gets_is_told_with_the_last_of_its_agents():
         ended = [e for *_, episodes in steps(envs, 16) for e in episodes]
     # one of them is there for 5 of the 7 steps, in two episodes
     assert [e.team for e in ended if e.env < 2] == [None, None, 12.0] * 2
-    assert rewards_of_agents(('x', 'y'), ended) == {'reward/x': 2.5, 'reward/y': 7.0, 'team_reward': 12.0}
+    assert mean_rewards_per_agent(('x', 'y'), ended) == {'reward/x': 2.5, 'reward/y': 7.0, 'team_reward': 12.0}
 
 
 def test_who_leaves_without_a_word_is_terminated():
@@ -111,7 +111,7 @@ def test_they_go_on_from_a_copy(name):
     with create_envs(f'pettingzoo:{name}', 2) as envs, create_envs(f'pettingzoo:{name}', 2) as others:
         envs.reset(1)
         given(envs, 3)
-        copy, copies = envs.snapshot(), envs.snapshots()
+        copy, copies = envs.snapshot(), envs.snapshot_each()
         assert len(copies) == 2
         expected = given(envs, 30)
         others.reset(2)
@@ -124,7 +124,7 @@ def test_they_go_on_from_a_copy(name):
 
 def test_ready_made_ones_are_taken_as_they_are():
     envs = as_envs([Leaving(), Leaving()])
-    assert (envs.id, envs.n_envs, envs.together) == ('leaving', 8, 4)
+    assert (envs.id, envs.n_envs, envs.agents_per_env) == ('leaving', 8, 4)
     assert as_envs(OwnNumber()).n_envs == 3
     with pytest.raises(ValueError, match='different spaces'):
         as_envs([Leaving(), OwnNumber()])

@@ -14,8 +14,8 @@ import pytest
 
 import xagents
 from tests.explorers.test_explorers import COMMON, digest
-from xagents.explorers.keys import Pass, make_key, read_key
-from xagents.explorers.links import Connection
+from xagents.explorers.keys import ExplorerCredentials, make_key, read_key
+from xagents.explorers.transport import Connection
 from xagents.options.errors import OptionError
 
 pytestmark = pytest.mark.usefixtures('without_xla_in_module')
@@ -66,7 +66,7 @@ def alone():
 
 
 def test_machines_that_come_and_go_change_nothing(address, key, machines, alone, monkeypatch):
-    monkeypatch.setattr('xagents.explorers.cluster.SECONDS_FOR_OTHERS', 0.5)
+    monkeypatch.setattr('xagents.explorers.cluster_launcher.SECONDS_FOR_NEW_MACHINES', 0.5)
     first, second = machines(1), machines(2)
     with contextlib.closing(make()) as agent:
         stream = agent.train_iter(max_steps=STEPS, explorers=2, cluster=address, cluster_key=key)
@@ -88,7 +88,7 @@ def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path,
     said = []
 
     def ask():
-        wrong = Pass(read_key(key).certificate, read_key(other).explorers_pass.token)
+        wrong = ExplorerCredentials(read_key(key).certificate, read_key(other).explorer_credentials.token)
         try:
             list(Connection(address, key=wrong))
         except grpc.RpcError as error:

@@ -16,9 +16,9 @@ import pytest
 
 import xagents
 from tests.commands import execute
-from xagents.explorers.fleet import Fleet
-from xagents.explorers.local import LocalCrew
-from xagents.explorers.slots import ExplorerError
+from xagents.explorers.assignments import ExplorerError
+from xagents.explorers.local_launcher import LocalLauncher
+from xagents.explorers.worker_pool import WorkerPool
 from xagents.options.errors import OptionError
 
 COMMON = {'n_envs': 8, 'seed': 1, 'quiet': True, 'net': [8], 'vector': 'sync'}
@@ -68,7 +68,7 @@ def test_weights_of_networks_with_convolutions_are_the_same(name):
     for explorers in (None, 2):
         with contextlib.closing(xagents.make(name, 'tests.problems:Anything-v0', **options)) as agent:
             agent.fit(max_steps=128, explorers=explorers)
-            assert agent.acting.network.plan.convolves
+            assert agent.acting_policy.network.plan.has_convolutions
             found.append(digest(agent))
     assert found[0] == found[1]
 
@@ -112,32 +112,32 @@ def test_a_fit_without_explorers_goes_on_where_theirs_stood():
 
 
 @pytest.fixture
-def crews(monkeypatch):
+def launchers(monkeypatch):
     """The crews that are made, so that their processes can be killed."""
     made = []
-    begin = LocalCrew.__init__
+    begin = LocalLauncher.__init__
 
     def note(self, *arguments):
         made.append(self)
         begin(self, *arguments)
 
-    monkeypatch.setattr(LocalCrew, '__init__', note)
+    monkeypatch.setattr(LocalLauncher, '__init__', note)
     return made
 
 
-def test_kills_at_random_instants_change_nothing(crews, monkeypatch):
+def test_kills_at_random_instants_change_nothing(launchers, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', os.getcwd())
-    fleets = []
-    begin = Fleet.__init__
-    monkeypatch.setattr(Fleet, '__init__', lambda self, *a: (fleets.append(self), begin(self, *a))[1])
+    pools = []
+    begin = WorkerPool.__init__
+    monkeypatch.setattr(WorkerPool, '__init__', lambda self, *a: (pools.append(self), begin(self, *a))[1])
     whole = trained('ppo', 6000)
     rng, ended = np.random.default_rng(0), threading.Event()
     killed = []
 
     def kill():
         while not ended.wait(rng.uniform(0.05, 0.4)):
-            if fleets and all(slot.ready for slot in fleets[-1].slots):
-                process = crews[-1].processes[rng.integers(3)]
+            if pools and all(shard.ready for shard in pools[-1].shards):
+                process = launchers[-1].processes[rng.integers(3)]
                 process.send_signal(signal.SIGKILL)
                 killed.append(process)
 
@@ -148,16 +148,16 @@ def test_kills_at_random_instants_change_nothing(crews, monkeypatch):
     finally:
         ended.set()
         thread.join()
-    assert killed and fleets[-1].lost >= 1
+    assert killed and pools[-1].n_lost >= 1
     assert found == whole
-    assert fleets[-1].lost_environments == 0
+    assert pools[-1].n_lost_envs == 0
 
 
-def test_nothing_is_left_of_explorers(crews, tmp_path, monkeypatch):
-    monkeypatch.setattr('xagents.explorers.local.IN_MEMORY', str(tmp_path))
+def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
+    monkeypatch.setattr('xagents.explorers.local_launcher.SHARED_MEMORY_FOLDER', str(tmp_path))
     before = set(threading.enumerate())
     trained('ppo', 300, explorers=2)
-    assert [process.code for process in crews[0].processes] == [0, 0]
+    assert [process.code for process in launchers[0].processes] == [0, 0]
     assert not list(tmp_path.iterdir())
     deadline = time.monotonic() + 5
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
@@ -253,11 +253,11 @@ def test_no_explorer_outlives_its_learner(number, code, tmp_path):
             process.kill()
 
 
-def test_an_explorer_is_small_and_loads_no_tensorflow(crews):
+def test_an_explorer_is_small_and_loads_no_tensorflow(launchers):
     with contextlib.closing(make('ppo')) as agent:
         stream = agent.train_iter(max_steps=5000, explorers=1)
         next(stream)
-        process = psutil.Process(crews[0].processes[0]._process.pid)
+        process = psutil.Process(launchers[0].processes[0]._process.pid)
         maps = {os.path.basename(place.path) for place in process.memory_maps()}
         assert process.memory_info().rss < 90e6
         assert not any('tensorflow' in name for name in maps)
@@ -293,10 +293,10 @@ def own(tmp_path, monkeypatch):
     return 'own_env:Own-v0'
 
 
-def test_explorers_close_their_environments(own, tmp_path, crews):
+def test_explorers_close_their_environments(own, tmp_path, launchers):
     with contextlib.closing(xagents.make('ppo', own, **COMMON, n_steps=16, explorers=2)) as agent:
         agent.fit(max_steps=200)
-    pids = {process.pid for process in crews[0].processes}
+    pids = {process.pid for process in launchers[0].processes}
     assert {int(path.name.split('-')[1]) for path in tmp_path.glob('closed-*')} >= pids
 
 
@@ -307,24 +307,24 @@ def test_arguments_that_would_arrive_as_others_are_refused(own, table):
         agent.fit(max_steps=100, explorers=2)
 
 
-def test_what_cannot_be_copied_begins_anew_and_is_counted(own, crews):
+def test_what_cannot_be_copied_begins_anew_and_is_counted(own, launchers):
     options = {**COMMON, **OFF, 'env_kwargs': {'uncopied': True}}
     with contextlib.closing(xagents.make('dqn', own, **options)) as agent:
         stream = agent.train_iter(max_steps=3000, explorers=2)
         logs = [next(stream) for _ in range(3)]
         assert logs[-1]['explorers/lost_environments'] == 0
-        crews[0].processes[0].send_signal(signal.SIGKILL)
+        launchers[0].processes[0].send_signal(signal.SIGKILL)
         lost = [log['explorers/lost_environments'] for log in stream]
     assert lost[-1] == 4
 
 
-def test_an_explorer_that_is_silent_is_replaced(crews, monkeypatch):
-    monkeypatch.setattr('xagents.explorers.staff.PATIENCE', 1.0)
+def test_an_explorer_that_is_silent_is_replaced(launchers, monkeypatch):
+    monkeypatch.setattr('xagents.explorers.membership.STEP_TIMEOUT', 1.0)
     whole = trained('ppo', 3000)
     with contextlib.closing(make('ppo')) as agent:
         stream = agent.train_iter(max_steps=3000, explorers=2)
         next(stream)
-        crews[0].processes[1].send_signal(signal.SIGSTOP)
+        launchers[0].processes[1].send_signal(signal.SIGSTOP)
         for _ in stream:
             pass
         assert digest(agent) == whole
@@ -335,6 +335,6 @@ def test_steps_by_themselves_are_refused_meanwhile():
         stream = agent.train_iter(max_steps=1000, explorers=2)
         next(stream)
         with pytest.raises(TypeError, match='explorers have the environments'):
-            agent.collector.standing()
+            agent.collector.current_observations()
         stream.close()
-        assert agent.collector.standing().shape == (8, 4)
+        assert agent.collector.current_observations().shape == (8, 4)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.explorers.test_explorers import make
-from tests.explorers.test_fleet import Crew, FakeLink
+from tests.explorers.test_worker_pool import FakeLink, Launcher
 from xagents.collecting.collector import Collector
-from xagents.collecting.explorer import Order, Tally
+from xagents.collecting.env_stepper import CollectRequest, CollectStats
+from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.statistics import Statistics
-from xagents.collecting.streams import Streams
 from xagents.envs.normalisation import RewardNormalizer
-from xagents.explorers.fleet import Fleet
+from xagents.explorers.assignments import Event
 from xagents.explorers.messages import pack, unpack
-from xagents.explorers.slots import Event
-from xagents.networks.acting import Published
+from xagents.explorers.worker_pool import WorkerPool
+from xagents.networks.acting import PublishedWeights
 from xagents.options.errors import OptionError
 
 T = 3
@@ -35,12 +35,12 @@ class Explorers:
         for i, link in enumerate(self.links):
             link.hello()
             link.say('ready')
-            link.send = lambda message, share=None, i=i: self.ordered(i, message)
+            link.send = lambda message, broadcast=None, i=i: self.ordered(i, message)
         self.noise, self.brought = [], []
 
     def ordered(self, i, data):
         message = unpack(data)
-        if message.kind == 'order':
+        if message.message_type == 'order':
             assert i not in self.pending
             self.noise.append(message.arrays['noise'].tobytes())
             self.pending[i] = message.header['number']
@@ -70,7 +70,7 @@ def fragment(i, number):
 class ReseedingPolicy:
     exploration = None
     warming_up = False
-    published = Published(1, np.zeros(3, np.float32))
+    published = PublishedWeights(1, np.zeros(3, np.float32))
 
     def draw_exploration(self, rng, shape):
         return rng.random(shape)
@@ -81,37 +81,37 @@ class ReseedingPolicy:
 def test_no_fragment_is_older_than_the_bound_and_none_is_lost(speeds, max_lag, seed):
     rng, m = np.random.default_rng(seed), len(speeds)
     events = Explorers(speeds, rng)
-    fleet = Fleet({}, 2 * m, m, SimpleNamespace(observations=None), Streams(1), events, Crew(), max_lag)
-    fleet.reset(1)
+    pool = WorkerPool({}, 2 * m, m, SimpleNamespace(observations=None), RandomStreams(1), events, Launcher(), max_lag)
+    pool.reset(1)
     policy, held, known = ReseedingPolicy(), {}, []
     for filled in range(40):
         rollout = {'observations': np.zeros((T + 1, 2 * m, 1), np.float32), 'rewards': np.zeros((T, 2 * m), np.float32)}
         rollout |= {name: np.zeros((T, 2 * m), bool) for name in ('valid', 'terminated', 'truncated')}
-        tally = Tally()
+        stats = CollectStats()
         noise = policy.draw_exploration(rng, (T, 2 * m))
-        done = fleet.fill(rollout, Order(policy, Statistics(), noise, {}), tally)
-        assert tally.metrics.get('explorers/most_lag', 0.0) <= min(max_lag, filled)
-        assert rollout['valid'].all() and tally.steps == 2 * m * T
+        done = pool.fill(rollout, CollectRequest(policy, Statistics(), noise, {}), stats)
+        assert stats.metrics.get('explorers/most_lag', 0.0) <= min(max_lag, filled)
+        assert rollout['valid'].all() and stats.steps == 2 * m * T
         for place in range(m):
-            slot, number = int(rollout['observations'][0, 2 * place, 0]), int(rollout['rewards'][0, 2 * place])
+            shard, number = int(rollout['observations'][0, 2 * place, 0]), int(rollout['rewards'][0, 2 * place])
             before = held.get(place)
-            follows = before is None or before == (slot, previous(events.brought, slot, number))
-            assert done.moved[2 * place] == (not follows)
-            held[place] = slot, number
+            follows = before is None or before == (shard, previous(events.brought, shard, number))
+            assert done.discontinuous[2 * place] == (not follows)
+            held[place] = shard, number
         known += [(int(rollout['observations'][0, 2 * p, 0]), int(rollout['rewards'][0, 2 * p])) for p in range(m)]
         if not max_lag:
-            assert [slot for slot, _ in known[-m:]] == [*range(m)] and not done.blocks
+            assert [shard for shard, _ in known[-m:]] == [*range(m)] and not done.blocks
     assert len(set(known)) == len(known)
-    for slot in range(m):  # of each slot all that came, in its order
-        brought = [number for i, number in events.brought if i == slot]
-        used = sorted(number for i, number in known if i == slot)
+    for shard in range(m):  # of each slot all that came, in its order
+        brought = [number for i, number in events.brought if i == shard]
+        used = sorted(number for i, number in known if i == shard)
         assert used and used == brought[: len(used)] and len(brought) - len(used) <= 2 * m
     assert len(set(events.noise)) == len(events.noise)
 
 
-def previous(brought, slot, number):
+def previous(brought, shard, number):
     """The fragment of a slot before one of it."""
-    return max((other for i, other in brought if i == slot and other < number), default=None)
+    return max((other for i, other in brought if i == shard and other < number), default=None)
 
 
 def test_rewards_and_observations_of_blocks_are_those_of_their_environments_and_times():

@@ -23,7 +23,7 @@ HEADER = st.dictionaries(st.text(max_size=9).filter(lambda name: name not in ('k
 @settings(max_examples=50, deadline=None)
 def test_a_message_comes_back_as_it_was(kind, header, held):
     message = unpack(pack(kind, header, held))
-    assert (message.kind, message.header) == (kind, header)
+    assert (message.message_type, message.header) == (kind, header)
     assert message.arrays.keys() == held.keys()
     for name, array in held.items():
         assert message.arrays[name].dtype == array.dtype and message.arrays[name].shape == array.shape

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xagents.explorers.frames import Frame, Kind, Outgoing, Repeats, frames_of
-from xagents.explorers.keys import key_of, make_key, read_key
-from xagents.explorers.links import Connection, Server
-from xagents.explorers.local import address_in
+from xagents.explorers.frames import Frame, FrameDecoder, FrameType, SendQueue, frames_of
+from xagents.explorers.keys import make_key, parse_key, read_key
+from xagents.explorers.local_launcher import socket_address
 from xagents.explorers.messages import WireError, pack, unpack
-from xagents.explorers.versions import differing, versions
+from xagents.explorers.transport import Connection, Server
+from xagents.explorers.versions import version_differences, versions
 from xagents.options.errors import OptionError
 
-FRAMES = st.lists(st.builds(Frame, st.integers(0, 2**32 - 1), st.sampled_from(Kind), st.binary(max_size=40)))
+FRAMES = st.lists(st.builds(Frame, st.integers(0, 2**32 - 1), st.sampled_from(FrameType), st.binary(max_size=40)))
 
 
 @given(FRAMES)
@@ -39,31 +39,31 @@ def test_bytes_are_frames_or_an_error(data):
 
 
 def test_what_all_are_told_goes_over_a_stream_once():
-    out, share = Outgoing(), bytes(1000)
+    out, broadcast = SendQueue(), bytes(1000)
     for channel in range(5):
-        out.put(channel, b'own', share)
+        out.put(channel, b'own', broadcast)
     out.put(0, b'last')
     out.end()
     sent = list(out.stream())
     assert len(sent) == 1 and len(sent[0]) < 1200
-    repeats = Repeats()
+    repeats = FrameDecoder()
     heard = [frame for data in sent for frame in repeats.read(data)]
-    assert heard[:10] == [Frame(i, Kind.MESSAGE, data) for i in range(5) for data in (share, b'own')]
+    assert heard[:10] == [Frame(i, FrameType.MESSAGE, data) for i in range(5) for data in (broadcast, b'own')]
     with pytest.raises(WireError):
-        list(Repeats().read(Frame(0, Kind.SAME).packed()))
+        list(FrameDecoder().read(Frame(0, FrameType.REPEAT).packed()))
 
 
 @pytest.fixture
 def server(tmp_path):
     events = queue.SimpleQueue()
-    made = Server(address_in(tmp_path), events, 2, 2**20, folder=tmp_path)
+    made = Server(socket_address(tmp_path), events, 2, 2**20, folder=tmp_path)
     yield events, tmp_path
     made.close()
 
 
 def test_a_large_message_lies_in_a_file_that_goes(server):
     events, folder = server
-    connection = Connection(address_in(folder), folder=folder)
+    connection = Connection(socket_address(folder), folder=folder)
     array = np.arange(2**20, dtype=np.uint8)
     connection.send(pack('fragment', {}, {'a': array}))
     message = unpack(events.get(timeout=10).data)
@@ -76,10 +76,10 @@ def test_a_large_message_lies_in_a_file_that_goes(server):
 def test_no_other_file_is_read(server, name):
     events, folder = server
     (folder.parent / 'other').write_bytes(b'secret')
-    connection = Connection(address_in(folder), folder=folder)
+    connection = Connection(socket_address(folder), folder=folder)
     connection.send(b'hello')
     assert events.get(timeout=10).data == b'hello'
-    connection.outgoing.put_frame(0, Kind.FILE, name)
+    connection.outgoing.put_frame(0, FrameType.FILE, name)
     assert events.get(timeout=10).data is None  # its last word
     assert (folder.parent / 'other').exists()
     connection.close()
@@ -88,7 +88,7 @@ def test_no_other_file_is_read(server, name):
 def test_who_floods_waits(server):
     """A peer that sends and sends is read no faster than it is heard: memory stays."""
     events, folder = server
-    connection = Connection(address_in(folder))
+    connection = Connection(socket_address(folder))
     before = psutil.Process().memory_info().rss
     for _ in range(300):
         connection.send(bytes(2**18))
@@ -97,14 +97,14 @@ def test_who_floods_waits(server):
     time.sleep(1)
     assert events.qsize() <= 2
     assert psutil.Process().memory_info().rss - before < 300 * 2**18 * 2
-    events.get().source.taken()
-    events.get().source.cut()
+    events.get().source.acknowledge()
+    events.get().source.disconnect()
     connection.close()
 
 
 def begin(folder):
     """Begin an explorer, as a learner here does."""
-    words = ['xagents.explorers.process', address_in(folder), str(folder), str(os.getpid())]
+    words = ['xagents.explorers.process', socket_address(folder), str(folder), str(os.getpid())]
     return subprocess.Popen([sys.executable, '-m', *words], stdin=-1, stderr=-1, text=True)
 
 
@@ -125,7 +125,7 @@ def noise(rng):
 
 def test_an_explorer_beside_a_learner_that_says_anything(tmp_path):
     events, rng, ended = queue.SimpleQueue(), np.random.default_rng(0), []
-    server = Server(address_in(tmp_path), events, 2, 2**20)
+    server = Server(socket_address(tmp_path), events, 2, 2**20)
     try:
         for _ in range(3):
             process = begin(tmp_path)
@@ -134,7 +134,7 @@ def test_an_explorer_beside_a_learner_that_says_anything(tmp_path):
                 link.send(noise(rng))
                 with contextlib.suppress(queue.Empty):
                     while events.get(timeout=0.01).data is not None:
-                        link.taken()
+                        link.acknowledge()
             said = process.stderr.read()
             process.communicate()
             assert 'Traceback' not in said and said.count('\n') <= 1
@@ -149,12 +149,12 @@ def test_an_explorer_beside_a_learner_that_says_anything(tmp_path):
 
 def test_who_says_nothing_sensible_is_let_go_and_others_stay(server):
     events, folder = server
-    good = Connection(address_in(folder))
+    good = Connection(socket_address(folder))
     good.send(b'first')
     assert events.get(timeout=10).data == b'first'
-    channel = grpc.insecure_channel(address_in(folder))
+    channel = grpc.insecure_channel(socket_address(folder))
     call = channel.stream_stream('/xagents/explore', lambda data: data, lambda data: data)
-    for data in (b'\x00', b'\xff' * 40, Frame(7, Kind.SAME).packed(), Frame(0, Kind.END).packed()):
+    for data in (b'\x00', b'\xff' * 40, Frame(7, FrameType.REPEAT).packed(), Frame(0, FrameType.END).packed()):
         assert list(call(iter([data]), timeout=10)) == []
     threading.Event().wait(0.1)
     good.send(b'second')
@@ -171,8 +171,8 @@ def test_keys_are_made_once_and_read_in_any_order(tmp_path):
     first = path.read_bytes()
     make_key(str(path))
     key = read_key(str(path))
-    assert path.read_bytes() == first and key_of(key.certificate + b'text\n' + key.private) == key
-    shown = key.explorers_pass
+    assert path.read_bytes() == first and parse_key(key.certificate + b'text\n' + key.private_key) == key
+    shown = key.explorer_credentials
     assert len(shown.token) == 64 and shown.token.encode() not in first and shown.certificate == key.certificate
     with pytest.raises(OptionError, match='holds no private key'):
         path.write_bytes(key.certificate)
@@ -184,9 +184,9 @@ def test_other_versions_of_environments_are_told():
 
     here = versions('CartPole-v1')
     assert here['gymnasium'] == gymnasium.__version__ and versions('numpy:Id')['numpy'] == np.__version__
-    assert differing(here, here) == ''
+    assert version_differences(here, here) == ''
     there = {**here, 'gymnasium': '0.1', 'of something else': '3'}
-    assert differing(here, there) == f'gymnasium is {gymnasium.__version__} here and 0.1 there'
+    assert version_differences(here, there) == f'gymnasium is {gymnasium.__version__} here and 0.1 there'
 
 
 def test_who_is_refused_says_why_and_ends(server):

@@ -9,8 +9,8 @@ from gymnasium import spaces
 import xagents
 from tests.environments import Counter
 from xagents.export import formats as export_formats
-from xagents.export.check import batch_of
-from xagents.export.policy import inputs_of
+from xagents.export.check import as_batch
+from xagents.export.policy import policy_inputs
 from xagents.export.write import export
 
 EXAMPLES = Path(xagents.__file__).parents[1] / 'examples' / 'deploy'
@@ -67,13 +67,13 @@ def exported(path, format):
 
 
 def arrays_of(agent, batch):
-    return {part.name: part.of(batch) for part in inputs_of(agent.envs.encoder.raw_space)}
+    return {part.name: part.extract(batch) for part in policy_inputs(agent.envs.encoder.raw_space)}
 
 
 def sample(agent, n=50, seed=3):
     space = agent.envs.encoder.raw_space
     space.seed(seed)
-    return batch_of(space, [space.sample() for _ in range(n)])
+    return as_batch(space, [space.sample() for _ in range(n)])
 
 
 def assert_acts_alike(agent, folder):

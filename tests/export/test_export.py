@@ -28,8 +28,8 @@ from tests.export.policies import (
 )
 from xagents.export import formats as export_formats
 from xagents.export import policy as exported_policy
-from xagents.export.check import Agreement, check, collect
-from xagents.export.policy import inputs_of
+from xagents.export.check import Agreement, check_agreement, collect_observations
+from xagents.export.policy import policy_inputs
 from xagents.export.write import export
 from xagents.options.errors import OptionError
 
@@ -52,7 +52,7 @@ def test_bytes_within_a_vector_are_encoded_to_the_same_bits():
         'camera': np.arange(512, dtype=np.uint8).reshape(2, 16, 16),
         'speed': np.zeros((2, *VECTOR.shape), np.float32),
     }
-    encode = tf.function(exported_policy._encoding(agent, inputs_of(space)))
+    encode = tf.function(exported_policy._make_encoder(agent, policy_inputs(space)))
     np.testing.assert_array_equal(encode(batch), agent.envs.encoder(batch))
 
 
@@ -84,11 +84,11 @@ def test_images_and_stacks_of_them(shape, tmp_path):
 
 
 def test_inputs_have_names_that_every_format_admits_and_no_two_the_same():
-    assert [part.name for part in inputs_of(VECTOR)] == ['observations']
+    assert [part.name for part in policy_inputs(VECTOR)] == ['observations']
     clash = spaces.Dict({'a b': VECTOR, 'a_b': VECTOR, '0': VECTOR, 'observations_0': VECTOR, 'é': VECTOR})
-    names = [part.name for part in inputs_of(clash)]
+    names = [part.name for part in policy_inputs(clash)]
     assert len(set(names)) == 5 and all(name.isidentifier() and name.isascii() for name in names)
-    nested = {part.path: part.name for part in inputs_of(NESTED)}
+    nested = {part.path: part.name for part in policy_inputs(NESTED)}
     assert nested[('camera 1',)] == 'camera_1' and nested[('inner', 1)] == 'inner_1'
     assert nested[('actions',)] == 'observations_actions' and nested[('self',)] == 'observations_self'
 
@@ -112,7 +112,7 @@ def test_bfloat16_networks(tmp_path):
 
 def check_run(agent, run, n=20):
     batch = sample(agent, n)
-    return check(agent, run, batch, arrays_of(agent, batch), 1e-5, agent.acting)
+    return check_agreement(agent, run, batch, arrays_of(agent, batch), 1e-5, agent.acting_policy)
 
 
 def tied(gap):
@@ -168,7 +168,7 @@ def test_what_differs_from_the_agent_is_refused(taken, change):
 def test_a_policy_that_acts_otherwise_leaves_nothing(tmp_path, monkeypatch, capsys):
     agent = agent_of('ppo', taken=BOUNDS, normalize_obs=True)
     agent.statistics.observations.update(np.full((9, 3), 4.0) + np.eye(9, 3))
-    monkeypatch.setattr(exported_policy, '_normalisation', lambda agent: lambda x: x)
+    monkeypatch.setattr(exported_policy, '_make_normalizer', lambda agent: lambda x: x)
     with pytest.raises(RuntimeError, match=r'otherwise than the agent on \d+ of 128 observations, by up to [\d.]+'):
         export(agent, 'litert', tmp_path / 'policy')
     assert os.listdir(tmp_path) == NOTHING_LEFT and not capsys.readouterr().out
@@ -177,10 +177,10 @@ def test_a_policy_that_acts_otherwise_leaves_nothing(tmp_path, monkeypatch, caps
 def test_what_is_compared_on_comes_from_the_environment_and_leaves_the_agent_as_it_was():
     agent = xagents.make('ppo', 'CartPole-v1', n_envs=2, seed=1, net=[8])
     before = agent.state()
-    batch = collect(agent)
+    batch = collect_observations(agent)
     assert batch.shape == (128, 4) and batch.dtype == np.float32 and len(np.unique(batch, axis=0)) == 128
     assert (np.abs(batch[:, 2]) > 0.1).any(), 'a pole that never moves shows nothing'
-    np.testing.assert_array_equal(batch, collect(agent))
+    np.testing.assert_array_equal(batch, collect_observations(agent))
     assert agent.state().record == before.record
 
 
@@ -242,7 +242,7 @@ def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
 
 def test_environments_that_cannot_be_made_again_need_observations(tmp_path):
     agent = agent_of('a2c')
-    agent.envs._again = None
+    agent.envs._factory = None
     with pytest.raises(ValueError, match=r'cannot be made afresh to compare in; give observations='):
         export(agent, 'savedmodel', tmp_path / 'policy')
     with pytest.raises(ValueError, match='observations: got none'):

@@ -9,7 +9,7 @@ import pytest
 
 import xagents
 from tests.commands import execute
-from xagents.factory import following
+from xagents.factory import checkpoint_scores
 
 
 @pytest.fixture(scope='module')
@@ -34,13 +34,13 @@ def steps_in(folder):
 
 
 def test_each_checkpoint_is_scored_once_and_as_the_run_itself_would(run):
-    scores = list(following.follow(run, None, {}, episodes=3))
+    scores = list(checkpoint_scores.score_checkpoints(run, None, {}, episodes=3))
     assert [score['steps'] for score in scores] == steps_in(run) and len(scores) >= 4
     table = pd.read_parquet(run / 'evaluations.parquet')
     assert table['mean'].tolist() == [score['mean'] for score in scores]
     with contextlib.closing(xagents.load(str(run), scores[1]['checkpoint'], seed=1, quiet=True)) as agent:
         assert agent.evaluate(3)['mean'] == scores[1]['mean'], 'the seed is that of the step'
-    assert list(following.follow(run, None, {}, episodes=3)) == []
+    assert list(checkpoint_scores.score_checkpoints(run, None, {}, episodes=3)) == []
 
 
 def test_what_comes_meanwhile_is_scored_until_the_run_ends(run, tmp_path, monkeypatch):
@@ -50,20 +50,20 @@ def test_what_comes_meanwhile_is_scored_until_the_run_ends(run, tmp_path, monkey
         if path != first:
             path.unlink() if path.is_symlink() else shutil.move(path, aside / path.name)
     ended = iter([False, False, True])
-    monkeypatch.setattr(following, '_has_ended', lambda folder: next(ended))
+    monkeypatch.setattr(checkpoint_scores, '_has_ended', lambda folder: next(ended))
 
     def saves(seconds):  # what the run does meanwhile
         path = others.pop(0)
         shutil.move(aside / path.name, path)
 
-    monkeypatch.setattr(following.time, 'sleep', saves)
-    scores = list(following.follow(run, tmp_path / 'out.parquet', {}, episodes=2))
+    monkeypatch.setattr(checkpoint_scores.time, 'sleep', saves)
+    scores = list(checkpoint_scores.score_checkpoints(run, tmp_path / 'out.parquet', {}, episodes=2))
     assert [score['checkpoint'] for score in scores] == [first.name, *sorted(p.name for p in checkpoints.iterdir())[1:]]
     assert len(pd.read_parquet(tmp_path / 'out.parquet')) == 3 and not (run / 'evaluations.parquet').exists()
 
 
 def test_a_checkpoint_that_the_run_replaces_meanwhile_is_left_out(run, monkeypatch):
-    load = following.loaded
+    load = checkpoint_scores.load_player
 
     def late(folder, name, options):
         if name.startswith('step-000000000'):
@@ -71,8 +71,8 @@ def test_a_checkpoint_that_the_run_replaces_meanwhile_is_left_out(run, monkeypat
         return load(folder, name, options)
 
     gone = sorted((run / 'checkpoints').glob('step-*'))[0].name
-    monkeypatch.setattr(following, 'loaded', lambda f, n, o: late(f, n, o) if n == gone else load(f, n, o))
-    assert gone not in [score['checkpoint'] for score in following.follow(run, None, {}, episodes=1)]
+    monkeypatch.setattr(checkpoint_scores, 'load_player', lambda f, n, o: late(f, n, o) if n == gone else load(f, n, o))
+    assert gone not in [score['checkpoint'] for score in checkpoint_scores.score_checkpoints(run, None, {}, episodes=1)]
 
 
 def test_a_person_follows_a_run(run, tmp_path):

@@ -41,5 +41,5 @@ def test_a_resume_says_nothing_of_options_that_were_given_before(tmp_path, capsy
 def test_atari_options_have_an_effect_on_atari():
     pytest.importorskip('ale_py')
     agent = xagents.make('a2c', 'ALE/Pong-v5', seed=1, frame_stack=2, episodic_life=False)
-    assert not [line for line in agent.progress.lines if 'without effect' in line]
+    assert not [line for line in agent.progress.startup_lines if 'without effect' in line]
     agent.close()

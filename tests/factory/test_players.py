@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import xagents
 from tests.agents.contract import clause
 from tests.commands import execute
-from xagents.collecting.policies import Sampling
-from xagents.collecting.policy_files import ARRAYS, PLAN, write_policy
-from xagents.collecting.trained import read_policy
-from xagents.options.declaration import describe
+from xagents.checkpoints.agent_state import capture_policy
+from xagents.checkpoints.weight_files import write_weight_files
+from xagents.collecting.policies import SamplingPolicy
+from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN, write_policy
+from xagents.collecting.trained_policy import read_policy
+from xagents.options.declaration import declared_options
 from xagents.options.environment import NetworkOptions
-from xagents.runs.capture import policy_of
-from xagents.runs.weight_files import write_set
 
 
 class Anything(gymnasium.Env):
@@ -42,8 +42,8 @@ class Anything(gymnasium.Env):
 
 def saved(agent, folder):
     """Write the present policy of an agent, and read it again."""
-    write_policy(policy_of(agent), folder / PLAN, folder / ARRAYS)
-    return read_policy(folder / PLAN, folder / ARRAYS)
+    write_policy(capture_policy(agent), folder / POLICY_PLAN, folder / POLICY_ARRAYS)
+    return read_policy(folder / POLICY_PLAN, folder / POLICY_ARRAYS)
 
 
 def assert_acts_as(agent, shown, taken, folder):
@@ -61,11 +61,11 @@ def assert_acts_as(agent, shown, taken, folder):
     policy.reset(5)
     sampled = policy(batch, stochastic=True)
     encoded = agent.envs.encoder(batch)
-    noise = agent.acting.draw_noise(np.random.default_rng(5), (len(encoded),))
-    columns = agent.acting(agent.statistics.prepare(encoded), noise)
+    noise = agent.acting_policy.draw_noise(np.random.default_rng(5), (len(encoded),))
+    columns = agent.acting_policy(agent.statistics.prepare(encoded), noise)
     np.testing.assert_array_equal(sampled, agent.collector.decode(columns['actions']))
-    mine = policy.acting(policy.statistics.prepare(encoded), noise)
-    assert mine.keys() == columns.keys() and policy.acting.columns.keys() == agent.acting.columns.keys()
+    mine = policy.acting_policy(policy.statistics.prepare(encoded), noise)
+    assert mine.keys() == columns.keys() and policy.acting_policy.columns.keys() == agent.acting_policy.columns.keys()
     for column in mine:
         np.testing.assert_array_equal(mine[column], columns[column])
     one = agent.envs._vector.single_observation_space.sample()
@@ -99,7 +99,7 @@ TAKEN |= dict.fromkeys(('ddpg', 'td3'), FINITE)
 @given(
     case=st.sampled_from(sorted(TAKEN)).flatmap(lambda name: st.tuples(st.just(name), TAKEN[name])),
     net=st.lists(st.integers(1, 40), min_size=1, max_size=3),
-    activation=st.sampled_from(describe(NetworkOptions)['activation'].choices),
+    activation=st.sampled_from(declared_options(NetworkOptions)['activation'].choices),
     inputs=st.integers(1, 300),
     normalize=st.booleans(),
     sde=st.booleans(),
@@ -122,8 +122,8 @@ from pathlib import Path
 import numpy as np
 import xagents
 from xagents.collecting.collector import Collector
-from xagents.collecting.streams import Streams
-from xagents.collecting.trained import read_policy
+from xagents.collecting.random_streams import Streams
+from xagents.collecting.trained_policy import read_policy
 folder, env, raw = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == 'True'
 trained = read_policy(folder / 'plan.json', folder / 'policy.npz')
 collector = Collector(xagents.create_envs(env, 4), trained.acting, trained.statistics, Streams(1), raw)
@@ -143,7 +143,9 @@ np.savez(folder / 'batch.npz', **collector.collect(32))
 def test_who_collects_elsewhere_needs_no_tensorflow_and_collects_the_same(name, env, options, tmp_path):
     agent = xagents.make(name, env, n_envs=4, seed=1, **options)
     saved(agent, tmp_path)
-    subprocess.run([sys.executable, '-c', EXPLORER, tmp_path, env, str(agent.collector.raw)], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, '-c', EXPLORER, tmp_path, env, str(agent.collector.raw_rollouts)], check=True, timeout=60
+    )
     wanted = agent.collector.collect(32)
     with np.load(tmp_path / 'batch.npz') as got:
         assert set(got) == set(wanted)
@@ -158,21 +160,21 @@ class Own(xagents.A2C):
         return super().act(observations, greedy, policy)
 
 
-class OwnSampling(Sampling):
+class OwnSampling(SamplingPolicy):
     """A policy of its own."""
 
-    def record(self):
+    def to_dict(self):
         return None
 
 
 def test_what_acts_by_code_of_its_own_has_no_plan(monkeypatch):
     envs = xagents.create_envs('CartPole-v1', 2)
     agent = Own(envs, xagents.make('a2c', envs).model)
-    assert policy_of(agent) is None
+    assert capture_policy(agent) is None
     agent = xagents.make('a2c', 'CartPole-v1')
-    assert policy_of(agent) is not None
-    monkeypatch.setattr(Sampling, 'record', OwnSampling.record)
-    assert policy_of(agent) is None
+    assert capture_policy(agent) is not None
+    monkeypatch.setattr(SamplingPolicy, 'to_dict', OwnSampling.to_dict)
+    assert capture_policy(agent) is None
 
 
 @pytest.fixture(scope='module')
@@ -218,7 +220,7 @@ def test_playing_loads_neither_tensorflow_nor_keras_and_takes_little_memory(run,
     lines = [line.format(run=run) for line in LINES]
     done = subprocess.run([sys.executable, '-c', code, *lines], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, '')
-    for file in (*run.rglob(f'*{PLAN}'), *run.rglob(f'*{ARRAYS}')):
+    for file in (*run.rglob(f'*{POLICY_PLAN}'), *run.rglob(f'*{POLICY_ARRAYS}')):
         file.unlink()
     # the agent itself says the same
     again = [execute(*line.split()) for line in lines]
@@ -234,18 +236,18 @@ def copied(run, tmp_path):
 
 def plan(change):
     def damage(best):
-        record = json.loads((best / PLAN).read_text())
+        record = json.loads((best / POLICY_PLAN).read_text())
         change(record)
-        (best / PLAN).write_text(json.dumps(record))
+        (best / POLICY_PLAN).write_text(json.dumps(record))
 
     return damage
 
 
 def arrays(**others):
     def damage(best):
-        with np.load(best / ARRAYS) as file:
+        with np.load(best / POLICY_ARRAYS) as file:
             held = {**file, **others}
-        np.savez(best / ARRAYS, **held)
+        np.savez(best / POLICY_ARRAYS, **held)
 
     return damage
 
@@ -253,11 +255,14 @@ def arrays(**others):
 @pytest.mark.parametrize(
     ('damage', 'words'),
     [
-        (plan(lambda record: record.update(format=2)), f'{PLAN} is damaged or not a policy (it has the format 2, this'),
-        (plan(lambda record: record.pop('network')), f'{PLAN} is damaged'),
+        (
+            plan(lambda record: record.update(format=2)),
+            f'{POLICY_PLAN} is damaged or not a policy (it has the format 2, this',
+        ),
+        (plan(lambda record: record.pop('network')), f'{POLICY_PLAN} is damaged'),
         (plan(lambda record: record['policy'].update(kind='own')), 'it is no record of a policy'),
         (plan(lambda record: record['action_space'].update(space='Text')), 'it is no record of a space'),
-        (plan(lambda record: record['observation_space'].update(shape=[5])), f'{PLAN} is damaged'),
+        (plan(lambda record: record['observation_space'].update(shape=[5])), f'{POLICY_PLAN} is damaged'),
         (plan(lambda record: record['network'].update(outputs=[0])), 'which are no Discrete(2)'),
         (plan(lambda record: record['network'].update(outputs=[])), 'its outputs are no vectors'),
         (plan(lambda record: record['network'].update(outputs=[1, 1])), 'which are no Discrete(2)'),
@@ -266,16 +271,19 @@ def arrays(**others):
         (plan(lambda record: record['network']['calls'][0].update(kernel=[4, 8.0])), 'no whole number'),
         (plan(lambda record: record['policy'].update(kind='noisy', n_units=2, scale=1, drifts=False)), 'are no Disc'),
         (plan(lambda record: record.update(agent='dqn')), 'is that of dqn, not of ppo'),
-        (lambda best: (best / PLAN).write_text('[' * 100_000), f'{PLAN} is damaged'),
+        (lambda best: (best / POLICY_PLAN).write_text('[' * 100_000), f'{POLICY_PLAN} is damaged'),
         (arrays(weights=np.zeros(5, np.float32)), 'weights: got float32 of shape (5,), admits float32 of ('),
         (arrays(weights=np.zeros(5, np.int32)), 'weights: got int32'),
-        (arrays(weights=np.full(67, np.nan, np.float32)), f'{ARRAYS} is damaged or not a policy (its weights are'),
+        (
+            arrays(weights=np.full(67, np.nan, np.float32)),
+            f'{POLICY_ARRAYS} is damaged or not a policy (its weights are',
+        ),
         (arrays(**{'observation_statistics/var': -np.ones(4)}), 'observation_statistics/var are below 0'),
-        (arrays(version=np.array('x')), f'{ARRAYS} is damaged'),
-        (arrays(version=np.array(np.inf)), f'{ARRAYS} is damaged'),
-        (lambda best: (best / ARRAYS).write_bytes(b'PK\x03\x04'), f'{ARRAYS} is damaged'),
-        (lambda best: (best / ARRAYS).unlink(), f'{ARRAYS} is damaged'),
-        (lambda best: (best / PLAN).write_text('{'), f'{PLAN} is damaged'),
+        (arrays(version=np.array('x')), f'{POLICY_ARRAYS} is damaged'),
+        (arrays(version=np.array(np.inf)), f'{POLICY_ARRAYS} is damaged'),
+        (lambda best: (best / POLICY_ARRAYS).write_bytes(b'PK\x03\x04'), f'{POLICY_ARRAYS} is damaged'),
+        (lambda best: (best / POLICY_ARRAYS).unlink(), f'{POLICY_ARRAYS} is damaged'),
+        (lambda best: (best / POLICY_PLAN).write_text('{'), f'{POLICY_PLAN} is damaged'),
     ],
 )
 def test_a_damaged_policy_is_one_line(copied, damage, words):
@@ -296,7 +304,7 @@ def test_a_policy_of_other_weights_than_lie_there_is_none(ending, tmp_path):
         agent.fit(max_steps=400)
     assert xagents.policy(path).agent == 'ppo'
     with contextlib.closing(xagents.make('ppo', 'CartPole-v1', seed=2, **options)) as other:
-        write_set([str(tmp_path / f'other.{ending}')], other.output_models, {}, {})
+        write_weight_files([str(tmp_path / f'other.{ending}')], other.output_models, {}, {})
     for file in tmp_path.glob('other*'):
         file.replace(tmp_path / file.name.replace('other', 'a'))
     with pytest.raises(ValueError, match='has no policy'):
@@ -311,7 +319,7 @@ def test_other_environments_and_places_are_one_line(copied, tmp_path):
         with pytest.raises(ValueError, match='observations: got'):
             policy(wrong)
     assert np.array_equal(policy(np.ones((1, 4), np.float32))[0], policy(np.ones(4, np.float32)))
-    (copied / 'checkpoints' / 'last' / PLAN).unlink()
+    (copied / 'checkpoints' / 'last' / POLICY_PLAN).unlink()
     for place, words in (
         (tmp_path / 'none.tf', 'nothing is there'),
         (tmp_path, 'it holds no run'),

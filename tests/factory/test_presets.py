@@ -14,11 +14,11 @@ from tests.commands import execute
 from xagents.base.minibatches import Minibatches
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
-from xagents.cli.presets_page import presets_page, steps_of
+from xagents.cli.presets_page import format_steps, presets_page
 from xagents.factory import defaults, presets
 from xagents.factory.make import make
 from xagents.factory.presets import Preset, find_preset, find_score, list_presets
-from xagents.options.declaration import describe
+from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents, find_agent
@@ -55,7 +55,7 @@ def test_each_agent_has_settings_for_what_was_promised():
 @pytest.mark.parametrize('preset', EVERY, ids=NAMES)
 def test_settings_fit_the_agent(preset):
     entry = find_agent(preset.agent)
-    groups = {group: describe(group) for group in (EnvironmentOptions, NetworkOptions, entry.options)}
+    groups = {group: declared_options(group) for group in (EnvironmentOptions, NetworkOptions, entry.options)}
     resolved = {}
     for group, known in groups.items():
         given = {name: value for name, value in preset.options.items() if name in known}
@@ -63,7 +63,7 @@ def test_settings_fit_the_agent(preset):
     # every option is somebody's, and none does nothing
     assert resolved == preset.options
     known = {name: option for options in groups.values() for name, option in options.items()}
-    assert not [name for name in preset.options if known[name].without_effect]
+    assert not [name for name in preset.options if known[name].ignored]
     assert preset.max_steps % 1000 == 0 and preset.max_steps >= 20_000
     assert re.match(
         r'(rl-baselines3-zoo 22e3ff2 of 2026-04-23, hyperparams/\w+\.yml|xagents|arXiv:\d{4}\.\d{5} )', preset.source
@@ -73,9 +73,9 @@ def test_settings_fit_the_agent(preset):
 
 @pytest.mark.parametrize('preset', [p for p in EVERY if 'minibatch_size' in p.options], ids=lambda p: p.env)
 def test_minibatches_divide_the_rollout(preset):
-    own = {name: v for name, v in preset.options.items() if name in describe(find_agent(preset.agent).options)}
+    own = {name: v for name, v in preset.options.items() if name in declared_options(find_agent(preset.agent).options)}
     minibatches = Minibatches(find_agent(preset.agent).options.resolve(own), preset.options['n_envs'])
-    assert minibatches.in_a_pass * minibatches.size == minibatches.transitions
+    assert minibatches.per_pass * minibatches.size == minibatches.transitions
 
 
 @pytest.mark.parametrize('preset', [p for p in EVERY if p.env != presets.ATARI], ids=lambda p: f'{p.agent} {p.env}')
@@ -143,11 +143,11 @@ def typed(agent_id: str, line: str) -> dict:
 
 
 def taken(agent_id: str, line: str) -> dict:
-    return defaults.tuned(agent_id, typed(agent_id, line))[0]
+    return defaults.apply_tuned_settings(agent_id, typed(agent_id, line))[0]
 
 
 def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
-    options, said = defaults.tuned('ppo', {'env': 'CartPole-v1', 'seed': 3})
+    options, said = defaults.apply_tuned_settings('ppo', {'env': 'CartPole-v1', 'seed': 3})
     preset = find_preset('ppo', 'CartPole-v1')
     assert options == {**preset.options, 'max_steps': 100_000, 'env': 'CartPole-v1', 'seed': 3}
     start, flags = said.split(': ')
@@ -157,7 +157,7 @@ def test_tuned_takes_options_and_steps_and_says_them_as_one_would_type_them():
 
 def test_flags_win_and_are_not_said_to_be_taken():
     line = '--env CartPole-v1 --lr 0.1 --max-steps 500 --clip-schedule cosine'
-    options, said = defaults.tuned('ppo', typed('ppo', line))
+    options, said = defaults.apply_tuned_settings('ppo', typed('ppo', line))
     assert (options['lr'], options['max_steps'], options['clip_schedule']) == (0.1, 500, 'cosine')
     assert options['n_envs'] == 8
     assert not {'--lr', '--max-steps', '--clip-schedule'} & set(shlex.split(said))
@@ -231,7 +231,7 @@ def test_with_weights_flags_win_over_tuned_settings_and_these_over_what_was_save
     with contextlib.closing(agent):
         agent.fit(max_steps=30, quiet=True, final_episodes=0)
     # the environment is that of the weights, and their network is what it is
-    options, _ = defaults.tuned('a2c', {'weights': [path], 'n_steps': 7})
+    options, _ = defaults.apply_tuned_settings('a2c', {'weights': [path], 'n_steps': 7})
     assert options['n_envs'] == 8 and 'net' not in options and 'activation' not in options
     del options['max_steps']
     with contextlib.closing(make('a2c', **options)) as again:
@@ -249,7 +249,7 @@ def without_training(monkeypatch, folder):
         raise OptionError('env', 'ends the test')
 
     unmade = types.SimpleNamespace(build=build)
-    monkeypatch.setattr('xagents.cli.train.plan', lambda agent_id, given, weights: made.append(given) or unmade)
+    monkeypatch.setattr('xagents.cli.train.plan_agent', lambda agent_id, given, weights: made.append(given) or unmade)
     return made
 
 
@@ -283,10 +283,10 @@ def scores(tmp_path, monkeypatch):
             'digest': preset.digest, **fields,
         }  # fmt: skip
         path.write_text(yaml.safe_dump({preset.agent: {preset.env: entry}}))
-        presets._read.cache_clear()
+        presets._read_yaml.cache_clear()
 
     yield write
-    presets._read.cache_clear()
+    presets._read_yaml.cache_clear()
 
 
 def row(page: str, start: str) -> str:
@@ -326,7 +326,7 @@ def test_the_list_of_all_says_for_each_where_it_is_from():
 
 
 def test_the_command_lists_with_and_without_an_agent(folder):
-    assert [steps_of(n) for n in (20_000, 1_000_000, 1_500_000, 1_234)] == ['20k', '1M', '1500k', '1234']
+    assert [format_steps(n) for n in (20_000, 1_000_000, 1_500_000, 1_234)] == ['20k', '1M', '1500k', '1234']
     page = execute('presets')[1]
     assert [line.split()[0] for line in page.splitlines() if ' Published ' in line] == list(agents)
     page = execute('presets', 'td3')[1]

@@ -18,16 +18,16 @@ from tests.commands import execute
 from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.cli.presets_page import presets_page
-from xagents.collecting.policy_files import ARRAYS, PLAN
+from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.factory import players, pretrained
 from xagents.factory.presets import list_presets
 from xagents.factory.pretrained import FOLDER, find_pretrained, list_pretrained
 from xagents.options.errors import OptionError
-from xagents.registry.agents import OURS
-from xagents.system.names import RECORD
+from xagents.registry.agents import BUILTIN_AGENTS
+from xagents.system.file_names import STATE_FILE
 
 ROOT = Path(xagents.__file__).parents[1]
-EVERY = [one for agent_id in OURS for one in list_pretrained(agent_id)]
+EVERY = [one for agent_id in BUILTIN_AGENTS for one in list_pretrained(agent_id)]
 each = pytest.mark.parametrize('one', EVERY, ids=lambda one: f'{one.agent} {one.env}')
 # whose steps are NumPy alone: the same everywhere
 EXACT = ('CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'MountainCarContinuous-v0', 'Pendulum-v1')
@@ -46,7 +46,7 @@ execute(['play', 'ppo', '--pretrained', 'CartPole-v1', '--max-steps', '9', '--vi
 
 @each
 def test_it_plays_as_its_record_says(one):
-    player = players.pretrained(one.agent, one.env, {'seed': one.first['seed']})
+    player = players.load_pretrained_player(one.agent, one.env, {'seed': one.first['seed']})
     episodes = one.first['episodes']
     result = player.evaluate(episodes=episodes)
     player.close()
@@ -60,8 +60,8 @@ def test_it_plays_as_its_record_says(one):
 
 def test_a_policy_with_other_weights_does_not():
     one = find_pretrained('ppo', 'CartPole-v1')
-    player = players.pretrained(one.agent, one.env, {'seed': 0})
-    network = player.acting.network
+    player = players.load_pretrained_player(one.agent, one.env, {'seed': 0})
+    network = player.acting_policy.network
     network.refresh(np.random.default_rng(0).normal(size=network.plan.n_parameters).astype(np.float32))
     assert player.evaluate(episodes=10)['mean'] < one.score['mean'] / 2
     player.close()
@@ -94,10 +94,10 @@ def test_the_python_of_the_docs():
 
 @each
 def test_its_files_are_json_and_numbers(one):
-    assert sorted(path.name for path in one.folder.iterdir()) == sorted((PLAN, ARRAYS, RECORD))
-    with np.load(one.folder / ARRAYS, allow_pickle=False) as file:
+    assert sorted(path.name for path in one.folder.iterdir()) == sorted((POLICY_PLAN, POLICY_ARRAYS, STATE_FILE))
+    with np.load(one.folder / POLICY_ARRAYS, allow_pickle=False) as file:
         assert all(file[name].dtype.kind in 'fiu' for name in file.files)
-    assert json.loads((one.folder / PLAN).read_text())['agent'] == one.agent == one.folder.parent.name
+    assert json.loads((one.folder / POLICY_PLAN).read_text())['agent'] == one.agent == one.folder.parent.name
     assert one.folder.name == one.env
     assert sum(path.stat().st_size for path in one.folder.iterdir()) <= LARGEST
 
@@ -124,22 +124,22 @@ def test_what_is_pickled_is_refused_and_not_run(tmp_path, monkeypatch):
     found = find_pretrained('ppo', 'CartPole-v1')
     folder = tmp_path / 'ppo' / 'CartPole-v1'
     folder.mkdir(parents=True)
-    for name in (PLAN, RECORD):
+    for name in (POLICY_PLAN, STATE_FILE):
         (folder / name).write_bytes((found.folder / name).read_bytes())
-    np.savez(folder / ARRAYS, weights=np.array([Bomb(tmp_path / 'bang')], object))
+    np.savez(folder / POLICY_ARRAYS, weights=np.array([Bomb(tmp_path / 'bang')], object))
     with pytest.raises(FileExistsError):  # it would be run
         (tmp_path / 'bang').mkdir()
-        np.load(folder / ARRAYS, allow_pickle=True)['weights']
+        np.load(folder / POLICY_ARRAYS, allow_pickle=True)['weights']
     (tmp_path / 'bang').rmdir()
     monkeypatch.setattr(pretrained, 'FOLDER', tmp_path)
     with pytest.raises(ValueError, match=r'policy\.npz is damaged .*allow_pickle=False'):
-        players.pretrained('ppo', 'CartPole-v1', {})
+        players.load_pretrained_player('ppo', 'CartPole-v1', {})
     assert not (tmp_path / 'bang').exists()
 
 
 def test_a_damaged_record_is_said_in_one_line(tmp_path, monkeypatch):
     (tmp_path / 'ppo' / 'CartPole-v1').mkdir(parents=True)
-    (tmp_path / 'ppo' / 'CartPole-v1' / RECORD).write_text('{"agent": "ppo"}')
+    (tmp_path / 'ppo' / 'CartPole-v1' / STATE_FILE).write_text('{"agent": "ppo"}')
     monkeypatch.setattr(pretrained, 'FOLDER', tmp_path)
     with pytest.raises(ValueError, match=r"state\.json is no record of a policy that ships \('options'\)"):
         list_pretrained('ppo')
@@ -202,7 +202,7 @@ def test_an_index_into_outputs_takes_an_agent(folder):
 
 def test_the_list_of_settings_marks_them():
     marked = set()
-    for agent_id in OURS:
+    for agent_id in BUILTIN_AGENTS:
         for line in presets_page(agent_id, 72).splitlines():
             env, _, rest = line.partition(' ')
             marked |= {(agent_id, env)} if rest.startswith('* ') else set()

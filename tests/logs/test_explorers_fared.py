@@ -1,16 +1,16 @@
 """What is said at the end of a run of its explorers."""
 
-from xagents.logs.console import ExplorersFared
+from xagents.logs.console import ExplorerStatistics
 
 
 def test_nothing_is_said_without_explorers():
-    fared = ExplorersFared()
+    fared = ExplorerStatistics()
     fared.add({'seconds/env': 1.0})
     assert fared.line() == ''
 
 
 def test_means_and_the_last_counts_are_said():
-    fared = ExplorersFared()
+    fared = ExplorerStatistics()
     for busy, lag, most, lost in ((0.5, 0.0, 0.0, 0.0), (1.0, 1.5, 3.0, 2.0)):
         own = {'alive': 4.0, 'busy': busy, 'lag': lag, 'most_lag': most, 'lost': lost, 'lost_environments': 0.0}
         fared.add({f'explorers/{name}': value for name, value in own.items()})

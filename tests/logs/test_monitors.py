@@ -199,7 +199,7 @@ from xagents.logs import monitors
 from xagents.logs.monitors import WandbMonitor
 monitors.WANDB_FLUSH_SECONDS = 0.1
 {inspect.getsource(log)}
-monitor = log(range(0, 1500, 10), memory=sys.argv[1])
+monitor = log(range(0, 1500, 10), id_file=sys.argv[1])
 for step in range(1500, 1510):  # each writes out what came before, where that is due
     time.sleep(0.1)
     monitor.write(step, {{'games': 1}})
@@ -216,7 +216,7 @@ def test_a_killed_offline_run_holds_everything_and_goes_on_as_the_same_run(stran
     killed, runs = logged_offline()
     rows = [(step, {'loss/policy': -step / 4, 'games': step}) for step in range(0, 1800, 10)]
     assert killed[:150] == rows[:150], 'what was logged a while ago is there'
-    monitor = log(range(1200, 1800, 10), memory=memory, resumed_at=1205)
+    monitor = log(range(1200, 1800, 10), id_file=memory, resumed_at=1205)
     monitor.close()
     monitor.close()
     sys.modules['wandb'].teardown()  # it has written everything then
@@ -247,7 +247,7 @@ def test_an_online_run_goes_on_behind_what_the_server_has(stranger, tmp_path):
     stranger.setattr(wandb, 'init', init)
     logged = []
     for resumed_at, steps in ((None, (10, 50, 90, 94)), (50, (60, 90, 100, 110)), (None, (120,))):
-        monitor = WandbMonitor('n', {}, memory=memory, resumed_at=resumed_at)
+        monitor = WandbMonitor('n', {}, id_file=memory, resumed_at=resumed_at)
         for step in steps:
             monitor.write(step, {})
         monitor.close()
@@ -261,7 +261,7 @@ def test_an_online_run_goes_on_behind_what_the_server_has(stranger, tmp_path):
 @pytest.mark.parametrize('content, known', [('', None), ('[]', None), ('{}', None), ('{"id": "a", "files": []}', 'a')])
 def test_a_memory_that_cannot_be_read_begins_a_new_run(tmp_path, content, known):
     (tmp_path / 'wandb.json').write_text(content)
-    assert monitors._read_memory(tmp_path / 'wandb.json') == known
+    assert monitors._read_run_id(tmp_path / 'wandb.json') == known
 
 
 class FakeRun:

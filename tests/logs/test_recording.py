@@ -9,7 +9,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from xagents.logs.recording import VideoWriter, has_display, write_frame
+from xagents.logs.video import VideoWriter, has_display, write_frame
 
 
 def frames(count, height=64, width=96):

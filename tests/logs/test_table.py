@@ -150,7 +150,7 @@ def test_the_same_name_again_keeps_the_old_file(kind, path):
     path.write_text('precious, and no table')
     for number in range(1, 3):
         with kind.open(path) as writer:
-            assert writer.renamed == path.with_name(f'ppo.{number}.parquet')
+            assert writer.renamed_to == path.with_name(f'ppo.{number}.parquet')
             kind.add(writer, [number])
     killed = kind.open(path)
     kind.add(killed, range(5, 9))
@@ -159,7 +159,7 @@ def test_the_same_name_again_keeps_the_old_file(kind, path):
     assert path.with_name('ppo.1.parquet').read_text() == 'precious, and no table'
     for name, numbers in (('ppo.2', [1]), ('ppo.3', [2]), ('ppo.4', range(5, 9)), ('ppo', [])):
         assert_rows(kind, pd.read_parquet(path.with_name(f'{name}.parquet')), numbers)
-    assert kind.open(path).renamed is None  # nothing in it
+    assert kind.open(path).renamed_to is None  # nothing in it
     assert len(os.listdir(path.parent)) == 5  # no tail
 
 
@@ -167,7 +167,7 @@ def test_resume_continues_what_another_program_wrote(path):
     frame = pd.DataFrame([History.row(number) for number in range(3)])
     frame.assign(seed=1, step=frame['step'].astype('int32'), time=[0, 1, 2]).to_parquet(path)
     with HistoryWriter(path, resume=True) as writer:
-        assert (writer.last_time, writer.renamed) == (2.0, None)
+        assert (writer.last_time, writer.renamed_to) == (2.0, None)
         History.add(writer, [3])
     assert read_history(path)['time'].tolist() == [0, 1, 2, 3 / 8]
     assert_rows(History, read_history(path).assign(time=[0, 1 / 8, 2 / 8, 3 / 8]), range(4))
@@ -181,7 +181,7 @@ def test_a_folder_of_version_1_is_read_and_continued(path):
     with HistoryWriter(path, resume=True) as writer:
         History.add(writer, [3])
     assert_rows(History, read_history(path), range(4))
-    assert_rows(History, read_history(writer.renamed), range(3))
+    assert_rows(History, read_history(writer.renamed_to), range(3))
 
 
 NO_HISTORY, NO_METRICS = {'mean_reward': [1.0], 'steps': [1]}, {'steps': [1], 'name': ['x']}
@@ -312,7 +312,7 @@ def test_a_table_equals_a_list_of_rows(kind, tmp_path_factory, operations):
             elif operation == 'rewrite':
                 force_rewrite(writer)
             elif operation == 'cut':
-                writer.cut(argument)
+                writer.truncate_after(argument)
                 model = [number for number in model if 10 * number <= argument]
             else:
                 writer.close() if operation == 'close' else writer.flush()
@@ -395,7 +395,7 @@ def test_dying_at_any_system_call_loses_and_repeats_nothing(kind, tmp_path):
                     writer.flush()
                     safe = stop
                 safe = 10
-                writer.cut(95)
+                writer.truncate_after(95)
                 possible = 10
                 assert len(kind.read(path)) == 10
                 possible = 16
@@ -445,7 +445,7 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_loses_nothing(path, mon
         with pytest.raises(OSError, match=r"No space left.*ppo\.parquet'"):
             Metrics.add(writer, [4])
         with pytest.raises(OSError, match=r"No space left.*ppo\.parquet'"):
-            writer.cut(15)
+            writer.truncate_after(15)
     assert_rows(Metrics, read_metrics(path), range(3))
     writer._next_rewrite = math.inf
     Metrics.add(writer, [5])
@@ -470,7 +470,7 @@ def test_a_vanished_folder_is_an_error_that_names_the_file(tmp_path):
 
 
 def test_the_modules_load_nothing_heavy():
-    modules = 'logs.history', 'logs.metrics', 'logs.recording', 'logs.monitors', 'reports.plotting', 'reports.runs_page'
+    modules = 'logs.history', 'logs.metrics', 'logs.video', 'logs.monitors', 'reports.plotting', 'reports.runs_page'
     heavy = {'tensorflow', 'keras', 'gymnasium', 'pandas', 'pyarrow', 'matplotlib', 'wandb', 'tensorboard', 'PIL'}
     imports = ', '.join(f'xagents.{name}' for name in modules)
     code = f'import sys, {imports}\nloaded = {heavy} & set(sys.modules)\nassert not loaded, loaded'

@@ -14,10 +14,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from xagents.networks.cfg import dense_network, parse_text
-from xagents.networks.forward import NumpyNetwork
-from xagents.networks.mirror import flat_parameters, has_plan, plan_of
+from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model
 from xagents.networks.models import LogStd, ModelReader
-from xagents.networks.plan import Call, NetworkPlan
+from xagents.networks.numpy_inference import NumpyNetwork
+from xagents.networks.plan import LayerCall, NetworkPlan
 
 pytestmark = pytest.mark.filterwarnings(r'error::DeprecationWarning:xagents\..*')
 
@@ -26,7 +26,7 @@ MIRRORED += ['softsign', 'gelu', 'exponential']
 
 
 def numpy_of(model):
-    plan = NetworkPlan.of(json.loads(json.dumps(plan_of(model).record())))
+    plan = NetworkPlan.from_dict(json.loads(json.dumps(plan_from_model(model).to_dict())))
     return NumpyNetwork(plan, flat_parameters(model).numpy())
 
 
@@ -68,7 +68,7 @@ def test_any_dense_network_agrees_with_keras(net, activation, shared, log_std, n
     mirror = assert_mirrors(model, rng.normal(size=(n, inputs)))
     policy = keras.Model(model.input, model.outputs[::2])  # the mean and, if there is one, its log_std
     assert has_plan(model) and has_plan(policy)
-    assert plan_of(policy).n_parameters < mirror.plan.n_parameters
+    assert plan_from_model(policy).n_parameters < mirror.plan.n_parameters
     assert_mirrors(policy, rng.normal(size=(n, inputs)))
 
 
@@ -127,9 +127,9 @@ def test_a_call_checks_the_observations_shape():
 def test_graphs_that_are_not_chains_and_flattened_images():
     x = keras.Input((4,))
     trunk = keras.layers.Dense(8, 'tanh', use_bias=False)(x)
-    again = keras.layers.Dense(8, 'relu')
-    first = again(trunk)
-    second = again(first)  # one layer, called twice
+    layer = keras.layers.Dense(8, 'relu')
+    first = layer(trunk)
+    second = layer(first)  # one layer, called twice
     output = keras.layers.Dense(3)(keras.layers.Identity()(second))
     activated = keras.layers.Activation('softmax')(output)  # must not write into its source
     model = keras.Model(x, [output, activated, LogStd(0.3)(output), first])
@@ -172,7 +172,7 @@ def unsupported_models():
 def test_what_has_no_mirror_says_so(name, model):
     assert not has_plan(model)
     with pytest.raises(ValueError, match='admits networks of one input'):
-        plan_of(model)
+        plan_from_model(model)
 
 
 @settings(max_examples=25, deadline=None)
@@ -189,7 +189,7 @@ def test_a_row_has_the_same_bits_among_any_others(net, activation, units, inputs
     sizes = [inputs, *net, units]
     calls, at = [], 0
     for i, kernel in enumerate(itertools.pairwise(sizes)):
-        calls.append(Call('dense', i, i + 1, at, kernel, True, (), activation if i < len(net) else 'linear'))
+        calls.append(LayerCall('dense', i, i + 1, at, kernel, True, (), activation if i < len(net) else 'linear'))
         at += calls[-1].n_parameters
     network = NumpyNetwork(NetworkPlan((inputs,), tuple(calls), (len(calls),), at), rng.normal(0, 0.3, at))
     x = rng.normal(size=(n, inputs)).astype(np.float32)
@@ -231,25 +231,25 @@ def test_convolutions_agree_with_keras_and_rows_have_the_same_bits(shape):
     ],
 )
 def test_a_wrong_plan_is_refused_in_one_line(change):
-    plan = plan_of(dense_model([8], units=(2, 1))).record()
+    plan = plan_from_model(dense_model([8], units=(2, 1))).to_dict()
     plan = json.loads(json.dumps(plan))
     change(plan)
     with pytest.raises(ValueError, match='no plan of a network') as error:
-        NetworkPlan.of(plan)
+        NetworkPlan.from_dict(plan)
     assert '\n' not in str(error.value)
 
 
 KERNELS = """
 import sys
 import numpy as np
-from xagents.networks.forward import NumpyNetwork, columns_are_independent
-from xagents.networks.plan import Call, NetworkPlan
+from xagents.networks.numpy_inference import NumpyNetwork, columns_are_independent
+from xagents.networks.plan import LayerCall, NetworkPlan
 
 rng = np.random.default_rng(0)
 for sizes in [(4, 64, 64, 2), (17, 300, 6), (3, 7, 1), (11, 33, 9), (600, 40, 5)]:
     calls, at = [], 0
     for i, kernel in enumerate(zip(sizes, sizes[1:])):
-        calls.append(Call('dense', i, i + 1, at, kernel, True, (), 'tanh'))
+        calls.append(LayerCall('dense', i, i + 1, at, kernel, True, (), 'tanh'))
         at += kernel[0] * kernel[1] + kernel[1]
     plan = NetworkPlan(sizes[:1], tuple(calls), (len(calls),), at)
     network = NumpyNetwork(plan, rng.normal(size=at).astype(np.float32) * np.float32(0.1))

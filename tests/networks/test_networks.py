@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import xagents
 from xagents.networks.cfg import dense_network, parse_network, parse_text, to_text
-from xagents.networks.mirror import plan_of
-from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialised, with_log_std, with_logits
+from xagents.networks.keras_to_plan import plan_from_model
+from xagents.networks.models import LogStd, ModelReader, make_optimizer, reinitialise, with_log_std, with_logits
 
 PACKAGE = Path(xagents.__file__).parent
 SHIPPED = sorted(PACKAGE.glob('*/models/*.cfg'))
@@ -69,7 +69,7 @@ def test_shipped_files_build_and_read_back(path):
     assert [output.shape for output in model.outputs] == [(None, n) for n in units]
     assert [layer.activation for layer in network.outputs] == activations
     assert all(layer.units is None for layer in network.outputs)
-    assert len(model.inputs) == 2 or plan_of(model).convolves == (observations == 'cnn')
+    assert len(model.inputs) == 2 or plan_from_model(model).has_convolutions == (observations == 'cnn')
 
 
 @pytest.mark.parametrize(('one', 'other'), [('a2c', 'ppo'), ('ddpg', 'td3')])
@@ -95,8 +95,8 @@ def test_net_options_describe_the_shipped_files():
 
 def test_kernels_and_biases_are_uniform_within_the_root_of_the_inputs():
     text = '[dense-0]\noutput=1\ninitializer=fan_in_uniform\nunits=500'
-    first, again, other = (build(text, [500], (9,), seed=s) for s in (1, 1, 2))
-    for variable, same, another in zip(first.weights, again.weights, other.weights, strict=True):
+    first, repeat, other = (build(text, [500], (9,), seed=s) for s in (1, 1, 2))
+    for variable, same, another in zip(first.weights, repeat.weights, other.weights, strict=True):
         values = variable.numpy()
         assert 0.32 < np.abs(values).max() <= 1 / 3  # uniform in ±1/√9
         assert abs(values.std() - 1 / 3 / np.sqrt(3)) < 0.02
@@ -358,8 +358,8 @@ def test_equal_seeds_give_equal_weights_and_layers_differ():
     def weights(seed):
         return ModelReader(SEPARATE, [2, 1], (64,), seed=seed).build_model().get_weights()
 
-    first, again, other = weights(5), weights(np.int64(5)), weights(6)
-    for a, b in zip(first, again, strict=True):
+    first, repeat, other = weights(5), weights(np.int64(5)), weights(6)
+    for a, b in zip(first, repeat, strict=True):
         np.testing.assert_array_equal(a, b)
     everything = [kernel for kernel in first + other if kernel.shape == (64, 64)]
     assert len(everything) == 8
@@ -384,8 +384,8 @@ def small_critic(seed):
 
 def plain_model():
     x = keras.Input((5, 3))
-    again = keras.layers.Dense(8, 'relu', kernel_initializer=keras.initializers.HeNormal(seed=3))
-    hidden = again(again(keras.layers.Bidirectional(keras.layers.GRU(4))(x)))  # one layer, called twice
+    repeat = keras.layers.Dense(8, 'relu', kernel_initializer=keras.initializers.HeNormal(seed=3))
+    hidden = repeat(repeat(keras.layers.Bidirectional(keras.layers.GRU(4))(x)))  # one layer, called twice
     inner = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, bias_initializer='ones')])
     return keras.Model(x, inner(hidden * 2))
 
@@ -394,7 +394,7 @@ def plain_model():
 def test_a_reinitialised_model_has_the_layers_and_no_kernel_of_the_old_one(make):
     model = make()
     before = model.get_weights()
-    models = [model, *(reinitialised(model, seed) for seed in (5, np.int64(5), 6))]
+    models = [model, *(reinitialise(model, seed) for seed in (5, np.int64(5), 6))]
     for old, a, b, other in zip(*(m.weights for m in models), strict=True):
         assert (a.name, a.shape) == (old.name, old.shape)
         np.testing.assert_array_equal(a, b)
@@ -415,7 +415,7 @@ def test_a_reinitialised_model_has_the_layers_and_no_kernel_of_the_old_one(make)
 
 
 def test_a_reinitialised_kernel_is_orthogonal_with_its_gain():
-    kernel = reinitialised(small_critic(1), 2).get_layer('convolutional-0').get_weights()[0].reshape(-1, 4)
+    kernel = reinitialise(small_critic(1), 2).get_layer('convolutional-0').get_weights()[0].reshape(-1, 4)
     np.testing.assert_allclose(kernel.T @ kernel, 4 * np.eye(4), atol=1e-5)
 
 
@@ -423,7 +423,7 @@ def test_a_reinitialised_model_has_an_optimizer_of_its_own():
     model = build(TWO, [2, 1], (4,), optimizer=make_optimizer('rmsprop', 0.02))
     model.optimizer.apply([keras.ops.ones(v.shape) for v in model.trainable_variables])
     before = model.get_weights()
-    other = reinitialised(model, 1)
+    other = reinitialise(model, 1)
     assert other.optimizer.get_config() == model.optimizer.get_config()
     assert len(other.optimizer.variables) == len(model.optimizer.variables)
     assert not any(np.any(slot) for slot in other.optimizer.variables[2:])
@@ -436,10 +436,10 @@ def test_what_cannot_be_reinitialised_says_so():
     subclassed = type('Subclassed', (keras.Model,), {'call': lambda self, x: x})()
     for model in (subclassed, keras.Sequential([keras.layers.Dense(2)])):
         with pytest.raises(ValueError, match=r'^model: got a (Subclassed|Sequential), admits a functional or a built'):
-            reinitialised(model, 1)
+            reinitialise(model, 1)
     for seed in (-1, 1.0, True):
         with pytest.raises(ValueError, match=r'^seed: got .*, admits a whole number from 0$'):
-            reinitialised(plain_model(), seed)
+            reinitialise(plain_model(), seed)
 
 
 @pytest.mark.parametrize('name', ['adam', 'rmsprop'])

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tests.reference import D, flat, network
-from xagents.networks.compiled import Program
-from xagents.networks.numbers import Numbers
-from xagents.networks.optimisation import GradientStep, flat_gradient, use_compiled_optimizer
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, flat_gradient
+from xagents.networks.programs import Program
+from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
@@ -17,7 +17,7 @@ MESSAGE = 'critic_model: the loss has no gradient by its parameters, so that not
 
 def update(model, inside, **options):
     """A program that makes one step; the outputs are computed within the tape, or before it."""
-    step = GradientStep(model, Numbers(AgentOptions()), name='critic_model', **options)
+    step = GradientStep(model, TracedOptions(AgentOptions()), name='critic_model', **options)
 
     def once(observations):
         before = model(observations)
@@ -44,7 +44,7 @@ def test_a_loss_outside_of_the_tape_is_an_error_that_names_the_network(eagerly, 
 def test_an_idle_network_may_be_left_alone():
     model = network([1], 1)
     before = flat(model)
-    norm, applied, refused = update(model, inside=False, idle=True)(np.ones((2, D), np.float32)).numpy()
+    norm, applied, refused = update(model, inside=False, may_be_unused=True)(np.ones((2, D), np.float32)).numpy()
     assert (norm, applied, refused) == (0, 1, 0)
     np.testing.assert_array_equal(flat(model), before)
 
@@ -62,11 +62,11 @@ def test_a_head_without_a_share_in_the_loss_has_the_gradient_0_or_is_an_error_th
 
 def test_what_a_model_was_compiled_with_stands_in_the_options():
     options, model = AgentOptions(), network([1], 1, plain=False)
-    assert use_compiled_optimizer(model, options) is None and options.lr == AgentOptions().lr
+    assert adopt_model_optimizer(model, options) is None and options.lr == AgentOptions().lr
     model.compile(keras.optimizers.SGD(0.25))
-    assert use_compiled_optimizer(model, options) == options.lr == 0.25
+    assert adopt_model_optimizer(model, options) == options.lr == 0.25
     given = AgentOptions.resolve({'lr': 0.5})
-    assert use_compiled_optimizer(model, given) is None and given.lr == 0.5, 'what was given counts'
+    assert adopt_model_optimizer(model, given) is None and given.lr == 0.5, 'what was given counts'
 
 
 @pytest.mark.parametrize('name, value', [('optimizer', 'adam'), ('beta1', 0.5), ('precision', 'bfloat16')])
@@ -74,4 +74,4 @@ def test_an_option_that_a_model_contradicts_is_refused(name, value):
     model = network([1], 1)
     model.compile(keras.optimizers.SGD(0.25))
     with pytest.raises(OptionError, match=f'^{name}: got {value}'):
-        use_compiled_optimizer(model, AgentOptions.resolve({name: value}))
+        adopt_model_optimizer(model, AgentOptions.resolve({name: value}))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xagents.networks.cfg import parse_text
-from xagents.networks.compiled import SMALL, Actor, Program, _directly, _takes
 from xagents.networks.models import ModelReader
+from xagents.networks.programs import MAX_PACKED_BYTES, KerasNetwork, Program, _fast_call, _has_parameters
 
 DTYPES = (np.float32, np.int32, np.bool_, np.uint8, np.float64, np.int64)
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
@@ -35,7 +35,7 @@ def test_what_a_program_is_given_arrives(kinds, seed, jit):
 
 
 def test_large_arrays_arrive():
-    large = np.arange(SMALL, dtype=np.float32)
+    large = np.arange(MAX_PACKED_BYTES, dtype=np.float32)
     program = Program(lambda large, small: (large + small, large[::-1]), jit=True)
     for small in (1.0, 2.0):
         added, turned = program(large, small)
@@ -75,7 +75,7 @@ CONVOLVES = '[convolutional-0]\nfilters=2\nsize=3\nstride=1\n[flatten-0]\n[dense
 
 def test_acting_by_a_graph_takes_any_number_of_observations():
     model = in_bfloat16(CONVOLVES, (6, 6, 1))
-    actor = Actor(model)
+    actor = KerasNetwork(model)
     assert actor.plan is None and actor.traces == 0
     for n in (1, 5, 2):
         observations = np.random.default_rng(n).normal(size=(n, 6, 6, 1)).astype(np.float32)
@@ -85,7 +85,7 @@ def test_acting_by_a_graph_takes_any_number_of_observations():
 
 def test_a_dense_network_that_learns_in_bfloat16_acts_in_float32():
     model = in_bfloat16('[dense-0]\nunits=8\nactivation=tanh\n[dense-1]\noutput=1\n', (4,))
-    actor, observations = Actor(model), np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    actor, observations = KerasNetwork(model), np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
     (kernel, bias), (last, offset) = (layer.get_weights() for layer in model.layers if layer.get_weights())
     (got,) = actor(observations)
     np.testing.assert_allclose(got, np.tanh(observations @ kernel + bias) @ last + offset, rtol=1e-5, atol=1e-6)
@@ -116,13 +116,15 @@ def test_a_release_of_tensorflow_without_the_short_way_is_called_as_usual():
         raise AssertionError
 
     short = SimpleNamespace(name='f', _bound_context=SimpleNamespace(call_function=call_function))
-    assert _directly(Traced(short, call_flat), [9])(1, 2) == ('f', [1, 2, 9], 1)
+    assert _fast_call(Traced(short, call_flat), [9])(1, 2) == ('f', [1, 2, 9], 1)
     short._bound_context.call_function = other
-    assert _directly(Traced(short, call_flat), [9])(1, 2) == ([1, 2], [9])
-    assert _directly(Traced(None, other), [9])(1, 2) == ('as usual', (1, 2))
+    assert _fast_call(Traced(short, call_flat), [9])(1, 2) == ([1, 2], [9])
+    assert _fast_call(Traced(None, other), [9])(1, 2) == ('as usual', (1, 2))
     # and this one has it
     traced = tf.function(lambda x: (x + 1.0, x)).get_concrete_function(tf.TensorSpec((2,)))
-    assert _takes(traced._inference_function._bound_context.call_function, 'name', 'tensor_inputs', 'num_outputs')
+    assert _has_parameters(
+        traced._inference_function._bound_context.call_function, 'name', 'tensor_inputs', 'num_outputs'
+    )
 
 
 def test_threads_take_turns():

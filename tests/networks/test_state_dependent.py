@@ -11,8 +11,8 @@ from tests.reference import gradient
 from xagents.networks.cfg import dense_network
 from xagents.networks.distributions import StateDependentGaussian
 from xagents.networks.models import ModelReader, with_log_std
-from xagents.networks.plan import Call, NetworkPlan
-from xagents.networks.state_dependent import Deviations, drawing, features_of, with_state_dependent_std
+from xagents.networks.plan import LayerCall, NetworkPlan
+from xagents.networks.state_dependent import Deviations, acting_model, count_features, with_state_dependent_std
 from xagents.options.errors import OptionError
 
 INPUTS, FEATURES, ACTIONS = 4, 6, 3
@@ -28,7 +28,7 @@ def policy(expln=False, seed=0, init=-0.5, scale=0.6):
 
 
 def acting_by(model):
-    return drawing(keras.Model(model.input, model.outputs[::2]))
+    return acting_model(keras.Model(model.input, model.outputs[::2]))
 
 
 def layer_of(model):
@@ -159,11 +159,11 @@ def test_the_head_is_found_behind_an_activation_and_added_once():
     hidden = keras.layers.Dense(7, 'relu')(x)
     mean = keras.layers.Activation('tanh')(keras.layers.Dense(2)(hidden))
     model = with_state_dependent_std(keras.Model(x, mean), -1.5, False)
-    assert features_of(model) == 7 and [output.shape[-1] for output in model.outputs] == [2, 2]
+    assert count_features(model) == 7 and [output.shape[-1] for output in model.outputs] == [2, 2]
     np.testing.assert_array_equal(layer_of(model).log_std.numpy(), np.full((7, 2), -1.5, np.float32))
     assert with_state_dependent_std(model, -1.5, False) is model
     linear = with_state_dependent_std(keras.Model(x, keras.layers.Dense(2)(x)), 0.0, False)
-    assert features_of(linear) == 5, 'of a linear policy the features are the observation'
+    assert count_features(linear) == 5, 'of a linear policy the features are the observation'
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     given = np.ones((3, 5), np.float32)
@@ -178,7 +178,7 @@ def test_networks_that_cannot_have_it_are_one_line():
     scaled = keras.Model(
         x, keras.layers.BatchNormalization()(keras.layers.Dense(2)(keras.layers.LayerNormalization()(x)))
     )
-    assert features_of(with_state_dependent_std(scaled, 0.0, False)) == 5
+    assert count_features(with_state_dependent_std(scaled, 0.0, False)) == 5
     pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(2, 3)(image))
     with pytest.raises(
         OptionError, match=r'first output is made by the GlobalAveragePooling2D .*admits one of a Dense'
@@ -197,6 +197,6 @@ def test_networks_that_cannot_have_it_are_one_line():
 @pytest.mark.parametrize('change', [{'kernel': (4, 2)}, {'kernel': (5,)}, {'expln': 1}, {'at': 1}])
 def test_plans_that_are_none_are_refused(change):
     call = {'kind': 'deviations', 'source': 0, 'target': 1, 'kernel': (5, 2)}
-    assert NetworkPlan((5,), (Call(**call),), (1,), 10).shapes()[1] == (10,)
+    assert NetworkPlan((5,), (LayerCall(**call),), (1,), 10).shapes()[1] == (10,)
     with pytest.raises(ValueError, match='it is no plan of a network'):
-        NetworkPlan((5,), (Call(**{**call, **change}),), (1,), 10)
+        NetworkPlan((5,), (LayerCall(**{**call, **change}),), (1,), 10)

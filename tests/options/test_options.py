@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from xagents.options.agents import AgentOptions
 from xagents.options.commands import EvaluateOptions, PlayOptions, PlotOptions, TuneOptions
-from xagents.options.declaration import Option, Options, changed, describe, option, signature
+from xagents.options.declaration import Option, Options, changed, declared_options, option, signature
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.options.errors import OptionError, nearest, shown
+from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.options.runs import RunOptions, SessionOptions, TrainOptions
 from xagents.registry.agents import agents
 
@@ -27,7 +27,7 @@ GROUPS = [
     *(PlayOptions, EvaluateOptions, PlotOptions),
     *(entry.options for entry in agents.values()),
 ]
-OPTIONS = [o for group in GROUPS for o in describe(group).values()]
+OPTIONS = [o for group in GROUPS for o in declared_options(group).values()]
 NUMBERS = [o for o in OPTIONS if o.type in (int, float)]
 JSON_WORDS = {'NaN', 'None', 'True', 'False', 'Infinity', 'null', 'true', 'false'}
 texts = st.text(string.printable, max_size=30)
@@ -58,7 +58,7 @@ def admitted(o: Option) -> st.SearchStrategy:
         else:
             finite = {'allow_nan': False, 'allow_infinity': False}
             single = st.floats(low, high, **finite, exclude_min=o.above is not None, exclude_max=o.below is not None)
-    return st.lists(single, min_size=1, max_size=4) if o.many else single
+    return st.lists(single, min_size=1, max_size=4) if o.is_list else single
 
 
 def typed(value: object) -> str | list[str]:
@@ -87,11 +87,11 @@ def test_any_value_is_admitted_or_refused_by_name_on_one_line(data):
         kept = o.check(value)
     except OptionError as error:
         assert error.name == o.name
-        assert o.admits in error.problem
+        assert o.expected in error.problem
         assert '\n' not in str(error)
     else:
         if o.type in (int, float) and kept is not None:
-            assert all(type(v) is o.type and v - v == 0 for v in (kept if o.many else [kept]))
+            assert all(type(v) is o.type and v - v == 0 for v in (kept if o.is_list else [kept]))
 
 
 @given(st.data())
@@ -99,12 +99,12 @@ def test_any_text_is_parsed_or_refused_by_name_as_it_was_typed(data):
     o = data.draw(st.sampled_from(OPTIONS))
     odd = ['1e400', '-inf', 'nan', '9' * 5000, '0x10', '²', '٣', '1_0', '']
     text = data.draw(st.one_of(texts, st.sampled_from(odd)))
-    several = o.many or o.type is dict
+    several = o.is_list or o.type is dict
     try:
         value = o.parse([text] if several else text)
     except OptionError as error:
         assert (error.name, error.problem.startswith('got ')) == (o.name, True)
-        assert shown(text) in error.problem
+        assert format_value(text) in error.problem
     else:
         assert o.check(value) == value
 
@@ -118,14 +118,14 @@ def test_out_of_range_is_always_refused(o, data):
         *([st.floats(min_value=o.below)] if o.below is not None else []),
     ]
     value = data.draw(st.one_of(*bounds, st.just(math.nan), st.just(math.inf)))
-    for refused in (value, np.float64(value), [value] if o.many else value):
+    for refused in (value, np.float64(value), [value] if o.is_list else value):
         with pytest.raises(OptionError, match=f'^{o.name}: got '):
             o.check(refused)
 
 
 def test_what_is_no_json_is_a_text():
     deep = '[' * 100_000
-    parsed = describe(EnvironmentOptions)['env_kwargs'].parse([f'a={deep}', 'b=', 'c=None'])
+    parsed = declared_options(EnvironmentOptions)['env_kwargs'].parse([f'a={deep}', 'b=', 'c=None'])
     assert parsed == {'a': deep, 'b': '', 'c': None}
 
 
@@ -152,7 +152,7 @@ def test_what_is_no_json_is_a_text():
 )
 def test_messages_say_what_was_typed_and_what_is_admitted(group, name, text, message):
     with pytest.raises(OptionError) as caught:
-        describe(group)[name].parse(text)
+        declared_options(group)[name].parse(text)
     assert str(caught.value) == message
 
 
@@ -164,26 +164,26 @@ def test_a_text_where_a_number_belongs_is_shown_with_its_quotes_in_python():
 @pytest.mark.parametrize('value', [True, False, '3', 2.5, None, [3]])
 def test_no_whole_number(value):
     with pytest.raises(OptionError):
-        describe(EnvironmentOptions)['n_envs'].check(value)
+        declared_options(EnvironmentOptions)['n_envs'].check(value)
 
 
 def test_numbers_of_numpy_and_paths_become_pythons_own():
-    assert type(describe(AgentOptions)['gamma'].check(np.float32(0.5))) is float
-    assert type(describe(EnvironmentOptions)['n_envs'].check(np.int64(4))) is int
-    assert type(describe(AgentOptions)['normalize_obs'].check(np.bool_(True))) is bool
-    assert describe(NetworkOptions)['net'].check(np.array([64, 32])) == [64, 32]
-    assert describe(NetworkOptions)['net'].check(np.array(64)) == [64]
-    assert describe(RunOptions)['checkpoints'].check(Path('a') / 'b.tf') == [os.path.join('a', 'b.tf')]
+    assert type(declared_options(AgentOptions)['gamma'].check(np.float32(0.5))) is float
+    assert type(declared_options(EnvironmentOptions)['n_envs'].check(np.int64(4))) is int
+    assert type(declared_options(AgentOptions)['normalize_obs'].check(np.bool_(True))) is bool
+    assert declared_options(NetworkOptions)['net'].check(np.array([64, 32])) == [64, 32]
+    assert declared_options(NetworkOptions)['net'].check(np.array(64)) == [64]
+    assert declared_options(RunOptions)['checkpoints'].check(Path('a') / 'b.tf') == [os.path.join('a', 'b.tf')]
 
 
 def test_whole_numbers_keep_their_digits_and_may_be_typed_as_powers():
-    assert describe(AgentOptions)['seed'].parse(str(2**32 - 1)) == 2**32 - 1
-    assert describe(RunOptions)['max_steps'].parse('1e6') == 1_000_000
+    assert declared_options(AgentOptions)['seed'].parse(str(2**32 - 1)) == 2**32 - 1
+    assert declared_options(RunOptions)['max_steps'].parse('1e6') == 1_000_000
 
 
 @pytest.mark.parametrize('group', GROUPS)
 def test_every_default_is_admitted_and_every_option_documented(group):
-    for o in describe(group).values():
+    for o in declared_options(group).values():
         assert (o.default is None and o.optional) or o.check(o.default) == o.default
         assert o.help and not o.help.endswith('.') and '\n' not in o.help
     assert group.resolve({}) == group()
@@ -192,7 +192,7 @@ def test_every_default_is_admitted_and_every_option_documented(group):
 def test_no_two_options_of_an_agent_share_a_flag():
     for entry in agents.values():
         groups = (entry.options, EnvironmentOptions, NetworkOptions, RunOptions, TrainOptions, SessionOptions)
-        flags = [flag for group in groups for o in describe(group).values() for flag in o.flags]
+        flags = [flag for group in groups for o in declared_options(group).values() for flag in o.flags]
         assert len(flags) == len(set(flags))
 
 
@@ -210,17 +210,17 @@ class Child(Parent):
 
 
 def test_a_child_has_its_parents_options_first_and_in_place():
-    assert list(describe(Child)) == ['rate', 'steps', 'names', 'extra']
-    assert describe(Child)['extra'].flags == ['--extra', '--no-extra']
-    assert describe(Child)['steps'].flags == ['--steps', '--learning-starts']
-    describe(Child).clear()  # each caller has a dict of its own
-    assert describe(Child)
+    assert list(declared_options(Child)) == ['rate', 'steps', 'names', 'extra']
+    assert declared_options(Child)['extra'].flags == ['--extra', '--no-extra']
+    assert declared_options(Child)['steps'].flags == ['--steps', '--learning-starts']
+    declared_options(Child).clear()  # each caller has a dict of its own
+    assert declared_options(Child)
     Parent().names.append('b')  # and each instance a list
     assert Parent().names == ['a']
 
 
 def test_changed_keeps_what_it_does_not_say():
-    parent, child = describe(Parent)['rate'], describe(Child)['rate']
+    parent, child = declared_options(Parent)['rate'], declared_options(Child)['rate']
     assert child == dataclasses.replace(parent, default=0.25, at_most=2)
     assert parent.default == 0.5
     with pytest.raises(KeyError):
@@ -236,7 +236,7 @@ def test_resolve_fills_in_defaults_and_takes_other_names():
 
 @given(st.sampled_from(GROUPS), st.data())
 def test_resolve_names_the_nearest_of_a_misspelt_name(group, data):
-    name = data.draw(st.sampled_from(sorted(describe(group))))
+    name = data.draw(st.sampled_from(sorted(declared_options(group))))
     position = data.draw(st.integers(0, len(name) - 1))
     wrong = name[:position] + data.draw(st.sampled_from('xqz')) + name[position:]
     with pytest.raises(OptionError) as caught:
@@ -244,15 +244,15 @@ def test_resolve_names_the_nearest_of_a_misspelt_name(group, data):
     assert caught.value.name == wrong
     # a hint is always a name that exists; for names that are not tiny there is one
     hint = caught.value.problem.removeprefix('is no option here').removeprefix(' (did you mean ').removesuffix('?)')
-    assert hint in describe(group) or (not hint and len(name) <= 2)
+    assert hint in declared_options(group) or (not hint and len(name) <= 2)
 
 
 def test_what_messages_show():
-    assert nearest('zzz', ['alpha', 'beta']) == ''
-    assert nearest('alpa', ['alpha', 'beta']) == ' (did you mean alpha?)'
-    assert shown('a\nb') == r"'a\nb'"
-    assert shown(np.zeros((3, 3))).count('\n') == 0
-    assert len(shown('x' * 1000)) == 120
+    assert did_you_mean('zzz', ['alpha', 'beta']) == ''
+    assert did_you_mean('alpa', ['alpha', 'beta']) == ' (did you mean alpha?)'
+    assert format_value('a\nb') == r"'a\nb'"
+    assert format_value(np.zeros((3, 3))).count('\n') == 0
+    assert len(format_value('x' * 1000)) == 120
 
 
 def test_signature_has_positionals_then_every_option_as_a_keyword():
@@ -263,7 +263,7 @@ def test_signature_has_positionals_then_every_option_as_a_keyword():
 
 
 def test_none_takes_a_number_back_where_it_may_be_missing():
-    known = describe(RunOptions)
+    known = declared_options(RunOptions)
     assert known['explorers'].parse('none') is None and known['max_time'].parse('none') is None
     assert known['run_dir'].parse('none') == 'none'  # a folder may be called so
     with pytest.raises(OptionError, match='got none, admits a whole number'):

@@ -216,7 +216,7 @@ def test_own_fields():
     context.keep('data')
     context.data = np.zeros(3)
     with pytest.raises(TypeError, match='data'):  # checked at each renewal, too
-        context.renew()
+        context.next_iteration()
 
 
 def test_a_context_without_slots_is_refused():

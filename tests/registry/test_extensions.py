@@ -25,16 +25,16 @@ from xagents.a2c.cli import A2COptions
 from xagents.cli import dispatch as cli
 from xagents.cli.commands import commands
 from xagents.cli.completion import completion_script
-from xagents.envs.named import envs as own_envs
-from xagents.networks import named as network_functions
-from xagents.networks.named import networks as own_networks
+from xagents.envs.registry import env_registry as own_envs
+from xagents.networks import registry as network_functions
+from xagents.networks.registry import network_registry as own_networks
 from xagents.options.declaration import option
 from xagents.ppo.cli import PPOOptions
 from xagents.registry import agents as registry
-from xagents.registry.agents import OURS, Network, agents, find_agent, id_of
-from xagents.registry.parts import HANDED_DOWN
-from xagents.runs.named import STAGES, find_stages
-from xagents.runs.named import stages as own_stages
+from xagents.registry.agents import BUILTIN_AGENTS, NetworkRole, agent_id_of, agents, find_agent
+from xagents.registry.parts import REGISTERED_MODULES
+from xagents.runs.registry import STAGES, find_registered_stages
+from xagents.runs.registry import stages as own_stages
 
 ROOT = Path(xagents.__file__).parents[1]
 EXAMPLE = ROOT / 'examples' / 'own_parts'
@@ -45,9 +45,9 @@ KINDS = (registry.parts, own_networks, own_envs, own_stages)
 @pytest.fixture(autouse=True)
 def nothing_stays(monkeypatch):
     """What a test registers is forgotten after it."""
-    monkeypatch.setenv(HANDED_DOWN, '')
+    monkeypatch.setenv(REGISTERED_MODULES, '')
     for parts in KINDS:
-        monkeypatch.setattr(parts, 'known', {})
+        monkeypatch.setattr(parts, 'registered', {})
         monkeypatch.setattr(parts, '_objects', {})
     before = set(sys.modules)
     yield
@@ -112,13 +112,13 @@ def gated(input_shape, output_units):
 
 
 def test_ours_are_entries_like_any_other():
-    for id, entry in OURS.items():
+    for id, entry in BUILTIN_AGENTS.items():
         assert entry.id == id and entry is agents[id] is find_agent(id)
         assert (
             entry['agent'].__name__ == entry.class_name
             and entry['module'].cli.__name__ == f'xagents.{id.replace("-", "_")}.cli'
         )
-        assert id_of(entry.agent) == id and entry.agent.Options is entry.options
+        assert agent_id_of(entry.agent) == id and entry.agent.Options is entry.options
         assert all(entry[model]['ann'] for model in entry.models)
         registry._check_options(entry.options)  # the rules for those of others
 
@@ -129,9 +129,9 @@ def test_a_subclass_needs_nothing_but_a_name(without_xla, tmp_path):
         """PPO, and nothing else."""
 
     entry = find_agent('my-ppo')
-    assert (entry.agent, entry.options, entry.networks) == (MyPPO, PPOOptions, OURS['ppo'].networks)
-    assert entry.help == 'PPO, and nothing else' and entry['model'] == OURS['ppo']['model']
-    assert 'my-ppo' in agents and list(agents)[-1] == 'my-ppo' and registry.listed()['my-ppo'] == entry.help
+    assert (entry.agent, entry.options, entry.networks) == (MyPPO, PPOOptions, BUILTIN_AGENTS['ppo'].networks)
+    assert entry.help == 'PPO, and nothing else' and entry['model'] == BUILTIN_AGENTS['ppo']['model']
+    assert 'my-ppo' in agents and list(agents)[-1] == 'my-ppo' and registry.help_lines()['my-ppo'] == entry.help
     weights = [str(tmp_path / 'my.tf')]
     agent = make('my-ppo', checkpoints=weights)
     assert type(agent) is MyPPO
@@ -214,7 +214,7 @@ def test_what_is_no_agent_is_refused():
 
 
 def test_an_agent_may_bring_networks_of_its_own():
-    networks = (Network('model', 'model', ('actor', 'critic')),)
+    networks = (NetworkRole('model', 'model', ('actor', 'critic')),)
 
     @xagents.register('own-nets', networks=networks)
     class OwnNets(PPO):
@@ -234,8 +234,8 @@ BROKEN = {
     'def f(:': 'SyntaxError',
     'raise RuntimeError("two\\nlines")': 'RuntimeError: two lines',
     'class Foreign: pass': 'got Foreign, admits a subclass of BaseAgent',
-    'from xagents.registry import Entry\nForeign = Entry.like("ppo", "other", "foreign:F", "")': 'has the id other',
-    'from xagents.registry import Entry\nForeign = Entry.like("ppo", "theirs", "x:F", "", declaration="x:O")': (
+    'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "other", "a:F", "")': 'has the id other',
+    'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "theirs", "x:F", "", declaration="x:O")': (
         "ModuleNotFoundError: No module named 'x'"
     ),
 }
@@ -250,14 +250,16 @@ def test_a_broken_package_is_one_line_on_use_and_nothing_otherwise(package, caps
     assert error.startswith('xagents train: agent: theirs of foreign ') and error.count('\n') == 1
     assert BROKEN[code] in error
     assert 'theirs' not in agents and 'theirs' not in list(agents)
-    assert find_agent('ppo') is OURS['ppo']
+    assert find_agent('ppo') is BUILTIN_AGENTS['ppo']
     assert execute('train') == 0 and not capsys.readouterr().err
 
 
 def test_what_stands_in_an_entry_is_told_when_it_is_used(package, capsys):
-    entry = "from xagents.registry import Entry\nentry = Entry.like('ppo', 'theirs', 'foreign:Missing', 'theirs')"
+    entry = (
+        "from xagents.registry import Entry\nentry = Entry.derived_from('ppo', 'theirs', 'foreign:Missing', 'theirs')"
+    )
     package(entry, agents={'theirs': 'foreign:entry'})
-    assert find_agent('theirs').origin == 'foreign' and find_agent('theirs').options is PPOOptions
+    assert find_agent('theirs').distribution == 'foreign' and find_agent('theirs').options is PPOOptions
     refused('agent: theirs of foreign cannot be loaded: AttributeError', make, 'theirs')
     package('def f(:', 'helpful', agents={'torn': 'helpful:f'})
     script = completion_script('fish', commands)
@@ -269,27 +271,27 @@ def test_names_of_packages_that_are_taken_or_none(package, capsys):
         AGENT, 'foreign', agents={'ppo': 'foreign:Foreign', 'Capital': 'foreign:Foreign', 'twice': 'foreign:Foreign'}
     )
     package(AGENT, 'helpful', agents={'twice': 'helpful:Foreign'})
-    assert find_agent('ppo') is OURS['ppo'] and registry.names() == [*OURS, 'twice']
+    assert find_agent('ppo') is BUILTIN_AGENTS['ppo'] and registry.agent_names() == [*BUILTIN_AGENTS, 'twice']
     refused('agent: Capital of foreign is no name, admits lowercase letters', find_agent, 'Capital')
     refused('agent: twice is of helpful and foreign, admits one of them', find_agent, 'twice')
-    lines = registry.listed()
-    assert lines['ppo'] == OURS['ppo'].help
+    lines = registry.help_lines()
+    assert lines['ppo'] == BUILTIN_AGENTS['ppo'].help
     assert lines['ppo (foreign)'].startswith('refused: ppo of foreign is a name of xagents itself')
     assert lines['twice'].startswith('refused: ') and lines['Capital'].startswith('refused: ')
 
 
 def test_a_class_of_a_package(package, without_xla):
     package(AGENT, agents={'theirs': 'foreign:Foreign'})
-    assert registry.listed()['theirs'] == 'foreign: what it is for', 'loading a class would load TensorFlow'
+    assert registry.help_lines()['theirs'] == 'foreign: what it is for', 'loading a class would load TensorFlow'
     refused('theirs is taken by foreign, which is installed', xagents.register('theirs'), type('Mine', (PPO,), {}))
-    assert registry.names()[-1] == 'theirs' and 'foreign' not in sys.modules
+    assert registry.agent_names()[-1] == 'theirs' and 'foreign' not in sys.modules
     # made by its class, nobody having looked its name up, it is still known by its name
     from foreign import Foreign
 
-    assert id_of(Foreign) == 'theirs'
+    assert agent_id_of(Foreign) == 'theirs'
     assert find_agent('theirs').agent is Foreign and find_agent('theirs').help == 'Of another package'
     refused('agent: theirs is taken by foreign', xagents.register('theirs'), type('Mine', (PPO,), {}))
-    assert id_of(type('Unregistered', (Foreign,), {})) == 'unregistered'
+    assert agent_id_of(type('Unregistered', (Foreign,), {})) == 'unregistered'
 
 
 def test_a_package_may_use_the_decorators_too(package):
@@ -299,9 +301,9 @@ def test_a_package_may_use_the_decorators_too(package):
     )
     package(code, agents={'theirs': 'foreign:Foreign'}, stages={'their-stage': 'foreign:stage'})
     assert find_agent('theirs').help == 'theirs'
-    (part,) = find_stages(['their-stage'])
+    (part,) = find_registered_stages(['their-stage'])
     assert (part.place, part.existing) == ('before', 'learn')
-    assert not os.environ[HANDED_DOWN], 'other processes find an installed package themselves'
+    assert not os.environ[REGISTERED_MODULES], 'other processes find an installed package themselves'
 
 
 HEAVY = {'tensorflow', 'keras', 'pandas', 'matplotlib'}
@@ -311,11 +313,12 @@ HEAVY = {'tensorflow', 'keras', 'pandas', 'matplotlib'}
     ('words', 'reads'), [(['--help'], False), (['train', 'ppo'], False), (['train'], True), (['train', 'theirs'], True)]
 )
 def test_packages_are_read_late_and_an_entry_loads_nothing_heavy(package, words, reads):
-    entry = 'from xagents.registry import Entry\nentry = Entry.like("ppo", "theirs", "foreign:Heavy", "light")'
+    entry = 'from xagents.registry import Entry\nentry = Entry.derived_from("ppo", "theirs", "foreign:Heavy", "light")'
     folder = package(entry, agents={'theirs': 'foreign:entry'})
     code = (
-        'import sys\nfrom xagents.registry import parts as entry_points\nread = []\nreal = entry_points._read\n'
-        'entry_points._read = lambda *a: (read.append(a), real(*a))[1]\n'
+        'import sys\nfrom xagents.registry import parts as entry_points\nread = []\n'
+        'real = entry_points._read_entry_points\n'
+        'entry_points._read_entry_points = lambda *a: (read.append(a), real(*a))[1]\n'
         f'from xagents.cli import execute\nexecute({words!r})\n'
         f'print(bool(read), sorted({HEAVY} & sys.modules.keys()), file=sys.stderr)'
     )
@@ -347,8 +350,8 @@ def test_a_function_is_a_network_wherever_a_cfg_is(without_xla, tmp_path):
     assert all(map(np.array_equal, [w.numpy() for w in again.model.weights], [w.numpy() for w in agent.model.weights]))
     for made in (agent, equal, other, again):
         made.close()
-    own_networks.known.clear()
-    os.environ[HANDED_DOWN] = ''
+    own_networks.registered.clear()
+    os.environ[REGISTERED_MODULES] = ''
     refused('has the network gated, which no installed', xagents.make, 'ppo', 'CartPole-v1', weights=weights)
 
 
@@ -521,16 +524,16 @@ def test_other_processes_import_what_was_registered(package, tmp_path):
     (tmp_path / 'small.cfg').write_text('[dense-a]\noutput=1\n[dense-b]\noutput=1\nfrom=input\n')
     package(code)
     importlib.import_module('foreign')
-    handed = json.loads(os.environ[HANDED_DOWN])
+    handed = json.loads(os.environ[REGISTERED_MODULES])
     assert handed == {'agents': {'handed': 'foreign'}, 'networks': {'small': f'file:{tmp_path / "small.cfg"}'}}
     for parts in KINDS:  # a fresh process knows nothing but what it was handed
-        parts.known.clear()
+        parts.registered.clear()
         parts._objects.clear()
     del sys.modules['foreign']
-    assert registry.names()[-1] == 'handed' and find_agent('handed').class_name == 'Foreign'
+    assert registry.agent_names()[-1] == 'handed' and find_agent('handed').class_name == 'Foreign'
     assert str(own_networks.find('small')) == str(tmp_path / 'small.cfg')
-    registry.parts.known.clear()
-    os.environ[HANDED_DOWN] = json.dumps({'agents': {'handed': '__main__', 'gone': 'gone'}})
+    registry.parts.registered.clear()
+    os.environ[REGISTERED_MODULES] = json.dumps({'agents': {'handed': '__main__', 'gone': 'gone'}})
     refused('handed is registered in __main__, which other processes cannot import', find_agent, 'handed')
     refused('gone is registered in gone, which cannot be imported: ModuleNotFoundError', find_agent, 'gone')
 
@@ -569,7 +572,7 @@ def test_the_python_of_the_page_runs(without_xla, tmp_path, monkeypatch, capsys)
         exec(compile(block, str(PAGE), 'exec'), names)
     said = capsys.readouterr().out
     assert 'Episode reward' in said and '--temperature' in said
-    assert {'awr', 'warm-awr'} <= registry.parts.known.keys() and 'gated' in own_networks.known
+    assert {'awr', 'warm-awr'} <= registry.parts.registered.keys() and 'gated' in own_networks.registered
 
 
 @pytest.mark.parametrize('page', [PAGE, EXAMPLE / 'README.md'], ids=lambda page: page.name)
@@ -580,6 +583,6 @@ def test_commands_of_the_pages_are_admitted(page, installed, monkeypatch):
     for _, name, agent_id, *words in found:
         _, given = cli.parse(commands[name], agent_id, words)
         commands[name].check(agent_id, given)
-        find_stages(given.get('stages') or ())
+        find_registered_stages(given.get('stages') or ())
         if 'model' in given:
             network_functions.read_network(given['model'], 'model')

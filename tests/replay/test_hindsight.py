@@ -14,9 +14,9 @@ import xagents
 from benchmarks.envs.bits import BitFlip
 from tests.commands import execute
 from xagents.envs.create import as_envs, create_envs
-from xagents.envs.spaces import Encoder
+from xagents.envs.spaces import ObservationEncoder
 from xagents.options.errors import OptionError
-from xagents.replay.hindsight import STRATEGIES, Episodes, HindsightBuffer
+from xagents.replay.hindsight import STRATEGIES, EpisodeIndex, HindsightBuffer
 from xagents.replay.transitions import ReplayBuffer
 
 GO, TERMINATE, TRUNCATE = range(3)
@@ -32,11 +32,11 @@ class Numbers:
     def __init__(self, ends=True):
         self.ends = ends
 
-    def judge(self, achieved, desired):
+    def compute_rewards(self, achieved, desired):
         return (1000 * achieved + desired)[:, 0], (achieved == desired)[:, 0] if self.ends else None
 
 
-class Told:
+class ScriptedEnv:
     """An environment that ends episodes when told, and a list of all steps; every observation achieves another goal."""
 
     def __init__(self, goals):
@@ -75,26 +75,26 @@ def shown(goals):
     return np.stack([goals, np.full_like(goals, NOBODYS), goals], axis=-1)
 
 
-def collect(told, events):
+def collect(scripted, events):
     """Let each environment take a step for each row of events [T, N]; return the batch."""
-    first = len(told[0].rows)
-    observations = [shown([one.shown for one in told])]
+    first = len(scripted[0].rows)
+    observations = [shown([one.shown for one in scripted])]
     for now in events:
-        for one, event in zip(told, now, strict=True):
+        for one, event in zip(scripted, now, strict=True):
             one.step(event)
-        observations.append(shown([one.shown for one in told]))
-    rows = [[one.rows[t] for one in told] for t in range(first, len(told[0].rows))]
+        observations.append(shown([one.shown for one in scripted]))
+    rows = [[one.rows[t] for one in scripted] for t in range(first, len(scripted[0].rows))]
     flags = {name: np.array([[row[name] for row in t] for t in rows]) for name in ('terminated', 'truncated', 'valid')}
     shape = flags['valid'].shape
     actions, rewards = np.zeros(shape, np.int32), np.random.default_rng(first).random(shape, dtype=np.float32)
     return {'observations': np.array(observations), 'actions': actions, 'rewards': rewards, **flags}
 
 
-def bounds(episodes, told, capacity):
+def bounds(episodes, scripted, capacity):
     """Compare what is known of each row that can be drawn with the lists; a ring holds `capacity` rows and the head."""
-    for n, one in enumerate(told):
+    for n, one in enumerate(scripted):
         for i, _, same in one.held(capacity):
-            flat = np.array([i % (capacity + 1) * len(told) + n])
+            flat = np.array([i % (capacity + 1) * len(scripted) + n])
             got = [int(f(flat)[0]) for f in (episodes.rows, episodes.first, episodes.last)]
             assert got == [i, same[0], same[-1]]
 
@@ -104,36 +104,36 @@ def additions(draw):
     """Events [T, N] of some additions, and who is restarted from outside before each."""
     n_envs = draw(st.integers(1, 3))
     event = st.sampled_from([GO] * draw(st.integers(1, 8)) + [TERMINATE, TRUNCATE])
-    plan = []
+    plan_agent = []
     for _ in range(draw(st.integers(1, 10))):
         steps = draw(st.one_of(st.integers(1, 4), st.integers(1, 25)))
         outside = [draw(st.integers(0, 5)) == 0 for _ in range(n_envs)]
-        plan.append((np.array([[draw(event) for _ in range(n_envs)] for _ in range(steps)]), outside))
-    return n_envs, plan
+        plan_agent.append((np.array([[draw(event) for _ in range(n_envs)] for _ in range(steps)]), outside))
+    return n_envs, plan_agent
 
 
 @settings(max_examples=150)
-@given(plan=additions(), capacity=st.integers(1, 14), strategy=st.sampled_from(STRATEGIES), said=st.booleans())
-def test_every_goal_is_one_of_the_same_episode(plan, capacity, strategy, said):
-    n_envs, additions = plan
+@given(plan_agent=additions(), capacity=st.integers(1, 14), strategy=st.sampled_from(STRATEGIES), said=st.booleans())
+def test_every_goal_is_one_of_the_same_episode(plan_agent, capacity, strategy, said):
+    n_envs, additions = plan_agent
     goals, rng = itertools.count(), np.random.default_rng(0)
-    told = [Told(goals) for _ in range(n_envs)]
+    scripted = [ScriptedEnv(goals) for _ in range(n_envs)]
     buffer = HindsightBuffer(capacity * n_envs, 1, 1, gamma=GAMMA, goals=Numbers(), strategy=strategy, ratio=1.0)
     for events, outside in additions:
-        for one, restarted in zip(told, outside, strict=True):
+        for one, restarted in zip(scripted, outside, strict=True):
             if restarted:
                 one.restart()
-        batch = collect(told, events)
+        batch = collect(scripted, events)
         buffer.add({**batch, 'restarted': np.array(outside)} if said else batch)
-        bounds(buffer._episodes, told, capacity)
-        bounds(Episodes(buffer.ring), told, capacity)  # as after a resume
-        check(buffer, told, capacity, strategy, rng)
+        bounds(buffer._episodes, scripted, capacity)
+        bounds(EpisodeIndex(buffer.ring), scripted, capacity)  # as after a resume
+        check(buffer, scripted, capacity, strategy, rng)
 
 
-def check(buffer, told, capacity, strategy, rng):
+def check(buffer, scripted, capacity, strategy, rng):
     """Draw so often that every goal must come."""
     expected = {}
-    for one in told:
+    for one in scripted:
         for i, row, same in one.held(capacity):
             chosen = {'final': same[-1:], 'episode': same, 'future': [j for j in same if j >= i]}[strategy]
             expected[row['before']] = row['after'], {one.rows[j]['after'] for j in chosen}
@@ -155,9 +155,9 @@ def check(buffer, told, capacity, strategy, rng):
 
 def filled(batch_size=1, **options):
     """A buffer that holds an episode that terminated after ten steps, and one of five that goes on."""
-    told = [Told(itertools.count())]
+    scripted = [ScriptedEnv(itertools.count())]
     buffer = HindsightBuffer(100, 1, batch_size, **{'gamma': GAMMA, 'goals': Numbers(), **options})
-    buffer.add(collect(told, np.array([GO] * 9 + [TERMINATE] + [GO] * 6)[:, None]))
+    buffer.add(collect(scripted, np.array([GO] * 9 + [TERMINATE] + [GO] * 6)[:, None]))
     return buffer
 
 
@@ -177,15 +177,15 @@ def test_the_final_goal_is_the_last_one():
 
 
 def test_without_a_share_it_is_the_plain_buffer_to_the_bit():
-    told, plain = [Told(itertools.count()) for _ in range(3)], ReplayBuffer(60, 1, 32, gamma=GAMMA)
+    scripted, plain = [ScriptedEnv(itertools.count()) for _ in range(3)], ReplayBuffer(60, 1, 32, gamma=GAMMA)
     hindsight = HindsightBuffer(60, 1, 32, gamma=GAMMA, goals=Numbers(), ratio=0.0)
     rngs = [np.random.default_rng(3) for _ in range(2)]
     for seed in range(5):
-        batch = collect(told, np.random.default_rng(seed).choice(3, (9, 3), p=[0.8, 0.1, 0.1]))
+        batch = collect(scripted, np.random.default_rng(seed).choice(3, (9, 3), p=[0.8, 0.1, 0.1]))
         drawn = []
         for buffer, rng in zip((plain, hindsight), rngs, strict=True):
             buffer.add(batch)
-            drawn.append(buffer.sample(4, rng, room=6, scale=lambda rewards: 3 * rewards))
+            drawn.append(buffer.sample(4, rng, max_batches=6, scale=lambda rewards: 3 * rewards))
         assert list(drawn[0]) == list(drawn[1])
         assert all(drawn[0][name].tobytes() == drawn[1][name].tobytes() for name in drawn[0])
     assert rngs[0].bit_generator.state == rngs[1].bit_generator.state
@@ -194,7 +194,7 @@ def test_without_a_share_it_is_the_plain_buffer_to_the_bit():
 def test_a_share_of_each_batch_gets_a_goal_and_the_rest_stays():
     buffer = filled(batch_size=50, ratio=0.8)
     plain = ReplayBuffer(100, 1, 50, gamma=GAMMA)
-    plain.fill(buffer.ring)
+    plain.adopt_ring(buffer.ring)
     one, other = (b.sample(30, np.random.default_rng(0), scale=lambda rewards: 2 * rewards) for b in (buffer, plain))
     relabelled = one['observations'][..., 1] != NOBODYS
     assert (relabelled.sum(axis=1) == 40).all() and not (other['observations'][..., 1] != NOBODYS).any()
@@ -218,14 +218,14 @@ def test_what_is_stored_stays():
 
 
 def test_it_fills_from_the_ring_of_a_plain_buffer():
-    told, plain = [Told(itertools.count()) for _ in range(2)], ReplayBuffer(30, 1, 1)
+    scripted, plain = [ScriptedEnv(itertools.count()) for _ in range(2)], ReplayBuffer(30, 1, 1)
     for seed in range(4):
-        plain.add(collect(told, np.random.default_rng(seed).choice(3, (9, 2), p=[0.8, 0.1, 0.1])))
+        plain.add(collect(scripted, np.random.default_rng(seed).choice(3, (9, 2), p=[0.8, 0.1, 0.1])))
     buffer = HindsightBuffer(30, 1, 1, goals=Numbers())
-    buffer.fill(plain.ring)
-    bounds(buffer._episodes, told, 15)
-    buffer.add(collect(told, np.zeros((3, 2), int)))
-    bounds(buffer._episodes, told, 15)
+    buffer.adopt_ring(plain.ring)
+    bounds(buffer._episodes, scripted, 15)
+    buffer.add(collect(scripted, np.zeros((3, 2), int)))
+    bounds(buffer._episodes, scripted, 15)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_goal_functions_get_batches_as_the_environment_has_them(space):
         assert (goals.achieved, goals.desired) == (slice(0, 6), slice(6, 12)), 'ordered by their names'
         achieved, desired = pairs(goals)
         grid.calls.clear()
-        rewards, terminated = goals.judge(achieved, desired)
+        rewards, terminated = goals.compute_rewards(achieved, desired)
         assert grid.calls == [(50, 2, 3)] and terminated is None and rewards.dtype == np.float32
         np.testing.assert_array_equal(rewards, -np.abs(achieved - desired).sum(axis=1))
         assert envs.goals is goals
@@ -320,7 +320,7 @@ def test_what_takes_no_batches_is_called_one_by_one(function):
     with create_envs(lambda **_: Grid(compute_reward=function)) as envs:
         achieved, desired = pairs(envs.goals)
         expected = [function(a.reshape(2, 3), d.reshape(2, 3), {}) for a, d in zip(achieved, desired, strict=True)]
-        np.testing.assert_array_equal(envs.goals.judge(achieved, desired)[0], expected)
+        np.testing.assert_array_equal(envs.goals.compute_rewards(achieved, desired)[0], expected)
 
 
 def test_batches_that_differ_from_single_calls_are_not_trusted():
@@ -328,7 +328,7 @@ def test_batches_that_differ_from_single_calls_are_not_trusted():
     with create_envs(lambda **_: Grid(compute_reward=function)) as envs:
         achieved, desired = pairs(envs.goals)
         np.testing.assert_array_equal(
-            envs.goals.judge(achieved, desired)[0], 1 - np.abs(achieved - desired).sum(axis=1)
+            envs.goals.compute_rewards(achieved, desired)[0], 1 - np.abs(achieved - desired).sum(axis=1)
         )
 
 
@@ -339,7 +339,7 @@ def test_one_answer_for_all_stands_for_each(always):
             return always
 
     with create_envs(lambda **_: Always()) as envs:
-        assert envs.goals.judge(*pairs(envs.goals))[1].tolist() == [always] * 50
+        assert envs.goals.compute_rewards(*pairs(envs.goals))[1].tolist() == [always] * 50
 
 
 def test_rewards_and_ends_are_those_of_the_environment_one_by_one():
@@ -377,9 +377,12 @@ def test_goals_of_worker_processes_are_asked_here():
 def test_where_the_parts_of_an_observation_stand():
     one = spaces.Box(0, 1, (2, 2), np.float32)
     inner = spaces.Tuple((spaces.Discrete(3), spaces.MultiBinary(4)))
-    encoder = Encoder(spaces.Dict({'b': one, 'a': inner, 'c': spaces.MultiDiscrete([2, 3])}))
+    encoder = ObservationEncoder(spaces.Dict({'b': one, 'a': inner, 'c': spaces.MultiDiscrete([2, 3])}))
     assert encoder.slices() == {'a': slice(0, 7), 'b': slice(7, 11), 'c': slice(11, 16)}
-    assert Encoder(inner).slices() == {0: slice(0, 3), 1: slice(3, 7)} and Encoder(one).slices() == {}
+    assert (
+        ObservationEncoder(inner).slices() == {0: slice(0, 3), 1: slice(3, 7)}
+        and ObservationEncoder(one).slices() == {}
+    )
 
 
 # agents
@@ -432,7 +435,7 @@ class Informed(BitFlip):
     ],
 )
 def test_refusals(env, options, line, monkeypatch):
-    monkeypatch.setattr('xagents.factory.make._model', None)  # no network is built
+    monkeypatch.setattr('xagents.factory.make._build_network', None)  # no network is built
     with pytest.raises(OptionError, match=line) as error:
         make(env, **options)
     assert '\n' not in str(error.value)
@@ -441,9 +444,9 @@ def test_refusals(env, options, line, monkeypatch):
 def test_environments_that_cannot_be_made_again_are_refused():
     with pytest.raises(OptionError, match='her: BitFlip was handed over ready-made, admits what can be made again'):
         make([BitFlip()])
-    again = make(as_envs(gymnasium.make('benchmarks.envs.bits:BitFlip-v0')))
-    assert again.buffer.goals is again.envs.goals
-    again.close()
+    repeat = make(as_envs(gymnasium.make('benchmarks.envs.bits:BitFlip-v0')))
+    assert repeat.buffer.goals is repeat.envs.goals
+    repeat.close()
 
 
 def test_buffers_are_handed_over_with_goals_or_not_at_all():
@@ -465,7 +468,7 @@ def test_the_memory_of_episodes_is_counted():
     bytes_of = {}
     for her in (True, False):
         agent = make(her=her, buffer_max_size=1000)
-        bytes_of[her] = agent.needs().memory
+        bytes_of[her] = agent.buffer_needs().n_bytes
         agent.close()
     assert bytes_of[True] - bytes_of[False] == 501 * 2 * 20
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from xagents.options.errors import OptionError
 from xagents.replay.sum_tree import SumTree
-from xagents.replay.transitions import ReplayBuffer, memory_needed
+from xagents.replay.transitions import ReplayBuffer, ring_bytes_needed
 from xagents.utils.buffers import ReplayBuffer1, ReplayBuffer2
 
 GO, TERMINATE, TRUNCATE = range(3)
@@ -157,7 +157,7 @@ def check(buffer, histories, capacity, n_step, rng):
             buffer.sample(1, rng)
         return
     draws = -(-30 * len(happened) // buffer.batch_size)
-    batch = buffer.sample(draws, rng, scale=scale, room=draws + 1)
+    batch = buffer.sample(draws, rng, scale=scale, max_batches=draws + 1)
     places = {expected[0].tobytes(): place for place, expected in enumerate(happened)}
     drawn = [places[observation.tobytes()] for observation in batch['observations'][:draws, 0]]
     assert {*drawn} == {*places.values()}
@@ -385,15 +385,15 @@ def test_memory_is_said_beforehand(stack, alpha):
     arrays = [*buffer.ring.arrays.values()]
     arrays += [tree.leaves, tree._sums, tree._tops] if tree else []
     space = Box(0, 255, (6, 5, stack), np.uint8)
-    assert memory_needed(5001, 4, space, (2,), np.float32, stack, bool(tree)) == sum(a.nbytes for a in arrays)
+    assert ring_bytes_needed(5001, 4, space, (2,), np.float32, stack, bool(tree)) == sum(a.nbytes for a in arrays)
     assert buffer.ring.arrays['observations'].shape[2:] == ((6, 5, 1) if stack == 1 else (6, 5)), 'a frame a row'
 
 
 def test_a_million_atari_frames_fit():
     space = Box(0, 255, (84, 84, 4), np.uint8)
-    assert memory_needed(1_000_000, 8, space, (), np.int64, 4, True) < 7.1e9
+    assert ring_bytes_needed(1_000_000, 8, space, (), np.int64, 4, True) < 7.1e9
     with pytest.raises(OptionError, match='buffer_max_size: got 7, admits at least 8'):
-        memory_needed(7, 8, space, (), np.int64)
+        ring_bytes_needed(7, 8, space, (), np.int64)
 
 
 @pytest.mark.parametrize(
@@ -419,14 +419,14 @@ def test_outputs_are_reused_and_have_the_room_asked_for():
     rng = np.random.default_rng(0)
     buffer = ReplayBuffer(50, batch_size=6)
     buffer.add(random_batch(rng, 20, 2))
-    one = buffer.sample(2, rng, room=5)
+    one = buffer.sample(2, rng, max_batches=5)
     assert all(array.shape[:2] == (5, 6) for array in one.values())
     assert [one[name].dtype for name in ('observations', 'rewards', 'discounts')] == [np.float32] * 3
-    assert buffer.sample(4, rng, room=5) is one
+    assert buffer.sample(4, rng, max_batches=5) is one
     assert buffer.sample(4, rng)['actions'].shape == (4, 6)
     for wrong in (0, 6):
         with pytest.raises(ValueError, match='n_batches: got'):
-            buffer.sample(wrong, rng, room=5)
+            buffer.sample(wrong, rng, max_batches=5)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tests.replay.test_replay import GO, REPEAT, TERMINATE, TRUNCATE, History, collect, plans, random_batch
 from xagents.options.errors import OptionError
-from xagents.replay.rollouts import RolloutBuffer, memory_needed
+from xagents.replay.rollouts import RolloutBuffer, rollout_bytes_needed
 
 A = 3
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid', 'logits')
@@ -184,7 +184,7 @@ def test_memory_is_said_beforehand(stack, columns):
     arrays = buffer.ring.arrays.values()
     assert {len(array) for array in arrays} == {62 * 20 + 1}
     assert buffer.ring.arrays['observations'].shape[2:] == ((6, 5, 1) if stack == 1 else (6, 5)), 'a frame a row'
-    needed = memory_needed(5001, 20, 4, space, (), np.int64, columns, stack)
+    needed = rollout_bytes_needed(5001, 20, 4, space, (), np.int64, columns, stack)
     assert needed == sum(array.nbytes for array in arrays)
 
 
@@ -196,7 +196,7 @@ def test_sizes_round_to_whole_rollouts():
             buffer.add(rollout_of(4, 3))
             assert buffer.ready == (k >= adds)
             assert len(buffer) == min(k, 2) * 12 and buffer.stored == k * 12
-        assert buffer.needed == adds * 12 - 12 * (initial == 0)
+        assert buffer.required_size == adds * 12 - 12 * (initial == 0)
         assert (buffer.max_size, buffer.initial_size) == (30, 30 if initial is None else initial)
 
 
@@ -209,7 +209,7 @@ def test_valid_steps_are_counted_overwritten_or_not_so_that_the_default_is_reach
         buffer.add(rollout_of(4, 3, valid=valid))
         ready.append(buffer.ready)
     assert ready == [False, False, True, True]
-    assert (len(buffer), buffer.stored, buffer.needed) == (18, 36, 24)
+    assert (len(buffer), buffer.stored, buffer.required_size) == (18, 36, 24)
     # a rollout without a valid step is one all the same, but nothing to learn from
     buffer = RolloutBuffer(24, 0, n_steps=4)
     buffer.add(rollout_of(4, 3, valid=np.zeros((4, 3), bool)))
@@ -239,7 +239,7 @@ def test_no_room_for_one_rollout():
         buffer.add(rollout_of(20, 16))
     assert not buffer.stored
     with pytest.raises(OptionError, match=message):
-        memory_needed(100, 20, 16, Box(0, 1, (2,)), (), np.int64, {})
+        rollout_bytes_needed(100, 20, 16, Box(0, 1, (2,)), (), np.int64, {})
     RolloutBuffer(320, n_steps=20).add(rollout_of(20, 16))
 
 

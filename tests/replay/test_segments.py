@@ -13,7 +13,7 @@ from tests.replay.test_replay import GO, REPEAT, SHIFT, TERMINATE, TRUNCATE, UNS
 from xagents.options.errors import OptionError
 from xagents.replay import segments as module
 from xagents.replay.rollouts import RolloutBuffer
-from xagents.replay.segments import Segments
+from xagents.replay.segments import SegmentStore
 from xagents.replay.transitions import ReplayBuffer
 
 T = 3
@@ -71,7 +71,12 @@ def insides(buffer):
 
 def check_same(one, other, seed=0):
     assert insides(one) == insides(other)
-    assert (len(one), one.stored, one.ready, one.needed) == (len(other), other.stored, other.ready, other.needed)
+    assert (len(one), one.stored, one.ready, one.required_size) == (
+        len(other),
+        other.stored,
+        other.ready,
+        other.required_size,
+    )
     drawn = [{name: array.tobytes() for name, array in draw(buffer, seed).items()} for buffer in (one, other)]
     assert drawn[0] == drawn[1]
 
@@ -115,7 +120,7 @@ def test_a_buffer_goes_on_as_if_nobody_had_been_killed(
     def empty():
         return make(size, stack, alpha)
 
-    buffer, segments = empty(), Segments(folder)
+    buffer, segments = empty(), SegmentStore(folder)
     happened = []  # to the buffer: what was added, and with which generators was drawn
     kept = []  # of each checkpoint, what it holds and what had happened
     with pytest.MonkeyPatch.context() as patch:
@@ -134,7 +139,7 @@ def test_a_buffer_goes_on_as_if_nobody_had_been_killed(
                 kept.append((through_files(*segments.save(buffer)), [*happened]))
             elif what == KILL and kept:
                 (arrays, record), happened = kept[number % len(kept)]
-                happened, buffer, segments = [*happened], empty(), Segments(folder)
+                happened, buffer, segments = [*happened], empty(), SegmentStore(folder)
                 segments.load(buffer, arrays, record)
             elif what == PRUNE:
                 del kept[: number % (len(kept) + 1)]
@@ -143,7 +148,7 @@ def test_a_buffer_goes_on_as_if_nobody_had_been_killed(
     check_same(buffer, never_interrupted(empty(), happened))
     for (arrays, record), before in kept:
         loaded = empty()
-        Segments(folder).load(loaded, arrays, record)
+        SegmentStore(folder).load(loaded, arrays, record)
         check_same(loaded, never_interrupted(empty(), before))
 
 
@@ -156,14 +161,14 @@ def filled(adds, size=60, steps=5, **options):
 
 def loaded(folder, saved, size=60, **options):
     buffer = ReplayBuffer(size, 1, batch_size=4, **options)
-    Segments(folder).load(buffer, *through_files(*saved))
+    SegmentStore(folder).load(buffer, *through_files(*saved))
     return buffer
 
 
 def test_each_row_is_written_once_and_what_is_overwritten_is_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'MERGED_BYTES', 0)
     buffer, add = filled(0)  # a ring of 31 rows
-    segments, spans = Segments(tmp_path), []
+    segments, spans = SegmentStore(tmp_path), []
     for steps in (5, 5, 7, 1, 20, 4, 100):
         add(steps)
         saved = segments.save(buffer)
@@ -184,7 +189,7 @@ def test_each_row_is_written_once_and_what_is_overwritten_is_forgotten(tmp_path,
 
 def test_what_did_not_change_is_not_written(tmp_path):
     folder = tmp_path / 'made' / 'when needed'
-    segments, empty = Segments(folder), ReplayBuffer(60, 1, batch_size=4)
+    segments, empty = SegmentStore(folder), ReplayBuffer(60, 1, batch_size=4)
     saved = segments.save(empty)
     assert not folder.exists() and saved == ({}, {'segments': []})
     segments.prune([saved[1]])
@@ -200,7 +205,7 @@ def test_what_did_not_change_is_not_written(tmp_path):
 
 def test_a_slow_run_has_few_segments_and_writes_no_row_often(tmp_path, monkeypatch):
     buffer, add = filled(1, size=2000, steps=1)
-    segments, written = Segments(tmp_path), 0
+    segments, written = SegmentStore(tmp_path), 0
     for _ in range(100):
         *_, (_, first, stop, _) = segments.save(buffer)[1]['segments']
         written += stop - first
@@ -211,7 +216,7 @@ def test_a_slow_run_has_few_segments_and_writes_no_row_often(tmp_path, monkeypat
     check_same(loaded(tmp_path, saved, size=2000), buffer)
     # only small segments are taken in
     monkeypatch.setattr(module, 'MERGED_BYTES', 20 * sum(array[0].nbytes for array in buffer.ring.arrays.values()))
-    segments = Segments(tmp_path / 'other')
+    segments = SegmentStore(tmp_path / 'other')
     for _ in range(100):
         saved = segments.save(buffer)
         add(1)
@@ -222,7 +227,7 @@ def test_a_slow_run_has_few_segments_and_writes_no_row_often(tmp_path, monkeypat
 
 def test_rows_that_are_overwritten_are_not_taken_in(tmp_path):
     buffer, add = filled(0)  # a ring of 31 rows
-    segments, merged = Segments(tmp_path), 0
+    segments, merged = SegmentStore(tmp_path), 0
     for steps in (20, 10, 25, 16, 16, 1, 1, 30, 40, 3, 3, 3, 3, 25):
         add(steps)
         *_, (_, first, stop, _) = segments.save(buffer)[1]['segments']
@@ -234,30 +239,30 @@ def test_rows_that_are_overwritten_are_not_taken_in(tmp_path):
 def test_frames_are_compressed(tmp_path):
     buffer, batch = ReplayBuffer(200, 1, batch_size=4), Source(2, 1).batch(np.random.default_rng(0), 50)
     buffer.add(batch | {'observations': np.zeros((51, 2, 40, 40, 1), np.uint8)})
-    Segments(tmp_path).save(buffer)
+    SegmentStore(tmp_path).save(buffer)
     assert (tmp_path / '1.npz').stat().st_size < 5000 < buffer.ring.arrays['observations'].nbytes / 10
 
 
 def test_a_number_is_not_used_again(tmp_path):
     buffer, add = filled(2)
-    first = Segments(tmp_path)
+    first = SegmentStore(tmp_path)
     one = first.save(buffer)
     add(30)
     first.save(buffer)  # of no checkpoint
     assert files(tmp_path) == ['1.npz', '2.npz']
     (tmp_path / '.3.npz.tmp').write_bytes(b'torn')
     (tmp_path / 'notes.txt').write_text('of somebody else')
-    second, again = Segments(tmp_path), ReplayBuffer(60, 1, batch_size=4)
-    second.load(again, *through_files(*one))
-    again.add(Source(2, 1).batch(np.random.default_rng(1), 2))
-    three = second.save(again)
+    second, repeat = SegmentStore(tmp_path), ReplayBuffer(60, 1, batch_size=4)
+    second.load(repeat, *through_files(*one))
+    repeat.add(Source(2, 1).batch(np.random.default_rng(1), 2))
+    three = second.save(repeat)
     assert [number for number, *_ in three[1]['segments']] == [1, 3]
     second.prune([three[1]])
     assert files(tmp_path) == ['1.npz', '3.npz', 'notes.txt']
     check_same(loaded(tmp_path, one), filled(2)[0])
     # the highest is deleted: this process goes on above it
     add(30)
-    third = Segments(tmp_path)
+    third = SegmentStore(tmp_path)
     third.prune([one[1]])
     assert files(tmp_path) == ['1.npz', 'notes.txt']
     third.save(buffer)
@@ -270,7 +275,7 @@ def test_a_number_is_not_used_again(tmp_path):
 
 def test_a_save_that_fails_is_made_up_for(tmp_path, monkeypatch):
     buffer, add = filled(2)
-    segments = Segments(tmp_path)
+    segments = SegmentStore(tmp_path)
     before = segments.save(buffer)
     add(3)
 
@@ -290,7 +295,7 @@ def test_a_save_that_fails_is_made_up_for(tmp_path, monkeypatch):
 def test_torn_missing_and_changed_files_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'MERGED_BYTES', 0)
     buffer, add = filled(2)
-    segments = Segments(tmp_path)
+    segments = SegmentStore(tmp_path)
     segments.save(buffer)
     add(3)
     saved = segments.save(buffer)
@@ -322,7 +327,7 @@ def test_torn_missing_and_changed_files_are_named(tmp_path, monkeypatch):
     assert harmless < 75
     path.unlink()
     with pytest.raises(ValueError, match=r'2\.npz: .*, and there is no such file'):
-        Segments(tmp_path).load(other := ReplayBuffer(60, 1, batch_size=4), *saved)
+        SegmentStore(tmp_path).load(other := ReplayBuffer(60, 1, batch_size=4), *saved)
     assert other.ring is None
     path.write_bytes(whole)
     check_same(loaded(tmp_path, saved), buffer)
@@ -332,7 +337,7 @@ def test_a_buffer_of_another_kind_is_refused(tmp_path):
     replay, _ = filled(20)
     rollouts = RolloutBuffer(60, n_steps=5)
     rollouts.add(Source(2, 1).batch(np.random.default_rng(0), 5))
-    saved = {buffer: Segments(tmp_path).save(buffer) for buffer in (replay, rollouts)}
+    saved = {buffer: SegmentStore(tmp_path).save(buffer) for buffer in (replay, rollouts)}
     for source, other, message in (
         (replay, ReplayBuffer(80, batch_size=4), 'holds 60 transitions, this one 80 (buffer_max_size)'),
         (replay, ReplayBuffer(60, batch_size=4, alpha=0.5), 'has prioritized False, this one True'),
@@ -346,13 +351,13 @@ def test_a_buffer_of_another_kind_is_refused(tmp_path):
     ):
         before = insides(other)
         with pytest.raises(ValueError) as error:
-            Segments(tmp_path).load(other, *saved[source])
+            SegmentStore(tmp_path).load(other, *saved[source])
         assert message in str(error.value) and '\n' not in str(error.value)
         assert insides(other) == before
     with pytest.raises(OptionError, match='admits at least 2'):
-        Segments(tmp_path).load(ReplayBuffer(1, batch_size=1), *saved[replay])
+        SegmentStore(tmp_path).load(ReplayBuffer(1, batch_size=1), *saved[replay])
     wider = ReplayBuffer(61, batch_size=8, alpha=None, n_step=3)  # how it is drawn from may differ
-    Segments(tmp_path).load(wider, *saved[replay])
+    SegmentStore(tmp_path).load(wider, *saved[replay])
     assert insides(wider) == insides(replay)
 
 
@@ -361,5 +366,5 @@ def test_a_column_may_have_any_name(tmp_path):
     buffer, other = (RolloutBuffer(60, n_steps=5, columns=names) for _ in range(2))
     batch = Source(2, 1).batch(np.random.default_rng(0), 5)
     buffer.add(batch | dict.fromkeys(names, batch['logits']) | {'short': np.ones((5, 2), np.float16)})
-    Segments(tmp_path).load(other, *through_files(*Segments(tmp_path).save(buffer)))
+    SegmentStore(tmp_path).load(other, *through_files(*SegmentStore(tmp_path).save(buffer)))
     check_same(other, buffer)

@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import trim_mean
 
+from xagents.checkpoints.status import take_lock
 from xagents.reports.runs_page import HEADERS, runs_page
-from xagents.reports.statistics import average, bootstrap_interval, interquartile_mean, setting, summarise, varying
-from xagents.runs.status import take_lock
+from xagents.reports.statistics import (
+    bootstrap_interval,
+    compute_average,
+    interquartile_mean,
+    setting_label,
+    summarise,
+    varying_options,
+)
 
 UPDATED = '2026-11-22T04:31:00'
 
@@ -189,7 +196,7 @@ def test_the_interquartile_mean_of_few_values_by_hand():
 def test_a_bootstrap_interval_is_the_quantiles_of_all_possible_samples():
     """Of three runs there are 27 samples of three; the drawn ones must be spread over them evenly."""
     runs = np.array([0.0, 10.0, 100.0])
-    everything = [average(runs[[i, j, k]], 'iqm') for i in range(3) for j in range(3) for k in range(3)]
+    everything = [compute_average(runs[[i, j, k]], 'iqm') for i in range(3) for j in range(3) for k in range(3)]
     low, high = bootstrap_interval(runs, 'iqm', level=0.5, resamples=20_000)
     assert (low, high) == tuple(np.quantile(everything, [0.25, 0.75], method='inverted_cdf'))
 
@@ -213,8 +220,8 @@ def test_a_single_run_tells_nothing_of_others():
 def test_what_varies_besides_seed_and_place():
     one = {'agent': 'ppo', 'env': 'A', 'seed': 1, 'run_dir': 'x', 'lr': 1e-3, 'net': [64, 64], 'huber': True}
     other = {**one, 'seed': 2, 'run_dir': 'y', 'net': [8], 'huber': False, 'agent': 'dqn'}
-    assert varying([one, {**one, 'seed': 5, 'run_dir': 'z'}]) == []
-    assert varying([one, other]) == ['agent', 'net', 'huber']
-    assert setting(one, ['agent', 'net', 'huber']) == 'ppo, net=64 64, huber=on'
-    assert varying([one, {**one, 'ppo_epochs': 4}]) == ['ppo_epochs']
-    assert setting(one, ['ppo_epochs']) == 'ppo-epochs=-'
+    assert varying_options([one, {**one, 'seed': 5, 'run_dir': 'z'}]) == []
+    assert varying_options([one, other]) == ['agent', 'net', 'huber']
+    assert setting_label(one, ['agent', 'net', 'huber']) == 'ppo, net=64 64, huber=on'
+    assert varying_options([one, {**one, 'ppo_epochs': 4}]) == ['ppo_epochs']
+    assert setting_label(one, ['ppo_epochs']) == 'ppo-epochs=-'

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from tests.small_agents import ENV
+from xagents.checkpoints.state_files import read_state
 from xagents.logs.metrics import read_metrics
-from xagents.runs.checkpoints import read_state
 
 LINE = f'train small --env {ENV} --n-envs 3 --n-steps 4 --mini-batches 1 --net 4 --seed 1 --quiet'
 # what the clock makes

@@ -11,16 +11,16 @@ import pytest
 import xagents
 from tests.small_agents import on_cartpole as make
 from tests.small_agents import weights
-from xagents.collecting.policy_files import read_data
-from xagents.runs import weight_files as checkpoints
-from xagents.runs.capture import policy_of, variables_of
+from xagents.checkpoints import weight_files as checkpoints
+from xagents.checkpoints.agent_state import capture_policy, model_variables
+from xagents.collecting.policy_files import read_policy_data
 from xagents.runs.saving import write_weights
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
 
 def variables(agent):
-    return [v.numpy() for v in variables_of(agent.model)]
+    return [v.numpy() for v in model_variables(agent.model)]
 
 
 @pytest.mark.parametrize('ending', ['.tf', '.weights.h5', '.keras'])
@@ -86,8 +86,8 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
     first, second = (make(net=[4], seed=seed) for seed in (1, 2))
     paths = [str(tmp_path / 'a.tf'), str(tmp_path / 'b.weights.h5')]
     twice = lambda agent: [agent.model, agent.model]  # noqa: E731
-    policies = {1: policy_of(first), 2: policy_of(second)}
-    checkpoints.write_set(paths, twice(first), {}, {'save': 1}, policies[1])
+    policies = {1: capture_policy(first), 2: capture_policy(second)}
+    checkpoints.write_weight_files(paths, twice(first), {}, {'save': 1}, policies[1])
     values = {1: first.model.get_weights(), 2: second.model.get_weights()}
     readers = [make(net=[4], seed=3).model for _ in range(2)]
     n, deaths, seen = 0, 0, set()
@@ -104,23 +104,23 @@ def test_a_set_is_old_or_new_at_every_point_of_death(tmp_path, monkeypatch):
 
                 patch.setattr(os, name, dying)
             try:
-                checkpoints.write_set(paths, twice(second), {}, {'save': 2}, policies[2])
+                checkpoints.write_weight_files(paths, twice(second), {}, {'save': 2}, policies[2])
                 finished = True
             except Death:
                 finished = False
-        save = checkpoints.read_state(paths[0])[1]['save']
+        save = checkpoints.read_saved_state(paths[0])[1]['save']
         seen.add(save)
-        policy = read_data(*checkpoints.policy_files(paths[0]))
+        policy = read_policy_data(*checkpoints.saved_policy_files(paths[0]))
         np.testing.assert_array_equal(policy.arrays['weights'], policies[save].arrays['weights'])
-        checkpoints.read_models(paths, readers)
+        checkpoints.read_weight_files(paths, readers)
         for target in readers:
             for mine, saved in zip(target.get_weights(), values[save], strict=True):
                 np.testing.assert_array_equal(mine, saved)
         if finished:
             break
         deaths += 1
-        checkpoints.write_set(paths, twice(first), {}, {'save': 1}, policies[1])  # finishes what it finds
-        assert checkpoints.read_state(paths[0])[1]['save'] == 1
+        checkpoints.write_weight_files(paths, twice(first), {}, {'save': 1}, policies[1])  # finishes what it finds
+        assert checkpoints.read_saved_state(paths[0])[1]['save'] == 1
         n += 1
     assert deaths >= 8 and seen == {1, 2}
     assert sorted(p.name for p in tmp_path.iterdir()) == [
@@ -212,14 +212,14 @@ def test_a_set_that_was_not_finished_may_be_moved(tmp_path, monkeypatch):
     old, new = tmp_path / 'old', tmp_path / 'new'
     old.mkdir()
     agent = make(net=[4])
-    checkpoints.write_set([str(old / 'a.tf')], [agent.model], {}, {'save': 1})
+    checkpoints.write_weight_files([str(old / 'a.tf')], [agent.model], {}, {'save': 1})
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, 'finish', lambda first: None)
-        checkpoints.write_set([str(old / 'a.tf')], [agent.model], {}, {'save': 2})
+        checkpoints.write_weight_files([str(old / 'a.tf')], [agent.model], {}, {'save': 2})
     old.rename(new)
-    assert checkpoints.read_state(str(new / 'a.tf'))[1]['save'] == 2
-    checkpoints.finish(new / 'a.tf')
-    assert checkpoints.read_state(str(new / 'a.tf'))[1]['save'] == 2 and not old.exists()
+    assert checkpoints.read_saved_state(str(new / 'a.tf'))[1]['save'] == 2
+    checkpoints.complete_write(new / 'a.tf')
+    assert checkpoints.read_saved_state(str(new / 'a.tf'))[1]['save'] == 2 and not old.exists()
 
 
 def test_what_json_cannot_hold_does_not_prevent_saving(tmp_path):
@@ -231,7 +231,7 @@ def test_what_json_cannot_hold_does_not_prevent_saving(tmp_path):
         env_kwargs={'sutton_barto_reward': np.bool_(False)},
     )
     agent.fit(max_steps=200)
-    options = checkpoints.read_state(str(tmp_path / 'a.tf'))[1]['options']
+    options = checkpoints.read_saved_state(str(tmp_path / 'a.tf'))[1]['options']
     assert options['env_kwargs'] == {'sutton_barto_reward': False} and 'wrapper' not in options
 
 

@@ -20,12 +20,12 @@ from tests.problems import Identity
 from tests.runs.folders import differences, rows, stopped_in_the_middle
 from tests.small_agents import weights
 from xagents.base import BaseAgent
+from xagents.checkpoints.state_files import read_state
 from xagents.envs import create_envs
+from xagents.evaluation import remote
+from xagents.evaluation.remote import EvaluationError, EvaluationProcess
 from xagents.factory.load import resume
 from xagents.options.errors import OptionError
-from xagents.runs import evaluator
-from xagents.runs.checkpoints import read_state
-from xagents.runs.evaluator import Evaluator, EvaluatorError
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
@@ -80,7 +80,7 @@ def evaluator_of(parent):
     while time.monotonic() < deadline:
         for child in psutil.Process(parent).children():
             with contextlib.suppress(psutil.Error):  # one that has just begun, or ended
-                if 'xagents.runs.evaluator_process' in child.cmdline():
+                if 'xagents.evaluation.process' in child.cmdline():
                     return child
         time.sleep(0.02)
     raise AssertionError('no process evaluates')
@@ -124,7 +124,7 @@ def test_the_target_is_reached_by_the_result_and_its_weights_are_kept(tmp_path):
     agent = small(checkpoints=[path])
     agent.fit(target_reward=1.0, max_steps=100_000, **BESIDE, eval_delay=3)
     reached = agent.progress.best.record['counters']['steps']
-    assert agent.run.stopped == 'target' and 60 <= reached < agent.steps < 300
+    assert agent.run.stop_reason == 'target' and 60 <= reached < agent.steps < 300
     again = small()
     again.load_weights([path])
     assert weights(again) == [array.tobytes() for array in agent.progress.best.weights[0][: len(weights(again))]]
@@ -236,7 +236,9 @@ def test_a_late_result_that_is_better_is_the_best_of_those_who_load_it(mean, tmp
     agent, folder = small(), tmp_path / 'run'
     paths = [str(tmp_path / 'a.tf')]
     result = {'mean': mean, 'std': 0.0, 'length': 1.0}
-    recipe = agent.recipe().use(lambda ctx: ctx.steps < 500 or monkeypatch.setattr(Evaluator, 'take', lambda _: result))
+    recipe = agent.recipe().use(
+        lambda ctx: ctx.steps < 500 or monkeypatch.setattr(EvaluationProcess, 'take_result', lambda _: result)
+    )
     agent.fit(max_steps=500, run_dir=str(folder), checkpoints=paths, recipe=recipe, quiet=True, **BESIDE)
     (asked,) = agent.progress.evaluations
     best = read_state(folder / 'checkpoints' / 'best').record['counters']
@@ -276,9 +278,9 @@ def test_a_process_that_is_killed_is_begun_again(capsys):
 
 
 def test_a_process_that_dies_whenever_it_begins_ends_the_run_in_one_line(monkeypatch):
-    monkeypatch.setattr(evaluator, 'ONE_THREAD', {'PYTHONHASHSEED': 'wrong'})  # Python refuses to begin
+    monkeypatch.setattr(remote, 'ONE_THREAD', {'PYTHONHASHSEED': 'wrong'})  # Python refuses to begin
     agent = small()
-    with pytest.raises(EvaluatorError, match=r'^eval_async: .* died 2 times in a row \(exit code 1: .*\)$'):
+    with pytest.raises(EvaluationError, match=r'^eval_async: .* died 2 times in a row \(exit code 1: .*\)$'):
         agent.fit(max_steps=300, **BESIDE)
     agent.close()
 
@@ -286,7 +288,7 @@ def test_a_process_that_dies_whenever_it_begins_ends_the_run_in_one_line(monkeyp
 def test_an_environment_that_fails_elsewhere_ends_the_run_in_one_line(tmp_path):
     agent = small(cartpole(fault=True))
     message = '^eval_async: an evaluation failed: ArithmeticError: broken elsewhere$'
-    with pytest.raises(EvaluatorError, match=message):
+    with pytest.raises(EvaluationError, match=message):
         agent.fit(max_steps=300, **BESIDE)
     agent.close()
 
@@ -347,7 +349,7 @@ class Own(BaseAgent):
         pass
 
 
-class OwnPolicy(BaseAgent):
+class MethodPolicy(BaseAgent):
     def policy(self, observations, noise):
         return {'actions': np.zeros(len(observations), int)}
 
@@ -366,7 +368,7 @@ def unsendable():
         (lambda: xagents.make('small', unsendable(), **OPTIONS), r'cannot be sent to another process \(cannot pickle'),
         (lambda: xagents.make('small', Identity(), **OPTIONS), 'cannot be made afresh'),
         (lambda: Own(create_envs('CartPole-v1', 2)), r'has no plan \(docs/policy.md\), by which another process plays'),
-        (lambda: OwnPolicy(create_envs('CartPole-v1', 2)), 'has no plan'),
+        (lambda: MethodPolicy(create_envs('CartPole-v1', 2)), 'has no plan'),
     ],
 )
 def test_what_no_other_process_can_play_is_refused_before_anything_is_written(made, message, tmp_path):

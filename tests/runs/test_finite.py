@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.small_agents import ENV, Fault, Trouble, make, weights
+from xagents.checkpoints.status import read_status
 from xagents.collecting.finite import NotFiniteError, check_rollout
 from xagents.factory.load import load, resume
-from xagents.runs.status import read_status
 
 pytestmark = [
     pytest.mark.usefixtures('small_agents'),
@@ -161,7 +161,7 @@ def test_skipping_counts_and_goes_on_and_sees_none_of_it(agent_id, overlap, tmp_
     agent = make(agent_id, *(Fault(*fault) for fault in faults), **options)
     path = str(tmp_path / 'history.parquet')
     logs = list(agent.train_iter(max_steps=400, on_nan='skip', overlap=overlap, history_checkpoint=path))
-    assert agent.run.stopped == 'steps' and agent.steps >= 400
+    assert agent.run.stop_reason == 'steps' and agent.steps >= 400
     skipped = [log for log in logs if log.get('stats/refused')]
     said = re.findall(r'Skipped an iteration: (\w+) are not finite \((\S+)\)', capsys.readouterr().out)
     # two of the faults may have been in the same iteration, where the first observation is told of

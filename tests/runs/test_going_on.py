@@ -9,11 +9,11 @@ import yaml
 import xagents
 from tests.runs.folders import names, stopping, untouched
 from tests.small_agents import ENV, make, weights
+from xagents.checkpoints.status import read_status
 from xagents.config.configuration import read_config
 from xagents.factory.load import load, resume
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
-from xagents.runs.status import read_status
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'disks_are_not_waited_for')
 

@@ -80,13 +80,13 @@ def test_it_collects_exactly_one_iteration_ahead(agent_id):
 
 def test_each_iteration_acts_by_the_weights_of_the_one_before_the_last():
     agent = make()
-    acting, after = {}, {0: agent.actor.published.weights.copy()}
+    acting, after = {}, {0: agent.actor.published_weights.weights.copy()}
 
     def collecting(ctx):
-        acting[ctx.iteration] = agent.collector.policy.network.published.weights.copy()
+        acting[ctx.iteration] = agent.collector.policy.network.published_weights.weights.copy()
 
     def learned(ctx):
-        after[ctx.iteration] = agent.actor.published.weights.copy()
+        after[ctx.iteration] = agent.actor.published_weights.weights.copy()
 
     agent.fit(max_steps=120, recipe=overlapped(agent, collect=collecting, learn=learned))
     assert len(after) > 8
@@ -148,7 +148,7 @@ def test_an_error_of_a_stage_on_either_side_ends_the_thread(where):
     with pytest.raises(RuntimeError, match='broken'):
         agent.fit(max_steps=1_000, recipe=overlapped(agent, **{where: fails}))
     assert collectors() == [] and agent.context.iteration == 2
-    assert agent.run.overlap is None and agent.collector.policy is agent.acting
+    assert agent.run.overlap is None and agent.collector.policy is agent.acting_policy
     assert agent.collector.statistics is agent.statistics
     agent.fit(max_steps=200)  # it is usable
     assert agent.steps >= 200
@@ -158,9 +158,9 @@ def test_an_error_of_the_iteration_in_flight_does_not_spoil_the_end_of_a_run(tmp
     # the budget ends the run at its third iteration, and the fourth raises meanwhile
     agent = make('small', Fault(0, 13, 'raise'))
     agent.fit(max_steps=30, recipe=overlapped(agent), run_dir=str(tmp_path / 'run'))
-    assert agent.run.stopped == 'steps' and agent.context.iteration == 3
+    assert agent.run.stop_reason == 'steps' and agent.context.iteration == 3
     again = resume(tmp_path / 'run', max_steps=60)
-    assert again.progress.pending is None
+    assert again.progress.in_flight is None
     assert again.collector.observations is None  # what the environments stood at is not known: they begin anew
     again.fit()
     agent.fit(max_steps=60)
@@ -220,8 +220,8 @@ def test_ctrl_c_in_a_stage_on_either_side(where, times, tmp_path):
     assert saved.context.iteration in ((3, 4) if times == 1 else (1,))
     if times == 1:
         assert agent.context.iteration == saved.context.iteration and weights(agent) == weights(saved)
-        assert saved.progress.pending.context.batch.keys() == agent.progress.pending.context.batch.keys()
-        assert saved.progress.pending.changed == agent.progress.pending.changed
+        assert saved.progress.in_flight.context.batch.keys() == agent.progress.in_flight.context.batch.keys()
+        assert saved.progress.in_flight.changed_counters == agent.progress.in_flight.changed_counters
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
@@ -260,12 +260,12 @@ def test_fit_goes_on_with_what_is_in_flight(agent_id, overlap):
         return recipe.after('learn', lambda ctx: learned.append((ctx.iteration, ctx.steps)), name='two')
 
     agent.fit(max_steps=60, recipe=stages(agent.recipe(overlap=True)))
-    assert agent.progress.pending is not None and len(collected) == len(learned) + 1
+    assert agent.progress.in_flight is not None and len(collected) == len(learned) + 1
     agent.fit(max_steps=120, recipe=stages(agent.recipe(overlap=overlap)))
     assert [iteration for iteration, _ in learned] == list(range(1, len(learned) + 1))
     assert collected[: len(learned)] == learned  # each once, with the same count of steps
     assert len(collected) == len(learned) + overlap
-    assert (agent.progress.pending is not None) == overlap
+    assert (agent.progress.in_flight is not None) == overlap
     assert sum(env.unwrapped.taken for env in agent.envs._vector.envs) == collected[-1][1]
 
 

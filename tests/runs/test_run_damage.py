@@ -73,7 +73,7 @@ def test_damaged_best_weights_do_not_keep_a_run_from_going_on(copied):
     with pytest.raises(ValueError, match=r'use another one \(--checkpoint (step|last)-'):
         load(copied)
     agent = resume(copied, max_steps=400)
-    assert 'The best weights are lost' in ' '.join(agent.progress.lines) and np.isnan(agent.context.best_reward)
+    assert 'The best weights are lost' in ' '.join(agent.progress.startup_lines) and np.isnan(agent.context.best_reward)
     agent.fit()
     assert load(copied).steps <= agent.steps and np.isfinite(agent.best_reward)
 
@@ -98,8 +98,8 @@ def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_pat
         shutil.copy(theirs / 'state.json', checkpoint / 'state.json')
     problem = 'is of small-replay, not of small' if foreign == 'agent' else 'is damaged or of another network'
     with untouched(copied):
-        advice = f'{problem}: train anew; the best weights are whole'
-        refused(f'train small --resume {copied} --max-steps 300', checkpoint, advice)
+        recovery_advice = f'{problem}: train anew; the best weights are whole'
+        refused(f'train small --resume {copied} --max-steps 300', checkpoint, recovery_advice)
         with pytest.raises(ValueError, match=checkpoint.name) as error:
             load(copied, 'last')
     one_line(error)
@@ -143,6 +143,6 @@ def test_settings_that_name_the_agent_alone_do(copied, typed):
 
 
 def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied, refused):
-    problem = f'got CartPole-v1, which the networks of {runs.checkpoint_of(copied, "best")} do not fit'
+    problem = f'got CartPole-v1, which the networks of {runs.find_checkpoint(copied, "best")} do not fit'
     said = refused(f'evaluate small --run-dir {copied} --env CartPole-v1')
     assert said == f'xagents evaluate: --env: {problem}'

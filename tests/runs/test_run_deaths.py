@@ -11,18 +11,18 @@ import pytest
 
 from tests.runs.folders import LINE, contents, names
 from tests.small_agents import make
+from xagents.checkpoints import run_directory as run_folder
+from xagents.checkpoints.agent_state import capture_run_state
+from xagents.checkpoints.run_directory import RunDirectory
+from xagents.checkpoints.state_files import read_state
+from xagents.checkpoints.status import SaveError, is_locked, read_status
 from xagents.config.configuration import read_config
 from xagents.factory import load as runs
 from xagents.factory.load import resume
 from xagents.pipeline.context import Context
-from xagents.replay.segments import Segments
-from xagents.runs import folder as run_folder
+from xagents.replay.segments import SegmentStore
 from xagents.runs import saving
-from xagents.runs.capture import whole_state
-from xagents.runs.checkpoints import read_state
-from xagents.runs.folder import RunFolder
-from xagents.runs.status import SaveError, is_locked, read_status
-from xagents.system.arrays import without_prefix
+from xagents.system.arrays import strip_prefix
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'disks_are_not_waited_for')
 CALLS = [(os, name) for name in ('rename', 'replace', 'fsync', 'symlink', 'mkdir', 'unlink', 'rmdir')]
@@ -59,16 +59,16 @@ def moved(folder, path):
 
 def everything(path, agent):
     """What a resume takes over from a folder, as bytes by name; nothing where nothing was saved."""
-    checkpoint = runs.checkpoint_of(path, 'last')
+    checkpoint = runs.find_checkpoint(path, 'last')
     if checkpoint is None:
         return {}
-    state = read_state(checkpoint, whole=True)
+    state = read_state(checkpoint, complete=True)
     agent.__dict__.pop('buffer', None)
     own = {name.removeprefix('replay/'): a for name, a in state.arrays.items() if name.startswith('replay/')}
-    Segments(path / 'replay').load(agent.buffer, own, state.record['replay'])
+    SegmentStore(path / 'replay').load(agent.buffer, own, state.record['replay'])
     found = {name: array.tobytes() for name, array in state.arrays.items()}
     found |= {f'weights {i}': v.tobytes() for i, v in enumerate(state.weights[0])}
-    buffer = agent.buffer.sample(8, np.random.default_rng(0), room=8)
+    buffer = agent.buffer.sample(8, np.random.default_rng(0), max_batches=8)
     found |= {f'replayed {name}': np.asarray(array).tobytes() for name, array in buffer.items()}
     if state.record['best']:
         best = read_state(path / 'checkpoints' / state.record['best'])
@@ -85,7 +85,7 @@ def saves(tmp_path_factory, small_agents):
     path = tmp_path_factory.mktemp('saves') / 'run'
     agent, cases = make('small-replay', buffer_max_size=60), {}
     given = {'run_dir': str(path), 'save_seconds': 1e9, 'checkpoint_frequency': 40, 'keep': 1, 'final_episodes': 0}
-    real = RunFolder.save
+    real = RunDirectory.save
 
     def rated(ctx):
         for episode in ctx.episodes:
@@ -98,12 +98,12 @@ def saves(tmp_path_factory, small_agents):
             shutil.copytree(self.path, before, symlinks=True)
             for writer in self._run.writers:
                 writer.flush()
-            state = whole_state(agent, agent.collector, self._run.pending)
+            state = capture_run_state(agent, agent.collector, self._run.in_flight)
             cases[case] = before, moved(self, before), copy.copy(ctx), state
         real(self, ctx)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFolder, 'save', save)
+        patch.setattr(RunDirectory, 'save', save)
         agent.fit(max_steps=130, recipe=agent.recipe().after('collect', rated), **given)
     return cases
 
@@ -143,16 +143,16 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
         assert found in (old, new), f'call {n}: neither old nor new'
         seen.append(found == new)
         for link in ('best', 'last'):  # what a reader of the folder opens
-            target = runs.checkpoint_of(path, link)
+            target = runs.find_checkpoint(path, link)
             assert target is None or read_state(target).weights
         read_status(path)
         if not finished:  # a run that goes on leaves no more than one that was never stopped
-            checkpoint = runs.checkpoint_of(path, 'last')
-            folder = RunFolder(path, about={})
+            checkpoint = runs.find_checkpoint(path, 'last')
+            folder = RunDirectory(path, about={})
             known = None if checkpoint is None else read_state(checkpoint)
             if known is not None:
                 third.__dict__.pop('buffer', None)
-                folder.segments.load(third.buffer, without_prefix('replay', known.arrays), known.record['replay'])
+                folder.segments.load(third.buffer, strip_prefix('replay', known.arrays), known.record['replay'])
                 name, steps = known.record['best'], known.record['counters']['steps']
                 folder.resume(steps, name, run.progress.best if name and steps == ctx.steps else None)
             monkeypatch.setattr(run.progress, 'context', Context() if known is None else copy.copy(ctx))
@@ -160,7 +160,7 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
             if folder.saved_steps != ctx.steps:
                 folder.save(ctx)
             folder._prune()  # as the next save does
-            folder.ended('finished', 'steps')
+            folder.finish('finished', 'steps')
             assert everything(path, other) == new
             assert not {name for name in contents(path) if '.tmp' in name or '/.' in name}, f'call {n}'
             assert kinds(contents(path)) == kinds(final), f'call {n}'
@@ -176,7 +176,7 @@ def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links,
     monkeypatch.setattr(keeper._run, 'writers', [])
 
     def best_of(path, name='best'):
-        return [v.tobytes() for v in read_state(runs.checkpoint_of(path, name)).weights[0]]
+        return [v.tobytes() for v in read_state(runs.find_checkpoint(path, name)).weights[0]]
 
     kept, wanted = everything(before, other), [v.tobytes() for v in state.weights[0]]
     # between a folder and the link in its place there is neither, and the last checkpoint stands in for the best
@@ -190,16 +190,16 @@ def test_a_folder_is_whole_at_every_point_of_death_before_and_after_a_run(links,
             dying_at(patch, n)
             try:
                 folder.begin(keeper._run)
-                folder.choose(state)
+                folder.set_best(state)
                 finished = True
             except Death:
-                folder.let_go()
+                folder.release()
         assert everything(path, other) == kept
         assert read_config(path) == config and read_status(path)['state'] in ('killed', 'running')
         chosen = best_of(path)
         seen.add(chosen == wanted)
         assert True in seen or chosen in others
-        folder.ended('finished', 'steps')
+        folder.finish('finished', 'steps')
         shutil.rmtree(path)
         n += 1
     assert n > 8 and seen == {True, False}
@@ -211,7 +211,7 @@ def test_a_full_disk_is_one_line_and_what_was_saved_stays(call, tmp_path, monkey
     agent.fit(max_steps=60, run_dir=str(folder), final_episodes=0)
     kept = everything(folder, make('small-replay'))
     agent.fit(max_steps=72, run_dir=None)
-    keeper = RunFolder(folder)
+    keeper = RunDirectory(folder)
     keeper._run = agent.run
     monkeypatch.setattr(agent.run, 'writers', [])
     with monkeypatch.context() as patch:

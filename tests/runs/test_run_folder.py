@@ -13,12 +13,12 @@ import yaml
 
 from tests.runs.folders import LINE, held, link, names, untouched
 from tests.small_agents import ENV, make, weights
+from xagents.checkpoints.state_files import read_state
+from xagents.checkpoints.status import is_locked, read_status, take_lock
 from xagents.config.configuration import read_config
 from xagents.factory.load import load, resume
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
-from xagents.runs.checkpoints import read_state
-from xagents.runs.status import is_locked, read_status, take_lock
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'disks_are_not_waited_for')
 
@@ -118,7 +118,7 @@ def test_best_is_what_evaluated_best_and_last_is_the_last(tmp_path):
     best = load(folder)
     assert weights(best) == after[step] and best.steps == step
     assert weights(load(folder, 'last')) == weights(agent)
-    assert best.evaluate(4, seed=agent.streams.seed_of('evaluate', step))['mean'] == means[step]
+    assert best.evaluate(4, seed=agent.streams.derive_seed('evaluate', step))['mean'] == means[step]
 
 
 # ------------------------------------------------------------------------------------------------- who may write there

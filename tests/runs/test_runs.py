@@ -16,10 +16,10 @@ from tests.problems import Constant, Identity
 from tests.small_agents import on_cartpole as make
 from tests.small_agents import weights
 from xagents.base import BaseAgent
+from xagents.evaluation import playing
 from xagents.logs.history import read_history
 from xagents.options.errors import OptionError
 from xagents.pipeline.context import Context, kept
-from xagents.runs import evaluation
 
 pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
 
@@ -83,7 +83,7 @@ def test_the_target_ends_a_run_and_its_weights_are_on_disk(tmp_path):
         before['now'] = weights(agent)
 
     agent.fit(target_reward=8, max_steps=100_000, recipe=agent.recipe().before('collect', remember))
-    assert agent.run.stopped == 'target'
+    assert agent.run.stop_reason == 'target'
     other = xagents.make('small', 'CartPole-v1', weights=[path])
     assert weights(other) == before['now'] and weights(agent) != before['now']
 
@@ -152,7 +152,7 @@ def test_plateau_and_early_stop(capsys):
     )  # fmt: skip
     rates = [log['learning_rate'] for log in agent.train_iter(max_steps=100_000)]
     out = capsys.readouterr().out
-    assert agent.run.stopped == 'early' and agent.context.early_stop_count == 2
+    assert agent.run.stop_reason == 'early' and agent.context.early_stop_count == 2
     assert 'Learning rate reduced 1e-08 -> 5e-09' in out and out.strip().endswith('Early stopping')
     assert set(rates) <= {1e-8, 5e-9, 2.5e-9} and len(set(rates)) >= 2
     assert 'inf' not in out
@@ -186,7 +186,7 @@ def test_best_and_last_play_for_the_place_at_the_end(tmp_path, capsys, monkeypat
         asked.append((episodes, weights(agent)))
         return {'mean': float(len(asked) if winner == 'best' else -len(asked))}  # the last ones play first
 
-    monkeypatch.setattr(evaluation, 'evaluate', evaluate)
+    monkeypatch.setattr(playing, 'evaluate', evaluate)
     agent.fit(max_steps=2_000)
     means = {'best': 'best 2, last 1', 'last': 'best -2, last -1'}[winner]
     assert f'Greedy mean of 10 episodes: {means}; the {winner} weights are in' in capsys.readouterr().out
@@ -204,7 +204,7 @@ def test_the_whole_state_goes_over():
     json.dumps(state.record)  # JSON holds it
     assert state.arrays['observation_statistics/count'] > 0
     second.load_state(state)
-    second.collector.explorer = first.collector.explorer
+    second.collector.stepper = first.collector.stepper
     second.options.seed = first.options.seed
     log = next(iter(second.train_iter(max_steps=10**6)))
     *_, last = reference.train_iter(max_steps=log['steps'])
@@ -314,7 +314,7 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
     path = str(tmp_path / 'a.tf')
     make(minibatch_size=16, checkpoints=[path]).fit(max_steps=100)
     agent = xagents.make('small', weights=[path], mini_batches=2)
-    assert agent.options.minibatch_size is None and agent.minibatches.in_a_pass == 2
+    assert agent.options.minibatch_size is None and agent.minibatches.per_pass == 2
     for given, size in (({}, 16), ({'minibatch_size': 8}, 8)):
         assert xagents.make('small', weights=[path], **given).options.minibatch_size == size
     with pytest.raises(OptionError, match='stands instead of mini_batches'):
@@ -324,7 +324,7 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
     make(minibatch_size=16, run_dir=folder).fit(max_steps=100)
     assert xagents.resume(folder).options.minibatch_size == xagents.load(folder).options.minibatch_size == 16
     agent = xagents.resume(folder, mini_batches=2)
-    assert agent.options.minibatch_size is None and agent.minibatches.in_a_pass == 2
+    assert agent.options.minibatch_size is None and agent.minibatches.per_pass == 2
 
 
 def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):
@@ -344,7 +344,7 @@ def test_episodes_that_environments_do_not_divide_are_played_as_well():
 
 
 def test_an_episode_that_does_not_end_counts_as_it_stands(monkeypatch):
-    monkeypatch.setattr(evaluation, 'LONGEST', 50)
+    monkeypatch.setattr(playing, 'LONGEST', 50)
     agent = xagents.make('small', lambda: Constant(length=10**9), n_steps=8, seed=1, net=[4])
     result = agent.evaluate(12)
     assert (result['mean'], result['length'], result['std']) == (50, 50, 0)
@@ -389,7 +389,7 @@ class Random(BaseAgent):
 
     def train_step(self):
         self.at += 1
-        self.collector.standing()  # resets what was never reset
+        self.collector.current_observations()  # resets what was never reset
         for _ in range(10):
             self.collector.step(np.random.default_rng(self.at).integers(0, self.n_actions, self.n_envs))
 

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from xagents.collecting.streams import Streams
+from xagents.checkpoints.progress import Progress
+from xagents.checkpoints.protocols import AgentOrigin
+from xagents.collecting.random_streams import RandomStreams
 from xagents.logs.console import Console
 from xagents.logs.history import read_history
 from xagents.options.agents import AgentOptions
@@ -15,22 +17,20 @@ from xagents.pipeline.context import Context, EndedEpisode
 from xagents.pipeline.recipe import Recipe, compose
 from xagents.pipeline.schedules import Schedule
 from xagents.runs import reporting, saving, stages
-from xagents.runs.learner import Origin
-from xagents.runs.progress import Progress
 from xagents.runs.run import Run
 
 
 class Stub:
     """What a run asks of an agent."""
 
-    id, NO_OVERLAP, output_models = 'stub', '', ()
+    id, NO_OVERLAP_REASON, output_models = 'stub', '', ()
 
     def __init__(self):
-        self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), Origin(), Streams(0)
+        self.options, self.origin, self.streams = AgentOptions(reward_buffer_size=20), AgentOrigin(), RandomStreams(0)
         self.progress = Progress(deque(maxlen=20))
-        self.envs = SimpleNamespace(can_be_made_again=True, id='Stub-v0', n_envs=2, agents=(), together=1)
-        self.statistics, self.acting = None, SimpleNamespace(network=None, alone=False)
-        self.collector = SimpleNamespace(statistics=None, tally=None)
+        self.envs = SimpleNamespace(can_recreate=True, id='Stub-v0', n_envs=2, agents=(), together=1)
+        self.statistics, self.acting_policy = None, SimpleNamespace(network=None, self_contained=False)
+        self.collector = SimpleNamespace(statistics=None, stats=None)
 
     def parts(self):
         return {}
@@ -47,7 +47,7 @@ def run_of(agent=None, **options):
 
 def stream(run, contexts, *chain):
     """Pass contexts through stages."""
-    return compose(iter(contexts), Recipe((str(i), s) for i, s in enumerate(chain)).made(run).stages)
+    return compose(iter(contexts), Recipe((str(i), s) for i, s in enumerate(chain)).bind(run).stages)
 
 
 def once(stage, run, **fields):
@@ -71,10 +71,10 @@ def test_collect_counts_steps_and_dates_episodes():
     run = run_of()
 
     def collect():
-        tally = run.agent.collector.tally
-        tally.episodes.append(EndedEpisode(5.0, 5, None, 3, 0.25))
-        tally.steps += 8
-        tally.seconds['env'] += 1.5
+        stats = run.agent.collector.stats
+        stats.episodes.append(EndedEpisode(5.0, 5, None, 3, 0.25))
+        stats.steps += 8
+        stats.seconds['env'] += 1.5
         return {'rewards': 1}
 
     run.agent.collect = collect
@@ -103,7 +103,7 @@ def test_evaluations_decide_instead_of_episodes(monkeypatch):
     asked, result = [], {'mean': 7.0, 'std': 1.0, 'length': 9.0, 'min': 1.0, 'max': 8.0}
     run = run_of(eval_frequency=50, eval_episodes=3)
     monkeypatch.setattr(
-        stages.evaluation, 'evaluate', lambda agent, n, seed, say: asked.append((agent, n, seed)) or result
+        stages.playing, 'evaluate', lambda agent, n, seed, say: asked.append((agent, n, seed)) or result
     )
     ctx = once(stages.episodes, run, episodes=[episode(4.0)] * 5)
     assert math.isnan(ctx.mean_reward) and not ctx.checked

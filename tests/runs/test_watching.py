@@ -21,15 +21,16 @@ from tests.environments import Counter
 from tests.runs.test_stages import Stub, once, run_of, stream
 from tests.small_agents import on_cartpole, weights
 from xagents.envs.create import create_envs
+from xagents.evaluation import playing, videos
 from xagents.logs.console import bottleneck
 from xagents.logs.history import read_history
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.context import Context, EndedEpisode
-from xagents.runs import evaluation, reporting, videos
+from xagents.runs import reporting
 from xagents.runs.run import Run
-from xagents.system.interruption import Interrupted
+from xagents.system.interruption import RunInterrupted
 
 
 def objects(capsys):
@@ -47,7 +48,7 @@ def test_json_is_one_object_a_line_from_start_to_end(capsys):
     long = 'a line [bold]' + 'x' * 500  # neither wrapped nor taken for markup
     logs = {'mean_reward': math.nan, 'loss/value': np.float32(0.5), 'best_reward': -math.inf, 'event': 1.0}
     once(reporting.console, run, steps=32, checked=True, logs=logs, seconds=2.0, messages=[long], note='waiting')
-    run.progress.context, run.stopped = Context(steps=32, mean_reward=3.0, seconds=2.5), 'steps'
+    run.progress.context, run.stop_reason = Context(steps=32, mean_reward=3.0, seconds=2.5), 'steps'
     reporting.end(run)
     start, message, status, end = objects(capsys)
     options = start.pop('options')
@@ -156,8 +157,8 @@ def test_where_the_time_went_leaves_out_compiling_and_the_loop_of_a_user(monkeyp
     lines = {}
     for reason in ('', 'refuses it'):
         run = run_of()
-        run.agent.NO_OVERLAP = reason
-        phases = reporting._Phases(run)
+        run.agent.NO_OVERLAP_REASON = reason
+        phases = reporting._PhaseSeconds(run)
         clock.now = 0.0
         for learn in (50.0, 2.0, 2.0):
             clock.now += 2.0 + learn
@@ -176,8 +177,8 @@ def test_where_the_time_went_leaves_out_compiling_and_the_loop_of_a_user(monkeyp
 def test_the_mean_of_a_resumed_history_has_the_same_bits(rewards, size, data):
     cut = data.draw(st.integers(0, len(rewards)))
     whole, resumed = deque[float](maxlen=size), deque(rewards[:cut], maxlen=size)
-    expected = [reporting.mean_with(whole, reward) for reward in rewards]
-    assert [reporting.mean_with(resumed, reward) for reward in rewards[cut:]] == expected[cut:]
+    expected = [reporting.append_and_mean(whole, reward) for reward in rewards]
+    assert [reporting.append_and_mean(resumed, reward) for reward in rewards[cut:]] == expected[cut:]
     assert expected == [
         math.fsum(w) / len(w) for w in (rewards[max(0, i - size) : i] for i in range(1, len(rewards) + 1))
     ]
@@ -185,7 +186,7 @@ def test_the_mean_of_a_resumed_history_has_the_same_bits(rewards, size, data):
 
 def test_a_mean_of_both_infinities_is_none():
     last = deque([math.inf], maxlen=3)
-    means = [reporting.mean_with(last, reward) for reward in (-math.inf, 1.0, 2.0)]
+    means = [reporting.append_and_mean(last, reward) for reward in (-math.inf, 1.0, 2.0)]
     assert math.isnan(means[0]) and math.isnan(means[1]) and means[2] == -math.inf
 
 
@@ -339,8 +340,8 @@ def test_a_video_shows_a_greedy_episode(trained, tmp_path, monkeypatch):
     run = film(agent, tmp_path)
     path = videos.record_video(run, steps)
     assert path == tmp_path / 'videos' / f'step-{steps:012d}.mp4'
-    player = evaluation.player(agent, agent.envs.another(1))
-    _, length = evaluation.episode(player, agent.streams.seed_of('evaluate', steps))
+    player = playing.evaluation_collector(agent, agent.envs.recreate(1))
+    _, length = playing.play_episode(player, agent.streams.derive_seed('evaluate', steps))
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
     assert frames == length + 1
     first = path.read_bytes()
@@ -354,10 +355,10 @@ def test_an_interrupted_video_leaves_nothing_and_is_made_by_the_run_that_resumes
 
     def check():
         if next(frames, None) is None:
-            raise Interrupted
+            raise RunInterrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation.Interruption, 'check', check)
+        patch.setattr(playing.Interruption, 'check', check)
         once(videos.video, film(trained.agent, tmp_path, steps=150), steps=190)
     assert list(folder.iterdir()) == []
     run, times = film(trained.agent, tmp_path, steps=190), set()
@@ -398,7 +399,7 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path):
     agent = xagents.make('small', envs(), net=[4])
     with pytest.raises(OptionError, match=reason) as error:
         agent.fit(max_steps=100, video_frequency=10, run_dir=str(tmp_path / 'run'))
-    assert '\n' not in str(error.value) and not agent.collector._beside and list(tmp_path.iterdir()) == []
+    assert '\n' not in str(error.value) and not agent.collector._evaluation_envs and list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_videos_that_cannot_be_made_is_refused(tmp_path):

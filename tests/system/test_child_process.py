@@ -48,7 +48,7 @@ def test_lines_arrive_in_order_and_its_end_after_them(start):
         child.write(line)
     heard = [said.get(timeout=20) for _ in range(3)]
     assert heard == [(child, 'heard one'), (child, 'heard two'), (child, None)]
-    assert (child.code, child.how_it_ended) == (3, 'exit code 3')
+    assert (child.code, child.exit_status) == (3, 'exit code 3')
     child.write('nobody hears it')
     child.send_signal(signal.SIGTERM)
 
@@ -57,7 +57,7 @@ def test_a_process_that_is_killed_is_told_at_once(start):
     child, said = start()
     child.send_signal(signal.SIGKILL)
     assert said.get(timeout=20) == (child, None)
-    assert child.how_it_ended == 'SIGKILL'
+    assert child.exit_status == 'SIGKILL'
 
 
 def test_its_end_is_told_also_where_somebody_else_holds_its_output(start, monkeypatch):
@@ -69,10 +69,10 @@ def test_its_end_is_told_also_where_somebody_else_holds_its_output(start, monkey
 
 def test_it_ends_when_it_is_dismissed_and_is_killed_when_it_does_not(start):
     child, said = start()
-    child.dismiss()
+    child.request_exit()
     assert said.get(timeout=20) == (child, None)
     assert child.code == 0
     child, said = start('stays')
     assert os.getsid(child._process.pid) == child._process.pid, 'a Ctrl-C in the terminal does not reach it'
     child.end()
-    assert child.how_it_ended == 'SIGKILL'
+    assert child.exit_status == 'SIGKILL'

@@ -16,7 +16,7 @@ def test_whether_it_multiplies_in_bfloat16(tmp_path, monkeypatch, flags, told):
     file = tmp_path / 'cpuinfo'
     file.write_text(f'processor\t: 0\n{flags}\nprocessor\t: 1\n{flags}\n')
     monkeypatch.setattr(processor, 'Path', lambda _: file)
-    assert processor.facts('flags', 'Features') == ([flags] if flags else [])
-    assert processor.multiplies_in_bfloat16() is told
+    assert processor.cpuinfo_lines('flags', 'Features') == ([flags] if flags else [])
+    assert processor.supports_bfloat16() is told
     file.unlink()
-    assert processor.facts('flags') == [] and processor.multiplies_in_bfloat16()
+    assert processor.cpuinfo_lines('flags') == [] and processor.supports_bfloat16()

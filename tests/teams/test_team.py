@@ -11,7 +11,7 @@ import yaml
 import xagents
 from tests.commands import execute
 from tests.team_problems import Walks
-from xagents.envs.shared import share_envs
+from xagents.envs.multi_policy import create_multi_policy_envs
 from xagents.options.errors import OptionError
 
 HERE = 'pettingzoo:tests.team_problems'
@@ -94,7 +94,7 @@ def test_the_map_changes_while_they_learn():
                 three.map['b'] = 'down'
             if i == 8:
                 three.map.update(a='down', b='up', c='down')
-        assert three.envs.division == {'up': ('b',), 'down': ('a', 'c')}
+        assert three.envs.policy_mapping == {'up': ('b',), 'down': ('a', 'c')}
         assert three.members['down'].envs.n_envs == 6 and three.members['up'].envs.n_envs == 3
         assert three.options.policies['down']['agents'] == ['a', 'c']
         assert not all(map(np.array_equal, before, weights(three.members['down'])))
@@ -120,17 +120,17 @@ def test_what_has_a_replay_buffer_keeps_as_many_agents():
 
 
 def test_episodes_go_on_when_the_map_changes():
-    with share_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
+    with create_multi_policy_envs({'p': ['a'], 'q': ['b', 'c']}, lambda **_: Walks('abc'), 2) as envs:
         envs.reset(1)
         for part in envs.parts.values():
-            part.say(np.ones(part.n_envs, int))
+            part.set_actions(np.ones(part.n_envs, int))
         for part in envs.parts.values():
             part.step(np.ones(part.n_envs, int))
-        envs.divide({'p': ['a', 'c'], 'q': ['b']})
-        np.testing.assert_array_equal(envs.parts['p'].standing(), [[1, 1]] * 4)
+        envs.set_policy_mapping({'p': ['a', 'c'], 'q': ['b']})
+        np.testing.assert_array_equal(envs.parts['p'].current_observations(), [[1, 1]] * 4)
         for _ in range(7):
             for part in envs.parts.values():
-                part.say(np.ones(part.n_envs, int))
+                part.set_actions(np.ones(part.n_envs, int))
             for part in envs.parts.values():
                 part.step(np.ones(part.n_envs, int))
         ended = envs.pop_episodes()

@@ -14,7 +14,7 @@ import xagents
 from tests import reference
 from tests.problems import Arbitrary
 from tests.reference import LR, SPACES, D, N, T, estimates, flat, gradient, hessian, outputs, rollout, rows
-from xagents.runs.capture import variables_of
+from xagents.checkpoints.agent_state import model_variables
 from xagents.trpo import agent as agent_module
 from xagents.trpo.agent import TRPO, sampled_rows
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
@@ -437,11 +437,11 @@ def test_a_step_of_the_critic_that_is_refused_leaves_the_policys_alone(monkeypat
 def test_a_rollout_without_a_valid_row_changes_nothing_and_refuses_nothing():
     agent = make(plain=False)  # momentum would move the weights
     learn(agent, rollout_of(agent, 'Discrete', 3))
-    before = [v.numpy() for model in agent.output_models for v in variables_of(model)]
+    before = [v.numpy() for model in agent.output_models for v in model_variables(model)]
     batch = rollout_of(agent, 'Discrete', 4)
     batch['valid'][:], batch['rewards'][:] = False, np.nan
     logs = learn(agent, batch)
-    assert unchanged(before, [v.numpy() for model in agent.output_models for v in variables_of(model)])
+    assert unchanged(before, [v.numpy() for model in agent.output_models for v in model_variables(model)])
     assert (logs['updates'], logs['stats/refused'], logs['stats/step_fraction']) == (0, 0, 0)
 
 
@@ -509,8 +509,10 @@ def test_what_has_no_effect_is_said_once(capsys):
     assert lines == [
         'Warning: without effect on TRPO: --entropy-coef, --value-loss-coef, --grad-norm, --clip-norm, --ppo-epochs'
     ]
-    assert trpo(ppo_epochs=4).progress.lines == ['Warning: without effect on TRPO: --ppo-epochs'], 'also of a default'
-    assert trpo(lam=0.9, log_std_init=0.1, gamma=0.9, normalize_advantage=True).progress.lines == []
+    assert trpo(ppo_epochs=4).progress.startup_lines == ['Warning: without effect on TRPO: --ppo-epochs'], (
+        'also of a default'
+    )
+    assert trpo(lam=0.9, log_std_init=0.1, gamma=0.9, normalize_advantage=True).progress.startup_lines == []
 
 
 @pytest.mark.usefixtures('eager')

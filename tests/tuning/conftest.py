@@ -65,10 +65,10 @@ class Agent:
 
 
 factory.make = lambda agent_id, env, **options: Agent(agent_id, env, **options)
-sharing = types.ModuleType('xagents.networks.sharing')
-sharing.sharing = contextlib.contextmanager(lambda make, options: (yield make()))
+sharing = types.ModuleType('xagents.networks.program_cache')
+sharing.share_programs = contextlib.contextmanager(lambda make, options: (yield make()))
 sys.modules |= {'xagents.system.threads': threads, 'xagents.factory.make': factory, 'keras': keras}
-sys.modules['xagents.networks.sharing'] = sharing
+sys.modules['xagents.networks.program_cache'] = sharing
 """
 
 

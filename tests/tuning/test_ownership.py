@@ -12,14 +12,14 @@ from optuna.trial import TrialState
 
 from tests.tuning.test_studies import SPACE, ask, finish, opened
 from xagents.tuning import ownership
-from xagents.tuning.storages import hush_optuna
+from xagents.tuning.storages import silence_optuna
 
 COMPLETE, FAIL, RUNNING, WAITING = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING, TrialState.WAITING
 
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    hush_optuna()
+    silence_optuna()
 
 
 @pytest.fixture(scope='module')
@@ -28,7 +28,7 @@ def gone():
     with subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE) as process:
         started = psutil.Process(process.pid).create_time()
         process.kill()
-    return {**ownership.this_process(), 'pid': process.pid, 'process_started': started}
+    return {**ownership.process_identity(), 'pid': process.pid, 'process_started': started}
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_trial_of_another_host_is_abandoned_after_a_minute_without_a_beat(seco
     elsewhere = {**gone, 'host': 'elsewhere', 'beat': time.time() - seconds}
     trial = ask(study, **elsewhere)
     assert is_abandoned(study, trial) == abandoned
-    assert ownership.reap(study, ()) == [trial.number] * abandoned
+    assert ownership.requeue_abandoned(study, ()) == [trial.number] * abandoned
     trial = ask(study, **elsewhere)
     trial.set_user_attr('beat', time.time())
     assert not is_abandoned(study, trial), 'it goes on'
@@ -108,18 +108,18 @@ def test_a_trial_that_says_nothing_of_its_process_is_given_some_seconds(later):
     study = opened()
     study.sampler = optuna.samplers.RandomSampler()  # which does not sign it
     trial = study.ask(SPACE)
-    assert ownership.reap(study, ()) == []
+    assert ownership.requeue_abandoned(study, ()) == []
     later(6)
-    assert ownership.reap(study, ()) == [trial.number]
+    assert ownership.requeue_abandoned(study, ()) == [trial.number]
 
 
 def test_only_what_nobody_runs_is_tried_again_and_once_with_its_parameters_and_seed(gone):
     study = opened()
     mine, _running, dead = ask(study, **gone), ask(study), ask(study, seed=11, **gone)
     finish(study)
-    assert ownership.reap(study, [mine.number]) == [dead.number]
-    assert ownership.reap(study, [mine.number]) == []
-    assert not ownership.break_off(study, dead.number), 'another call has done it'
+    assert ownership.requeue_abandoned(study, [mine.number]) == [dead.number]
+    assert ownership.requeue_abandoned(study, [mine.number]) == []
+    assert not ownership.fail_and_requeue(study, dead.number), 'another call has done it'
     assert states(study) == [RUNNING, RUNNING, FAIL, COMPLETE, WAITING]
     retry = study.ask(SPACE)
     assert retry.number == 4
@@ -127,7 +127,7 @@ def test_only_what_nobody_runs_is_tried_again_and_once_with_its_parameters_and_s
     assert ownership.claim(retry, None) == 11
     assert (retry.user_attrs['retry_of'], retry.user_attrs['attempt']) == (dead.number, 2)
     study.tell(retry, 1.0)
-    assert not ownership.break_off(study, retry.number)
+    assert not ownership.fail_and_requeue(study, retry.number)
     assert study.trials[retry.number].state == COMPLETE
 
 
@@ -135,7 +135,7 @@ def test_settings_that_were_fixed_beforehand_are_tried_again_where_a_trial_was_o
     study = finish(opened())
     study.enqueue_trial({'lr': 3e-5})
     begun = study.ask()  # nothing is chosen yet
-    assert ownership.break_off(study, begun.number)
+    assert ownership.fail_and_requeue(study, begun.number)
     (again,) = study.get_trials(states=(WAITING,))
     assert again.system_attrs['fixed_params'] == {'lr': 3e-5}
 
@@ -146,7 +146,7 @@ def test_what_a_call_failed_and_died_over_is_tried_again_and_what_failed_by_itse
     study.tell(ask(study, **reason), state=FAIL)
     later(61)
     for _ in range(2):
-        ownership.reap(study, ())
+        ownership.requeue_abandoned(study, ())
     assert states(study) == ([FAIL] if reason else [FAIL, WAITING])
     assert reason or study.trials[1].user_attrs['retry_of'] == 0
 
@@ -155,9 +155,9 @@ def test_what_kills_its_process_each_time_is_given_up(gone):
     study = opened()
     ask(study, **gone)
     for _ in range(30):
-        if not ownership.reap(study, ()):
+        if not ownership.requeue_abandoned(study, ()):
             break
         if WAITING in states(study):
             ask(study, **gone)
-    assert states(study) == [FAIL] * ownership.ATTEMPTS
+    assert states(study) == [FAIL] * ownership.MAX_ATTEMPTS
     assert len({tuple(trial.params.items()) for trial in study.trials}) == 1

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
+from xagents.checkpoints.copying import copy_run
 from xagents.options.errors import OptionError
-from xagents.runs.copying import copy_run
-from xagents.runs.populations import read_population, take
-from xagents.tuning.population import Evolution, Member, exploit, explore, shifted
+from xagents.reports.population_files import lock_population, read_population
+from xagents.tuning.evolution import Evolution, Member, exploit, explore, perturbed_value
 from xagents.tuning.search import Bounds, Choices
 
 SCORES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan)), min_size=2, max_size=20)
@@ -59,8 +59,8 @@ def test_settings_change_within_their_ranges():
     assert sum(n['lr'] < 1e-3 for n in anew) == pytest.approx(200, abs=50), 'orders of magnitude are equally likely'
     some = [explore(settings, ranges, (0.8, 1.2), 0.25, rng)['lr'] for _ in range(1000)]
     assert np.mean([round(lr, 9) in (8e-4, 1.2e-3) for lr in some]) == pytest.approx(0.75, abs=0.05)
-    assert shifted(ranges['lr'], 9e-3, 1.2) == 1e-2 and shifted(ranges['net'], 32, 1.2) == 32
-    assert type(shifted(ranges['epochs'], 3, 1.2)) is int
+    assert perturbed_value(ranges['lr'], 9e-3, 1.2) == 1e-2 and perturbed_value(ranges['net'], 32, 1.2) == 32
+    assert type(perturbed_value(ranges['epochs'], 3, 1.2)) is int
 
 
 def toy(share, seed, rounds=100, steps=4, rate=0.01):
@@ -93,7 +93,7 @@ OPTIONS |= {'population': 4, 'exploit_steps': 400, 'trial_steps': 1200, 'exploit
 
 def table(folder):
     """Everything that a population has come to, but for how long it took."""
-    return [[{**m.record(), 'seconds': 0} for m in members] for members in read_population(folder).over]
+    return [[{**m.to_dict(), 'seconds': 0} for m in members] for members in read_population(folder).rounds]
 
 
 def weights(folder):
@@ -140,7 +140,7 @@ def test_members_copy_change_and_go_on(evolved):
 def test_what_is_played_is_what_was_scored(tmp_path):
     options = {**OPTIONS, 'objective': 'evaluation', 'eval_episodes': 5, 'lr': [1e-4, 1e-1], 'population': 2}
     best = xagents.evolve('ppo', 'CartPole-v1', out=str(tmp_path / 'p'), **options)
-    member = read_population(tmp_path / 'p').over[-1][int(best[-2:])]
+    member = read_population(tmp_path / 'p').rounds[-1][int(best[-2:])]
     with contextlib.closing(xagents.resume(best, quiet=True)) as agent:  # as it stood, with its streams
         assert agent.evaluate(5)['mean'] == member.score
         expected = [w for model in agent.output_models for w in model.get_weights()]
@@ -148,9 +148,9 @@ def test_what_is_played_is_what_was_scored(tmp_path):
 
 
 def test_a_second_call_is_refused_while_one_is_at_work(tmp_path):
-    with take(tmp_path / 'p'), pytest.raises(OptionError, match='where another call is at work'):
-        take(tmp_path / 'p')
-    assert take(tmp_path / 'p') is not None
+    with lock_population(tmp_path / 'p'), pytest.raises(OptionError, match='where another call is at work'):
+        lock_population(tmp_path / 'p')
+    assert lock_population(tmp_path / 'p') is not None
 
 
 @pytest.mark.slow

@@ -20,12 +20,12 @@ from matplotlib import pyplot as plt
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from xagents.tuning import pictures as study_pictures
+from xagents.tuning import plots as study_pictures
 from xagents.tuning import report as study_report
 from xagents.tuning.report import train_command, write_report
 
-BEST = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
-PICTURES = list(study_pictures.PICTURES)
+BEST_PREFIX = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
+PLOTS = list(study_pictures.PLOTS)
 SPACE = {
     'lr': FloatDistribution(1e-5, 1e-2, log=True),
     'normalize_advantage': CategoricalDistribution([True, False]),
@@ -76,7 +76,7 @@ def of_size(count):
 
 @pytest.fixture
 def without_pictures(monkeypatch):
-    monkeypatch.setattr(study_report, 'PICTURES', {})
+    monkeypatch.setattr(study_report, 'PLOTS', {})
 
 
 def test_the_command_names_agent_environment_and_budget_first_and_quotes_what_a_shell_would_split():
@@ -94,16 +94,16 @@ def test_everything_is_written_and_said_also_of_other_parameters_and_of_values_o
     folder, study = tmp_path / 'made' / 'for it', study_of(of_size(2))
     for number, value in ((20, 3.0), (21, float('inf'))):
         study.add_trial(trial_of({'tau': SPACE['tau']}, number, np.random.default_rng(number), value=value))
-    lines = write_report(folder, study, BEST, 'xagents train …')
-    assert lines == [f'Written to {folder}: best.yaml, trials.parquet, {", ".join(PICTURES)}']
-    assert sorted(os.listdir(folder)) == sorted(['best.yaml', 'trials.parquet', *PICTURES])
-    assert all(matplotlib.image.imread(folder / name).size for name in PICTURES)
+    lines = write_report(folder, study, BEST_PREFIX, 'xagents train …')
+    assert lines == [f'Written to {folder}: best.yaml, trials.parquet, {", ".join(PLOTS)}']
+    assert sorted(os.listdir(folder)) == sorted(['best.yaml', 'trials.parquet', *PLOTS])
+    assert all(matplotlib.image.imread(folder / name).size for name in PLOTS)
 
 
 def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_they_come_from(tmp_path, without_pictures):
     states = [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING]
     study = study_of(of_size(1), states, name='a\nstudy', values=[300.25, None, 2.0, 900.0])
-    write_report(tmp_path, study, BEST, 'xagents train ppo --env "a\nb"')
+    write_report(tmp_path, study, BEST_PREFIX, 'xagents train ppo --env "a\nb"')
     text = (tmp_path / 'best.yaml').read_text()
     assert text.splitlines()[:2] == [
         "# trial 0 of study 'a\\nstudy': mean reward 300.25, 2026-11-22",
@@ -111,7 +111,7 @@ def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_the
     ]
     best = yaml.safe_load(text)
     assert list(best) == ['agent', 'env', 'max-steps', 'lr', 'net', 'double'], 'what is not given is not there'
-    given = {name: value for name, value in BEST.items() if value is not None}
+    given = {name: value for name, value in BEST_PREFIX.items() if value is not None}
     assert best == {'agent': 'ppo'} | {name.replace('_', '-'): value for name, value in given.items()}
     assert isinstance(best['lr'], float) and 'lr: 1.0e-05' in text
 
@@ -151,7 +151,7 @@ def test_every_trial_is_a_row_of_the_table(tmp_path, without_pictures):
     attributes = {'host': 'a', 'pid': 12, 'seed': 3, 'retry_of': 1, 'reason': 'killed', 'beat': 1.5, 'value': 'mine'}
     study.add_trial(trial_of(of_size(2), 5, rng, value=7.0, attributes=attributes | {'list': [1, 2], 'huge': 2**70}))
     study.enqueue_trial({'lr': 1e-4})
-    assert write_report(tmp_path, study, BEST, '') == [f'Written to {tmp_path}: best.yaml, trials.parquet']
+    assert write_report(tmp_path, study, BEST_PREFIX, '') == [f'Written to {tmp_path}: best.yaml, trials.parquet']
     table = pd.read_parquet(tmp_path / 'trials.parquet')
     trials = study.get_trials()
     assert list(table['number']) == [0, 1, 2, 3, 4, 5, 6]
@@ -181,7 +181,7 @@ def test_every_trial_is_a_row_of_the_table(tmp_path, without_pictures):
 def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
     (tmp_path / 'best.yaml').write_text('agent: dqn\n')
     lines = write_report(tmp_path, study_of(of_size(2), [TrialState.FAIL, TrialState.RUNNING]), None, '')
-    pictures = ', '.join(f'{name} (no trial is complete)' for name in PICTURES)
+    pictures = ', '.join(f'{name} (no trial is complete)' for name in PLOTS)
     assert lines == [
         f'Written to {tmp_path}: trials.parquet',
         f'Left out: best.yaml (no trial is complete; the one there is older), {pictures}',
@@ -203,8 +203,8 @@ def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
     ],
 )
 def test_importances_that_say_nothing_are_left_out(study, why, tmp_path, monkeypatch):
-    monkeypatch.setattr(study_report, 'PICTURES', {'importances.png': study_pictures._draw_importances})
-    assert write_report(tmp_path, study(), BEST, '')[1:] == [f'Left out: importances.png ({why})']
+    monkeypatch.setattr(study_report, 'PLOTS', {'importances.png': study_pictures._draw_importances})
+    assert write_report(tmp_path, study(), BEST_PREFIX, '')[1:] == [f'Left out: importances.png ({why})']
 
 
 def test_the_importances_are_those_of_the_study():
@@ -215,8 +215,8 @@ def test_the_importances_are_those_of_the_study():
         trial = trial_of(space, number, rng)
         trial.values = [-abs(math.log10(trial.params['lr']) + 4)]
         study.add_trial(trial)
-    with study_report._quietly():
-        figure = study_pictures.PICTURES['importances.png'](study, study.get_trials())
+    with study_report._warnings_off():
+        figure = study_pictures.PLOTS['importances.png'](study, study.get_trials())
     axes = figure.axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     widths = [bar.get_width() for bar in axes.patches]
@@ -227,7 +227,7 @@ def test_the_importances_are_those_of_the_study():
 def test_the_history_shows_the_best_until_the_last_trial_that_ended():
     states = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAIL]
     study = study_of(of_size(1), [*states, TrialState.RUNNING], values=[1.0, 9.0, 3.0, 2.0])
-    axes = study_pictures.PICTURES['history.png'](study, study.get_trials()).axes[0]
+    axes = study_pictures.PLOTS['history.png'](study, study.get_trials()).axes[0]
     assert axes.lines[0].get_xydata().tolist() == [[0, 1], [2, 3], [3, 3], [4, 3]]
     pruned, complete = (points.get_offsets().tolist() for points in axes.collections)
     assert pruned == [[1, 9]] and complete == [[0, 1], [2, 3], [3, 2]]
@@ -242,7 +242,7 @@ def test_nothing_of_optuna_or_matplotlib_reaches_the_user_and_their_settings_sta
         capfd.readouterr()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter('always')
-            write_report(tmp_path, study, BEST, '')
+            write_report(tmp_path, study, BEST_PREFIX, '')
         assert not [warning for warning in warned if not issubclass(warning.category, ResourceWarning)]
         assert capfd.readouterr() == ('', '')
         assert (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums()) == before
@@ -257,10 +257,10 @@ def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypa
         raise RuntimeError('it is\nbroken')
 
     monkeypatch.setattr(
-        study_report, 'PICTURES', {'history.png': broken, 'importances.png': study_pictures._draw_importances}
+        study_report, 'PLOTS', {'history.png': broken, 'importances.png': study_pictures._draw_importances}
     )
     (tmp_path / 'trials.parquet').mkdir()
-    lines = write_report(tmp_path, study_of(of_size(2)), BEST, '')
+    lines = write_report(tmp_path, study_of(of_size(2)), BEST_PREFIX, '')
     assert lines == [
         f'Written to {tmp_path}: best.yaml, importances.png',
         "Left out: trials.parquet (Is a directory; the one there is older), history.png ('it is\\nbroken')",
@@ -270,5 +270,5 @@ def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypa
 
 def test_a_folder_that_cannot_be_made_is_found_out_before_and_said_after(tmp_path):
     (tmp_path / 'file').write_text('')
-    [line] = write_report(tmp_path / 'file', study_of(), BEST, '')
+    [line] = write_report(tmp_path / 'file', study_of(), BEST_PREFIX, '')
     assert line == f'Nothing is written to {tmp_path / "file"} (File exists)'

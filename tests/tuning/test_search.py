@@ -12,13 +12,13 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from xagents.cli import dispatch as cli
 from xagents.factory.presets import list_presets
-from xagents.options.declaration import describe
+from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.registry.agents import agents, find_agent
 from xagents.tuning.plan import known_options, plan
-from xagents.tuning.processes import Workers
-from xagents.tuning.search import Bounds, Choices, described, first_values, ready, separate
+from xagents.tuning.process_pool import ProcessPool
+from xagents.tuning.search import Bounds, Choices, default_ranges, describe_ranges, first_values, split_searched
 from xagents.tuning.tune import tune
 
 KNOWN = {agent_id: known_options(find_agent(agent_id)) for agent_id in agents}
@@ -52,7 +52,7 @@ def _no_files_and_no_workers(tmp_path, monkeypatch):
     """Nothing here may come so far that a worker starts or a file is written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, 'prepare_process', lambda: None)
-    monkeypatch.setattr(Workers, '__init__', lambda *_, **__: pytest.fail('a worker was started'))
+    monkeypatch.setattr(ProcessPool, '__init__', lambda *_, **__: pytest.fail('a worker was started'))
     yield
     assert not list(tmp_path.iterdir())
 
@@ -71,7 +71,7 @@ def _no_files_and_no_workers(tmp_path, monkeypatch):
 )
 def test_one_value_is_fixed_whatever_its_search_type(words, expected):
     agent_id, options = typed(f'dqn {words}')
-    assert separate(options, KNOWN[agent_id]) == (expected, {})
+    assert split_searched(options, KNOWN[agent_id]) == (expected, {})
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_ranges_are_what_optuna_draws_from():
 @pytest.mark.parametrize('agent_id', agents)
 def test_the_ready_ranges_fit_the_options(agent_id):
     entry, known = find_agent(agent_id), KNOWN[agent_id]
-    ranges = ready(entry.options, known, {})
+    ranges = default_ranges(entry.options, known, {})
     wanted = {'lr'} if agent_id == 'bc' else {'lr', 'gamma'}  # imitation looks at no rewards
     assert wanted <= ranges.keys() <= known.keys()
-    assert not [name for name in ranges if known[name].without_effect]
+    assert not [name for name in ranges if known[name].ignored]
     ends = {
         'low': {n: r.values[0] for n, r in ranges.items()},
         'high': {n: r.values[-1] for n, r in ranges.items()},
@@ -199,7 +199,7 @@ def test_the_ready_ranges_fit_the_options(agent_id):
     }
     for which, values in ends.items():
         for group in (entry.options, EnvironmentOptions, NetworkOptions):
-            mine = {n: v for n, v in values.items() if n in describe(group)}
+            mine = {n: v for n, v in values.items() if n in declared_options(group)}
             resolved = group.resolve(mine).asdict()
             assert {n: resolved[n] for n in mine} == mine, which
 
@@ -254,7 +254,7 @@ def test_with_tuned_settings_a_study_begins_with_them_and_its_runs_have_them(pre
         if name in call.ranges:
             assert began[name] == call.ranges[name].nearest(value), name
         else:
-            assert {**began, **call.aside}[name] == value, name
+            assert {**began, **call.process_options}[name] == value, name
 
 
 def test_given_flags_win_over_tuned_settings():
@@ -274,14 +274,14 @@ def test_print_search_names_every_ready_range_and_where_it_begins(capsys):
     lines = capsys.readouterr().out.splitlines()
     call = planned('acer', search=True)
     assert [line.split()[0] for line in lines] == [KNOWN['acer'][name].flag for name in call.ranges]
-    assert lines == described(call.ranges, KNOWN['acer'], call.first)
+    assert lines == describe_ranges(call.ranges, KNOWN['acer'], call.first)
     assert all('begins with' in line for line in lines)
 
 
 def test_neither_ranges_nor_refusals_load_anything_heavy():
     code = f"""
 import contextlib, sys
-import xagents.tuning.report, xagents.tuning.storages, xagents.tuning.table
+import xagents.tuning.report, xagents.tuning.storages, xagents.tuning.trial_table
 from xagents.cli import execute
 execute('tune ppo --print-search --lr 1e-4 1e-2'.split())
 for line in ('tune ppo --env X --lr 2 1', 'tune ppo --env X --lrr 2 1', 'tune ppo'):

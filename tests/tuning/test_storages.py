@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from xagents.options.errors import OptionError
 from xagents.tuning import storages
-from xagents.tuning.storages import JournalLock, check_storage, masked, open_storage
+from xagents.tuning.storages import JournalLock, check_storage, mask_password, open_storage
 
 # processes come from one that has imported everything: what they do together does not wait for imports
 forked = multiprocessing.get_context('forkserver')
@@ -235,10 +235,10 @@ def test_bad_urls_are_refused_on_one_line(url, words, tmp_path, monkeypatch, cap
 )
 def test_a_password_is_never_shown(password, kind):
     prefix = f'{kind}://' if kind else ''
-    assert masked(f'{prefix}user:{password}@host/study') == f'{prefix}user:***@host/study'
+    assert mask_password(f'{prefix}user:{password}@host/study') == f'{prefix}user:***@host/study'
     if '@' not in password:
         url = f'{prefix}host/study?user=u&password={password}'
-        assert masked(url) in (f'{prefix}host/study?user=u&password=***', url.replace(password, '***'))
+        assert mask_password(url) in (f'{prefix}host/study?user=u&password=***', url.replace(password, '***'))
 
 
 @pytest.mark.parametrize(

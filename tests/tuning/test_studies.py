@@ -12,7 +12,7 @@ from xagents.cli.resolve import best_of_study
 from xagents.options.errors import OptionError
 from xagents.tuning import ownership, studies
 from xagents.tuning.search import Bounds, Choices
-from xagents.tuning.storages import hush_optuna, open_storage
+from xagents.tuning.storages import open_storage, silence_optuna
 
 RANGES = {'lr': Bounds(1e-5, 1e-2, True), 'n_steps': Choices((16, 32)), 'critic_iterations': Bounds(3, 20, False)}
 FIXED = {'n_envs': 4, 'net': [8, 8]}
@@ -24,13 +24,13 @@ SPACE = {name: r.distribution() for name, r in RANGES.items()}
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    hush_optuna()
-    monkeypatch.setattr(studies, 'MAKING_SECONDS', 0.2)
+    silence_optuna()
+    monkeypatch.setattr(studies, 'CREATION_SECONDS', 0.2)
 
 
-def opened(storage=None, facts=FACTS, ranges=RANGES, name='s', sampler='random', pruner=('none', 0), seed=1):
+def opened(storage=None, study_attributes=FACTS, ranges=RANGES, name='s', sampler='random', pruner=('none', 0), seed=1):
     storage = storage or optuna.storages.InMemoryStorage()
-    planned = SimpleNamespace(study_name=name, facts=facts, ranges=ranges, first=FIRST)
+    planned = SimpleNamespace(study_name=name, study_attributes=study_attributes, ranges=ranges, first=FIRST)
     return studies.open_study(planned, storage, studies.make_sampler(sampler, seed), studies.make_pruner(*pruner, 20))
 
 
@@ -110,7 +110,7 @@ def reported(study, values):
 def test_hyperband_prunes_bad_trials_and_never_before_a_fifth_and_no_pruner_prunes_none():
     study = opened(pruner=('hyperband', 0))
     counts = [reported(study, [float(value)] * 20) for value in range(40, 0, -1)]
-    assert min(counts) >= studies.REPORTS_FIRST
+    assert min(counts) >= studies.MIN_REPORTS
     assert 5 < sum(count < 20 for count in counts) < 40
     study = opened()
     assert [reported(study, [value] * 20) for value in range(10, 0, -1)] == [20] * 10
@@ -167,7 +167,7 @@ def test_a_study_that_does_not_fit_is_refused_by_name_and_left_as_it_was(change,
     storage = optuna.storages.InMemoryStorage()
     finish(opened(storage), 2)
     with pytest.raises(OptionError) as refused:
-        opened(storage, facts={**FACTS, **change.get('facts', {})}, ranges=change.get('ranges', RANGES))
+        opened(storage, study_attributes={**FACTS, **change.get('facts', {})}, ranges=change.get('ranges', RANGES))
     assert name is None or refused.value.name == name
     message = str(refused.value)
     assert all(words in message for words in [*said, 'the study s', 'another --study']), message
@@ -217,7 +217,7 @@ def test_the_best_trial_is_the_completed_one_with_the_highest_value():
 
 def test_the_options_of_a_trial_are_all_that_its_run_was_given():
     study = finish(opened())
-    options = studies.options_of(study, study.trials[0])
+    options = studies.trial_options(study, study.trials[0])
     assert options == {'env': 'CartPole-v1', 'n_envs': 4, 'net': [8, 8], **FIRST, 'max_steps': 500, 'seed': 1}
     taken = studies.load_best('s', study._storage, 'ppo')[1]
     assert taken == {name: value for name, value in options.items() if name != 'seed'}

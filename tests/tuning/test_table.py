@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console as Terminal
 
-from xagents.tuning.table import TrialTable, short
+from xagents.tuning.trial_table import TrialTable, format_short
 
 SETTINGS = {'lr': 3.2e-4, 'n_steps': 64}
 
@@ -134,4 +134,4 @@ def test_without_standard_output_nothing_is_shown_and_nothing_breaks(closed, mon
     ],
 )  # fmt: skip
 def test_short_values(value, text):
-    assert short(value) == text
+    assert format_short(value) == text

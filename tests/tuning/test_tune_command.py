@@ -20,12 +20,12 @@ from xagents.cli import train as training
 from xagents.cli.commands import find_command
 from xagents.cli.resolve import best_of_study
 from xagents.config.configuration import read_config_file
-from xagents.options.declaration import describe
+from xagents.options.declaration import declared_options
 from xagents.registry.agents import find_agent
 from xagents.tuning import studies
 from xagents.tuning import tune as tuning
 from xagents.tuning.plan import plan
-from xagents.tuning.processes import Workers
+from xagents.tuning.process_pool import ProcessPool
 from xagents.tuning.report import train_command
 from xagents.tuning.storages import open_storage
 from xagents.tuning.worker import run_trial
@@ -34,7 +34,7 @@ COMPLETE, FAIL, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNI
 
 # imported by workers because environments are named after it: updates compile in a fraction of XLA's time
 MODULE = """
-from xagents.networks.compiled import Program
+from xagents.networks.programs import Program
 
 compiled = Program.__init__
 Program.__init__ = lambda self, function, jit: compiled(self, function, False)
@@ -99,7 +99,7 @@ def planned(agent_id):
 def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_id):
     call = planned(agent_id)
     # as near as the ranges admit them
-    assert call.first['lr'] == describe(find_agent(agent_id).options)['lr'].default
+    assert call.first['lr'] == declared_options(find_agent(agent_id).options)['lr'].default
     options = {**call.fixed, **call.first, 'max_steps': call.tune.trial_steps, 'seed': 1}
     check_command(agent_id, shlex.split(train_command(agent_id, options)), options)
 
@@ -120,7 +120,7 @@ def real_worker(tmp_path_factory):
     (folder / 'plain.py').write_text(MODULE)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        pool = Workers(1, None, True)
+        pool = ProcessPool(1, None, True)
         yield pool
     pool.end()
 
@@ -130,13 +130,13 @@ def in_real_worker(real_worker, monkeypatch):
     """Studies of this process use that worker, and none of them ends it."""
 
     def again(*_, **__):
-        (worker,) = real_worker.all
+        (worker,) = real_worker.processes
         worker.job = None
         if worker.ready:
             real_worker._answers.put((worker, '{"kind": "ready"}'))
         return real_worker
 
-    monkeypatch.setattr(tuning, 'Workers', again)
+    monkeypatch.setattr(tuning, 'ProcessPool', again)
     monkeypatch.setattr(real_worker, 'end', lambda: None)
 
 
@@ -155,7 +155,7 @@ def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):
         assert reported == list(range(reported[0], 21))
         assert len(reported) >= 8
         assert trial.intermediate_values[20] == trial.value
-    options = studies.options_of(study, study.best_trial)
+    options = studies.trial_options(study, study.best_trial)
     check_command('ppo', shlex.split(capsys.readouterr().out.splitlines()[-1]), options)
     histories = sorted(work.glob('*.parquet'))
     assert [path.name for path in histories] == [f'h-trial-{number}.parquet' for number in range(2)]
@@ -221,7 +221,7 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
     written = {path.name for path in (work / 'results').iterdir()}
     assert {'best.yaml', 'trials.parquet', 'history.png', 'importances.png'} <= written
     file = read_config_file(work / 'results/best.yaml')
-    assert (file.agent, file.options, file.grid) == ('ppo', studies.options_of(study, study.best_trial), {})
+    assert (file.agent, file.options, file.grid) == ('ppo', studies.trial_options(study, study.best_trial), {})
     assert len(pd.read_parquet(work / 'results/trials.parquet')) == 3
 
 
@@ -312,8 +312,8 @@ def test_after_the_parent_was_killed_its_workers_end_and_the_next_call_takes_ove
 def study_of_a2c(work):
     """The URL of a study with a best trial, made without training anything."""
     study = optuna.create_study(study_name='s', storage=open_storage('journal:s.log'), direction='maximize')
-    facts = {'env': 'CartPole-v1', 'fixed': {'n_envs': 2, 'net': [8]}, 'trial_steps': 60, 'agent': 'a2c'}
-    for name, value in {**facts, 'objective': 'reward', 'trial_seeds': 1}.items():
+    study_attributes = {'env': 'CartPole-v1', 'fixed': {'n_envs': 2, 'net': [8]}, 'trial_steps': 60, 'agent': 'a2c'}
+    for name, value in {**study_attributes, 'objective': 'reward', 'trial_seeds': 1}.items():
         study.set_user_attr(name, value)
     space = {
         'lr': optuna.distributions.FloatDistribution(1e-5, 1e-2, log=True),
@@ -327,13 +327,13 @@ def study_of_a2c(work):
 
 def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, monkeypatch, capsys):
     made = []
-    real = training.plan
+    real = training.plan_agent
 
     def planned(agent_id, options, weights=None):
         made.append((agent_id, options))
         return real(agent_id, options, weights)
 
-    monkeypatch.setattr(training, 'plan', planned)
+    monkeypatch.setattr(training, 'plan_agent', planned)
     line = f'train a2c --from-study s --storage {study_of_a2c} --seed 3 --final-episodes 0'
     assert execute(f'{line} --checkpoints a.tf') == 0
     agent_id, options = made.pop()

@@ -15,7 +15,7 @@ import pytest
 from optuna.trial import TrialState
 
 from xagents.options.errors import OptionError
-from xagents.tuning import call, ownership, studies
+from xagents.tuning import ownership, studies, trial_runner
 from xagents.tuning import tune as tuning
 from xagents.tuning.storages import open_storage
 from xagents.tuning.tune import TuningError, tune
@@ -116,7 +116,7 @@ def test_a_trial_whose_worker_kills_itself_is_tried_again_in_its_place(n_jobs):
 
 
 def test_settings_that_kill_every_worker_are_given_up(monkeypatch):
-    monkeypatch.setattr(ownership, 'ATTEMPTS', 3)
+    monkeypatch.setattr(ownership, 'MAX_ATTEMPTS', 3)
     with pytest.raises(TuningError):
         study_of(1, env_kwargs={'kills': 'always'}, **KEPT)
     assert states(loaded()) == [FAIL] * 3
@@ -151,7 +151,7 @@ def test_trials_of_the_warm_up_are_not_pruned_and_later_ones_by_the_median_of_th
 def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys):
     # an hour passes as soon as the second trial has begun to hang
     clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * os.path.exists('hangs'))
-    monkeypatch.setattr(call, 'time', clock)
+    monkeypatch.setattr(trial_runner, 'time', clock)
     options = {**KEPT, 'env_kwargs': {'hangs': 'hangs', 'below': 7e-4}}
     study = tune('ppo', 'Any-v0', timeout=3000, trial_steps=100, lr=SEARCHED, seed=1, **options)
     assert states(study) == [COMPLETE, FAIL, WAITING]
@@ -159,7 +159,7 @@ def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys
     said = 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 0 failed, 1 broken off'
     assert said in capsys.readouterr().out.splitlines()
     # the next call begins with what was broken off, and is bounded by its trials where it has time left
-    monkeypatch.setattr(call, 'time', time)
+    monkeypatch.setattr(trial_runner, 'time', time)
     study = study_of(1, timeout=60.0, **options)
     assert states(study) == [COMPLETE, FAIL, COMPLETE]
     assert study.trials[2].user_attrs['retry_of'] == 1
@@ -173,13 +173,13 @@ def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys
 def test_a_trial_that_another_call_has_taken_over_is_given_up(when, monkeypatch):
     """It was not seen for a minute, and is tried again by whoever took it: this call goes on with others."""
     taken = []
-    owner = call.Call if when == 'report' else ownership
+    owner = trial_runner.TrialRunner if when == 'report' else ownership
     real = getattr(owner, when)
 
     def late(*given):
         number = given[1].job.number if when == 'report' else given[0].number
         if number == 1 and not taken:
-            taken.append(ownership.break_off(loaded(), number))
+            taken.append(ownership.fail_and_requeue(loaded(), number))
         return real(*given)
 
     monkeypatch.setattr(owner, when, late)
@@ -209,7 +209,7 @@ def test_a_trial_that_another_call_has_taken_over_is_given_up(when, monkeypatch)
 def test_wrong_input_is_refused_by_name_and_writes_nothing(options, name, works, monkeypatch):
     """And what can be told without a worker starts none."""
     if not works:
-        monkeypatch.setattr(tuning, 'Workers', lambda *_, **__: pytest.fail('a worker was started'))
+        monkeypatch.setattr(tuning, 'ProcessPool', lambda *_, **__: pytest.fail('a worker was started'))
     if options.get('sampler') and 'torch' in sys.modules:
         pytest.skip('its package is there')
     Path('file').write_text('something else\n')
@@ -225,7 +225,7 @@ def test_workers_end_with_a_call_that_breaks(monkeypatch):
     def broken(*_):
         raise RuntimeError('in the midst')
 
-    monkeypatch.setattr(call.Call, 'report', broken)
+    monkeypatch.setattr(trial_runner.TrialRunner, 'report', broken)
     with pytest.raises(RuntimeError, match='in the midst'):
         study_of(2, n_jobs=2, **KEPT)
     assert not workers_alive()

@@ -12,8 +12,8 @@ from io import StringIO
 import pytest
 
 from xagents.options.errors import OptionError
-from xagents.tuning import temporary
-from xagents.tuning.worker import REPORTS, Job, Pruned, Worker, numbered, run_trial
+from xagents.tuning import temporary_agents
+from xagents.tuning.worker import REPORTS, TrialJob, TrialPruned, TrialWorker, add_suffix, run_trial
 
 COMMAND = [sys.executable, '-P', '-m', 'xagents.tuning.worker']
 
@@ -64,7 +64,7 @@ def calls(monkeypatch):
     keras.backend = types.SimpleNamespace(clear_session=lambda: said.append(('cleared',)))
     monkeypatch.setitem(sys.modules, 'xagents.factory.make', factory)
     monkeypatch.setitem(sys.modules, 'keras', keras)
-    monkeypatch.setattr(temporary.gc, 'collect', lambda: said.append(('collected',)))
+    monkeypatch.setattr(temporary_agents.gc, 'collect', lambda: said.append(('collected',)))
     return said
 
 
@@ -74,7 +74,7 @@ def asked(calls, what):
 
 def job(steps=200, seeds=(5,), objective='reward', paths=(), number=3, **options):
     options = {'env': 'Any-v0', 'reward': 0.0, **options}
-    return Job(number, 'ppo', options, steps, list(seeds), objective, episodes=7, paths=dict(paths))
+    return TrialJob(number, 'ppo', options, steps, list(seeds), objective, episodes=7, paths=dict(paths))
 
 
 def run(job):
@@ -86,7 +86,7 @@ def run(job):
 def pruned_at(number, job):
     """Runs a trial of which one report is refused; returns the numbers of its reports."""
     parts = []
-    with pytest.raises(Pruned):
+    with pytest.raises(TrialPruned):
         run_trial(job, lambda part, value, done: parts.append(part) or part != number)
     return parts
 
@@ -176,7 +176,7 @@ def test_an_agent_is_made_of_the_options_with_the_seed_and_paths_of_its_own(call
     ],
 )
 def test_a_path_gets_the_number_before_its_suffixes(path, expected):
-    assert numbered(path, 'trial-3') == expected
+    assert add_suffix(path, 'trial-3') == expected
 
 
 # answers
@@ -187,7 +187,7 @@ def answers_of(do, *prunes):
     lines, answers = queue.Queue(), StringIO()
     for prune in prunes:
         lines.put({'prune': prune})
-    do(Worker(answers, lines))
+    do(TrialWorker(answers, lines))
     assert lines.empty()
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from xagents.a2c.cli import A2COptions, ActorCriticOptions
 from xagents.base.actor_critic import ActorCritic
-from xagents.base.records import Steps, Transitions, flatten
+from xagents.base.batches import RolloutBatch, RolloutSamples, flatten
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise, vtrace
-from xagents.networks.compiled import network_input
+from xagents.networks.programs import network_input
 from xagents.options.agents import AgentOptions
 
 
@@ -26,14 +26,14 @@ class A2C(ActorCritic):
         options: those of `A2COptions` and `RunOptions`.
     """
 
-    NO_OVERLAP: str = (
+    NO_OVERLAP_REASON: str = (
         'learns from what its present policy has collected and has no correction for one that is an update older '
         '(PPO, ACER and agents with a replay buffer have)'
     )
     Options: ClassVar[type[AgentOptions]] = A2COptions
     options: ActorCriticOptions
     # whether it learns by V-trace, which knows that an older policy may have acted
-    _corrects: bool = False
+    _uses_vtrace: bool = False
     METRICS: ClassVar[tuple[str, ...]] = (
         *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
         'stats/explained_variance',
@@ -42,16 +42,16 @@ class A2C(ActorCritic):
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
         if isinstance(self.options, A2COptions) and self.options.v_trace:
-            self._corrects, self.keeps_outputs, self.NO_OVERLAP = True, True, ''
+            self._uses_vtrace, self.keeps_outputs, self.NO_OVERLAP_REASON = True, True, ''
         self.critic = keras.Model(self.model.input, self.model.outputs[1])
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one gradient step on a rollout; see `OnPolicy.run_update`."""
         return self.run_update(batch, learning_rate)
 
-    def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
+    def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """The whole update, compiled: returns the metrics."""
-        options, data = self.numbers, self.transitions(steps)
+        options, data = self.traced_options, self.transitions(steps)
         advantages = data.advantages
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, data.valid, 1e-8)
@@ -73,21 +73,21 @@ class A2C(ActorCritic):
             'stats/explained_variance': explained_variance(data.values, data.returns, data.valid),
         }
 
-    def transitions(self, steps: Steps) -> Transitions:
+    def transitions(self, steps: RolloutBatch) -> RolloutSamples:
         """Return advantages and returns by GAE; with `v_trace` by that, which knows that an older policy acted."""
-        if not self._corrects:
+        if not self._uses_vtrace:
             return super().transitions(steps)
         terminated, truncated, valid = steps.flags()
         observations, actions = flatten(steps.observations[:-1]), flatten(steps.actions)
         outputs, _ = self.evaluate_actions(observations)
-        acted = self.distribution.log_prob([flatten(x) for x in steps.outputs], actions)
-        ratios = tf.reshape(tf.exp(self.distribution.log_prob(outputs, actions) - acted), valid.shape)
+        behaviour_log_probs = self.distribution.log_prob([flatten(x) for x in steps.outputs], actions)
+        ratios = tf.reshape(tf.exp(self.distribution.log_prob(outputs, actions) - behaviour_log_probs), valid.shape)
         values, ended = self.values(steps.observations), tf.maximum(terminated, truncated)
         targets, advantages = vtrace(
-            steps.rewards, values, ratios, terminated, ended, self.numbers.gamma, self.numbers.lam
+            steps.rewards, values, ratios, terminated, ended, self.traced_options.gamma, self.traced_options.lam
         )
         advantages, targets, before, valid = map(flatten, (advantages, targets, values[:-1], valid))
-        return Transitions(observations, actions, advantages, targets, before, valid, acted)
+        return RolloutSamples(observations, actions, advantages, targets, before, valid, behaviour_log_probs)
 
     def policy_loss(
         self, outputs: list[tf.Tensor], actions: tf.Tensor, advantages: tf.Tensor, valid: tf.Tensor

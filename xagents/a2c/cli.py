@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.options.agents import OnPolicyOptions, StateDependentOptions
+from xagents.options.agents import OnPolicyOptions, SDEOptions
 from xagents.options.declaration import option
 
 
@@ -17,7 +17,7 @@ class ActorCriticOptions(OnPolicyOptions):
 
 
 @dataclass
-class A2COptions(StateDependentOptions, ActorCriticOptions):
+class A2COptions(SDEOptions, ActorCriticOptions):
     """Advantage actor-critic."""
 
     ranges: ClassVar = {

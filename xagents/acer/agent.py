@@ -13,22 +13,22 @@ from gymnasium import spaces
 from xagents.acer.cli import ACEROptions
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.base.actor_critic import ActorCritic
-from xagents.base.off_policy import Replaying
-from xagents.base.records import Steps, flatten
+from xagents.base.batches import RolloutBatch, flatten
+from xagents.base.off_policy import WithReplay
 from xagents.base.returns import explained_variance, masked_deviation, masked_mean, masked_normalise, retrace
 from xagents.collecting.rollouts import Rollout
 from xagents.envs.create import Envs
-from xagents.networks.compiled import float_outputs, network_input
 from xagents.networks.distributions import distribution_for
+from xagents.networks.programs import float_outputs, network_input
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
-from xagents.replay.rollouts import RolloutBuffer, memory_needed, room
+from xagents.replay.rollouts import RolloutBuffer, rollout_bytes_needed, rounded_size
 from xagents.runs import recipes
 
 
-class ACER(Replaying, ActorCritic):
+class ACER(WithReplay, ActorCritic):
     """ACER: an actor-critic that learns from each rollout when it is collected, and again as often as it is drawn.
 
     Args:
@@ -57,7 +57,7 @@ class ACER(Replaying, ActorCritic):
         if not isinstance(envs.action_space, spaces.Discrete):
             raise OptionError('env', f'{envs.id} has the actions {envs.action_space}, ACER admits Discrete')
         assert isinstance(options, ACEROptions)
-        room(options.buffer_max_size, options.n_steps, envs.n_envs)
+        rounded_size(options.buffer_max_size, options.n_steps, envs.n_envs)
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -80,10 +80,10 @@ class ACER(Replaying, ActorCritic):
 
     def buffer_bytes(self) -> int:
         """Return the memory that the full buffer takes."""
-        columns = dict(self.acting.columns)
+        columns = dict(self.acting_policy.columns)
         action = columns.pop('actions')
         o, envs = self.options, self.envs
-        return memory_needed(
+        return rollout_bytes_needed(
             o.buffer_max_size, o.n_steps, envs.n_envs, envs.observation_space, *action, columns, envs.frame_stack
         )
 
@@ -113,9 +113,9 @@ class ACER(Replaying, ActorCritic):
         }
         return self.run_update(batch, learning_rate)
 
-    def update(self, steps: Steps, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
+    def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """The whole update, compiled: returns the metrics."""
-        options, observations, actions, rewards = self.numbers, steps.observations, steps.actions, steps.rewards
+        options, observations, actions, rewards = self.traced_options, steps.observations, steps.actions, steps.rewards
         terminated, truncated, valid = steps.flags()
         behaviour = tf.nn.softmax(steps.outputs[0])  # μ, the policy that acted
         average = self.average_probabilities(observations[:-1])
@@ -137,7 +137,7 @@ class ACER(Replaying, ActorCritic):
             loss = policy_loss + options.value_loss_coef * value_loss
         self.step.set_rate(learning_rate)
         norm, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
-        self.average_policy.follow((1.0 - options.ema_alpha) * applied)
+        self.average_policy.soft_update((1.0 - options.ema_alpha) * applied)
         return {
             'updates': applied,
             'stats/refused': refused,
@@ -165,11 +165,13 @@ class ACER(Replaying, ActorCritic):
         See `policy_gradient` for the arguments. Besides, `average` is [T, N, A] φ_a, the average policy's
         probabilities; `advantages` are those of the action that was taken, and of all; `valid` is [T, N].
         """
-        options, (of_taken, of_all) = self.numbers, advantages
+        options, (taken_advantages, all_advantages) = self.traced_options, advantages
         if options.normalize_advantage:
-            of_all /= masked_deviation(of_taken, valid) + 1e-8
-            of_taken = masked_normalise(of_taken, valid, 1e-8)
-        g = policy_gradient(policy, ratios, taken, of_taken, of_all, options.importance_c, options.epsilon)
+            all_advantages /= masked_deviation(taken_advantages, valid) + 1e-8
+            taken_advantages = masked_normalise(taken_advantages, valid, 1e-8)
+        g = policy_gradient(
+            policy, ratios, taken, taken_advantages, all_advantages, options.importance_c, options.epsilon
+        )
         g += options.entropy_coef * entropy_gradient(policy, options.epsilon)
         k = -average / (policy + options.epsilon)  # ∇ KL(f(φ_a) ‖ f(φ)) by φ
         z, projected = project(g, k, options.delta, options.epsilon)

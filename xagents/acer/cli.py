@@ -35,7 +35,7 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
     )
     grad_norm: float = changed(ActorCriticOptions, 'grad_norm', 10.0)
     log_std_init: float = changed(
-        ActorCriticOptions, 'log_std_init', 0.0, without_effect=True, help='without effect: actions are discrete'
+        ActorCriticOptions, 'log_std_init', 0.0, ignored=True, help='without effect: actions are discrete'
     )
     buffer_batch_size: int | None = option(None, 'refused: a replay draws one stored rollout, whole', at_least=1)
     replay_ratio: float = option(

@@ -13,7 +13,7 @@ def policy_gradient(
     ratios: tf.Tensor,
     taken: tf.Tensor,
     advantages: tf.Tensor,
-    others: tf.Tensor,
+    all_advantages: tf.Tensor,
     importance_c: float,
     epsilon: float,
 ) -> tf.Tensor:
@@ -26,7 +26,7 @@ def policy_gradient(
         ratios: [T, N, A] ρ, of the present probabilities to those of the policy that acted.
         taken: [T, N, A] 1 for the action that was taken.
         advantages: [T, N] Q^ret(x, a) − V(x) of that action.
-        others: [T, N, A] Q(x, a) − V(x) of every action.
+        all_advantages: [T, N, A] Q(x, a) − V(x) of every action.
         importance_c: c, above which weights are cut; the second term makes good for what is cut.
         epsilon: added to what is divided by.
 
@@ -34,7 +34,7 @@ def policy_gradient(
         [T, N, A].
     """
     truncated = taken * tf.minimum(ratios, importance_c) * advantages[..., None]
-    correction = tf.nn.relu(1.0 - importance_c / (ratios + epsilon)) * policy * others
+    correction = tf.nn.relu(1.0 - importance_c / (ratios + epsilon)) * policy * all_advantages
     return (truncated + correction) / (policy + epsilon)
 
 

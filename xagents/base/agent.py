@@ -12,30 +12,31 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from xagents.base.own_policy import NoPolicy, OwnPolicy
+from xagents.base.method_policy import MethodPolicy, NoPolicy
+from xagents.checkpoints.agent_state import capture_state, load_state
+from xagents.checkpoints.progress import Progress
+from xagents.checkpoints.protocols import AgentOrigin, BufferNeeds
+from xagents.checkpoints.state_files import AgentState as AgentState
 from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
-from xagents.collecting.rollouts import Columns, Rollout
+from xagents.collecting.random_streams import RandomStreams
+from xagents.collecting.rollouts import ColumnSpecs, Rollout
 from xagents.collecting.statistics import Statistics
-from xagents.collecting.streams import Streams
 from xagents.envs.create import as_envs
-from xagents.envs.face import Envs
+from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.acting import Network
-from xagents.networks.numbers import Numbers
+from xagents.evaluation import playing
+from xagents.networks.acting import ActingNetwork
+from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
-from xagents.options.declaration import describe, signature
+from xagents.options.declaration import declared_options, signature
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
-from xagents.options.settings import of_agent
+from xagents.options.settings import resolve_agent_options
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
-from xagents.registry.agents import id_of
-from xagents.runs import evaluation, recipes, training
-from xagents.runs.capture import load_state, state_of
-from xagents.runs.checkpoints import State as State
-from xagents.runs.learner import Needs, Origin
-from xagents.runs.progress import Progress
+from xagents.registry.agents import agent_id_of
+from xagents.runs import recipes, training
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
 
@@ -74,32 +75,32 @@ class BaseAgent:
     """
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
-    NO_OVERLAP: str = ''
+    NO_OVERLAP_REASON: str = ''
     model_names: ClassVar[tuple[str, ...]] = ()
     # whether rollouts stay as the environments gave them, to be normalised when they are learned from
-    raw: ClassVar[bool] = False
+    raw_rollouts: ClassVar[bool] = False
     options: AgentOptions
 
-    _option_names: ClassVar[frozenset[str]] = frozenset(describe(AgentOptions))
+    _option_names: ClassVar[frozenset[str]] = frozenset(declared_options(AgentOptions))
 
     def __init_subclass__(cls, **keywords: Any):
         super().__init_subclass__(**keywords)
         # networks have the names of the options of their files
-        cls._option_names = frozenset(name for name in describe(cls.Options) if not name.endswith('model'))
+        cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
             cls.__signature__ = signature(positional[1:], cls.Options, RunOptions)  # type: ignore[attr-defined]
 
     def __init__(self, envs: Any, **options: Any):
-        self.options, self.defaults, lines = of_agent(type(self).__name__, self.Options, options)
+        self.options, self.defaults, lines = resolve_agent_options(type(self).__name__, self.Options, options)
         self.envs: Envs = as_envs(envs)
         self.check_envs(self.envs, self.options)
         self.output_models: list[keras.Model] = []
         self.actor: Any = None
         self.statistics = self._make_statistics()
-        self.streams = Streams(int(self.options.seed or 0))
-        self.progress = Progress(deque(maxlen=self.options.reward_buffer_size), lines=lines)
-        self.origin = Origin()
+        self.streams = RandomStreams(int(self.options.seed or 0))
+        self.progress = Progress(deque(maxlen=self.options.reward_buffer_size), startup_lines=lines)
+        self.origin = AgentOrigin()
         self.run: Run | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -125,14 +126,14 @@ class BaseAgent:
         return sorted({*super().__dir__(), *READ_FROM})
 
     @functools.cached_property
-    def numbers(self) -> Numbers:
+    def traced_options(self) -> TracedOptions:
         """The options as compiled updates read them: those that are numbers are no constants there."""
-        return Numbers(self.options)
+        return TracedOptions(self.options)
 
     @property
     def id(self) -> str:
         """Its name on the command line."""
-        return id_of(type(self))
+        return agent_id_of(type(self))
 
     @property
     def n_actions(self) -> int:
@@ -145,7 +146,7 @@ class BaseAgent:
         return tuple(self.envs.observation_space.shape)
 
     def _make_statistics(self) -> Statistics:
-        return Statistics.of(self.envs, self.options)
+        return Statistics.from_options(self.envs, self.options)
 
     # what an algorithm says
 
@@ -162,9 +163,9 @@ class BaseAgent:
         """Return the sizes of the outputs that its networks may have, by the names in the registry."""
         return {}
 
-    def make_policy(self, network: Network) -> Policy:
+    def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the policy that acts by a network like `actor`."""
-        return NoPolicy(type(self).__name__, self._columns())
+        return NoPolicy(type(self).__name__, self._policy_columns())
 
     def make_actor(self, index: int) -> Any:
         """Return the network that acts, with the model's output `index` as the policy."""
@@ -189,9 +190,9 @@ class BaseAgent:
 
         An object has `state()`, which returns arrays by name, and `load(state)`; a NumPy array is changed in place.
         """
-        return {**self.statistics.parts(), **self.acting.parts()}
+        return {**self.statistics.parts(), **self.acting_policy.parts()}
 
-    def needs(self) -> Needs | None:
+    def buffer_needs(self) -> BufferNeeds | None:
         """Return what its replay buffer needs, where it has one that is empty."""
         return None
 
@@ -210,40 +211,40 @@ class BaseAgent:
     # acting
 
     @functools.cached_property
-    def acting(self) -> Policy:
+    def acting_policy(self) -> Policy:
         """The policy by the present weights."""
         own, ours = type(self), BaseAgent
-        policy = OwnPolicy(self, self._by_actor) if own.policy is not ours.policy else self._by_actor
-        policy.alone = (own.act, own.evaluate, own.play) == (ours.act, ours.evaluate, ours.play)
+        policy = MethodPolicy(self, self._actor_policy) if own.policy is not ours.policy else self._actor_policy
+        policy.self_contained = (own.act, own.evaluate, own.play) == (ours.act, ours.evaluate, ours.play)
         return policy
 
     @functools.cached_property
-    def _by_actor(self) -> Policy:
+    def _actor_policy(self) -> Policy:
         return self.make_policy(self.actor)
 
     @functools.cached_property
     def collector(self) -> Collector:
         """Who collects: environments, the policy, and all that belongs to acting."""
-        return Collector(self.envs, self.acting, self.statistics, self.streams, self.raw)
+        return Collector(self.envs, self.acting_policy, self.statistics, self.streams, self.raw_rollouts)
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and other columns for prepared observations [N, *D]; greedy ones without noise.
 
         An agent of one's own may define this, and `draw_noise`, in place of `make_policy`.
         """
-        return self._by_actor(observations, noise, **schedule)
+        return self._actor_policy(observations, noise, **schedule)
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
         """Return the randomness that `policy` needs for `shape` actions."""
-        return self._by_actor.draw_noise(rng, shape)
+        return self._actor_policy.draw_noise(rng, shape)
 
-    def _columns(self) -> Columns:
+    def _policy_columns(self) -> ColumnSpecs:
         """Return shape and dtype, for one environment, of what a rollout keeps of a policy of one's own."""
-        return {'actions': ActionDecoder(self.envs.action_space).column}
+        return {'actions': ActionDecoder(self.envs.action_space).action_spec}
 
     def collect(self, **schedule: Any) -> Rollout:
         """Let the environments take some steps and return what was seen, arrays by name; see `Collector.collect`."""
-        if not self._in_one_step():
+        if not self._uses_train_step():
             raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
         self.train_step()
         return {}
@@ -260,7 +261,7 @@ class BaseAgent:
             [N, …] in the shape and dtype of the environment's action space.
         """
         self.refresh()
-        policy = self.acting if policy is None else policy
+        policy = self.acting_policy if policy is None else policy
         encoded = self.envs.encoder(observations)
         noise = None if greedy else policy.draw_noise(self.rng('sample'), (len(encoded),))
         return np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
@@ -291,7 +292,7 @@ class BaseAgent:
             mean, std, min, max of the episodes' raw rewards, and their mean length; where the environment reports it,
             also success, the share of the episodes that had it.
         """
-        return evaluation.evaluate(self, episodes, stochastic, seed, envs, n_envs)
+        return playing.evaluate(self, episodes, stochastic, seed, envs, n_envs)
 
     def play(self, video_dir: str | None = None, action_idx: int = 0, **options: Any) -> float:
         """Play one episode with the present weights, and return its reward.
@@ -302,17 +303,17 @@ class BaseAgent:
             options: those of `evaluation.play`.
         """
         policy = self._policy_of_output(action_idx) if action_idx else None
-        return evaluation.play(self, video_dir, policy=policy, **options)
+        return playing.play(self, video_dir, policy=policy, **options)
 
     def _policy_of_output(self, index: int) -> Policy:
         """Return the policy by another output of the model."""
-        outputs = self._heads()
+        outputs = self._policy_outputs()
         admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
         if index not in admitted:
             raise OptionError('action_idx', f'got {index}, admits {", ".join(map(str, admitted))}: outputs of its size')
-        return self.acting.by(self.make_actor(index))
+        return self.acting_policy.with_network(self.make_actor(index))
 
-    def _heads(self) -> list[Any]:
+    def _policy_outputs(self) -> list[Any]:
         """Return the model's outputs of which one is the policy, and others of its size might be."""
         return self.output_models[0].outputs
 
@@ -322,11 +323,11 @@ class BaseAgent:
         """Return the generator of one purpose, seeded from (seed, purpose); its state is part of the agent's."""
         return self.streams(purpose)
 
-    def state(self) -> State:
+    def state(self) -> AgentState:
         """Return a copy of what the agent knows: all but its environments and its replay buffer."""
-        return state_of(self)
+        return capture_state(self)
 
-    def load_state(self, state: State) -> None:
+    def load_state(self, state: AgentState) -> None:
         """Take over a state, of an equal network; the environments stand where they are."""
         load_state(self, state)
 
@@ -354,32 +355,32 @@ class BaseAgent:
         overlap = options.overlap if overlap is None else overlap
         stages = options.stages if stages is None else stages
         if options.dataset is not None:
-            return recipes.of_dataset(self, stages)
+            return recipes.dataset_recipe(self, stages)
         if overlap:
             self._check_overlap()
-        learning = None if self._in_one_step() else self.learning()
-        return recipes.complete(self, learning, overlap, stages)
+        learning = None if self._uses_train_step() else self.learning()
+        return recipes.complete_recipe(self, learning, overlap, stages)
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: from what was collected to what was learned."""
         return recipes.LEARNING
 
-    def _in_one_step(self) -> bool:
+    def _uses_train_step(self) -> bool:
         """Return whether it implements `train_step`, and is not split into `collect` and `learn`."""
         return type(self).train_step is not BaseAgent.train_step
 
     def _check_overlap(self) -> None:
         """Check that it may learn from what an older policy has collected."""
         name = type(self).__name__
-        if self._in_one_step():
+        if self._uses_train_step():
             raise OptionError(
                 'overlap',
                 f'{name} collects and learns in train_step(), admits an agent that '
                 'implements collect() and learn(batch)',
             )
-        if self.NO_OVERLAP:
-            raise OptionError('overlap', f'{name} {self.NO_OVERLAP}')
-        if self.acting.network is None:
+        if self.NO_OVERLAP_REASON:
+            raise OptionError('overlap', f'{name} {self.NO_OVERLAP_REASON}')
+        if self.acting_policy.network is None:
             raise OptionError('overlap', f'{name} acts by no network, admits an agent whose `actor` is one')
 
     def begin(self, command: str = '', **options: Any) -> Run:
@@ -388,7 +389,7 @@ class BaseAgent:
         Options are `RunOptions`; those that the agent was made with stand in for others.
         """
         self._close_stream()
-        given = {name: getattr(self.defaults, name) for name in self.defaults.given}
+        given = {name: getattr(self.defaults, name) for name in self.defaults.given_names}
         resolved = RunOptions.resolve({**given, **options}) if options else self.defaults
         self.run = training.begin(self, resolved, command)
         return self.run
@@ -438,8 +439,8 @@ class BaseAgent:
     def close(self) -> None:
         """Close the environments, also those of evaluations."""
         self._close_stream()
-        if self.progress.folder is not None:
-            self.progress.folder.let_go()
+        if self.progress.run_directory is not None:
+            self.progress.run_directory.release()
         if 'collector' in self.__dict__:
             self.collector.close()
         self.envs.close()

@@ -28,10 +28,10 @@ class Minibatches:
             raise OptionError(
                 name, f'got {getattr(options, name)}, admits at most the {self.transitions} transitions of a rollout'
             )
-        self.in_a_pass = self.transitions // self.size if options.minibatch_size else options.mini_batches
+        self.per_pass = self.transitions // self.size if options.minibatch_size else options.mini_batches
 
     def draw(self, rng: np.random.Generator, passes: int) -> np.ndarray:
         """Return the rows of each minibatch, int32 [passes * minibatches, size]; what does not divide is left out."""
-        used = self.in_a_pass * self.size
+        used = self.per_pass * self.size
         rows = [rng.permutation(self.transitions)[:used] for _ in range(passes)]
         return np.concatenate(rows).reshape(-1, self.size).astype(np.int32)

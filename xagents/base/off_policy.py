@@ -10,45 +10,47 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xagents.base.agent import BaseAgent
-from xagents.base.drawing import Drawing
+from xagents.base.sampled_batches import SamplesBatches
+from xagents.checkpoints.protocols import BufferNeeds
 from xagents.collecting.policies import Policy
-from xagents.collecting.rollouts import Columns, Rollout
-from xagents.envs.face import Envs
+from xagents.collecting.rollouts import ColumnSpecs, Rollout
+from xagents.envs.interface import Envs
 from xagents.options.agents import AgentOptions, OffPolicyOptions, ReplayOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
-from xagents.replay.hindsight import EPISODES, HindsightBuffer
+from xagents.replay.hindsight import EPISODE_COLUMNS, HindsightBuffer
 from xagents.replay.ring import NO_COLUMNS
 from xagents.replay.transitions import ReplayBuffer
 from xagents.runs import recipes
-from xagents.runs.learner import Needs
 
 
-class Replaying(BaseAgent):
+class WithReplay(BaseAgent):
     """Agents that remember what they collect, raw, and learn from it again.
 
-    A subclass has a `buffer` and says by `buffer_bytes()` what memory it takes when it is full; `REPLAYED` is what a
+    A subclass has a `buffer` and says by `buffer_bytes()` what memory it takes when it is full; `BUFFER_USE` is what a
     run misses that ends before it is ready.
     """
 
     options: ReplayOptions
-    REPLAYED: ClassVar[str] = 'replayed'
-    raw = True
+    BUFFER_USE: ClassVar[str] = 'replayed'
+    raw_rollouts = True
     # takes its memory when something comes
     buffer: Any
 
-    def needs(self) -> Needs | None:
+    def buffer_needs(self) -> BufferNeeds | None:
         """Return what its replay buffer needs, where it is empty."""
         if self.buffer.stored:
             return None
-        return Needs(self.buffer.needed, self.options.buffer_max_size, self.buffer_bytes(), self.REPLAYED)
+        return BufferNeeds(
+            self.buffer.required_size, self.options.buffer_max_size, self.buffer_bytes(), self.BUFFER_USE
+        )
 
     def remember(self, batch: dict[str, Any]) -> None:
         """Put a rollout into the buffer, as the environments gave it."""
         self.buffer.add(batch)
 
 
-class OffPolicy(Replaying, Drawing):
+class OffPolicy(WithReplay, SamplesBatches):
     """Agents that learn from a replay buffer, which all their policies so far have filled.
 
     Args:
@@ -60,7 +62,7 @@ class OffPolicy(Replaying, Drawing):
 
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
     options: OffPolicyOptions
-    REPLAYED: ClassVar[str] = 'learned'
+    BUFFER_USE: ClassVar[str] = 'learned'
 
     def __init__(self, envs: Any, *, buffers: ReplayBuffer | Sequence[ReplayBuffer] | None = None, **options: Any):
         given = _buffers(buffers, options)
@@ -90,54 +92,54 @@ class OffPolicy(Replaying, Drawing):
         o = self.options
         if self._given_buffer is None:
             return self.make_buffer(o.buffer_max_size, o.buffer_initial_size)
-        return self._configured(self._given_buffer)
+        return self._configure(self._given_buffer)
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
         """Return an empty buffer for as many transitions."""
         o, sizes = self.options, (max_size, initial_size, self.options.buffer_batch_size)
         if not o.her:
-            return self._configured(ReplayBuffer(*sizes))
+            return self._configure(ReplayBuffer(*sizes))
         goals, strategy, ratio = self.envs.goals, o.her_strategy, o.her_ratio
-        return self._configured(HindsightBuffer(*sizes, goals=goals, strategy=strategy, ratio=ratio))
+        return self._configure(HindsightBuffer(*sizes, goals=goals, strategy=strategy, ratio=ratio))
 
     @property
-    def _kept(self) -> Columns:
-        return EPISODES if self.options.her else NO_COLUMNS
+    def _extra_columns(self) -> ColumnSpecs:
+        return EPISODE_COLUMNS if self.options.her else NO_COLUMNS
 
-    def _configured(self, buffer: ReplayBuffer) -> ReplayBuffer:
+    def _configure(self, buffer: ReplayBuffer) -> ReplayBuffer:
         o = self.options
         buffer.configure(n_step=o.n_step, gamma=o.gamma, stack=self.envs.frame_stack, alpha=self.priority_alpha)
         return buffer
 
     def action_column(self) -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of a policy's action in one environment."""
-        return super()._columns()['actions']
+        return super()._policy_columns()['actions']
 
-    def _columns(self) -> Columns:
+    def _policy_columns(self) -> ColumnSpecs:
         return {'actions': self.action_column()}
 
     def buffer_bytes(self) -> int:
         """Return the memory that the full replay buffer takes."""
-        return self.bytes_of(self.options.buffer_max_size)
+        return self.buffer_bytes_for(self.options.buffer_max_size)
 
     # collecting, and drawing from the buffer
 
     @property
     def n_steps(self) -> int:
         """T of one iteration: steps in each environment."""
-        return self.options.fragment_steps or self._steps_of_training()
+        return self.options.fragment_steps or self._train_steps()
 
-    def _steps_of_training(self) -> int:
+    def _train_steps(self) -> int:
         return math.ceil(self.options.train_frequency / self.envs.n_envs)
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `train_frequency` steps over all environments, or `fragment_steps` in each; see `Collector.collect`."""
         return self.collector.collect(self.n_steps, **schedule)
 
-    def explore(self, choose: Callable[[np.ndarray], np.ndarray]) -> Rollout:
+    def collect_with(self, choose_actions: Callable[[np.ndarray], np.ndarray]) -> Rollout:
         """Collect by a function from prepared observations [N, *D] to policy actions [N, …] instead of the policy."""
         collector, policy = self.collector, self.collector.policy
-        collector.policy = _ByFunction(choose, policy.columns)
+        collector.policy = _FunctionPolicy(choose_actions, policy.columns)
         try:
             return collector.collect(self.n_steps)
         finally:
@@ -154,7 +156,7 @@ class OffPolicy(Replaying, Drawing):
         self._warm_up()
 
     def _warm_up(self) -> None:
-        self.acting.warming_up = self.warming_up
+        self.acting_policy.warming_up = self.warming_up
 
     @property
     def warming_up(self) -> bool:
@@ -162,32 +164,32 @@ class OffPolicy(Replaying, Drawing):
         return not (self.progress.context.updates or self.buffer.ready)
 
     @property
-    def most_updates(self) -> int:
+    def max_updates(self) -> int:
         """How many updates an iteration makes at most: K of every batch."""
-        if self.from_dataset:
+        if self.dataset_name:
             each = self.options.gradient_steps
-            return each if each > 0 else super().most_updates
+            return each if each > 0 else super().max_updates
         return self.updates_for(self.n_steps * self.envs.n_envs)
 
     def updates_for(self, steps: int) -> int:
         """Return how many updates follow the `steps` environment steps of an iteration."""
         each = self.options.gradient_steps
-        return steps if each < 0 else max(1, round(each * self.n_steps / self._steps_of_training()))
+        return steps if each < 0 else max(1, round(each * self.n_steps / self._train_steps()))
 
     def learning(self) -> Recipe:
         """Return the stages between a recipe's head and its tail: remember, replay, learn."""
         return recipes.REPLAYING
 
 
-class _ByFunction(Policy):
+class _FunctionPolicy(Policy):
     """Acts by a function from observations to actions."""
 
-    def __init__(self, choose: Callable[[np.ndarray], np.ndarray], columns: Any):
-        self._choose, self.columns = choose, columns
+    def __init__(self, choose_actions: Callable[[np.ndarray], np.ndarray], columns: Any):
+        self._choose_actions, self.columns = choose_actions, columns
 
     def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
         """Return the function's actions."""
-        return {'actions': self._choose(observations)}
+        return {'actions': self._choose_actions(observations)}
 
 
 _SIZES = ('max_size', 'initial_size', 'batch_size')

@@ -12,22 +12,22 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.base.agent import BaseAgent
-from xagents.base.records import Steps, Transitions, flatten
+from xagents.base.batches import RolloutBatch, RolloutSamples, flatten
 from xagents.base.returns import gae
-from xagents.collecting.policies import Policy, Sampling
+from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.collecting.rollouts import Rollout
-from xagents.envs.face import Envs
-from xagents.networks.acting import Network
-from xagents.networks.compiled import Program, has_convolutions, network_input
+from xagents.envs.interface import Envs
+from xagents.networks.acting import ActingNetwork
 from xagents.networks.distributions import Distribution, StateDependentGaussian, distribution_for
 from xagents.networks.models import with_log_std, with_logits
-from xagents.networks.state_dependent import features_of, with_state_dependent_std
-from xagents.options.agents import AgentOptions, OnPolicyOptions, StateDependentOptions
+from xagents.networks.programs import Program, has_convolutions, network_input
+from xagents.networks.state_dependent import count_features, with_state_dependent_std
+from xagents.options.agents import AgentOptions, OnPolicyOptions, SDEOptions
 from xagents.options.errors import OptionError, one_line
 
-IMAGES_AT_ONCE = 512
+IMAGE_BATCH_SIZE = 512
 # bytes of noise a rollout that a user should hear of
-MUCH_NOISE = 2**30
+NOISE_REPORT_BYTES = 2**30
 DTYPES = {'rewards': np.float32, 'terminated': bool, 'truncated': bool, 'valid': bool}
 
 
@@ -43,7 +43,7 @@ class OnPolicy(BaseAgent):
     # whether a rollout has the outputs of the policy that acted as columns
     keeps_outputs: bool = False
     critic: keras.Model
-    # the whole update, compiled: from `Steps` and what else `learn` gives to metrics by name
+    # the whole update, compiled: from `RolloutBatch` and what else `learn` gives to metrics by name
     update: Callable[..., dict[str, tf.Tensor]]
     _update: Program
 
@@ -71,9 +71,9 @@ class OnPolicy(BaseAgent):
         """What the policy's outputs are called."""
         return self.distribution.output_names
 
-    def make_policy(self, network: Network) -> Policy:
+    def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the policy that acts by a network like `actor`."""
-        return Sampling(network, self.distribution, self.keeps_outputs, _hold(self.options))
+        return SamplingPolicy(network, self.distribution, self.keeps_outputs, _noise_repeat(self.options))
 
     def collect(self, **schedule: Any) -> Rollout:
         """Take `n_steps` steps in every environment; see `Collector.collect`."""
@@ -87,23 +87,23 @@ class OnPolicy(BaseAgent):
         if not _is_state_dependent(options):
             return with_log_std(model, options.log_std_init)
         model = with_state_dependent_std(model, options.log_std_init, options.sde_expln)
-        self.distribution = StateDependentGaussian(self.distribution.n_units, features_of(model))
-        self._say_noise(features_of(model))
+        self.distribution = StateDependentGaussian(self.distribution.n_units, count_features(model))
+        self._report_noise_size(count_features(model))
         return model
 
-    def _say_noise(self, n_features: int) -> None:
+    def _report_noise_size(self, n_features: int) -> None:
         """Say how much state-dependent noise a rollout holds, where that is much."""
-        draws = math.ceil(self.options.n_steps / _hold(self.options)) * self.envs.n_envs
+        draws = math.ceil(self.options.n_steps / _noise_repeat(self.options)) * self.envs.n_envs
         size = 4 * draws * n_features * self.distribution.n_units
-        if size >= MUCH_NOISE:
-            self.progress.lines.append(
+        if size >= NOISE_REPORT_BYTES:
+            self.progress.startup_lines.append(
                 f'Exploration holds {size / 2**30:.1f} GB of noise a rollout: a larger --sde-sample-frequency, fewer '
                 '--n-steps or --n-envs, or a narrower last layer need less'
             )
 
-    def _heads(self) -> list[Any]:
+    def _policy_outputs(self) -> list[Any]:
         """Return the model's outputs of which one is the policy: all but the log standard deviation."""
-        heads = super()._heads()
+        heads = super()._policy_outputs()
         return heads[:-1] if self.distribution.has_log_std else heads
 
     # learning
@@ -120,19 +120,19 @@ class OnPolicy(BaseAgent):
         self.actor.refresh(weights)
         return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
 
-    def _steps(self, batch: dict[str, np.ndarray]) -> Steps:
+    def _steps(self, batch: dict[str, np.ndarray]) -> RolloutBatch:
         """Return a batch as an update takes it; a stage may have made float64 of what was float32."""
         columns = {name: np.asarray(batch[name], dtype) for name, dtype in DTYPES.items()}
         actions = np.asarray(batch['actions'], self.distribution.action_dtype)
         outputs = tuple(np.asarray(batch[name], np.float32) for name in self.output_names) if self.keeps_outputs else ()
-        return Steps(batch['observations'], actions, **columns, outputs=outputs)
+        return RolloutBatch(batch['observations'], actions, **columns, outputs=outputs)
 
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """The whole update as one program: the acting weights, and the metrics as a vector."""
         metrics = self.update(*arguments)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
-    def transitions(self, steps: Steps) -> Transitions:
+    def transitions(self, steps: RolloutBatch) -> RolloutSamples:
         """Return advantages and returns by GAE, and what else an update needs of each transition."""
         terminated, truncated, valid = steps.flags()
         values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated)
@@ -141,7 +141,7 @@ class OnPolicy(BaseAgent):
         )
         outputs = [flatten(x) for x in steps.outputs]
         log_probs = self.distribution.log_prob(outputs, actions) if outputs else tf.zeros_like(valid)
-        return Transitions(observations, actions, advantages, advantages + values, values, valid, log_probs)
+        return RolloutSamples(observations, actions, advantages, advantages + values, values, valid, log_probs)
 
     def advantages(
         self, observations: tf.Tensor, rewards: tf.Tensor, terminated: tf.Tensor, truncated: tf.Tensor
@@ -149,25 +149,25 @@ class OnPolicy(BaseAgent):
         """Return values [T + 1, N] of all observations, and advantages [T, N], which have no gradient."""
         values = self.values(observations)
         ended = tf.maximum(terminated, truncated)
-        return values, gae(rewards, values, terminated, ended, self.numbers.gamma, self.numbers.lam)
+        return values, gae(rewards, values, terminated, ended, self.traced_options.gamma, self.traced_options.lam)
 
     def values(self, observations: tf.Tensor) -> tf.Tensor:
         """Return the values [T + 1, N] of observations [T + 1, N, *D]."""
         flat = flatten(observations)
         # the activations of a long rollout of images would not fit into memory at once
-        size = IMAGES_AT_ONCE if has_convolutions(self.critic) else flat.shape[0]
+        size = IMAGE_BATCH_SIZE if has_convolutions(self.critic) else flat.shape[0]
         parts = tf.split(flat, [min(size, flat.shape[0] - start) for start in range(0, flat.shape[0], size)])
         values = tf.concat([self.critic(network_input(part)) for part in parts], 0)
         return tf.reshape(tf.cast(values, tf.float32), observations.shape[:2])
 
 
-def _hold(options: OnPolicyOptions) -> int:
+def _noise_repeat(options: OnPolicyOptions) -> int:
     """Return for how many steps of a rollout its noise stays the same."""
     if not _is_state_dependent(options):
         return 1
     return options.n_steps if options.sde_sample_frequency == -1 else options.sde_sample_frequency
 
 
-def _is_state_dependent(options: AgentOptions) -> TypeGuard[StateDependentOptions]:
+def _is_state_dependent(options: AgentOptions) -> TypeGuard[SDEOptions]:
     """Return whether exploration is a function of the state."""
-    return isinstance(options, StateDependentOptions) and options.sde
+    return isinstance(options, SDEOptions) and options.sde

@@ -8,15 +8,15 @@ import keras
 import tensorflow as tf
 
 from xagents.base.actor_critic import ActorCritic
-from xagents.base.drawing import Drawing
-from xagents.base.records import Replayed
+from xagents.base.batches import ReplaySamples
+from xagents.base.sampled_batches import SamplesBatches
 from xagents.bc.cli import BCOptions
-from xagents.networks.compiled import float_outputs, network_input
-from xagents.networks.distributions import bounded
-from xagents.networks.optimisation import averaged
+from xagents.networks.distributions import clip_log_std
+from xagents.networks.gradient_steps import loop_mean
+from xagents.networks.programs import float_outputs, network_input
 
 
-class BC(Drawing, ActorCritic):
+class BC(SamplesBatches, ActorCritic):
     """BC: makes the actions of a data set as probable as its network can.
 
     The network is that of A2C and PPO, which go on from its weights; the critic's head stays as it began.
@@ -33,27 +33,27 @@ class BC(Drawing, ActorCritic):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
-        self.step.idle = True  # there is no loss of the critic's head
+        self.step.may_be_unused = True  # there is no loss of the critic's head
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
-        weights, metrics = self._update(self.replayed(batch), batch['n_updates'], learning_rate)
+        weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], learning_rate)
         self.actor.refresh(weights)
-        return self.named(metrics.numpy())
+        return self.metrics_by_name(metrics.numpy())
 
     def update(  # type: ignore[override]
-        self, replayed: Replayed, n_updates: tf.Tensor, learning_rate: tf.Tensor
+        self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """All updates of one call, compiled, with the first `n_updates` of K batches; return the metrics."""
         self.step.set_rate(learning_rate)
-        return averaged(lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS)
+        return loop_mean(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS)
 
-    def update_once(self, batch: Replayed) -> dict[str, tf.Tensor]:
+    def update_once(self, batch: ReplaySamples) -> dict[str, tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return its metrics."""
         observations = network_input(batch.observations)
         with tf.GradientTape() as tape:
             policy, _, *rest = float_outputs(self.model(observations, training=True))
-            outputs = bounded([policy, *rest])
+            outputs = clip_log_std([policy, *rest])
             loss = -tf.reduce_mean(self.distribution.log_prob(outputs, batch.actions))
         norm, applied, refused = self.step(tape, loss)
         return {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from xagents.system import kept_programs
+from xagents.system import compilation_cache
 from xagents.system.versions import versions
 
 
 def about() -> str:
     """Return versions, and where compiled programs are kept."""
     lines = [' '.join(pair) for pair in versions().items()]
-    return '\n'.join([*lines, f'compiled programs {kept_programs.described()}'])
+    return '\n'.join([*lines, f'compiled programs {compilation_cache.cache_summary()}'])

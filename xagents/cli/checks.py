@@ -6,41 +6,41 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from xagents.datasets.names import NAMES, check_name, check_new
+from xagents.checkpoints.status import check_checkpoint, is_group, is_run
+from xagents.datasets.dataset_names import NAME_HINT, check_name, check_new
 from xagents.explorers.addresses import parse_address
 from xagents.explorers.keys import read_key
 from xagents.factory.pretrained import find_pretrained
 from xagents.options.environment import NO_ENVIRONMENT
-from xagents.options.errors import Given, InputError, OptionError, nearest, shown, wrong_input
+from xagents.options.errors import GivenOptions, InputError, OptionError, as_input_errors, did_you_mean, format_value
 from xagents.options.runs import NO_DATASET
 from xagents.registry.agents import find_agent
-from xagents.runs.status import check_checkpoint, is_group, is_run
-from xagents.system.names import GROUP, LOCK, ORPHANED, has_checkpoints
+from xagents.system.file_names import CONFIG_MISSING, GROUP, LOCK, has_checkpoints
 from xagents.system.paths import check_parent
 
 NO_AGENT = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
 SHELLS = ('bash', 'zsh', 'fish')
 # what makes a new run, which --resume does not
-BEGINNINGS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
+NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
 # what may complete a line; `--print-config` does not need a complete one
-COMPLETING = ('config', 'tuned', 'from_study', 'storage', 'print_config')
+COMPLETING_OPTIONS = ('config', 'tuned', 'from_study', 'storage', 'print_config')
 
 
-def check_train(agent_id: str, given: Given) -> None:
+def check_train(agent_id: str, given: GivenOptions) -> None:
     """Refuse what contradicts `--resume`, and a line that is not complete and that nothing completes."""
     if 'resume' not in given:
-        if not any(given.get(name) for name in COMPLETING):
-            check_ends(agent_id, given)
+        if not any(given.get(name) for name in COMPLETING_OPTIONS):
+            check_complete(agent_id, given)
         return
-    for name in BEGINNINGS:
+    for name in NEW_RUN_OPTIONS:
         value = given.get(name)
         if value:
             typed = ' '.join(map(str, value)) if isinstance(value, list) else str(value)
-            got = 'it' if value is True else shown(typed)
+            got = 'it' if value is True else format_value(typed)
             raise OptionError(name, f'got {got} beside --resume, which goes on with what its folder holds')
 
 
-def check_ends(agent_id: str, options: Mapping[str, Any]) -> None:
+def check_complete(agent_id: str, options: Mapping[str, Any]) -> None:
     """Refuse complete options of a run that say neither where it learns, nor from what, or no end."""
     if find_agent(agent_id).options.datasets == 'only' and 'dataset' not in options:
         raise OptionError('dataset', NO_DATASET.format(agent_id))
@@ -50,7 +50,7 @@ def check_ends(agent_id: str, options: Mapping[str, Any]) -> None:
         raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
 
 
-def check_folder_of_run(name: str, folder: str) -> None:
+def check_single_run(name: str, folder: str) -> None:
     """Refuse a folder that holds no run; `name` is the option that it was given by."""
     if is_group(folder):
         held = sorted(entry.name for entry in os.scandir(folder) if is_run(entry.path))
@@ -67,26 +67,28 @@ def check_run(name: str, folder: str) -> None:
 
 def _why_no_run(folder: str) -> str:
     if has_checkpoints(folder):
-        return f'{shown(folder)} {ORPHANED}'
+        return f'{format_value(folder)} {CONFIG_MISSING}'
     if os.path.exists(os.path.join(folder, LOCK)):
-        return f'{shown(folder)} holds no run yet: it was killed before it began, so begin it again as it was begun'
+        return (
+            f'{format_value(folder)} holds no run yet: it was killed before it began, so begin it again as it was begun'
+        )
     if os.path.isdir(folder):
-        return f'{shown(folder)} holds no run, admits what --run-dir of a training was'
+        return f'{format_value(folder)} holds no run, admits what --run-dir of a training was'
     if os.path.exists(folder):
-        return f'{shown(folder)} is a file, admits the folder that --run-dir of a training was'
+        return f'{format_value(folder)} is a file, admits the folder that --run-dir of a training was'
     parent = os.path.dirname(os.path.normpath(folder))
-    beside = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
-    folders = [os.path.join(parent, entry.name) for entry in beside if entry.is_dir()]
-    return f'there is no folder {shown(folder)}{nearest(folder, folders)}'
+    siblings = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
+    folders = [os.path.join(parent, entry.name) for entry in siblings if entry.is_dir()]
+    return f'there is no folder {format_value(folder)}{did_you_mean(folder, folders)}'
 
 
-def check_trained(agent_id: str, given: Given) -> None:
+def check_agent_source(agent_id: str, given: GivenOptions) -> None:
     """Refuse a line that does not say where the trained agent is, or says it twice."""
     if {'weights', 'run_dir'} <= given.keys():
         raise OptionError('run_dir', f'got {given["run_dir"]} beside --weights, admits one of the two')
     if 'run_dir' in given:
-        with wrong_input():
-            check_folder_of_run('run_dir', given['run_dir'])
+        with as_input_errors():
+            check_single_run('run_dir', given['run_dir'])
             return check_checkpoint(given['run_dir'], given.get('checkpoint', 'best'))
     if 'weights' not in given:
         raise OptionError('weights', NO_AGENT)
@@ -94,43 +96,43 @@ def check_trained(agent_id: str, given: Given) -> None:
         raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, whose checkpoints it is about')
 
 
-def check_acting(agent_id: str, given: Given) -> None:
-    """Refuse what `check_trained` does, where no policy that ships is to act; and one that does not ship."""
+def check_policy_source(agent_id: str, given: GivenOptions) -> None:
+    """Refuse what `check_agent_source` does, where no policy that ships is to act; and one that does not ship."""
     if 'pretrained' not in given:
         if not {'weights', 'run_dir'} & given.keys():
             raise OptionError('weights', f"{NO_AGENT}, or --pretrained an environment's id")
-        return check_trained(agent_id, given)
+        return check_agent_source(agent_id, given)
     for name in ('weights', 'run_dir', 'checkpoint', 'action_idx'):
         if name in given:
             value = given[name]
-            typed = shown(' '.join(map(str, value)) if isinstance(value, list) else str(value))
+            typed = format_value(' '.join(map(str, value)) if isinstance(value, list) else str(value))
             raise OptionError(name, f'got {typed} beside --pretrained, admits one of the two')
     find_pretrained(agent_id, given['pretrained'])
 
 
-def check_evaluate(agent_id: str, given: Given) -> None:
-    """Refuse what `check_acting` does, where no run is followed; and what does not go with that."""
+def check_evaluate(agent_id: str, given: GivenOptions) -> None:
+    """Refuse what `check_policy_source` does, where no run is followed; and what does not go with that."""
     if 'follow' not in given:
         if 'out' in given:
             raise OptionError('out', f'got {given["out"]} without --follow, whose table it is')
-        return check_acting(agent_id, given)
+        return check_policy_source(agent_id, given)
     for name in ('weights', 'run_dir', 'pretrained', 'checkpoint', 'action_idx'):
         if name in given:
             raise OptionError(name, 'is no option beside --follow, which takes each checkpoint of a run')
-    with wrong_input():
-        check_folder_of_run('follow', given['follow'])
+    with as_input_errors():
+        check_single_run('follow', given['follow'])
         check_parent('out', given.get('out', 'evaluations.parquet'))
 
 
-def check_record(agent_id: str, given: Given) -> None:
+def check_record(agent_id: str, given: GivenOptions) -> None:
     """Refuse a recording without an agent, or without a new name."""
-    check_acting(agent_id, given)
+    check_policy_source(agent_id, given)
     if 'dataset' not in given:
-        raise OptionError('dataset', f'got nothing, admits {NAMES}')
+        raise OptionError('dataset', f'got nothing, admits {NAME_HINT}')
     check_new('dataset', given['dataset'])
 
 
-def check_datasets(wanted: list[str], given: Given) -> None:
+def check_datasets(wanted: list[str], given: GivenOptions) -> None:
     """Refuse names that are none, and a download of nothing."""
     for name in wanted:
         check_name('name', name)
@@ -138,20 +140,20 @@ def check_datasets(wanted: list[str], given: Given) -> None:
         raise OptionError('download', 'got no name, admits those of data sets behind the command')
 
 
-def check_export(agent_id: str, given: Given) -> None:
+def check_export(agent_id: str, given: GivenOptions) -> None:
     """Refuse an export without an agent, or without a place."""
-    check_trained(agent_id, given)
+    check_agent_source(agent_id, given)
     if 'out' not in given:
         raise OptionError('out', 'got nothing, admits a folder for the policy')
 
 
-def check_tune(agent_id: str, given: Given) -> None:
+def check_tune(agent_id: str, given: GivenOptions) -> None:
     """Refuse a search without an environment."""
     if not ({'env', 'dataset', 'print_search'} & given.keys()):
         raise OptionError('env', NO_ENVIRONMENT)
 
 
-def check_plot(paths: list[str], given: Given) -> None:
+def check_plot(paths: list[str], given: GivenOptions) -> None:
     """Refuse a picture of nothing, or labels that are not as many as curves."""
     folders = given.get('run_dir', [])
     if not (paths or folders):
@@ -161,36 +163,36 @@ def check_plot(paths: list[str], given: Given) -> None:
         raise OptionError('labels', f'got {len(given["labels"])}, admits as many as there are histories: {count}')
 
 
-def check_runs_command(folders: list[str], given: Given) -> None:
+def check_runs_command(folders: list[str], given: GivenOptions) -> None:
     """Refuse a list of nothing."""
     if not folders:
         raise InputError('got no folder, admits those of runs, of groups of them, or above them')
 
 
-def check_presets(names: list[str], given: Given) -> None:
+def check_presets(names: list[str], given: GivenOptions) -> None:
     """Refuse what is no agent, or more than one."""
     _check_one(names, 'one agent or none')
     for name in names:
         find_agent(name)
 
 
-def check_completion(names: list[str], given: Given) -> None:
+def check_completion(names: list[str], given: GivenOptions) -> None:
     """Refuse what is no shell, or not one."""
     _check_one(names, 'one of them')
     if not set(names) & set(SHELLS):
-        got, hint = (shown(names[0]), nearest(names[0], SHELLS)) if names else ('nothing', '')
+        got, hint = (format_value(names[0]), did_you_mean(names[0], SHELLS)) if names else ('nothing', '')
         raise OptionError('shell', f'got {got}, admits one of {", ".join(SHELLS)}{hint}')
 
 
 def _check_one(names: list[str], admitted: str) -> None:
     if len(names) > 1:
-        raise InputError(f'{shown(names[1])}: stands behind {shown(names[0])}, admits {admitted}')
+        raise InputError(f'{format_value(names[1])}: stands behind {format_value(names[0])}, admits {admitted}')
 
 
-def check_explore(paths: list[str], given: Given) -> None:
+def check_explore(paths: list[str], given: GivenOptions) -> None:
     """Refuse a line without the one address of a learner, or without its key."""
     if len(paths) != 1:
-        got = ' and '.join(map(shown, paths)) or 'no address'
+        got = ' and '.join(map(format_value, paths)) or 'no address'
         raise InputError(f'got {got}, admits one HOST:PORT, where a training with --cluster listens')
     parse_address('address', paths[0])
     if 'cluster_key' not in given:

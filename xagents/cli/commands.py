@@ -5,6 +5,7 @@ from __future__ import annotations
 from xagents.cli import checks
 from xagents.cli.command import Command as Command
 from xagents.options.commands import (
+    DatasetRecordingOptions,
     DatasetsOptions,
     EvaluateOptions,
     ExploreOptions,
@@ -12,13 +13,12 @@ from xagents.options.commands import (
     PlayOptions,
     PlotOptions,
     PresetsOptions,
-    RecordingOptions,
     RunsOptions,
     TuneOptions,
 )
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.options.errors import OptionError, nearest, shown
-from xagents.options.runs import DatasetOptions, ExplorerOptions, RecordOptions, RunOptions, TrainOptions
+from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.options.runs import DatasetOptions, ExplorerOptions, LoggingOptions, RunOptions, TrainOptions
 
 ENVIRONMENT, NETWORK = ('Environment', EnvironmentOptions), ('Network', NetworkOptions)
 
@@ -37,7 +37,7 @@ commands: dict[str, Command] = {
             (ENVIRONMENT, ('Run', RunOptions), ('Run', TrainOptions), NETWORK),
             'train:train',
             checks.check_train,
-            named_by=('resume', 'config'),
+            agent_sources=('resume', 'config'),
         ),
         Command(
             'play',
@@ -48,22 +48,22 @@ commands: dict[str, Command] = {
                 '--run-dir DIR [options]',
             ),
             (('Play', PlayOptions), ENVIRONMENT, NETWORK),
-            'trained:play',
-            checks.check_acting,
-            named_by=('run_dir',),
-            hidden=RecordOptions,
+            'agent_commands:play',
+            checks.check_policy_source,
+            agent_sources=('run_dir',),
+            hidden=LoggingOptions,
         ),
         Command(
             'tune',
             'Tune hyperparameters given an agent, hyperparameter specs, and environment',
             ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
             (
-                *(('Tune', TuneOptions), ENVIRONMENT, ('Trial', RecordOptions), ('Trial', DatasetOptions)),
+                *(('Tune', TuneOptions), ENVIRONMENT, ('Trial', LoggingOptions), ('Trial', DatasetOptions)),
                 *(('Trial', ExplorerOptions), NETWORK),
             ),
             'tune:tune',
             checks.check_tune,
-            searches=True,
+            accepts_ranges=True,
         ),
         Command(
             'evaluate',
@@ -75,29 +75,29 @@ commands: dict[str, Command] = {
                 '--follow DIR [options]',
             ),
             (('Evaluate', EvaluateOptions), ENVIRONMENT, NETWORK),
-            'trained:evaluate',
+            'agent_commands:evaluate',
             checks.check_evaluate,
-            named_by=('run_dir', 'follow'),
-            hidden=RecordOptions,
+            agent_sources=('run_dir', 'follow'),
+            hidden=LoggingOptions,
         ),
         Command(
             'record',
             'Record a data set of a trained agent',
             ('<agent> --env ID --weights PATH --dataset NAME [options]', '--run-dir DIR --dataset NAME [options]'),
-            (('Record', RecordingOptions), ENVIRONMENT, NETWORK),
-            'trained:record',
+            (('Record', DatasetRecordingOptions), ENVIRONMENT, NETWORK),
+            'agent_commands:record',
             checks.check_record,
-            named_by=('run_dir',),
+            agent_sources=('run_dir',),
         ),
         Command(
             'datasets',
             'List data sets to learn from',
             ('[NAME ...] [options]',),
             (('Data sets', DatasetsOptions),),
-            'pages:datasets',
+            'list_commands:datasets',
             checks.check_datasets,
             takes_agent=False,
-            bare=True,
+            runs_without_arguments=True,
         ),
         Command(
             'explore',
@@ -113,16 +113,16 @@ commands: dict[str, Command] = {
             'Export a trained agent as one file for other runtimes',
             ('<agent> --weights PATH --out DIR [options]', '--run-dir DIR --out DIR [options]'),
             (('Export', ExportOptions), ENVIRONMENT, NETWORK),
-            'trained:export',
+            'agent_commands:export',
             checks.check_export,
-            named_by=('run_dir',),
+            agent_sources=('run_dir',),
         ),
         Command(
             'runs',
             'List runs and groups of them, and how they stand',
             ('DIR ... [options]',),
             (('Runs', RunsOptions),),
-            'pages:list_runs',
+            'list_commands:list_runs',
             checks.check_runs_command,
             takes_agent=False,
         ),
@@ -131,7 +131,7 @@ commands: dict[str, Command] = {
             'Plot the histories of trainings',
             ('HISTORY.parquet ... [options]', '--run-dir DIR ... [options]'),
             (('Plot', PlotOptions),),
-            'pages:plot',
+            'list_commands:plot',
             checks.check_plot,
             takes_agent=False,
         ),
@@ -140,17 +140,17 @@ commands: dict[str, Command] = {
             'List tuned settings, with the scores that they reach',
             ('[<agent>]',),
             (('Session', PresetsOptions),),
-            'pages:presets',
+            'list_commands:presets',
             checks.check_presets,
             takes_agent=False,
-            bare=True,
+            runs_without_arguments=True,
         ),
         Command(
             'completion',
             'Print the script that completes lines in a shell',
             ('bash|zsh|fish',),
             (('Session', PresetsOptions),),
-            'pages:completion',
+            'list_commands:completion',
             checks.check_completion,
             takes_agent=False,
         ),
@@ -161,5 +161,7 @@ commands: dict[str, Command] = {
 def find_command(name: str) -> Command:
     """Return a command; raises OptionError with the nearest name where there is none."""
     if name not in commands:
-        raise OptionError('command', f'got {shown(name)}, admits one of {", ".join(commands)}{nearest(name, commands)}')
+        raise OptionError(
+            'command', f'got {format_value(name)}, admits one of {", ".join(commands)}{did_you_mean(name, commands)}'
+        )
     return commands[name]

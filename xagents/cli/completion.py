@@ -13,10 +13,10 @@ import shtab
 
 from xagents.cli.checks import SHELLS
 from xagents.cli.command import Command
-from xagents.envs.named import envs
+from xagents.envs.registry import env_registry
 from xagents.factory.pretrained import list_pretrained
 from xagents.registry import agents as registry
-from xagents.runs.named import stages
+from xagents.runs.registry import stage_registry
 
 PATHS = {'PATH': shtab.FILE, 'FILE': shtab.FILE, 'CFG': shtab.FILE, 'DIR': shtab.DIRECTORY}
 # what bash offers behind an agent or a switch where no dash is typed yet
@@ -43,8 +43,8 @@ complete -o bashdefault -F _xagents xagents
 def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     """Return the script that lets a shell, one of `SHELLS`, complete commands, agents, flags, choices and paths."""
     # without those that cannot be loaded
-    agents = {id: line for id, line in registry.listed().items() if id in registry.agents}
-    names = {'env': [*_environments(), *envs.names()], 'stages': stages.names()}
+    agents = {id: line for id, line in registry.help_lines().items() if id in registry.agents}
+    names = {'env': [*_environments(), *env_registry.names()], 'stages': stage_registry.names()}
     behind: dict[str, dict[str, Any]] = {
         'explore': {'dest': 'address'},
         'datasets': {'dest': 'name', 'nargs': '*'},
@@ -82,14 +82,14 @@ def _add_flags(
 ) -> None:
     """Add the flags of a command; `names` has the values of those whose choices depend on what is installed."""
     options = [option for section in command.sections(agent_id).values() for option in section.values()]
-    for option in (option for option in options if not option.without_effect):
+    for option in (option for option in options if not option.ignored):
         if option.type is bool:
             for flag in option.flags:
                 off = 'not: ' if flag.startswith('--no-') else ''
                 _add(parser, flag, action='store_true', help=off + option.help)
         else:
             choices = option.choices or names.get(option.name) or None
-            values = {'nargs': '+' if option.takes_several else None, 'choices': choices}
+            values = {'nargs': '+' if option.accepts_multiple else None, 'choices': choices}
             _add(parser, *option.flags, help=option.help, complete=PATHS.get(option.metavar), **values)
 
 

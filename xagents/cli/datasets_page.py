@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from xagents.datasets import names
+from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
 from xagents.datasets.reading import open_dataset
 from xagents.options.errors import OptionError
-from xagents.system.pages import console_width, page, table, widths_of
-from xagents.system.values import plain
+from xagents.system.pages import column_widths, console_width, make_table, render_page
+from xagents.system.values import to_plain_value
 
 HEADER = ('Data set', 'Environment', 'Episodes', 'Steps', 'Mean return', 'Agent')
-NUMBERS = (2, 3, 4)
+NUMERIC_COLUMNS = (2, 3, 4)
 
 
 def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: bool = False) -> str:
@@ -32,17 +32,20 @@ def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: b
     for name in wanted:
         if download:
             open_dataset(name, 'name', download=True)
-        names.check_known('name', name)
-    found = [_record(name) for name in (wanted or names.names())]
+        dataset_names.check_known('name', name)
+    found = [_record(name) for name in (wanted or dataset_names.list_names())]
     if as_json:
-        return '\n'.join(json.dumps(plain(record, finite=True)) for record in found)
+        return '\n'.join(json.dumps(to_plain_value(record, finite=True)) for record in found)
     if not found:
-        return f'There is no data set in {names.root()}: xagents record makes one'
+        return f'There is no data set in {dataset_names.root()}: xagents record makes one'
     rows = [HEADER, *map(_row, (record for record in found if not record['problem']))]
     lines = [record['problem'] for record in found if record['problem']]
-    widths = widths_of(rows)
-    parts: list[Any] = [table(rows[:1], widths, ('bold',) * len(HEADER), NUMBERS), table(rows[1:], widths, (), NUMBERS)]
-    return page([*(parts if len(rows) > 1 else []), *lines, f'\nIn {names.root()}'], console_width())
+    widths = column_widths(rows)
+    parts: list[Any] = [
+        make_table(rows[:1], widths, ('bold',) * len(HEADER), NUMERIC_COLUMNS),
+        make_table(rows[1:], widths, (), NUMERIC_COLUMNS),
+    ]
+    return render_page([*(parts if len(rows) > 1 else []), *lines, f'\nIn {dataset_names.root()}'], console_width())
 
 
 def _record(name: str) -> dict[str, Any]:
@@ -50,9 +53,9 @@ def _record(name: str) -> dict[str, Any]:
     record = {'dataset': name, **record, 'problem': ''}
     try:
         dataset = open_dataset(name, 'name')
-        record |= {'env': dataset.creation.get('env'), 'episodes': dataset.episodes, 'steps': dataset.steps}
+        record |= {'env': dataset.environment_options.get('env'), 'episodes': dataset.episodes, 'steps': dataset.steps}
         record |= {'mean_return': dataset.mean_return, 'agent': dataset.metadata.get('algorithm_name') or None}
-        record['command'] = dataset.told.get('command')
+        record['command'] = dataset.xagents_metadata.get('command')
     except OptionError as error:
         record['problem'] = error.problem
     return record

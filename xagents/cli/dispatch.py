@@ -17,13 +17,13 @@ from xagents.cli.about import about
 from xagents.cli.command import flag_parser
 from xagents.cli.commands import Command, commands, find_command
 from xagents.cli.usage import command_page, usage_page
-from xagents.config.configuration import owners_of
-from xagents.options.declaration import Option, describe
-from xagents.options.errors import InputError, OptionError, nearest, shown
-from xagents.registry.agents import agents, find_agent, names
-from xagents.system.orphans import follow_parent
-from xagents.system.startup import admit_any_character, end_soon, prepare_process
-from xagents.tuning.storages import masked
+from xagents.config.configuration import agents_with_option
+from xagents.options.declaration import Option, declared_options
+from xagents.options.errors import InputError, OptionError, did_you_mean, format_value
+from xagents.registry.agents import agent_names, agents, find_agent
+from xagents.system.parent_exit import exit_with_parent
+from xagents.system.startup import prepare_exit, prepare_process, replace_unencodable_characters
+from xagents.tuning.storages import mask_password
 from xagents.version import __version__
 
 HELP = ('-h', '--help')
@@ -33,12 +33,12 @@ NEGATIVE_NUMBER = re.compile(r'^-((\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinit
 
 def main() -> None:
     """Run the console script: what the shell's user typed."""
-    admit_any_character()
-    follow_parent()
+    replace_unencodable_characters()
+    exit_with_parent()
     try:
         execute()
     finally:
-        end_soon()
+        prepare_exit()
 
 
 def execute(argv: Sequence[str] | None = None) -> None:
@@ -79,7 +79,7 @@ def _dispatch(arguments: list[str]) -> None:
     rest = words[1:]
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
     agent_id = find_agent(rest[0]).id if typed else None
-    if len(words) < len(arguments) or (len(rest) <= typed and not command.bare):
+    if len(words) < len(arguments) or (len(rest) <= typed and not command.runs_without_arguments):
         return _show(command_page(command, agent_id))
     if command.takes_agent and agent_id is None:
         agent_id = _agent_in(command, rest)
@@ -88,7 +88,7 @@ def _dispatch(arguments: list[str]) -> None:
     command.check(target, given)
     prepare_process()
     # the line that says how to go on shows passwords in URLs as ***
-    line = shlex.join(['xagents', *(masked(word) if '://' in word else word for word in arguments)])
+    line = shlex.join(['xagents', *(mask_password(word) if '://' in word else word for word in arguments)])
     page = command.run(target, given, line)
     if page is not None:
         _show(page)
@@ -105,14 +105,16 @@ def _show(page: str) -> None:
 
 def _agent_in(command: Command, rest: Sequence[str]) -> str:
     """The agent of a line that does not begin with one."""
-    agent_id = command.agent_in(rest)
+    agent_id = command.find_agent_id(rest)
     if agent_id is None:
         flag = rest[0].partition('=')[0]
-        known = [command.options(), *(describe(agents[owner].options) for owner in agents)]
+        known = [command.options(), *(declared_options(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
             raise _unknown_flag(flag, command, None)
         file = ', and the file of --config names none' if '--config' in rest else ''
-        raise OptionError('agent', f'got {shown(rest[0])} in its place{file}, admits one of {", ".join(names())}')
+        raise OptionError(
+            'agent', f'got {format_value(rest[0])} in its place{file}, admits one of {", ".join(agent_names())}'
+        )
     return agent_id
 
 
@@ -133,7 +135,7 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
         raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
     if paths and command.takes_agent:
-        raise InputError(f'{shown(paths[0])}: belongs to no option, admits flags and their values only')
+        raise InputError(f'{format_value(paths[0])}: belongs to no option, admits flags and their values only')
     return paths, {name: _value(options[name], value) for name, value in vars(typed).items()}
 
 
@@ -141,7 +143,7 @@ def _value(option: Option, typed: bool | str | list[str]) -> Any:
     if isinstance(typed, bool):
         return typed
     if typed == []:  # a switch alone; of --flag=-- argparse drops the two dashes
-        typed = ['true'] if option.type is bool else ['--'] if option.takes_several else '--'
+        typed = ['true'] if option.type is bool else ['--'] if option.accepts_multiple else '--'
     return option.parse(typed)
 
 
@@ -150,12 +152,12 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
     parser._negative_number_matcher = NEGATIVE_NUMBER
     for option in options.values():
         if option.type is not bool:
-            parser.add_argument(*option.flags, dest=option.name, nargs='+' if option.takes_several else None)
+            parser.add_argument(*option.flags, dest=option.name, nargs='+' if option.accepts_multiple else None)
             continue
         for flag in option.flags:
             on = not flag.startswith('--no-')
             # both positions of a switch may be tried: --double false true
-            how: dict[str, Any] = {'nargs': '*'} if on and option.many else {'action': 'store_const', 'const': on}
+            how: dict[str, Any] = {'nargs': '*'} if on and option.is_list else {'action': 'store_const', 'const': on}
             parser.add_argument(flag, dest=option.name, **how)
     return parser
 
@@ -168,21 +170,23 @@ def _incomplete(
     option = options[parser._option_string_actions[flag].dest]
     if option.type is bool:
         return OptionError(flag, f'got a value, admits none: it is {" or ".join(option.flags)}')
-    return OptionError(flag, f'got nothing, admits {option.admits}')
+    return OptionError(flag, f'got nothing, admits {option.expected}')
 
 
 def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:
     admitted = [flag for section in command.sections(agent_id).values() for o in section.values() for flag in o.flags]
-    owners = [other for other in agents if command.takes_agent and _has_flag(describe(agents[other].options), flag)]
+    owners = [
+        other for other in agents if command.takes_agent and _has_flag(declared_options(agents[other].options), flag)
+    ]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
     place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
     if owners:
-        return OptionError(shown(flag), f'is no option of {place}, but of {" and ".join(owners)}')
-    return OptionError(shown(flag), f'is no option of {place}{nearest(flag, admitted)}')
+        return OptionError(format_value(flag), f'is no option of {place}, but of {" and ".join(owners)}')
+    return OptionError(format_value(flag), f'is no option of {place}{did_you_mean(flag, admitted)}')
 
 
 def _has_flag(options: Mapping[str, Option], flag: str) -> bool:
-    return any(flag in option.flags and not option.without_effect for option in options.values())
+    return any(flag in option.flags and not option.ignored for option in options.values())
 
 
 def _fail(error: Exception, command: Command | None, arguments: Sequence[str], code: int) -> int:
@@ -197,7 +201,7 @@ def _fail(error: Exception, command: Command | None, arguments: Sequence[str], c
         agent_id = None
         if command.takes_agent:
             typed = [word for word in arguments[1:2] if word in agents]
-            agent_id = next(iter(typed or owners_of(error.name)), None)
+            agent_id = next(iter(typed or agents_with_option(error.name)), None)
         option = command.options(agent_id).get(error.name)
         message = f'{option.flag if option else error.name}: {error.problem}'
     if code == 1:

@@ -16,30 +16,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xagents.cli.grid_processes import Ended, run_all
+from xagents.checkpoints.status import SaveError, check_new_run_directory, is_run, read_status, take_lock
+from xagents.cli.grid_processes import GridResult, run_all
 from xagents.config.configuration import read_config_file, to_yaml
-from xagents.factory.defaults import resolve_point
-from xagents.options.declaration import flags_of
-from xagents.options.errors import InputError, OptionError, shown
+from xagents.factory.defaults import resolve_grid_point
+from xagents.options.declaration import to_flags
+from xagents.options.errors import InputError, OptionError, format_value
 from xagents.reports.runs_page import runs_page
-from xagents.runs.status import SaveError, check_new, is_run, read_status, take_lock
-from xagents.system.files import replacing
-from xagents.system.interruption import exit_after
-from xagents.system.names import GROUP, LOCK
+from xagents.system.file_names import GROUP, LOCK
+from xagents.system.files import atomic_write
+from xagents.system.interruption import exit_by_signal
 
 # bytes of a folder's name; the names of temporary files beside it are longer
 LONGEST_NAME = 150
 UNSAFE = re.compile(r'[^\w.+=,@-]+')
 # what every run has in its own folder
-PATHS = ('checkpoints', 'history_checkpoint', 'tensorboard')
+PER_RUN_PATHS = ('checkpoints', 'history_checkpoint', 'tensorboard')
 # about the command, not about its runs
-COMMAND = ('run_dir', 'grid_jobs', 'debug')
+COMMAND_OPTIONS = ('run_dir', 'grid_jobs', 'debug')
 # what lets a finished run go on
-ENDS = ('target_reward', 'max_steps', 'max_time')
+BUDGET_OPTIONS = ('target_reward', 'max_steps', 'max_time')
 
 
 @dataclass
-class Group:
+class RunGroup:
     """A grid of runs of one agent in a folder: the options that they share, and the values of what varies, by name."""
 
     folder: str
@@ -48,7 +48,7 @@ class Group:
     grid: dict[str, list[Any]]
 
     @classmethod
-    def read(cls, folder: str) -> Group:
+    def read(cls, folder: str) -> RunGroup:
         """Return the group that a folder holds; raises ValueError where its file cannot be taken as it is."""
         file = read_config_file(os.path.join(folder, GROUP))
         if not (file.agent and file.grid):
@@ -60,8 +60,8 @@ class Group:
         points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
         runs = {}
         for name, point in zip(run_names(points), points, strict=True):
-            options = {k: v for k, v in {**self.options, **point}.items() if k not in COMMAND}
-            options = resolve_point(self.agent_id, options)
+            options = {k: v for k, v in {**self.options, **point}.items() if k not in COMMAND_OPTIONS}
+            options = resolve_grid_point(self.agent_id, options)
             if 'monitor_session' in options and 'monitor_session' not in point:
                 options['monitor_session'] += f' {name}'
             runs[name] = {**options, 'run_dir': os.path.join(self.folder, name)}
@@ -69,10 +69,10 @@ class Group:
 
     def write(self, command: str) -> None:
         """Write what was asked for into the group's folder."""
-        options = {name: value for name, value in self.options.items() if name not in COMMAND}
+        options = {name: value for name, value in self.options.items() if name not in COMMAND_OPTIONS}
         started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
         text = to_yaml(self.agent_id, {**options, **self.grid}, {'command': command, 'started': started})
-        with replacing(Path(self.folder) / GROUP) as temporary:
+        with atomic_write(Path(self.folder) / GROUP) as temporary:
             temporary.write_text(text, encoding='utf-8')
 
 
@@ -100,7 +100,7 @@ def _label(value: Any) -> str:
     return UNSAFE.sub('-', str(value).replace(',', '-')) or '-'
 
 
-def start(group: Group, jobs: int, command: str) -> None:
+def start_group(group: RunGroup, jobs: int, command: str) -> None:
     """Run a grid from its beginning, `jobs` runs at the same time; the typed `command` is kept.
 
     Raises:
@@ -110,28 +110,30 @@ def start(group: Group, jobs: int, command: str) -> None:
         KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
     """
     given = {**group.grid, **group.options}
-    for name in PATHS:
+    for name in PER_RUN_PATHS:
         if name in given:
-            raise OptionError(name, f'got {shown(given[name])}, but every run of a grid keeps that in its own folder')
+            raise OptionError(
+                name, f'got {format_value(given[name])}, but every run of a grid keeps that in its own folder'
+            )
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
-    check_new(group.folder)
+    check_new_run_directory(group.folder)
     path = Path(group.folder)
     made = list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))  # the innermost first
     path.mkdir(parents=True, exist_ok=True)
-    with _held(group.folder):
-        check_new(group.folder)  # another command may have been faster
+    with _group_lock(group.folder):
+        check_new_run_directory(group.folder)  # another command may have been faster
         group.write(command)
-        ended = _run(words, jobs, group.options)
-        if ended.refused:
+        result = _run(words, jobs, group.options)
+        if result.refused:
             for name in (GROUP, LOCK):
                 (path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody has put something there
                 for folder in made:
                     folder.rmdir()
-    _conclude(group.folder, ended, jobs, group.options)
+    _conclude(group.folder, result, jobs, group.options)
 
 
-def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:
+def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
     """Go on with the runs of a group that are not finished, and start those that never were, `jobs` at the same time.
 
     The given options win over those of the runs; one that moves a run's end lets finished runs go on, too.
@@ -142,22 +144,22 @@ def go_on(group: Group, given: Mapping[str, Any], jobs: int) -> None:
     """
     options = {**group.options, **given}
     words = {}
-    with _held(group.folder):
+    with _group_lock(group.folder):
         for name, own in group.runs().items():
             folder = own['run_dir']
             if not is_run(folder):
                 words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
-            elif _goes_on(name, folder, given, options):
-                words[name] = ['train', '--resume', folder, *flags_of(_with_threads(given, jobs))]
-        ended = _run(words, jobs, options) if words else None
-    if ended is None:
-        left = f'No run of {group.folder} is left to go on with'
-        return _say(f'{left}; more --max-steps would let finished ones', options)
-    _conclude(group.folder, ended, jobs, options)
+            elif _should_resume(name, folder, given, options):
+                words[name] = ['train', '--resume', folder, *to_flags(_with_threads(given, jobs))]
+        result = _run(words, jobs, options) if words else None
+    if result is None:
+        not_started = f'No run of {group.folder} is left to go on with'
+        return _say(f'{not_started}; more --max-steps would let finished ones', options)
+    _conclude(group.folder, result, jobs, options)
 
 
 @contextlib.contextmanager
-def _held(folder: str) -> Iterator[None]:
+def _group_lock(folder: str) -> Iterator[None]:
     """Keep other commands out of a group while its runs are under way; raises InputError where one is in it."""
     try:
         lock = take_lock(Path(folder))
@@ -167,7 +169,7 @@ def _held(folder: str) -> Iterator[None]:
         yield
 
 
-def _goes_on(name: str, folder: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+def _should_resume(name: str, folder: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Whether a run is to go on: it is not finished, or its end is moved, and no other process has it."""
     try:
         status = read_status(folder)
@@ -176,7 +178,7 @@ def _goes_on(name: str, folder: str, given: Mapping[str, Any], options: Mapping[
     if status['state'] == 'running':
         _say(f'{name} is left alone: process {status["pid"]} on {status["host"]} runs it', options)
         return False
-    return status['state'] != 'finished' or bool(set(ENDS) & given.keys())
+    return status['state'] != 'finished' or bool(set(BUDGET_OPTIONS) & given.keys())
 
 
 def _say(line: str, options: Mapping[str, Any]) -> None:
@@ -184,12 +186,12 @@ def _say(line: str, options: Mapping[str, Any]) -> None:
     print(json.dumps({'event': 'message', 'text': line}) if as_json else line, flush=True)
 
 
-def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) -> Ended:
+def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) -> GridResult:
     return run_all(words, jobs, bool(options.get('quiet')), options.get('log_format') == 'json')
 
 
 def _start_words(agent_id: str, options: Mapping[str, Any], jobs: int) -> list[str]:
-    return ['train', agent_id, *flags_of(_with_threads(options, jobs))]
+    return ['train', agent_id, *to_flags(_with_threads(options, jobs))]
 
 
 def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
@@ -197,21 +199,21 @@ def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
     return {**options, 'threads': options.get('threads', 1)} if jobs > 1 else dict(options)
 
 
-def _conclude(folder: str, ended: Ended, jobs: int, options: Mapping[str, Any]) -> None:
+def _conclude(folder: str, result: GridResult, jobs: int, options: Mapping[str, Any]) -> None:
     """Show how the runs stand, and end the command as they ended; raises what `start` does."""
-    if ended.refused:
-        raise InputError(ended.refused)
+    if result.refused:
+        raise InputError(result.refused)
     if not options.get('quiet'):
         with contextlib.suppress(ValueError):  # where no run got as far as to have a folder
             print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
-    if ended.signal is not None:
+    if result.signal is not None:
         command = f'xagents train --resume {shlex.quote(folder)}' + (f' --grid-jobs {jobs}' if jobs > 1 else '')
-        finished, runs = list(ended.codes.values()).count(0), len(ended.codes) + len(ended.left)
+        finished, runs = list(result.codes.values()).count(0), len(result.codes) + len(result.not_started)
         _say(f'Interrupted; {finished} of {runs} runs ended by themselves. To go on: {command}', options)
-        exit_after(ended.signal)
-    failed = [f'{name} (exit code {code})' for name, code in ended.codes.items() if code != 0]
-    if failed or ended.left:
-        left = f'; not begun: {", ".join(ended.left)}' if ended.left else ''
-        line = f'{len(failed)} of {len(ended.codes)} runs failed: {", ".join(failed)}{left}'
+        exit_by_signal(result.signal)
+    failed = [f'{name} (exit code {code})' for name, code in result.codes.items() if code != 0]
+    if failed or result.not_started:
+        not_started = f'; not begun: {", ".join(result.not_started)}' if result.not_started else ''
+        line = f'{len(failed)} of {len(result.codes)} runs failed: {", ".join(failed)}{not_started}'
         print(f'xagents train: {line}', file=sys.stderr, flush=True)
         raise SystemExit(1)

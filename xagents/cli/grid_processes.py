@@ -15,28 +15,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 
-from xagents.system.child_process import ChildProcess, Said
-from xagents.system.interruption import handled_by
-from xagents.system.orphans import FOLLOWS, SECONDS_TO_END
+from xagents.system.child_process import ChildProcess, OutputQueue
+from xagents.system.interruption import handle_signals
+from xagents.system.parent_exit import FOLLOW_PARENT_VARIABLE, SECONDS_TO_END
 
 WRONG_INPUT = 2
 
 
 @dataclass
-class Ended:
+class GridResult:
     """How the runs ended.
 
     Args:
         codes: exit codes by name.
         last: the last line of each.
-        left: names of those that were not begun.
+        not_started: names of those that were not begun.
         signal: the first signal that came, if any did.
         signals: how many came.
     """
 
     codes: dict[str, int] = field(default_factory=dict)
     last: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    not_started: list[str] = field(default_factory=list)
     signal: int | None = None
     signals: int = 0
 
@@ -47,33 +47,33 @@ class Ended:
         return next(iter(self.last.values())).removeprefix('xagents train: ') if refused else ''
 
     @property
-    def goes_on(self) -> bool:
+    def may_start_more(self) -> bool:
         """Whether another run may begin: no signal came, and the first runs have not refused their input."""
         return self.signal is None and not self.refused
 
-    def note(self, number: int, frame: FrameType | None) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Note a signal, which every run is to get."""
         self.signal = self.signal or number
         self.signals += 1
 
 
-class Child(ChildProcess):
-    """The process of the run `name`; `words` stand after `xagents`, and its lines go to `said`."""
+class GridProcess(ChildProcess):
+    """The process of the run `name`; `arguments` stand after `xagents`, and its lines go to `output`."""
 
-    def __init__(self, name: str, words: list[str], said: Said):
+    def __init__(self, name: str, arguments: list[str], output: OutputQueue):
         self.name = name
         self._signals = 0
-        variables = {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOWS: '1'}
-        super().__init__(['xagents', *words], said, SECONDS_TO_END, subprocess.STDOUT, **variables)
+        variables = {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOW_PARENT_VARIABLE: '1'}
+        super().__init__(['xagents', *arguments], output, SECONDS_TO_END, subprocess.STDOUT, **variables)
 
-    def pass_on(self, ended: Ended) -> None:
+    def forward_signals(self, result: GridResult) -> None:
         """Pass on the signals that it has not had: the first lets it save and end, a second one ends it at once."""
-        while ended.signal is not None and self._signals < ended.signals:
+        while result.signal is not None and self._signals < result.signals:
             self._signals += 1
-            self.send_signal(ended.signal)
+            self.send_signal(result.signal)
 
 
-class Lines:
+class OutputPrinter:
     """Prints what runs say under their names, or as JSON objects that have the name.
 
     Nothing is printed until a run says more than one line: a single one may be a refusal, which the caller prints.
@@ -84,13 +84,13 @@ class Lines:
         self._width, self._as_json = width, as_json
         self._held: list[str] | None = []
 
-    def take(self, name: str, line: str) -> None:
+    def print_line(self, name: str, line: str) -> None:
         """Print what a run has said."""
         further = name in self.last
         self.last[name] = line if line.strip() else self.last.get(name, '')
         self.say(name, line)
         if further:
-            self.release()
+            self.print_held()
 
     def say(self, name: str, line: str) -> None:
         """Print a line about a run."""
@@ -100,7 +100,7 @@ class Lines:
         else:
             self._held.append(named)
 
-    def release(self) -> None:
+    def print_held(self) -> None:
         """Print what was held back, and from now on everything at once."""
         for line in self._held or ():
             print(line, flush=True)
@@ -114,45 +114,47 @@ def _as_object(name: str, line: str) -> str:
     return json.dumps({'run': name, **(record if isinstance(record, dict) else {'line': line})})
 
 
-def run_all(commands: Mapping[str, list[str]], at_once: int, quiet: bool = False, as_json: bool = False) -> Ended:
-    """Run commands, `at_once` at a time, and print their lines under their names.
+def run_all(
+    commands: Mapping[str, list[str]], n_parallel: int, quiet: bool = False, as_json: bool = False
+) -> GridResult:
+    """Run commands, `n_parallel` at a time, and print their lines under their names.
 
     No more are begun after a signal, or when the first ones to end refuse their input.
 
     Args:
         commands: what stands after `xagents`, by the name of the run.
-        at_once: how many at the same time.
+        n_parallel: how many at the same time.
         quiet: print nothing but what the runs print.
         as_json: whether their lines are JSON objects, to which the name is added.
     """
-    lines = Lines(max(map(len, commands)), as_json)
-    ended = Ended(last=lines.last, left=list(commands))
-    running: list[Child] = []
-    said: Said = queue.Queue()
-    with handled_by(ended.note):
+    lines = OutputPrinter(max(map(len, commands)), as_json)
+    result = GridResult(last=lines.last, not_started=list(commands))
+    running: list[GridProcess] = []
+    output: OutputQueue = queue.Queue()
+    with handle_signals(result.on_signal):
         try:
-            while running or (ended.left and ended.goes_on):
-                while ended.left and len(running) < at_once and ended.goes_on:
-                    name = ended.left.pop(0)
+            while running or (result.not_started and result.may_start_more):
+                while result.not_started and len(running) < n_parallel and result.may_start_more:
+                    name = result.not_started.pop(0)
                     if not (quiet or as_json):
                         lines.say(name, shlex.join(['xagents', *commands[name]]))
-                    running.append(Child(name, commands[name], said))
+                    running.append(GridProcess(name, commands[name], output))
                 for child in running:
-                    child.pass_on(ended)
+                    child.forward_signals(result)
                 with contextlib.suppress(queue.Empty):
-                    child, line = said.get(timeout=0.1)
+                    child, line = output.get(timeout=0.1)
                     if line is not None:
-                        lines.take(child.name, line)
+                        lines.print_line(child.name, line)
                         continue
                     running.remove(child)
-                    ended.codes[child.name] = child.code
+                    result.codes[child.name] = child.code
                     if child.code != WRONG_INPUT:
-                        lines.release()
+                        lines.print_held()
         finally:
             for child in running:
-                child.dismiss()
+                child.request_exit()
             for child in running:
                 child.end()
-    if ended.signal is not None:
-        lines.release()
-    return ended
+    if result.signal is not None:
+        lines.print_held()
+    return result

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 from xagents.factory.presets import Preset, find_score, list_presets
 from xagents.factory.pretrained import list_pretrained
-from xagents.registry.agents import OURS
-from xagents.system.pages import GAP, MAX_WIDTH, console_width, page, table
+from xagents.registry.agents import BUILTIN_AGENTS
+from xagents.system.pages import COLUMN_GAP, MAX_WIDTH, console_width, make_table, render_page
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 # the columns behind the environment, their widths, and which of all are numbers
-HEADER, WIDTHS, NUMBERS = ('Steps', 'Published', 'Seen', 'When'), (5, 9, 11, 10), (1, 2, 3)
+HEADER, WIDTHS, NUMERIC_COLUMNS = ('Steps', 'Published', 'Seen', 'When'), (5, 9, 11, 10), (1, 2, 3)
 # a source has a column of its own where that leaves it so many columns, and a line otherwise
-ROOM = 28
+MIN_SOURCE_WIDTH = 28
 # behind an environment for which there is a trained policy
-SHIPS = '*'
-USUAL = 'rl-baselines3-zoo'
+PRETRAINED_MARK = '*'
+DEFAULT_SOURCE = 'rl-baselines3-zoo'
 LEGEND = (
-    f'Settings are those of {USUAL} where nothing else is said. '
+    f'Settings are those of {DEFAULT_SOURCE} where nothing else is said. '
     'Published: the mean reward of one trained agent, as the source gives it. Seen: the median of the means of so '
     'many seeds, greedy, with the weights that training ended with, and when. '
     'xagents train <agent> --env <environment> --tuned takes the settings, and its other flags win. '
-    f'{SHIPS} a trained policy ships, which xagents play <agent> --pretrained <environment> plays.'
+    f'{PRETRAINED_MARK} a trained policy ships, which xagents play <agent> --pretrained <environment> plays.'
 )
 
 
@@ -35,27 +35,27 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
     It has as many columns as the console where no `width` is given.
     """
     width = min(console_width(width), MAX_WIDTH)
-    presets = {name: list_presets(name) for name in (OURS if agent_id is None else [agent_id])}
+    presets = {name: list_presets(name) for name in (BUILTIN_AGENTS if agent_id is None else [agent_id])}
     if agent_id is not None:
         if not presets[agent_id]:
             return f'{agent_id} has no tuned settings.'
         # the games with a published score one by one, then all others as one
-        presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.of_game, p.games), p)]}
-    rows = {name: [(_cells(preset), source_of(preset)) for preset in group] for name, group in presets.items()}
+        presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.for_game, p.games), p)]}
+    rows = {name: [(_cells(preset), preset_source(preset)) for preset in group] for name, group in presets.items()}
     widths = (max(len(cells[0]) for group in rows.values() for cells, _ in group), *WIDTHS)
     parts: list[RenderableType] = []
     for name, group in rows.items():
         parts += [*_table([((name, *HEADER), 'Source'), *group], widths, width), '']
-    return page([*parts, LEGEND], width)
+    return render_page([*parts, LEGEND], width)
 
 
-def source_of(preset: Preset) -> str:
+def preset_source(preset: Preset) -> str:
     """Return who tuned the settings, what was changed, and the environment of the published score where it differs."""
     scored_on = f'published for {preset.scored_on}' if preset.scored_on else ''
-    return ', '.join(filter(None, [preset.origin, preset.changed, scored_on]))
+    return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on]))
 
 
-def steps_of(steps: int) -> str:
+def format_steps(steps: int) -> str:
     """Return a number of steps in short, where that loses nothing."""
     for unit, letter in ((1_000_000, 'M'), (1_000, 'k')):
         if steps % unit == 0:
@@ -72,11 +72,17 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         seen = 'not run' if score is None else f'{score.median:.1f} ({len(score.means)})'
         when = '' if score is None else score.date
     ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
-    return f'{preset.env} {SHIPS}' if ships else preset.env, steps_of(preset.max_steps), published, seen, when
+    return (
+        f'{preset.env} {PRETRAINED_MARK}' if ships else preset.env,
+        format_steps(preset.max_steps),
+        published,
+        seen,
+        when,
+    )
 
 
 def _games_seen(preset: Preset) -> tuple[str, str]:
-    scores = [score for game in preset.games if (score := find_score(preset.of_game(game)))]
+    scores = [score for game in preset.games if (score := find_score(preset.for_game(game)))]
     return (f'{len(scores)} of {len(preset.games)}', max(score.date for score in scores)) if scores else ('not run', '')
 
 
@@ -84,11 +90,11 @@ def _table(rows: list[tuple[tuple[str, ...], str]], widths: Sequence[int], width
     """The presets of an agent, each with its source behind it or below."""
     from rich.padding import Padding
 
-    room = width - sum(widths) - GAP * len(widths)
-    if room >= ROOM:
-        yield table([(*cells, source) for cells, source in rows], (*widths, room), right=NUMBERS)
+    source_width = width - sum(widths) - COLUMN_GAP * len(widths)
+    if source_width >= MIN_SOURCE_WIDTH:
+        yield make_table([(*cells, source) for cells, source in rows], (*widths, source_width), right=NUMERIC_COLUMNS)
         return
     for cells, source in rows:
-        yield table([cells], widths, right=NUMBERS)
-        if source not in ('Source', USUAL):
+        yield make_table([cells], widths, right=NUMERIC_COLUMNS)
+        if source not in ('Source', DEFAULT_SOURCE):
             yield Padding(source, (0, 0, 0, 4))

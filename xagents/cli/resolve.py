@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from xagents.config.configuration import Configuration, check_config, read_config_file
-from xagents.factory.defaults import complete, tuned
-from xagents.options.declaration import not_overruled
-from xagents.options.environment import OF_NET
+from xagents.factory.defaults import add_suggested_options, apply_tuned_settings
+from xagents.options.declaration import effective_options
+from xagents.options.environment import NET_ONLY_OPTIONS
 from xagents.options.errors import OptionError
 from xagents.registry.agents import Entry, find_agent
 
@@ -16,18 +16,18 @@ from xagents.registry.agents import Entry, find_agent
 EXCLUSIVE = (('seed', 'seeds'), ('tuned', 'from_study'), ('tuned', 'storage'))
 
 
-class Resolved(NamedTuple):
+class ResolvedOptions(NamedTuple):
     """The options of a `train` command with everything that completes them.
 
-    `grid` has those with several values; `said` is a line for each source, on what was taken from it.
+    `grid` has those with several values; `messages` is a line for each source, on what was taken from it.
     """
 
     options: dict[str, Any]
     grid: dict[str, list[Any]]
-    said: list[str]
+    messages: list[str]
 
 
-def resolve(agent_id: str, given: Mapping[str, Any]) -> Resolved:
+def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
     """Complete the options of a line by those of its --config, --from-study and --tuned.
 
     Tuned settings wait for `resolve_point` where the environment varies.
@@ -36,12 +36,12 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> Resolved:
         OptionError: for options that contradict each other, or a source that has nothing.
         ValueError: for a file that cannot be taken as it is; names it and the key.
     """
-    options, said = dict(given), list[str]()
+    options, messages = dict(given), list[str]()
     grid: dict[str, list[Any]] = {}
     if 'config' in options:
         path = options.pop('config')
         check_config(path)
-        options, grid = _over_file(find_agent(agent_id), options, read_config_file(path, agent_id))
+        options, grid = _merge_config(find_agent(agent_id), options, read_config_file(path, agent_id))
     grid = {**grid, **_seeds(options, grid)}
     if 'from_study' in options and options.get('tuned'):
         raise OptionError('from_study', f'got {options["from_study"]} beside --tuned, admits one of the two')
@@ -52,25 +52,27 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> Resolved:
     completed = options
     if study is not None:
         completed, line = best_of_study(agent_id, {**options, **grid}, study, storage)
-        said.append(line)
+        messages.append(line)
     elif wants_tuned and not {'env', 'weights'} & grid.keys():
-        completed, line = tuned(agent_id, {**options, **grid})
-        said.append(line)
+        completed, line = apply_tuned_settings(agent_id, {**options, **grid})
+        messages.append(line)
     elif wants_tuned:
         completed = {**options, 'tuned': True}
-    return Resolved({name: value for name, value in completed.items() if name not in grid}, grid, said)
+    return ResolvedOptions({name: value for name, value in completed.items() if name not in grid}, grid, messages)
 
 
-def _over_file(entry: Entry, given: dict[str, Any], file: Configuration) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def _merge_config(
+    entry: Entry, given: dict[str, Any], file: Configuration
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Return the options and the grid of a file with those of the line over them."""
-    known = entry.known('environment', 'network', 'agent')
+    known = entry.options_in('environment', 'network', 'agent')
     left_out = {other for pair in EXCLUSIVE for one, other in (pair, pair[::-1]) if given.get(one)}
     if any(name in given for name in entry.models):
-        left_out |= {'net', *OF_NET}
+        left_out |= {'net', *NET_ONLY_OPTIONS}
     elif 'net' in given:
         left_out |= set(entry.models)
     options, grid = (
-        {name: value for name, value in not_overruled(part, given, known).items() if name not in left_out}
+        {name: value for name, value in effective_options(part, given, known).items() if name not in left_out}
         for part in (file.options, file.grid)
     )
     return {**options, **given}, grid
@@ -102,5 +104,5 @@ def best_of_study(agent_id: str, given: Mapping[str, Any], name: str, url: str) 
     from xagents.tuning.storages import open_storage
 
     trial, offered = studies.load_best(name, open_storage(url, create=False), agent_id)
-    options, flags = complete(find_agent(agent_id), given, offered)
+    options, flags = add_suggested_options(find_agent(agent_id), given, offered)
     return options, f'Trial {trial.number} of study {name} ({trial.value:.6g}): {flags}'

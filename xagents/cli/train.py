@@ -6,31 +6,31 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from xagents.checkpoints.status import check_new_run_directory, is_group
 from xagents.cli import grid
-from xagents.cli.checks import check_ends
-from xagents.cli.resolve import Resolved, resolve
-from xagents.config.configuration import ONLY_TYPED, default_line, read_config_file, settings_file, to_yaml
-from xagents.factory.defaults import resolved as resolved_options
+from xagents.cli.checks import check_complete
+from xagents.cli.resolve import ResolvedOptions, resolve
+from xagents.config.configuration import COMMAND_LINE_ONLY, default_line, read_config_file, settings_file, to_yaml
+from xagents.factory.defaults import resolve_with_record as resolved_options
 from xagents.factory.load import resume
-from xagents.factory.make import Plan, plan
-from xagents.options.declaration import describe
-from xagents.options.errors import Given, OptionError, shown, wrong_input
+from xagents.factory.make import AgentPlan, plan_agent
+from xagents.options.declaration import declared_options
+from xagents.options.errors import GivenOptions, OptionError, as_input_errors, format_value
 from xagents.options.runs import SessionOptions, TrainOptions
 from xagents.registry.agents import find_agent
 from xagents.runs import training
-from xagents.runs.status import check_new, is_group
 from xagents.system.threads import set_threads
 
 # about the command or its process, not about a run of it
-COMMAND = ('print_config', 'grid_jobs', *describe(SessionOptions))
+COMMAND_OPTIONS = ('print_config', 'grid_jobs', *declared_options(SessionOptions))
 
 
-def train(agent_id: str, given: Given, line: str) -> str | None:
+def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
     """Train, or return the file for `--config` that the line stands for."""
     if 'resume' in given:
         _resume(agent_id, given, line)
         return None
-    with wrong_input():
+    with as_input_errors():
         resolved = resolve(agent_id, {name: value for name, value in given.items() if name != 'print_config'})
         if given.get('print_config'):
             for options in _points(agent_id, resolved):
@@ -43,13 +43,13 @@ def train(agent_id: str, given: Given, line: str) -> str | None:
         name = resolved.options['record_dataset']
         raise OptionError('record_dataset', f'got {name} for several runs, admits one run for a data set')
     if not resolved.options.get('quiet'):
-        for said in resolved.said:
-            print(said, flush=True)
+        for message in resolved.messages:
+            print(message, flush=True)
     if resolved.grid:
         assert folder is not None
-        grid.start(grid.Group(folder, agent_id, resolved.options, resolved.grid), jobs, line)
+        grid.start_group(grid.RunGroup(folder, agent_id, resolved.options, resolved.grid), jobs, line)
         return None
-    with wrong_input():
+    with as_input_errors():
         if resolved.options.get('threads') is not None:
             set_threads(resolved.options['threads'])
         agent = plans[0].build()
@@ -57,35 +57,35 @@ def train(agent_id: str, given: Given, line: str) -> str | None:
     return None
 
 
-def _points(agent_id: str, resolved: Resolved) -> list[dict[str, Any]]:
+def _points(agent_id: str, resolved: ResolvedOptions) -> list[dict[str, Any]]:
     """Return the options of every run: of a grid, or of the only one where there is none."""
     if not resolved.grid:
         return [resolved.options]
     folder = resolved.options.get('run_dir')
-    runs = grid.Group('', agent_id, resolved.options, resolved.grid).runs().values()
+    runs = grid.RunGroup('', agent_id, resolved.options, resolved.grid).runs().values()
     return [{**options, 'run_dir': folder} for options in runs]
 
 
 def _of_run(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run and its agent, but for the weights that it starts from."""
-    others = {*describe(TrainOptions), *describe(SessionOptions)}
+    others = {*declared_options(TrainOptions), *declared_options(SessionOptions)}
     return {name: value for name, value in options.items() if name not in others}
 
 
-def _plan(agent_id: str, options: Mapping[str, Any]) -> Plan:
+def _plan(agent_id: str, options: Mapping[str, Any]) -> AgentPlan:
     """Return the agent that a run is to have; refuse options that are not complete or do not go together."""
-    check_ends(agent_id, options)
-    return plan(agent_id, _of_run(options), options.get('weights'))
+    check_complete(agent_id, options)
+    return plan_agent(agent_id, _of_run(options), options.get('weights'))
 
 
-def _folder(resolved: Resolved) -> str | None:
+def _folder(resolved: ResolvedOptions) -> str | None:
     """Return the folder of the run or the group, which must be free."""
     folder = resolved.options.get('run_dir')
     if resolved.grid and folder is None:
         varies = ' and '.join('--' + name.replace('_', '-') for name in resolved.grid)
         raise OptionError('run_dir', f'got nothing, admits a folder for the runs of a grid, which differ by {varies}')
     if folder is not None:
-        check_new(folder)
+        check_new_run_directory(folder)
     return folder
 
 
@@ -99,30 +99,30 @@ def _jobs(options: Mapping[str, Any], several: bool) -> int:
 def _fit(agent: Any, line: str) -> None:
     """Run an agent, which is closed at the end; an interrupted run says how to go on."""
     with contextlib.closing(agent):
-        with wrong_input():
+        with as_input_errors():
             run = agent.begin(command=line)
         training.fit(run, agent.recipe())
 
 
-def _resume(agent_id: str, given: Given, line: str) -> None:
+def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
     """Go on with a run, or with a group of them."""
     folder = given['resume']
-    options = {name: value for name, value in given.items() if name not in ('resume', *COMMAND)}
-    with wrong_input():
+    options = {name: value for name, value in given.items() if name not in ('resume', *COMMAND_OPTIONS)}
+    with as_input_errors():
         saved = read_config_file(settings_file(folder), agent_id)  # it must be of this agent
         env = saved.options.get('env')
         if 'env' in given and given['env'] != env and 'env' not in saved.grid:
-            raise OptionError('env', f'got {shown(given["env"])}, but {folder} was trained on {env}')
+            raise OptionError('env', f'got {format_value(given["env"])}, but {folder} was trained on {env}')
         several = is_group(folder)
         jobs = _jobs(given, several)
     if several:
-        options |= {name: given[name] for name in describe(SessionOptions) if name in given}
-        with wrong_input():
-            group = grid.Group.read(folder)
+        options |= {name: given[name] for name in declared_options(SessionOptions) if name in given}
+        with as_input_errors():
+            group = grid.RunGroup.read(folder)
             for name in options.keys() & group.grid.keys():
-                raise OptionError(name, f'got {shown(options[name])}, but the runs of {folder} differ by it')
-        return grid.go_on(group, options, jobs)
-    with wrong_input():
+                raise OptionError(name, f'got {format_value(options[name])}, but the runs of {folder} differ by it')
+        return grid.resume_group(group, options, jobs)
+    with as_input_errors():
         options.pop('env', None)
         threads = given.get('threads', saved.options.get('threads'))
         if threads is not None:
@@ -131,20 +131,20 @@ def _resume(agent_id: str, given: Given, line: str) -> None:
     _fit(agent, line)
 
 
-def config_page(agent_id: str, resolved: Resolved) -> str:
+def config_page(agent_id: str, resolved: ResolvedOptions) -> str:
     """Return the file for `--config` that options stand for; what was not given stands at its default in a comment."""
     entry = find_agent(agent_id)
     given = {**resolved.options, **resolved.grid}
-    ordered = {name: given[name] for name in entry.known() if name in given and name not in ONLY_TYPED}
+    ordered = {name: given[name] for name in entry.options_in() if name in given and name not in COMMAND_LINE_ONLY}
     page = [to_yaml(agent_id, ordered)]
     sections = {
-        'Environment': entry.known('environment'),
-        'Run': entry.known('run', 'train'),
-        'Network': entry.known('network'),
-        agent_id: entry.known('agent'),
-        'Session': entry.known('session'),
+        'Environment': entry.options_in('environment'),
+        'Run': entry.options_in('run', 'train'),
+        'Network': entry.options_in('network'),
+        agent_id: entry.options_in('agent'),
+        'Session': entry.options_in('session'),
     }
     for title, section in sections.items():
-        lines = [default_line(o) for name, o in section.items() if name not in (*ordered, *ONLY_TYPED)]
+        lines = [default_line(o) for name, o in section.items() if name not in (*ordered, *COMMAND_LINE_ONLY)]
         page += [f'\n# {title}\n', *lines] if lines else []
     return ''.join(page).rstrip('\n')

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xagents.cli.commands import Command, commands
 from xagents.options.declaration import Option
-from xagents.registry.agents import agents, find_agent, listed
-from xagents.system.pages import GAP, MAX_WIDTH, console_width, page, shown_value, table, widths_of
+from xagents.registry.agents import agents, find_agent, help_lines
+from xagents.system.pages import (
+    COLUMN_GAP,
+    MAX_WIDTH,
+    column_widths,
+    console_width,
+    format_option_value,
+    make_table,
+    render_page,
+)
 from xagents.version import __version__
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ RANGES = (
 STYLES = ('cyan', '', 'green', 'dim')
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """What the table says of one option."""
 
     flag: str
@@ -63,10 +71,10 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
     subject = f'{agent_id}, {agents[agent_id].help}' if agent_id else command.help
     parts: list[RenderableType] = [f'{subject}\n\nUsage:\n{usage}\n']
     if command.takes_agent and agent_id is None:
-        lines = '\n'.join(f'    {id:<10} {line}' for id, line in listed().items())
+        lines = '\n'.join(f'    {id:<10} {line}' for id, line in help_lines().items())
         parts.append(f'Available agents:\n{lines}\n')
     parts += [*_tables(command.sections(agent_id), width), Text(f'\n{LEGEND}', style='dim')]
-    return page([*parts, Text(RANGES, style='dim')] if command.searches else parts, width)
+    return render_page([*parts, Text(RANGES, style='dim')] if command.accepts_ranges else parts, width)
 
 
 def _examples_of(command: Command, agent_id: str) -> list[str]:
@@ -85,37 +93,37 @@ def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterato
     from rich.text import Text
 
     rows = {title: [_row(option) for option in section.values()] for title, section in sections.items()}
-    header = Row('Flag', 'Help', 'Default', 'Tuned as')
+    header = OptionRow('Flag', 'Help', 'Default', 'Tuned as')
     every = [row for section in rows.values() for row in section]
-    flag, help_, default, tuned = widths_of([header, *every])
+    flag, help_, default, tuned = column_widths([header, *every])
     tuned = 0 if all(row.tuned == '-' for row in every) else tuned
-    room = width - default - tuned - 3 * GAP
-    if room - flag < GOOD_HELP:
+    help_width = width - default - tuned - 3 * COLUMN_GAP
+    if help_width - flag < GOOD_HELP:
         # a few long flags stand on lines of their own, so that the help of all the others has room
         flag = min(flag, LONG_FLAG)
-    widths = (flag, min(help_, room - flag), default, tuned)
-    yield table([header], widths, ('bold',) * 4)
+    widths = (flag, min(help_, help_width - flag), default, tuned)
+    yield make_table([header], widths, ('bold',) * 4)
     for title, section in rows.items():
         yield Text(f'\n{title}', style='bold')
-        for alone, together in itertools.groupby(section, lambda row: len(row.flag) > flag):
-            if not alone:
-                yield table(together, widths, STYLES)
+        for own_line, group in itertools.groupby(section, lambda row: len(row.flag) > flag):
+            if not own_line:
+                yield make_table(group, widths, STYLES)
                 continue
-            for row in together:
+            for row in group:
                 yield Text(row.flag, style=STYLES[0])
-                yield table([row._replace(flag='')], widths, STYLES)
+                yield make_table([row._replace(flag='')], widths, STYLES)
 
 
-def _row(option: Option) -> Row:
+def _row(option: Option) -> OptionRow:
     flags = ', '.join(flag for flag in option.flags if option.type is not bool or not flag.startswith('--no-'))
     choices = f' ({", ".join(map(str, option.choices))})' if option.choices else ''
-    several = ' …' if option.takes_several else ''
-    return Row(flags + several, option.help + choices, shown_default(option.default), option.tune or '-')
+    several = ' …' if option.accepts_multiple else ''
+    return OptionRow(flags + several, option.help + choices, format_default(option.default), option.tune or '-')
 
 
-def shown_default(value: Any) -> str:
+def format_default(value: Any) -> str:
     """Return a default as one would type it; '-' for none, and a switch as on or off."""
-    return shown_value(value, _number)
+    return format_option_value(value, _number)
 
 
 def _number(value: float) -> str:

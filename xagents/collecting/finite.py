@@ -12,22 +12,22 @@ class NotFiniteError(ArithmeticError):
     """A run met NaN or an infinity.
 
     Args:
-        what: has it, in the plural: 'rewards', 'losses or gradients'.
+        quantity: has it, in the plural: 'rewards', 'losses or gradients'.
         value: the first one; None where it is not known.
         env: index of the environment it came from; None where it came from none.
         step: steps of the collection, later of the run.
     """
 
-    def __init__(self, what: str, value: float | None = None, env: int | None = None, step: int = 0):
-        super().__init__(what)
-        self.what, self.value, self.env, self.step = what, value, env, step
+    def __init__(self, quantity: str, value: float | None = None, env: int | None = None, step: int = 0):
+        super().__init__(quantity)
+        self.quantity, self.value, self.env, self.step = quantity, value, env, step
         self.env_id = self.saved = ''
 
     def __str__(self) -> str:
         value = '' if self.value is None else f' ({self.value})'
         place = '' if self.env is None else f' in environment {self.env}'
         name = f' of {self.env_id}' if self.env_id else ''
-        return f'{self.what} are not finite{value} at step {self.step}{place}{name}{self.saved}'
+        return f'{self.quantity} are not finite{value} at step {self.step}{place}{name}{self.saved}'
 
 
 def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -> None:
@@ -52,7 +52,7 @@ def _finite(array: np.ndarray) -> bool:
         return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
-def suspect(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str, int | None]:
+def find_nonfinite(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str, int | None]:
     """Return what made an update's loss or gradient not finite, as far as that can be told afterwards.
 
     Returns:

@@ -14,11 +14,11 @@ from typing import Any, Self
 import numpy as np
 from gymnasium import spaces
 
-from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
-from xagents.collecting.rollouts import Columns
+from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
+from xagents.collecting.rollouts import ColumnSpecs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.acting import Network, Published
-from xagents.networks.sampling import Sampler, StateDependentSampler, sampler_for
+from xagents.networks.acting import ActingNetwork, PublishedWeights
+from xagents.networks.sampling import ActionSampler, StateDependentSampler, sampler_for
 
 
 class Policy(ABC):
@@ -28,17 +28,17 @@ class Policy(ABC):
         network: what it asks; None where it asks none.
         columns: shape and dtype, for one environment, of each column that a rollout keeps of it; `actions` is one.
         warming_up: whether any action is as good as another, because nothing is learned yet.
-        alone: whether its agent acts, plays and evaluates by it alone, so that it can do so without the agent.
+        self_contained: whether its agent acts, plays and evaluates by it alone, so that it can do so without the agent.
         output_units: sizes of its network's outputs.
-        hold: for how many steps of a rollout each row of its noise stands, from the rollout's first step on.
+        noise_repeat: for how many steps of a rollout each row of its noise stands, from the rollout's first step on.
     """
 
-    network: Network | None = None
-    columns: Columns
+    network: ActingNetwork | None = None
+    columns: ColumnSpecs
     warming_up: bool = False
-    alone: bool = False
+    self_contained: bool = False
     output_units: tuple[int, ...] = ()
-    hold: int = 1
+    noise_repeat: int = 1
     # what gives its noise a memory while collecting
     exploration: OrnsteinUhlenbeckNoise | None = None
 
@@ -65,51 +65,57 @@ class Policy(ABC):
         return self.draw_noise(rng, shape)
 
     @property
-    def published(self) -> Published:
+    def published_weights(self) -> PublishedWeights:
         """What a policy of the same form takes over by `sync`."""
         assert self.network is not None
-        return self.network.published._replace(warming_up=self.warming_up)
+        return self.network.published_weights._replace(warming_up=self.warming_up)
 
-    def sync(self, published: Published) -> None:
+    def sync(self, published_weights: PublishedWeights) -> None:
         """Act by what was published, with a network of its own."""
         assert self.network is not None
-        self.network.sync(published)
-        self.warming_up = published.warming_up
+        self.network.sync(published_weights)
+        self.warming_up = published_weights.warming_up
 
     def parts(self) -> dict[str, Any]:
         """Return what has a state of its own, by the names that it has in checkpoints."""
         return {}
 
-    def record(self) -> dict[str, Any] | None:
-        """Return what makes an equal policy of a network (see `policy_of`), for JSON; None where nothing does."""
+    def to_dict(self) -> dict[str, Any] | None:
+        """Return the arguments of `policy_from_dict` for an equal policy, for JSON; None if there are none."""
         return None
 
     def fits(self, action_space: spaces.Space) -> bool:
         """Return whether its actions are of a space."""
         return True
 
-    def by(self, network: Network) -> Self:
+    def with_network(self, network: ActingNetwork) -> Self:
         """Return the same policy by another network of the same form; its exploration is shared."""
         other = copy.copy(self)
         other.network = network
         return other
 
 
-class Sampling(Policy):
+class SamplingPolicy(Policy):
     """Draws actions from the distribution that a network describes.
 
     Args:
         network: from observations to the distribution's parameters.
         distribution: of the actions.
-        keeps: whether a rollout keeps the parameters: all that an update may want to know of the policy that acted.
-        hold: for how many steps of a rollout noise stays the same.
+        keeps_outputs: whether a rollout keeps the parameters: all that an update may want to know of the policy that
+            acted.
+        noise_repeat: for how many steps of a rollout noise stays the same.
     """
 
-    def __init__(self, network: Network, distribution: Sampler, keeps: bool, hold: int = 1):
-        self.network, self.distribution, self.keeps, self.hold = network, distribution, keeps, hold
+    def __init__(self, network: ActingNetwork, distribution: ActionSampler, keeps_outputs: bool, noise_repeat: int = 1):
+        self.network, self.distribution, self.keeps_outputs, self.noise_repeat = (
+            network,
+            distribution,
+            keeps_outputs,
+            noise_repeat,
+        )
         self.output_units = distribution.output_units
         columns: dict[str, Any] = {'actions': (distribution.action_shape, distribution.action_dtype)}
-        if keeps:
+        if keeps_outputs:
             columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in distribution.output_names}
         self.columns = columns
 
@@ -126,15 +132,15 @@ class Sampling(Policy):
         """Return the noise of `shape` actions, [*shape, …]."""
         return self.distribution.draw_noise(rng, shape)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what makes an equal policy."""
-        record = {'kind': 'sampling', 'keeps': self.keeps}
+        record = {'kind': 'sampling', 'keeps': self.keeps_outputs}
         if isinstance(self.distribution, StateDependentSampler):
-            record |= {'n_features': self.distribution.n_features, 'hold': self.hold}
+            record |= {'n_features': self.distribution.n_features, 'hold': self.noise_repeat}
         return record
 
 
-class EpsilonGreedy(Policy):
+class EpsilonGreedyPolicy(Policy):
     """Takes the action of the highest value, or with probability ε any.
 
     Args:
@@ -145,9 +151,9 @@ class EpsilonGreedy(Policy):
             (Horgan et al. 2018, arXiv:1803.00933, section 4).
     """
 
-    columns: Columns = {'actions': ((), np.int32)}
+    columns: ColumnSpecs = {'actions': ((), np.int32)}
 
-    def __init__(self, network: Network, n_actions: int, epsilon: float, ladder: bool = False):
+    def __init__(self, network: ActingNetwork, n_actions: int, epsilon: float, ladder: bool = False):
         self.network, self.n_actions, self.epsilon, self.ladder = network, n_actions, epsilon, ladder
         self.output_units = (n_actions,)
 
@@ -158,8 +164,8 @@ class EpsilonGreedy(Policy):
         assert self.network is not None
         actions = self.network(observations)[0].argmax(1)
         if noise is not None:
-            anything = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
-            actions = np.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), anything, actions)
+            random_actions = np.minimum((noise[:, 1] * self.n_actions).astype(np.int64), self.n_actions - 1)
+            actions = np.where(noise[:, 0] < schedule.get('epsilon', self.epsilon), random_actions, actions)
         return {'actions': actions}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -179,12 +185,12 @@ class EpsilonGreedy(Policy):
         """Return whether its actions are of a space."""
         return isinstance(action_space, spaces.Discrete) and action_space.n == self.n_actions
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what makes an equal policy."""
         return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon}
 
 
-class Noisy(Policy):
+class NoisyPolicy(Policy):
     """Adds noise to what a network says, within [−1, 1]; while a buffer fills, any action is as good as another.
 
     Args:
@@ -194,7 +200,9 @@ class Noisy(Policy):
         exploration: gives the noise a memory while collecting; it has none when not given.
     """
 
-    def __init__(self, network: Network, n_units: int, scale: float, exploration: OrnsteinUhlenbeckNoise | None = None):
+    def __init__(
+        self, network: ActingNetwork, n_units: int, scale: float, exploration: OrnsteinUhlenbeckNoise | None = None
+    ):
         self.network, self.n_units, self.scale, self.exploration = network, n_units, scale, exploration
         self.output_units = (n_units,)
         self.columns = {'actions': ((n_units,), np.float32)}
@@ -231,24 +239,24 @@ class Noisy(Policy):
         """Return whether its actions are of a space."""
         return isinstance(action_space, spaces.Box) and int(np.prod(action_space.shape)) == self.n_units
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what makes an equal policy."""
         drifts = self.exploration is not None
         return {'kind': 'noisy', 'n_units': self.n_units, 'scale': self.scale, 'drifts': drifts}
 
 
-class Distracted(Policy):
+class EpsilonRandomPolicy(Policy):
     """Acts by another policy, and for a share of the actions at random.
 
     Args:
         policy: the other one.
         action_space: of the actions that are drawn; unbounded ones are drawn from a normal distribution.
-        share: of the actions.
+        probability: of the actions.
         stochastic: whether the other policy samples, and does not take the best.
     """
 
-    def __init__(self, policy: Policy, action_space: spaces.Space, share: float, stochastic: bool):
-        self.policy, self.share, self.stochastic = policy, share, stochastic
+    def __init__(self, policy: Policy, action_space: spaces.Space, probability: float, stochastic: bool):
+        self.policy, self.probability, self.stochastic = policy, probability, stochastic
         self.network, self.columns = policy.network, policy.columns
         self._space, self._decode = copy.deepcopy(action_space), ActionDecoder(action_space)
         self._seeded = False
@@ -259,22 +267,22 @@ class Distracted(Policy):
         """Return `actions` [N, …]; noise is that of the other policy, a truth value each, and what is drawn."""
         if noise is None:
             return self.policy(observations, None)
-        theirs, distracted, drawn = noise
-        actions = self.policy(observations, theirs)['actions']
-        where = distracted.reshape(-1, *(1,) * (actions.ndim - 1))
-        return {'actions': np.where(where, drawn, actions)}
+        policy_noise, is_random, random_actions = noise
+        actions = self.policy(observations, policy_noise)['actions']
+        where = is_random.reshape(-1, *(1,) * (actions.ndim - 1))
+        return {'actions': np.where(where, random_actions, actions)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
         """Return what `shape` [N] actions need."""
         if not self._seeded:
             self._space.seed(int(rng.integers(2**31)))
             self._seeded = True
-        theirs = self.policy.draw_noise(rng, shape) if self.stochastic else None
-        drawn = np.stack([np.asarray(self._space.sample()) for _ in range(shape[0])])
-        return theirs, rng.random(shape) < self.share, self._decode.inverse(drawn)
+        policy_noise = self.policy.draw_noise(rng, shape) if self.stochastic else None
+        random_actions = np.stack([np.asarray(self._space.sample()) for _ in range(shape[0])])
+        return policy_noise, rng.random(shape) < self.probability, self._decode.inverse(random_actions)
 
 
-def policy_of(record: Mapping[str, Any], network: Network, action_space: spaces.Space) -> Policy:
+def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_space: spaces.Space) -> Policy:
     """Return the policy by a network that `Policy.record` tells of.
 
     Raises:
@@ -283,12 +291,12 @@ def policy_of(record: Mapping[str, Any], network: Network, action_space: spaces.
     try:
         if record['kind'] == 'sampling':
             sampler = sampler_for(action_space, record.get('n_features'))
-            return Sampling(network, sampler, record['keeps'], record.get('hold', 1))
+            return SamplingPolicy(network, sampler, record['keeps'], record.get('hold', 1))
         if record['kind'] == 'epsilon-greedy':
-            return EpsilonGreedy(network, record['n_actions'], record['epsilon'])
+            return EpsilonGreedyPolicy(network, record['n_actions'], record['epsilon'])
         if record['kind'] == 'noisy':
             exploration = OrnsteinUhlenbeckNoise() if record['drifts'] else None
-            return Noisy(network, record['n_units'], record['scale'], exploration)
+            return NoisyPolicy(network, record['n_units'], record['scale'], exploration)
         raise KeyError(record['kind'])
     except (KeyError, TypeError) as error:
         raise ValueError(f'it is no record of a policy ({type(error).__name__}: {error})') from error

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xagents.system.files import naming
+from xagents.system.files import name_file_in_errors
 
-PLAN, ARRAYS = 'plan.json', 'policy.npz'
+POLICY_PLAN, POLICY_ARRAYS = 'plan.json', 'policy.npz'
 FORMAT = 1
 
 
@@ -23,14 +23,14 @@ class PolicyData(NamedTuple):
 
 def write_policy(data: PolicyData, plan: Path, arrays: Path) -> None:
     """Write a policy; whoever calls makes both files appear as one."""
-    with naming(plan):
+    with name_file_in_errors(plan):
         plan.write_text(json.dumps(data.plan, allow_nan=False))
     held: dict[str, Any] = data.arrays
-    with naming(arrays):
+    with name_file_in_errors(arrays):
         np.savez(arrays, **held)
 
 
-def read_data(plan: Path, arrays: Path) -> PolicyData:
+def read_policy_data(plan: Path, arrays: Path) -> PolicyData:
     """Return what `write_policy` wrote.
 
     Raises:
@@ -43,14 +43,14 @@ def read_data(plan: Path, arrays: Path) -> PolicyData:
         if record['format'] != FORMAT:
             raise ValueError(f'it has the format {record["format"]}, this xagents reads {FORMAT}')
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(damaged(plan, plan, error)) from error
+        raise ValueError(damaged_policy(plan, plan, error)) from error
     try:
         with np.load(arrays, allow_pickle=False) as file:
             return PolicyData(record, dict(file))
     except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
-        raise ValueError(damaged(arrays, plan, error)) from error
+        raise ValueError(damaged_policy(arrays, plan, error)) from error
 
 
-def damaged(path: Path, plan: Path, error: Exception) -> str:
+def damaged_policy(path: Path, plan: Path, error: Exception) -> str:
     """Return what to say of a file that is no part of a policy."""
     return ' '.join(f'{path} is damaged or not a policy ({error}); remove {plan} to act by the agent'.split())

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from xagents.envs.face import Envs
+from xagents.envs.interface import Envs
 
 Rollout = dict[str, np.ndarray]
 # Shape and dtype, for one environment, of each column that choosing an action fills.
-Columns = Mapping[str, tuple[tuple[int, ...], Any]]
+ColumnSpecs = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
-def allocate(envs: Envs, n_steps: int, columns: Columns) -> Rollout:
+def allocate_rollout(envs: Envs, n_steps: int, columns: ColumnSpecs) -> Rollout:
     """Return the arrays that a rollout is written into: [T, N, …], observations [T + 1, N, *D]."""
     shape, space = (n_steps, envs.n_envs), envs.observation_space
     return {

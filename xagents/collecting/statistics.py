@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from xagents.collecting.rollouts import Rollout
-from xagents.envs.face import Envs
+from xagents.envs.interface import Envs
 from xagents.envs.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.options.agents import AgentOptions
 
@@ -33,7 +33,7 @@ class Statistics:
         self.observations, self.rewards, self.reward_scale, self._dtype = observations, rewards, reward_scale, dtype
 
     @classmethod
-    def of(cls, envs: Envs, options: AgentOptions) -> Self:
+    def from_options(cls, envs: Envs, options: AgentOptions) -> Self:
         """Return the empty statistics that an agent's options ask for."""
         observations = ObservationNormalizer(envs.observation_space.shape) if options.normalize_obs else None
         rewards = RewardNormalizer(envs.n_envs, options.gamma) if options.normalize_reward else None
@@ -45,7 +45,7 @@ class Statistics:
         return np.float32 if self.observations else self._dtype
 
     @property
-    def new(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing was learned yet."""
         return not any(part.statistics.count for part in self.parts().values())
 
@@ -61,9 +61,9 @@ class Statistics:
     def sync(self, other: Statistics) -> None:
         """Take over what other statistics of the same kind know."""
         if other is not self:
-            theirs = other.parts()
+            source_parts = other.parts()
             for name, part in self.parts().items():
-                part.load(theirs[name].state())
+                part.load(source_parts[name].state())
 
     def prepare(self, observations: np.ndarray) -> np.ndarray:
         """Return encoded observations [..., *D] as networks see them."""
@@ -75,7 +75,7 @@ class Statistics:
             rewards = rewards * np.float32(self.reward_scale)
         return self.rewards(rewards) if self.rewards else rewards
 
-    def forget_returns(self, lost: np.ndarray) -> None:
+    def reset_returns(self, lost: np.ndarray) -> None:
         """Begin the discounted returns of environments, bool [N], anew: their episodes were broken off."""
         if self.rewards:
             self.rewards.returns[lost] = 0.0

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 import yaml
 
 from xagents.config.yaml_text import dump, read_nodes
-from xagents.config.yaml_values import check_tag, value_of
-from xagents.options.declaration import Option, canonical, describe
-from xagents.options.errors import OptionError, nearest, shown
-from xagents.registry.agents import TEAM, agents, find_agent
-from xagents.system.names import CONFIG, GROUP, ORPHANED, has_checkpoints
-from xagents.system.values import plain
+from xagents.config.yaml_values import check_tag, parse_node
+from xagents.options.declaration import Option, declared_options, resolve_aliases
+from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
+from xagents.system.file_names import CONFIG, CONFIG_MISSING, GROUP, has_checkpoints
+from xagents.system.values import to_plain_value
 
 # keys that are no options, and options that are about the line they stand on
 AGENT, ABOUT = 'agent', 'about'
-ONLY_TYPED = ('config', 'print_config', 'resume', 'debug')
+COMMAND_LINE_ONLY = ('config', 'print_config', 'resume', 'debug')
 # what all runs of a grid share
-SHARED = (*ONLY_TYPED, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'grid_jobs')
+SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'grid_jobs')
 
 
 class Configuration(NamedTuple):
@@ -40,9 +40,9 @@ class Configuration(NamedTuple):
     grid: dict[str, list[Any]]
 
 
-def known_options(agent_id: str) -> dict[str, Option]:
+def train_options(agent_id: str) -> dict[str, Option]:
     """Return every option of `xagents train` by its Python name."""
-    return find_agent(agent_id).known()
+    return find_agent(agent_id).options_in()
 
 
 def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) -> Configuration:
@@ -57,13 +57,13 @@ def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) 
     """
     nodes = read_nodes(path)
     try:
-        named = _agent(nodes)
-        if named and agent_id and named != agent_id:
-            raise OptionError(AGENT, f'got {named}, but the command is about {agent_id}')
-        chosen = agent_id or named
-        if chosen is None:
+        agent_in_config = _agent_id(nodes)
+        if agent_in_config and agent_id and agent_in_config != agent_id:
+            raise OptionError(AGENT, f'got {agent_in_config}, but the command is about {agent_id}')
+        chosen_agent = agent_id or agent_in_config
+        if chosen_agent is None:
             raise OptionError(AGENT, f'got nothing, admits one of {", ".join(agents)}')
-        return Configuration(named, *_options(chosen, nodes))
+        return Configuration(agent_in_config, *_split_options(chosen_agent, nodes))
     except OptionError as error:
         raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
 
@@ -83,10 +83,10 @@ def check_config(path: str | os.PathLike[str]) -> None:
             raise OptionError('config', str(error)) from error
 
 
-def agent_of(path: str | os.PathLike[str]) -> str | None:
+def agent_in_file(path: str | os.PathLike[str]) -> str | None:
     """Return the agent that a file names, if any, without a look at the rest; raises ValueError in one line."""
     try:
-        return _agent(read_nodes(path))
+        return _agent_id(read_nodes(path))
     except OptionError as error:
         raise ValueError(f'{path}: {error}') from error
 
@@ -97,7 +97,7 @@ def settings_file(folder: str | os.PathLike[str]) -> Path:
         if os.path.isfile(os.path.join(folder, name)):
             return Path(folder) / name
     if has_checkpoints(folder):
-        raise ValueError(f'{folder} {ORPHANED}')
+        raise ValueError(f'{folder} {CONFIG_MISSING}')
     raise ValueError(f'{folder} is no run folder: it has neither {CONFIG} nor {GROUP}')
 
 
@@ -111,69 +111,74 @@ def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] 
     """
     settings = {name.replace('_', '-'): value for name, value in options.items()}
     unwritable = [name for name, value in settings.items() if callable(value)]
-    written = {AGENT: agent_id, **{name: plain(value) for name, value in settings.items() if name not in unwritable}}
-    comments = [f'# {name} was given in Python: {shown(ascii(settings[name]))}\n' for name in unwritable]
-    return ''.join([dump(written), *comments] + ([dump({ABOUT: plain(about)})] if about else []))
+    written = {
+        AGENT: agent_id,
+        **{name: to_plain_value(value) for name, value in settings.items() if name not in unwritable},
+    }
+    comments = [f'# {name} was given in Python: {format_value(ascii(settings[name]))}\n' for name in unwritable]
+    return ''.join([dump(written), *comments] + ([dump({ABOUT: to_plain_value(about)})] if about else []))
 
 
 def default_line(option: Option) -> str:
     """Return the comment that shows an option's key, its default and its help; without its # it is the default."""
     key = option.name.replace('_', '-')
-    setting = f'{key}:' if option.default in (None, [], {}) else dump({key: plain(option.default)}).rstrip('\n')
+    setting = (
+        f'{key}:' if option.default in (None, [], {}) else dump({key: to_plain_value(option.default)}).rstrip('\n')
+    )
     return f'# {setting}  # {option.help}\n'
 
 
-def _agent(nodes: Mapping[str, yaml.Node]) -> str | None:
+def _agent_id(nodes: Mapping[str, yaml.Node]) -> str | None:
     if AGENT not in nodes:
-        return TEAM.id if 'policies' in nodes else None
+        return TEAM_ENTRY.id if 'policies' in nodes else None
     node = nodes[AGENT]
     if node.id != 'scalar':
         raise OptionError(AGENT, f'got a {node.id}, admits one of {", ".join(agents)}')
     return find_agent(node.value).id
 
 
-def _options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Return the options with one value, and the values of those with several."""
-    known = known_options(agent_id)
+    known = train_options(agent_id)
     options: dict[str, Any] = {}
     grid: dict[str, list[Any]] = {}
-    for name, node in canonical(nodes, known).items():
+    for name, node in resolve_aliases(nodes, known).items():
         if name in (AGENT, ABOUT):
             continue
         if name not in known:
-            owners = owners_of(name)
-            hint = f', but of {" and ".join(owners)}' if owners else nearest(name, known).replace('_', '-')
+            owners = agents_with_option(name)
+            hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(name, known).replace('_', '-')
             raise OptionError(name, f'is no option of xagents train {agent_id}{hint}')
-        if name in ONLY_TYPED:
+        if name in COMMAND_LINE_ONLY:
             raise OptionError(name, 'is no setting of a run, admits its place on the line only')
         option = known[name]
         check_tag(option, node)
         # each value of a list makes a run, unless the option itself takes a list
-        if node.id == 'sequence' and (not option.many or any(one.id == 'sequence' for one in node.value)):
-            if name in SHARED:
-                raise OptionError(name, f'got a list, which would be a run for each, admits {option.admits}')
-            grid[name] = _different(option, [value_of(option, one) for one in node.value])
+        if node.id == 'sequence' and (not option.is_list or any(one.id == 'sequence' for one in node.value)):
+            if name in SHARED_IN_GRID:
+                raise OptionError(name, f'got a list, which would be a run for each, admits {option.expected}')
+            grid[name] = _check_distinct(option, [parse_node(option, one) for one in node.value])
         else:
-            options[name] = value_of(option, node)
+            options[name] = parse_node(option, node)
     return {name: value for name, value in options.items() if value not in (None, {})}, grid
 
 
-def owners_of(name: str) -> list[str]:
+def agents_with_option(name: str) -> list[str]:
     """Return the agents that have an option; one that cannot be loaded has none."""
     owners = []
     for agent_id, entry in agents.items():
         with contextlib.suppress(OptionError):
-            if name in describe(entry.options):
+            if name in declared_options(entry.options):
                 owners.append(agent_id)
     return owners
 
 
-def _different(option: Option, values: list[Any]) -> list[Any]:
+def _check_distinct(option: Option, values: list[Any]) -> list[Any]:
     if not values:
-        raise OptionError(option.name, f'got an empty list, admits {option.admits}, or a list of them')
+        raise OptionError(option.name, f'got an empty list, admits {option.expected}, or a list of them')
     for index, value in enumerate(values):
         if value is None:
-            raise OptionError(option.name, f'got nothing in a list, admits {option.admits}')
+            raise OptionError(option.name, f'got nothing in a list, admits {option.expected}')
         if value in values[:index]:
-            raise OptionError(option.name, f'got {shown(value)} twice, admits different values')
+            raise OptionError(option.name, f'got {format_value(value)} twice, admits different values')
     return values

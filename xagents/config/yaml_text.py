@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from xagents.config.yaml_values import add_scalars
-from xagents.options.errors import nearest, one_line, shown
-from xagents.system.names import CONFIG, GROUP
+from xagents.config.yaml_values import add_scalar_resolvers
+from xagents.options.errors import did_you_mean, format_value, one_line
+from xagents.system.file_names import CONFIG, GROUP
 
 
 class _Loader(yaml.BaseLoader):
@@ -27,8 +27,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 # texts are quoted that YAML's own readers, or ours, would take for something else
-add_scalars(_Loader)
-add_scalars(_Dumper)
+add_scalar_resolvers(_Loader)
+add_scalar_resolvers(_Dumper)
 _Dumper.add_representer(list, lambda dumper, values: dumper.represent_sequence('tag:yaml.org,2002:seq', values, True))
 
 
@@ -43,12 +43,12 @@ def read_nodes(path: str | os.PathLike[str]) -> dict[str, yaml.Node]:
     except FileNotFoundError:
         folder, name = os.path.split(path)
         files = [file.name for file in Path(folder or '.').glob('*.y*ml')]
-        raise ValueError(f'there is no file {shown(str(path))}{nearest(name, files)}') from None
+        raise ValueError(f'there is no file {format_value(str(path))}{did_you_mean(name, files)}') from None
     except (OSError, ValueError) as error:
-        raise ValueError(f'{shown(str(path))}: {_why_unread(path, error)}') from error
+        raise ValueError(f'{format_value(str(path))}: {_read_problem(path, error)}') from error
     except yaml.YAMLError as error:
         mark = getattr(error, 'problem_mark', None)
-        problem = f'{error.problem}, line {mark.line + 1}' if mark else shown(one_line(error))
+        problem = f'{error.problem}, line {mark.line + 1}' if mark else format_value(one_line(error))
         raise ValueError(f'{path}: is no YAML: {problem}') from error
     except RecursionError:
         raise ValueError(f'{path}: is nested too deep, admits keys and their values') from None
@@ -62,12 +62,12 @@ def read_nodes(path: str | os.PathLike[str]) -> dict[str, yaml.Node]:
             raise ValueError(f'{path}: line {line}: got a key of several parts, admits a flag')
         name = key.value.replace('-', '_')
         if name in nodes:
-            raise ValueError(f'{path}: {shown(key.value)}: stands twice, the second time in line {line}')
+            raise ValueError(f'{path}: {format_value(key.value)}: stands twice, the second time in line {line}')
         nodes[name] = value
     return nodes
 
 
-def _why_unread(path: str | os.PathLike[str], error: OSError | ValueError) -> str:
+def _read_problem(path: str | os.PathLike[str], error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         holds = next((name for name in (CONFIG, GROUP) if os.path.isfile(os.path.join(path, name))), None)
         return 'is a folder, admits a YAML file' + (f' (did you mean {os.path.join(path, holds)}?)' if holds else '')

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from xagents.options.declaration import Option
-from xagents.options.errors import OptionError, shown
+from xagents.options.errors import OptionError, format_value
 
 SWITCH = {'true': True, 'yes': True, 'on': True, 'false': False, 'no': False, 'off': False}
 # scalars without quotes that are no text where no option says what they are, in any case
@@ -25,61 +25,61 @@ SCALARS = {
 TAG = 'tag:yaml.org,2002:'
 NULL = f'{TAG}null'
 # of one argument of an environment; YAML's aliases could make a few lines mean billions
-MOST_NODES = 10_000
+MAX_NODES = 10_000
 
 
-def add_scalars(resolver: type[yaml.resolver.BaseResolver]) -> None:
+def add_scalar_resolvers(resolver: type[yaml.resolver.BaseResolver]) -> None:
     """Teach a loader, or a dumper, what a scalar is; a dumper puts texts that look like something else in quotes."""
     for kind, pattern in SCALARS.items():
         resolver.add_implicit_resolver(TAG + kind, re.compile(rf'({pattern})\Z', re.IGNORECASE), None)
 
 
-def value_of(option: Option, node: yaml.Node) -> Any:
+def parse_node(option: Option, node: yaml.Node) -> Any:
     """Return the value of an option in its declared type, None for null; raises OptionError with what it admits."""
     check_tag(option, node)
     if node.tag == NULL:
         return option.check(None)
     if option.type is dict:
-        return _arguments(option, node)
-    if not (option.many and isinstance(node, yaml.SequenceNode)):
-        return [_single(option, node)] if option.many else _single(option, node)
+        return _parse_arguments(option, node)
+    if not (option.is_list and isinstance(node, yaml.SequenceNode)):
+        return [_parse_single(option, node)] if option.is_list else _parse_single(option, node)
     if not node.value:
-        raise OptionError(option.name, f'got an empty list, admits {option.admits}')
-    return [_single(option, one) for one in node.value]
+        raise OptionError(option.name, f'got an empty list, admits {option.expected}')
+    return [_parse_single(option, one) for one in node.value]
 
 
-def _single(option: Option, node: yaml.Node) -> Any:
+def _parse_single(option: Option, node: yaml.Node) -> Any:
     check_tag(option, node)
     text = node.value
     if not isinstance(node, yaml.ScalarNode) or node.tag == NULL:
-        raise OptionError(option.name, f'got {_kind_of(node)}, admits {option.admits}')
+        raise OptionError(option.name, f'got {_describe_node(node)}, admits {option.expected}')
     if option.type is bool:
         if text.lower() not in SWITCH:
-            raise OptionError(option.name, f'got {shown(text)}, admits true or false')
+            raise OptionError(option.name, f'got {format_value(text)}, admits true or false')
         return SWITCH[text.lower()]
-    return option.parse([text])[0] if option.many else option.parse(text)
+    return option.parse([text])[0] if option.is_list else option.parse(text)
 
 
-def _arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
+def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
     """Return the arguments of an environment: each is what it looks like."""
     if not isinstance(node, yaml.MappingNode):
-        raise OptionError(option.name, f'got {_kind_of(node)}, admits key: value pairs')
-    left = MOST_NODES
+        raise OptionError(option.name, f'got {_describe_node(node)}, admits key: value pairs')
+    remaining = MAX_NODES
 
     def plain(node: yaml.Node) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise OptionError(option.name, f'got more than {MOST_NODES} values, admits fewer')
+        nonlocal remaining
+        remaining -= 1
+        if remaining < 0:
+            raise OptionError(option.name, f'got more than {MAX_NODES} values, admits fewer')
         check_tag(option, node)
         if isinstance(node, yaml.ScalarNode):
-            return _scalar(node)
+            return _parse_scalar(node)
         if isinstance(node, yaml.SequenceNode):
             return [plain(one) for one in node.value]
         value: dict[str, Any] = {}
         for key, one in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in value:
-                got = f'{shown(key.value)} twice' if isinstance(key, yaml.ScalarNode) else _kind_of(key)
+                got = f'{format_value(key.value)} twice' if isinstance(key, yaml.ScalarNode) else _describe_node(key)
                 raise OptionError(option.name, f'got {got} as a key, admits names, each of them once')
             value[key.value] = plain(one)
         return value
@@ -90,11 +90,11 @@ def _arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
         raise OptionError(option.name, 'is nested too deep') from None
     wrong = next((key for key in value if not key.isidentifier()), None)
     if wrong is not None:
-        raise OptionError(option.name, f'got {shown(wrong)} as a key, admits names')
+        raise OptionError(option.name, f'got {format_value(wrong)} as a key, admits names')
     return value
 
 
-def _scalar(node: yaml.ScalarNode) -> Any:
+def _parse_scalar(node: yaml.ScalarNode) -> Any:
     kind, text = node.tag.removeprefix(TAG), node.value
     with contextlib.suppress(ValueError):  # what a tag says it is and is not, or too long for Python, stays a text
         if kind == 'int':
@@ -107,10 +107,10 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 def check_tag(option: Option, node: yaml.Node) -> None:
     """Refuse what YAML would make an object of."""
     if node.tag.removeprefix(TAG) not in ('str', 'seq', 'map', *SCALARS):
-        raise OptionError(option.name, f'got the tag {shown(node.tag)}, admits plain values')
+        raise OptionError(option.name, f'got the tag {format_value(node.tag)}, admits plain values')
 
 
-def _kind_of(node: yaml.Node) -> str:
+def _describe_node(node: yaml.Node) -> str:
     """Return what a node is, for messages."""
     kinds = {yaml.SequenceNode: 'a list', yaml.MappingNode: 'a mapping'}
-    return kinds.get(type(node)) or ('nothing' if node.tag == NULL else shown(node.value))
+    return kinds.get(type(node)) or ('nothing' if node.tag == NULL else format_value(node.value))

@@ -9,17 +9,17 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from xagents.datasets.reading import PACKAGES, Dataset
-from xagents.envs.face import Envs
-from xagents.envs.spaces import Encoder
-from xagents.options.declaration import describe
+from xagents.datasets.reading import ENV_PACKAGES, Dataset
+from xagents.envs.interface import Envs
+from xagents.envs.spaces import ObservationEncoder
+from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, one_line
 
 NOT_STEPPED = 'the agent was made for a data set, and has no environment to step: make another one without dataset='
 
 
-class RecordedVector(VectorEnv):
+class OfflineVectorEnv(VectorEnv):
     """Stands where one environment would: it has spaces, and nobody steps it."""
 
     def __init__(self, observation_space: spaces.Space, action_space: spaces.Space):
@@ -37,41 +37,43 @@ class RecordedVector(VectorEnv):
         raise TypeError(NOT_STEPPED)
 
 
-def recorded(dataset: Dataset, real: Envs | None = None) -> Envs:
+def offline_envs(dataset: Dataset, real: Envs | None = None) -> Envs:
     """Return environments that nobody steps, of a data set's spaces; evaluations are in others like the `real` ones."""
     if real is None:
-        return Envs(RecordedVector(dataset.observation_space, dataset.action_space), id=dataset.name)
+        return Envs(OfflineVectorEnv(dataset.observation_space, dataset.action_space), id=dataset.name)
 
-    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
-        return real.another(n_envs, render_mode=render_mode, training=training, here=here)
+    def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
+        return real.recreate(n_envs, render_mode=render_mode, training=training, in_process=in_process)
 
-    vector = RecordedVector(real.encoder.raw_space, real.action_space)
+    vector = OfflineVectorEnv(real.encoder.raw_space, real.action_space)
     about: dict[str, Any] = {'spec': real.spec, 'frame_stack': real.frame_stack, 'atari': real.atari}
-    return Envs(vector, id=real.id, again=again, **about)
+    return Envs(vector, id=real.id, factory=factory, **about)
 
 
-def told_environment(dataset: Dataset) -> tuple[dict[str, Any], str]:
+def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
     """Return the options of a data set's environment, and why they are not taken, where they are not.
 
     A file that somebody was handed must not choose which code is loaded: so it may name what Gymnasium knows.
     """
-    creation = dataset.creation
-    env, kwargs = creation.get('env'), creation.pop('env_kwargs', None)
+    environment_options = dataset.environment_options
+    env, kwargs = environment_options.get('env'), environment_options.pop('env_kwargs', None)
     if not isinstance(env, str):
         return {}, f'{dataset.name} tells of no environment: give one by --env'
     module = env.rpartition(':')[0]
-    if creation.get('wrapper') or (module and module not in PACKAGES):
-        named = f'{env} with its wrappers' if creation.get('wrapper') else env
+    if environment_options.get('wrapper') or (module and module not in ENV_PACKAGES):
+        named = f'{env} with its wrappers' if environment_options.get('wrapper') else env
         return {}, f'{dataset.name} is of {named}, which is code of its own: name it by --env and --wrapper'
     if isinstance(kwargs, dict):
         kwargs = {key: value for key, value in kwargs.items() if key != 'render_mode'}
     try:
-        known = {name: value for name, value in creation.items() if name in describe(EnvironmentOptions)}
-        told = {**known, **({'env_kwargs': kwargs} if kwargs else {})}
-        EnvironmentOptions.resolve(told)
+        known = {
+            name: value for name, value in environment_options.items() if name in declared_options(EnvironmentOptions)
+        }
+        options = {**known, **({'env_kwargs': kwargs} if kwargs else {})}
+        EnvironmentOptions.resolve(options)
     except (OptionError, ValueError, TypeError) as error:
         return {}, f'{dataset.name} tells of an environment that cannot be made ({one_line(error)}): give one by --env'
-    return told, ''
+    return options, ''
 
 
 def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
@@ -82,10 +84,10 @@ def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
     """
     shown, raw = dataset.observation_space, envs.encoder.raw_space
     try:
-        encoder = Encoder(shown)
+        encoder = ObservationEncoder(shown)
     except ValueError as error:
         raise OptionError(option, f'got {dataset.name}: {one_line(error)}') from error
-    if encoder.space.shape != envs.encoder.space.shape or not _alike(shown, raw):
+    if encoder.space.shape != envs.encoder.space.shape or not _equal_but_for_bounds(shown, raw):
         problem = f'whose observations are {one_line(shown)}; {envs.id} shows {one_line(raw)}'
         raise OptionError(option, f'got {dataset.name}, {problem}')
     if dataset.action_space != envs.action_space:
@@ -93,18 +95,18 @@ def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
         raise OptionError(option, f'got {dataset.name}, {problem}')
 
 
-def _alike(one: spaces.Space, other: spaces.Space) -> bool:
+def _equal_but_for_bounds(one: spaces.Space, other: spaces.Space) -> bool:
     """Return whether two spaces are the same but for the bounds of boxes."""
     if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
         return one.shape == other.shape and one.dtype == other.dtype
     if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
         keys = one.spaces.keys()
-        return keys == other.spaces.keys() and all(_alike(one[key], other[key]) for key in keys)
+        return keys == other.spaces.keys() and all(_equal_but_for_bounds(one[key], other[key]) for key in keys)
     if isinstance(one, spaces.Tuple) and isinstance(other, spaces.Tuple):
-        return len(one) == len(other) and all(map(_alike, one.spaces, other.spaces))
+        return len(one) == len(other) and all(map(_equal_but_for_bounds, one.spaces, other.spaces))
     return one == other
 
 
-def environment_record(creation: Mapping[str, Any]) -> dict[str, Any]:
+def environment_to_dict(environment_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return of the options that made an environment what makes another one, for JSON."""
-    return {name: value for name, value in creation.items() if name not in ('n_envs', 'vector')}
+    return {name: value for name, value in environment_options.items() if name not in ('n_envs', 'vector')}

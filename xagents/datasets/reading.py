@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from xagents.datasets import names
+from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
 from xagents.datasets.trees import check_values
-from xagents.envs.spaces import ActionDecoder, Encoder
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 from xagents.options.errors import OptionError, one_line
 
 # rows of a batch, so that a large data set need not be in memory to be copied
-ROWS = 4096
+BATCH_ROWS = 4096
 # who has environments that Gymnasium knows once its package is imported
-PACKAGES = ('gymnasium_robotics',)
+ENV_PACKAGES = ('gymnasium_robotics',)
 
 Batch = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEpisode:
     """One episode of T steps, raw: as the environment gave it and took it.
 
     Attributes:
@@ -68,54 +68,56 @@ class Dataset:
     """
 
     def __init__(self, name: str, option: str = 'dataset'):
-        names.check_known(option, name)
+        dataset_names.check_known(option, name)
         self.name, self._option = name, option
         try:
-            self.metadata = names.read_metadata(name)
+            self.metadata = dataset_names.read_metadata(name)
             if not {'observation_space', 'action_space'} <= self.metadata.keys():
                 raise ValueError('it names no spaces')  # Minari would make the environment to ask it
-            self._storage = minari_module('dataset.minari_storage', option).MinariStorage.read(names.data_folder(name))
+            self._storage = minari_module('dataset.minari_storage', option).MinariStorage.read(
+                dataset_names.data_folder(name)
+            )
         except OptionError:
             raise
         except Exception as error:  # whatever Minari, HDF5 and NumPy raise about what they cannot read
-            raise self.damaged(error) from error
+            raise self.damage_error(error) from error
         self.episodes, self.steps = int(self.metadata['total_episodes']), int(self.metadata['total_steps'])
         self.observation_space: spaces.Space = self._storage.observation_space
         self.action_space: spaces.Space = self._storage.action_space
         if not self.steps:
             raise OptionError(option, f'{name} holds no step')
 
-    def damaged(self, error: Exception) -> OptionError:
+    def damage_error(self, error: Exception) -> OptionError:
         """Return what is said of a data set that cannot be read."""
         return OptionError(self._option, f'{self.name} is damaged or no data set ({one_line(error)})')
 
     @property
-    def told(self) -> dict[str, Any]:
+    def xagents_metadata(self) -> dict[str, Any]:
         """What its metadata says under our name; empty where others have written it."""
-        told = self.metadata.get(names.OURS)
-        return told if isinstance(told, dict) else {}
+        stored = self.metadata.get(dataset_names.XAGENTS_KEY)
+        return stored if isinstance(stored, dict) else {}
 
     @property
-    def creation(self) -> dict[str, Any]:
+    def environment_options(self) -> dict[str, Any]:
         """The options that make its environment, by name; empty where it tells of none."""
-        if isinstance(self.told.get('environment'), dict):
-            return dict(self.told['environment'])
+        if isinstance(self.xagents_metadata.get('environment'), dict):
+            return dict(self.xagents_metadata['environment'])
         try:
             spec = json.loads(self.metadata['env_spec'])
             name, kwargs = spec['id'], {k: v for k, v in (spec.get('kwargs') or {}).items() if k != 'render_mode'}
             package = str(spec.get('entry_point')).partition('.')[0].partition(':')[0]
         except (KeyError, TypeError, ValueError, AttributeError):
             return {}
-        env = f'{package}:{name}' if package in PACKAGES else name
+        env = f'{package}:{name}' if package in ENV_PACKAGES else name
         return {'env': env, **({'env_kwargs': kwargs} if kwargs else {})}
 
     def lengths(self) -> list[int]:
         """Return the steps of each episode."""
         try:
-            told = self._storage.get_episode_metadata(range(self.episodes))
-            return [int(episode['total_steps']) for episode in told]
+            stored = self._storage.get_episode_metadata(range(self.episodes))
+            return [int(episode['total_steps']) for episode in stored]
         except Exception as error:
-            raise self.damaged(error) from error
+            raise self.damage_error(error) from error
 
     def check_counts(self) -> None:
         """Check that the episodes that are counted are there, and have as many steps.
@@ -125,9 +127,11 @@ class Dataset:
         """
         steps = sum(self.lengths())
         if steps != self.steps:
-            raise self.damaged(ValueError(f'its {self.episodes} episodes have {steps} steps, it tells {self.steps}'))
+            raise self.damage_error(
+                ValueError(f'its {self.episodes} episodes have {steps} steps, it tells {self.steps}')
+            )
 
-    def first_of_newest(self, steps: int) -> int:
+    def first_recent_episode(self, steps: int) -> int:
         """Return the episode from which on at least `steps` steps follow; the first where there are fewer."""
         following = np.cumsum(self.lengths()[::-1])
         return max(self.episodes - 1 - int(np.searchsorted(following, steps)), 0)
@@ -135,10 +139,10 @@ class Dataset:
     def __len__(self) -> int:
         return self.episodes
 
-    def __iter__(self) -> Iterator[Recorded]:
+    def __iter__(self) -> Iterator[RecordedEpisode]:
         return self.from_episode(0)
 
-    def from_episode(self, first: int) -> Iterator[Recorded]:
+    def from_episode(self, first: int) -> Iterator[RecordedEpisode]:
         """Yield the episodes from the one with the index `first` on, checked.
 
         Raises:
@@ -146,16 +150,16 @@ class Dataset:
         """
         index = first
         try:
-            for told in self._storage.get_episodes(range(first, self.episodes)):
-                yield self._checked(told)
+            for stored in self._storage.get_episodes(range(first, self.episodes)):
+                yield self._parse_episode(stored)
                 index += 1
         except Exception as error:
-            raise self.damaged(ValueError(f'episode {index}: {one_line(error)}')) from error
+            raise self.damage_error(ValueError(f'episode {index}: {one_line(error)}')) from error
 
-    def _checked(self, told: dict[str, Any]) -> Recorded:
-        rewards = np.asarray(told['rewards'])
-        ends = [np.asarray(told[name], bool) for name in ('terminations', 'truncations')]
-        episode = Recorded(told['observations'], told['actions'], rewards, *ends)
+    def _parse_episode(self, stored: dict[str, Any]) -> RecordedEpisode:
+        rewards = np.asarray(stored['rewards'])
+        ends = [np.asarray(stored[name], bool) for name in ('terminations', 'truncations')]
+        episode = RecordedEpisode(stored['observations'], stored['actions'], rewards, *ends)
         if not len(episode) or any(end.shape != rewards.shape for end in ends):
             raise ValueError(f'it has {len(rewards)} rewards, {len(ends[0])} terminations and {len(ends[1])} ends')
         with np.errstate(over='ignore'):
@@ -168,8 +172,8 @@ class Dataset:
     @functools.cached_property
     def mean_return(self) -> float:
         """The mean sum of an episode's rewards; that of recordings is told, of others it is counted."""
-        if isinstance(self.told.get('mean_return'), int | float):
-            return float(self.told['mean_return'])
+        if isinstance(self.xagents_metadata.get('mean_return'), int | float):
+            return float(self.xagents_metadata['mean_return'])
         return float(np.mean([episode.rewards.sum() for episode in self]))
 
 
@@ -179,8 +183,8 @@ def open_dataset(name: str, option: str = 'dataset', download: bool = False) -> 
     Raises:
         OptionError: in one line, naming the `option` where it was typed.
     """
-    if download and not names.is_there(name):
-        names.check_name(option, name)
+    if download and not dataset_names.dataset_exists(name):
+        dataset_names.check_name(option, name)
         try:
             minari_module('storage.hosting', option).download_dataset(name)
         except OptionError:
@@ -190,7 +194,7 @@ def open_dataset(name: str, option: str = 'dataset', download: bool = False) -> 
     return Dataset(name, option)
 
 
-def encoded(episode: Recorded, encoder: Encoder, decoder: ActionDecoder) -> Batch:
+def encode_episode(episode: RecordedEpisode, encoder: ObservationEncoder, decoder: ActionDecoder) -> Batch:
     """Return an episode as columns of a rollout: T steps, and a row that only resets.
 
     Returns:
@@ -202,19 +206,19 @@ def encoded(episode: Recorded, encoder: Encoder, decoder: ActionDecoder) -> Batc
     truncated[-1] |= not episode.terminated[-1]
     return {
         'observations': encoder(episode.observations),
-        'actions': _and(actions, actions[-1]),
-        'rewards': _and(episode.rewards.astype(np.float32), 0),
-        'terminated': _and(episode.terminated, False),
-        'truncated': _and(truncated, False),
-        'valid': _and(np.ones(len(episode), bool), False),
+        'actions': _append_row(actions, actions[-1]),
+        'rewards': _append_row(episode.rewards.astype(np.float32), 0),
+        'terminated': _append_row(episode.terminated, False),
+        'truncated': _append_row(truncated, False),
+        'valid': _append_row(np.ones(len(episode), bool), False),
     }
 
 
-def _and(rows: np.ndarray, last: Any) -> np.ndarray:
+def _append_row(rows: np.ndarray, last: Any) -> np.ndarray:
     return np.concatenate([rows, np.asarray(last, rows.dtype)[None]])
 
 
-def batches(episodes: Iterable[Batch], n_envs: int = 1, rows: int = ROWS) -> Iterator[Batch]:
+def episode_batches(episodes: Iterable[Batch], n_envs: int = 1, rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Yield encoded episodes as a replay buffer takes them: [T + 1, N, …], each batch of whole episodes.
 
     An episode goes to the column that has the fewest rows so far; rows that only reset fill the shorter columns.
@@ -235,8 +239,8 @@ def batches(episodes: Iterable[Batch], n_envs: int = 1, rows: int = ROWS) -> Ite
 def _side_by_side(columns: Sequence[Sequence[Batch]]) -> Batch:
     """Return columns of episodes as one batch."""
     longest = max(sum(len(episode['valid']) for episode in column) for column in columns)
-    like = next(column[0] for column in columns if column)
-    arrays = {name: np.zeros((longest, len(columns), *x.shape[1:]), x.dtype) for name, x in like.items()}
+    template = next(column[0] for column in columns if column)
+    arrays = {name: np.zeros((longest, len(columns), *x.shape[1:]), x.dtype) for name, x in template.items()}
     for n, column in enumerate(columns):
         t = 0
         for episode in column:
@@ -251,7 +255,7 @@ def _side_by_side(columns: Sequence[Sequence[Batch]]) -> Batch:
     return arrays
 
 
-def digest(batch: Batch, before: int = 0) -> int:
+def batch_digest(batch: Batch, before: int = 0) -> int:
     """Return a sum over what batches hold, by which a changed data set is known; `before` is that of those before."""
     for name in ('observations', 'actions', 'rewards', 'terminated', 'truncated', 'valid'):
         before = zlib.crc32(batch[name].tobytes(), before)

@@ -11,35 +11,35 @@ from gymnasium import spaces
 from xagents.options.errors import one_line
 
 
-def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a tree of a function's values."""
     if isinstance(tree, dict):
-        return {key: mapped(function, part) for key, part in tree.items()}
+        return {key: map_tree(function, part) for key, part in tree.items()}
     if isinstance(tree, tuple):
-        return tuple(mapped(function, part) for part in tree)
+        return tuple(map_tree(function, part) for part in tree)
     return function(tree)
 
 
-def flattened(tree: Any) -> Iterator[Any]:
+def tree_leaves(tree: Any) -> Iterator[Any]:
     """Yield the leaves of a tree."""
     if isinstance(tree, dict | tuple):
         for part in tree.values() if isinstance(tree, dict) else tree:
-            yield from flattened(part)
+            yield from tree_leaves(part)
     else:
         yield tree
 
 
-def stacked(trees: Sequence[Any]) -> Any:
+def stack_trees(trees: Sequence[Any]) -> Any:
     """Return equal trees as one, whose leaves have them along a new first axis."""
     first = trees[0]
     if isinstance(first, dict):
-        return {key: stacked([tree[key] for tree in trees]) for key in first}
+        return {key: stack_trees([tree[key] for tree in trees]) for key in first}
     if isinstance(first, tuple):
-        return tuple(stacked(parts) for parts in zip(*trees, strict=True))
+        return tuple(stack_trees(parts) for parts in zip(*trees, strict=True))
     return np.stack(trees)
 
 
-def leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tuple[str, spaces.Space, Any]]:
+def space_leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tuple[str, spaces.Space, Any]]:
     """Return name, space and value of each leaf of a space's value.
 
     Raises:
@@ -52,7 +52,7 @@ def leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tuple[str
                 value = tree[key]
             except (KeyError, IndexError, TypeError):
                 raise ValueError(f'{name} has no part {key!r}') from None
-            yield from leaves(part, value, f'{name}[{key!r}]')
+            yield from space_leaves(part, value, f'{name}[{key!r}]')
     else:
         yield name, space, tree
 
@@ -63,7 +63,7 @@ def check_values(what: str, space: spaces.Space, tree: Any, length: int) -> None
     Raises:
         ValueError: in one line that begins with `what`.
     """
-    for name, leaf, value in leaves(space, tree, what):
+    for name, leaf, value in space_leaves(space, tree, what):
         array = np.asarray(value)
         if array.shape != (length, *(leaf.shape or ())):
             raise ValueError(f'{name}: got the shape {array.shape}, admits {(length, *(leaf.shape or ()))}')

@@ -22,17 +22,17 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from xagents.datasets import names
+from xagents.datasets import dataset_names
 from xagents.datasets.minari import minari_module
-from xagents.datasets.reading import Recorded
-from xagents.datasets.trees import flattened
+from xagents.datasets.reading import RecordedEpisode
+from xagents.datasets.trees import tree_leaves
 from xagents.options.errors import OptionError, one_line
-from xagents.system.files import replacing
-from xagents.system.locks import hold
+from xagents.system.files import atomic_write
+from xagents.system.locks import lock_file
 
 MAIN, PARTS, LOCK = 'main_data.hdf5', '.parts', '.lock'
 # bytes: what HDF5 takes for an episode besides its numbers, and what a disk is to have left
-EPISODE, MARGIN = 2**15, 2**20
+EPISODE_OVERHEAD, FREE_MARGIN = 2**15, 2**20
 
 
 def hdf5() -> Any:
@@ -70,7 +70,7 @@ class DatasetWriter:
         episodes: written so far.
         steps: of them.
         identity: by which a recording that goes on knows its own data set.
-        naming: seconds that it took last to name all episodes.
+        naming_seconds: seconds that it took last to name all episodes.
 
     Raises:
         OptionError: where Minari is missing, or cannot tell of such spaces.
@@ -89,7 +89,7 @@ class DatasetWriter:
     ):
         self.name, self._about, self._agent = name, dict(about), agent
         self.identity = secrets.token_hex(8)
-        self.naming = 0.0
+        self.naming_seconds = 0.0
         self._spec, self._option = spec if _is_json(spec) else None, option
         self._spaces = observation_space, action_space
         self._storage = minari_module('dataset.minari_storage', option).MinariStorage
@@ -100,17 +100,17 @@ class DatasetWriter:
                 serialize(space)
         except Exception as error:
             raise OptionError(option, f'Minari cannot tell of {one_line(space)} ({one_line(error)})') from error
-        self.folder = names.data_folder(name)
-        self._lock = self._held(option)
+        self.folder = dataset_names.data_folder(name)
+        self._lock = self._acquire_lock(option)
         self.episodes = self.steps = 0
         self._parts: list[tuple[Path, int]] = []  # of each its file, and how many of its episodes count
         self._total = 0.0
 
-    def _held(self, option: str) -> IO[bytes] | None:
+    def _acquire_lock(self, option: str) -> IO[bytes] | None:
         """Let no other process write the same data set."""
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            return hold(self.folder.parent / LOCK)
+            return lock_file(self.folder.parent / LOCK)
         except BlockingIOError:
             raise OptionError(option, f'got {self.name}, which another process is recording') from None
         except OSError as error:
@@ -123,24 +123,24 @@ class DatasetWriter:
         if self._lock is not None:
             self._lock.close()
         folder = self.folder.parent
-        while folder != names.root() and folder.is_dir() and not any(folder.iterdir()):
+        while folder != dataset_names.root() and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent
 
-    def add(self, episodes: Sequence[Recorded], versions: Sequence[int] = ()) -> None:
+    def add(self, episodes: Sequence[RecordedEpisode], versions: Sequence[int] = ()) -> None:
         """Write whole episodes, with the versions of the policies that ended them where they are known."""
         if not episodes:
             return
-        size = sum(x.nbytes for e in episodes for tree in (e.observations, e.actions) for x in flattened(tree))
-        self._check_room(2 * size + EPISODE * (len(episodes) + self.episodes // 50))
-        self._take_apart()
+        size = sum(x.nbytes for e in episodes for tree in (e.observations, e.actions) for x in tree_leaves(tree))
+        self._check_disk_space(2 * size + EPISODE_OVERHEAD * (len(episodes) + self.episodes // 50))
+        self._move_main_file_to_part()
         part = self.folder / PARTS / f'{self.episodes:09d}'
         shutil.rmtree(part, ignore_errors=True)
         new = part.with_name(f'.{part.name}')
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         with self._errors():
-            storage = self._new(new)
+            storage = self._new_storage(new)
             storage.update_episodes(self._buffers(episodes))
             if versions:
                 storage.update_episode_metadata([{'policy_version': int(version)} for version in versions])
@@ -149,42 +149,42 @@ class DatasetWriter:
         self.episodes += len(episodes)
         self.steps += sum(map(len, episodes))
         self._total += float(sum(np.sum(episode.rewards, dtype=np.float64) for episode in episodes))
-        self._name_parts(part)
+        self._link_parts(part)
 
-    def _check_room(self, needed: int) -> None:
+    def _check_disk_space(self, needed: int) -> None:
         """Check that the disk has room: HDF5 does not survive one that is full.
 
         Raises:
             OSError: of a full disk.
         """
-        if shutil.disk_usage(self.folder.parent).free < needed + MARGIN:
+        if shutil.disk_usage(self.folder.parent).free < needed + FREE_MARGIN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
 
-    def _new(self, folder: Path) -> Any:
+    def _new_storage(self, folder: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             # bytes are kept as they are: Minari's own way with images loses some of each
             observed, taken = self._spaces
             return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
 
-    def _buffers(self, episodes: Sequence[Recorded]) -> Any:
+    def _buffers(self, episodes: Sequence[RecordedEpisode]) -> Any:
         for e in episodes:
             ends = {'terminations': e.terminated, 'truncations': e.truncated}
             yield self._buffer(observations=e.observations, actions=e.actions, rewards=e.rewards, infos={}, **ends)
 
-    def _name_parts(self, newest: Path) -> None:
+    def _link_parts(self, newest: Path) -> None:
         """Let the main file name every episode, then the metadata count them: a kill between loses none that counts."""
         begun = time.monotonic()
         with self._errors(), self._main() as file:
-            for name, place in self._places():
+            for name, place in self._episode_links():
                 file[name] = place
-        self._tell(newest)
-        self.naming = time.monotonic() - begun
+        self._write_metadata(newest)
+        self.naming_seconds = time.monotonic() - begun
 
     @contextlib.contextmanager
     def _main(self) -> Iterator[Any]:
         """Write the main file, which is the old or the new one at every instant."""
-        with replacing(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
+        with atomic_write(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
             yield file
 
     @contextlib.contextmanager
@@ -197,7 +197,7 @@ class DatasetWriter:
             code = errno.ENOSPC if full else errno.EIO
             raise OSError(code, os.strerror(code), str(self.folder)) from error
 
-    def _places(self) -> Any:
+    def _episode_links(self) -> Any:
         """Yield each episode's name, and a link to where it is."""
         count = 0
         for path, episodes in self._parts:
@@ -205,16 +205,16 @@ class DatasetWriter:
                 yield f'episode_{count}', hdf5().ExternalLink(str(path.relative_to(self.folder)), f'/episode_{i}')
                 count += 1
 
-    def _tell(self, like: Path) -> None:
+    def _write_metadata(self, template: Path) -> None:
         """Write the metadata, of which a storage has what Minari says of spaces."""
-        metadata = json.loads((like / names.METADATA).read_text())
+        metadata = json.loads((template / dataset_names.METADATA).read_text())
         size = sum(path.stat().st_size for path in self.folder.glob('**/*.hdf5')) / 1e6
         mean = self._total / self.episodes if self.episodes else 0.0
         metadata |= {'total_episodes': self.episodes, 'total_steps': self.steps, 'dataset_size': round(size, 1)}
         metadata |= {'dataset_id': self.name, 'minari_version': self._minari_version(), 'algorithm_name': self._agent}
         metadata['requirements'] = []
-        metadata[names.OURS] = {**self._about, 'mean_return': mean, 'identity': self.identity}
-        with replacing(self.folder / names.METADATA) as temporary:
+        metadata[dataset_names.XAGENTS_KEY] = {**self._about, 'mean_return': mean, 'identity': self.identity}
+        with atomic_write(self.folder / dataset_names.METADATA) as temporary:
             temporary.write_text(json.dumps(metadata))
 
     @staticmethod
@@ -223,7 +223,7 @@ class DatasetWriter:
 
         return version('minari')
 
-    def go_on(self, episodes: int, identity: str) -> None:
+    def resume(self, episodes: int, identity: str) -> None:
         """Go on behind the first `episodes` episodes of what is there; later ones are forgotten.
 
         Raises:
@@ -231,10 +231,10 @@ class DatasetWriter:
         """
         main, there = self.folder / MAIN, 0
         self.identity = identity
-        if names.is_there(self.name):
-            metadata = names.read_metadata(self.name)
+        if dataset_names.dataset_exists(self.name):
+            metadata = dataset_names.read_metadata(self.name)
             there = metadata['total_episodes']
-            if (metadata.get(names.OURS) or {}).get('identity') != identity:
+            if (metadata.get(dataset_names.XAGENTS_KEY) or {}).get('identity') != identity:
                 raise OptionError(self._option, f'got {self.name}, which is not what the run has recorded so far')
         if there < episodes:
             raise OptionError(
@@ -244,23 +244,23 @@ class DatasetWriter:
         if not there:
             return
         with hdf5().File(main, 'r') as file:
-            counted: dict[str, int] = {}
+            episode_counts: dict[str, int] = {}
             for i in range(episodes):
                 link = file.get(f'episode_{i}', getlink=True)
                 path = link.filename if isinstance(link, hdf5().ExternalLink) else MAIN
-                counted[path] = counted.get(path, 0) + 1
+                episode_counts[path] = episode_counts.get(path, 0) + 1
                 rewards: Any = file[f'episode_{i}/rewards']
                 self.steps += len(rewards)
                 self._total += float(np.sum(rewards[:], dtype=np.float64))
         self.episodes = episodes
-        self._parts = [(self.folder / path, n) for path, n in counted.items()]
+        self._parts = [(self.folder / path, n) for path, n in episode_counts.items()]
         if not episodes:
             shutil.rmtree(self.folder)
         elif episodes < there:
-            self._take_apart()
-            self._name_parts(self.folder)
+            self._move_main_file_to_part()
+            self._link_parts(self.folder)
 
-    def _take_apart(self) -> None:
+    def _move_main_file_to_part(self) -> None:
         """Let a main file that holds episodes itself be a part like others."""
         main = self.folder / MAIN
         if any(path == main for path, _ in self._parts):
@@ -274,7 +274,7 @@ class DatasetWriter:
         """Copy the episodes into one file, which needs no other, and let go."""
         try:
             if self._parts and self._parts != [(self.folder / MAIN, self.episodes)]:
-                self._check_room(sum(path.stat().st_size for path, _ in self._parts))
+                self._check_disk_space(sum(path.stat().st_size for path, _ in self._parts))
                 self._join()
         finally:
             self.close()
@@ -289,7 +289,7 @@ class DatasetWriter:
                         file[f'episode_{count}'].attrs['id'] = count
                         count += 1
         self._parts = [(self.folder / MAIN, count)]
-        self._tell(self.folder)
+        self._write_metadata(self.folder)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.folder / PARTS)
 

@@ -10,21 +10,21 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
+from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
-from xagents.base.records import Replayed
-from xagents.collecting.exploration import OrnsteinUhlenbeckNoise
-from xagents.collecting.policies import Noisy, Policy
+from xagents.collecting.noise_process import OrnsteinUhlenbeckNoise
+from xagents.collecting.policies import NoisyPolicy, Policy
 from xagents.ddpg.cli import DDPGOptions
-from xagents.envs.face import Envs
+from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.acting import Network
-from xagents.networks.compiled import Actor, Program, network_input, suits_xla
-from xagents.networks.optimisation import GradientStep, finite, repeated, use_compiled_optimizer
+from xagents.networks.acting import ActingNetwork
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates, zero_if_not_finite
+from xagents.networks.programs import KerasNetwork, Program, network_input, suits_xla
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.schedules import Schedule
-from xagents.registry.agents import id_of
+from xagents.registry.agents import agent_id_of
 
 
 class DDPG(OffPolicy):
@@ -59,10 +59,10 @@ class DDPG(OffPolicy):
         for critic in critics:
             self._check_model(critic, [1], 'critic_model', critic_inputs(critic, self.input_shape, self.n_units))
         self.output_models = [actor, *critics]
-        rates = [use_compiled_optimizer(model, self.options) for model in self.output_models]
+        rates = [adopt_model_optimizer(model, self.options) for model in self.output_models]
         self.actor_model, self.critic_models = actor, list(critics)
         self.actor_step, *self.critic_steps = (
-            GradientStep(model, self.numbers, rate=rate, name='critic_model' if i else 'actor_model')
+            GradientStep(model, self.traced_options, rate=rate, name='critic_model' if i else 'actor_model')
             for i, (model, rate) in enumerate(zip(self.output_models, rates, strict=True))
         )
         self.target_actor, *self.target_critics = (TargetNetwork(model) for model in self.output_models)
@@ -73,7 +73,7 @@ class DDPG(OffPolicy):
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
         """Check that actions are continuous and have bounds."""
         super().check_envs(envs, options)
-        check_bounded(envs, id_of(cls))
+        check_bounded(envs, agent_id_of(cls))
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -82,14 +82,14 @@ class DDPG(OffPolicy):
 
     # acting
 
-    def make_actor(self, index: int) -> Actor:
+    def make_actor(self, index: int) -> KerasNetwork:
         """Return what acts: the actor, which has one output."""
-        return Actor(self.actor_model, self.statistics.dtype)
+        return KerasNetwork(self.actor_model, self.statistics.dtype)
 
-    def make_policy(self, network: Network) -> Policy:
+    def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the policy with its exploration noise."""
         exploration = None if self.options.noise == 'gaussian' else OrnsteinUhlenbeckNoise()
-        policy = Noisy(network, self.n_units, self.options.step_noise_coef, exploration)
+        policy = NoisyPolicy(network, self.n_units, self.options.step_noise_coef, exploration)
         policy.warming_up = self.warming_up
         return policy
 
@@ -101,10 +101,10 @@ class DDPG(OffPolicy):
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
-        replayed = self.replayed(batch, self.learning_noise(batch['actions'].shape))
-        acting, metrics = self._update(replayed, batch['n_updates'], learning_rate)
-        self.actor.refresh(acting)
-        logs = self.named(metrics.numpy())
+        samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
+        acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
+        self.actor.refresh(acting_weights)
+        logs = self.metrics_by_name(metrics.numpy())
         # both are means over all updates, of which not every one moves the policy
         share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)
         return {**logs, 'loss/policy': loss / share} if share else logs
@@ -113,7 +113,9 @@ class DDPG(OffPolicy):
         """Return the randomness of the updates for actions of `shape` [K, B, A]: none."""
         return ()
 
-    def update(self, replayed: Replayed, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def update(
+        self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """All updates of one call, compiled, with the first `n_updates` of K batches.
 
         Returns:
@@ -121,10 +123,10 @@ class DDPG(OffPolicy):
         """
         for step in (self.actor_step, *self.critic_steps):
             step.set_rate(learning_rate)
-        metrics, _ = repeated(lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS, replayed.shape)
+        metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
-    def update_once(self, batch: Replayed) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make a step of the critics, then of the actor, on a batch, [B, …] each; return metrics and TD errors [B]."""
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
         goal = batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
@@ -150,7 +152,7 @@ class DDPG(OffPolicy):
                 losses.append(tf.reduce_mean(errors[-1] ** 2))
             gradients.append(step.gradient(tape, losses[-1]))
         # all critics make their steps, or none
-        finite = tf.reduce_all([fine for *_, fine in gradients])
+        finite = tf.reduce_all([is_finite for *_, is_finite in gradients])
         for step, (gradient, norm, _) in zip(self.critic_steps, gradients, strict=True):
             step.apply(gradient, norm, finite)
         norms = [norm for _, norm, _ in gradients]
@@ -164,27 +166,30 @@ class DDPG(OffPolicy):
         }
         return metrics, errors[0]
 
-    def update_policy(self, observations: tf.Tensor, replayed: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
+    def update_policy(
+        self, observations: tf.Tensor, buffer_actions: tf.Tensor, critics_updated: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """Make a step of the actor, then let the targets follow; return metrics.
 
-        Observations are [B, *D], a network's input, and `replayed` the actions [B, A] that were taken there; `wanted`
+        Observations are [B, *D], a network's input, and `replayed` the actions [B, A] that were taken there;
+        `critics_updated`
         is 1 where the critics have made their step, else 0.
         """
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
-            loss = self.policy_loss(value(self.critic_models[0], observations, actions), actions, replayed)
-        _, made, refused = self.actor_step(tape, loss, wanted > 0)
+            loss = self.policy_loss(value(self.critic_models[0], observations, actions), actions, buffer_actions)
+        _, updated, refused = self.actor_step(tape, loss, critics_updated > 0)
         for target in (self.target_actor, *self.target_critics):
-            target.follow(self.numbers.tau * made)
-        return {'loss/policy': finite(loss), 'policy_updates': made, 'stats/refused': refused}
+            target.soft_update(self.traced_options.tau * updated)
+        return {'loss/policy': zero_if_not_finite(loss), 'policy_updates': updated, 'stats/refused': refused}
 
-    def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
+    def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, buffer_actions: tf.Tensor) -> tf.Tensor:
         """Return the actor's loss: that of a step up the first critic (equation 6).
 
         Args:
             q: [B], what the first critic says of the actor's actions.
             actions: [B, A], the actor's.
-            replayed: [B, A], those that were taken.
+            buffer_actions: [B, A], those that were taken.
         """
         return -tf.reduce_mean(q)
 

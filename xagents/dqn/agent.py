@@ -8,15 +8,15 @@ import keras
 import tensorflow as tf
 from gymnasium import spaces
 
+from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
-from xagents.base.records import Replayed
-from xagents.collecting.policies import EpsilonGreedy, Policy
+from xagents.collecting.policies import EpsilonGreedyPolicy, Policy
 from xagents.dqn.cli import DQNOptions
-from xagents.envs.face import Envs
+from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
-from xagents.networks.acting import Network
-from xagents.networks.compiled import Actor, Program, float_outputs, network_input, suits_xla
-from xagents.networks.optimisation import GradientStep, repeated, use_compiled_optimizer
+from xagents.networks.acting import ActingNetwork
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
@@ -42,9 +42,9 @@ class DQN(OffPolicy):
         units = self.output_units(self.envs)
         names = ('advantage', 'value') if self.options.dueling else ('q',)
         self._check_model(model, [units[name] for name in names])
-        rate = use_compiled_optimizer(model, self.options)
+        rate = adopt_model_optimizer(model, self.options)
         self.model = model
-        self.step = GradientStep(model, self.numbers, True, rate)
+        self.step = GradientStep(model, self.traced_options, True, rate)
         self.output_models = [model]
         self.target = TargetNetwork(model)
         self.actor = self.make_actor(0)
@@ -67,14 +67,14 @@ class DQN(OffPolicy):
 
     # acting
 
-    def make_actor(self, index: int) -> Actor:
+    def make_actor(self, index: int) -> KerasNetwork:
         """Return what acts: the best action has the highest value, and the highest advantage."""
-        return Actor(keras.Model(self.model.input, self.model.outputs[index]), self.statistics.dtype)
+        return KerasNetwork(keras.Model(self.model.input, self.model.outputs[index]), self.statistics.dtype)
 
-    def make_policy(self, network: Network) -> Policy:
+    def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the ε-greedy policy."""
         o = self.options
-        return EpsilonGreedy(network, self.output_units(self.envs)['q'], o.epsilon_end, o.epsilon_ladder)
+        return EpsilonGreedyPolicy(network, self.output_units(self.envs)['q'], o.epsilon_end, o.epsilon_ladder)
 
     def schedules(self) -> dict[str, Schedule]:
         """Return what changes during a run: also ε, and how much prioritized replay is corrected."""
@@ -102,14 +102,14 @@ class DQN(OffPolicy):
         every, n_updates = self.options.target_sync_steps, batch['n_updates']
         due = steps // every > self.target.steps // every
         self.target.steps = steps
-        acting, metrics, errors = self._update(self.replayed(batch), n_updates, float(due), learning_rate)
+        acting_weights, metrics, errors = self._update(self.replay_samples(batch), n_updates, float(due), learning_rate)
         if self.options.prioritized:
             self.buffer.prioritize(batch['rows'][:n_updates], errors.numpy()[:n_updates])
-        self.actor.refresh(acting)
-        return self.named(metrics.numpy())
+        self.actor.refresh(acting_weights)
+        return self.metrics_by_name(metrics.numpy())
 
     def update(
-        self, replayed: Replayed, n_updates: tf.Tensor, due: tf.Tensor, learning_rate: tf.Tensor
+        self, samples: ReplaySamples, n_updates: tf.Tensor, due: tf.Tensor, learning_rate: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """All updates of one call, compiled, with the first `n_updates` of K batches.
 
@@ -120,12 +120,12 @@ class DQN(OffPolicy):
         """
         self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
-        metrics, errors = repeated(
-            lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS, replayed.shape
+        metrics, errors = loop_updates(
+            lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape
         )
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS]), errors
 
-    def update_once(self, batch: Replayed) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return its metrics and its TD errors [B]."""
         goal = batch.rewards + batch.discounts * self.next_values(network_input(batch.next_observations))
         with tf.GradientTape() as tape:
@@ -135,7 +135,7 @@ class DQN(OffPolicy):
             losses = huber(errors) if self.options.huber else errors**2
             loss = tf.reduce_mean(losses * (batch.weights if self.options.prioritized else 1.0))
             if self.options.conservative:
-                loss += self.numbers.conservative * tf.reduce_mean(overestimates(q, chosen))
+                loss += self.traced_options.conservative * tf.reduce_mean(overestimates(q, chosen))
         norm, applied, refused = self.step(tape, loss)
         metrics = {
             'updates': applied,

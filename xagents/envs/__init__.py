@@ -2,4 +2,4 @@
 
 from xagents.envs.create import as_envs as as_envs
 from xagents.envs.create import create_envs as create_envs
-from xagents.envs.face import Envs as Envs
+from xagents.envs.interface import Envs as Envs

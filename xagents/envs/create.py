@@ -11,17 +11,17 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from xagents.envs.face import REMEDY, Again, Envs
+from xagents.envs.interface import RECREATE_HINT, EnvFactory, Envs
 from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
-from xagents.envs.parallel import as_parallel, is_parallel
-from xagents.envs.shared import SharedEnvs
-from xagents.envs.teams import Team
-from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_of, with_rows
-from xagents.envs.wrappers import Atari, with_report
-from xagents.options.errors import OptionError, nearest, one_line
+from xagents.envs.multi_agent import ParallelEnvAdapter
+from xagents.envs.multi_policy import MultiPolicyEnvs
+from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
+from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_for_vector, with_agent_rows
+from xagents.envs.wrappers import AtariConfig, with_report
+from xagents.options.errors import OptionError, did_you_mean, one_line
 
 # what has an effect on preprocessed Atari games only
-ATARI = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
+ATARI_OPTIONS = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
 VECTORS = ('auto', 'sync', 'async', 'envpool')
 
 
@@ -73,48 +73,50 @@ def create_envs(
         if not optional and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
             raise OptionError(name, f'got {number!r}, admits whole numbers from 1 on')
     if vector not in VECTORS:
-        raise OptionError('vector', f'got {vector!r}, admits {", ".join(VECTORS)}{nearest(str(vector), VECTORS)}')
+        raise OptionError('vector', f'got {vector!r}, admits {", ".join(VECTORS)}{did_you_mean(str(vector), VECTORS)}')
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
-    atari = Atari(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
+    atari = AtariConfig(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
         if not isinstance(env, str) or ':' in env or wrappers or agent_index:
             odd = {'wrappers': bool(wrappers), 'agent_index': agent_index, 'a function': not isinstance(env, str)}
             got = next((name for name, is_so in odd.items() if is_so), env)
             raise OptionError('vector', f"got envpool with {got}; it admits EnvPool's own environments, unwrapped")
         settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
-        return _envpool(env, n_envs, render_mode, atari, settings)
+        return _create_envpool(env, n_envs, render_mode, atari, settings)
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
     maker = dataclasses.replace(maker, agent_index=bool(agent_index))
     if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
         raise OptionError('preprocess', f'{maker.name} is no Atari game that shows its screen; admits Atari games only')
     recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
     maker = dataclasses.replace(maker, atari=atari if recognised else None, render_mode=render_mode)
-    return _made(maker, n_envs, vector)
+    return _create_from_maker(maker, n_envs, vector)
 
 
-def _made(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
-    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
-        atari = maker.atari if training or maker.atari is None else maker.atari.whole_games()
-        return _made(
-            dataclasses.replace(maker, render_mode=render_mode, atari=atari), n_envs, 'sync' if here else vector
+def _create_from_maker(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
+    def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
+        atari = maker.atari if training or maker.atari is None else maker.atari.for_evaluation()
+        return _create_from_maker(
+            dataclasses.replace(maker, render_mode=render_mode, atari=atari), n_envs, 'sync' if in_process else vector
         )
 
-    made, reported = make_vector(maker, int(n_envs), vector)
+    made, has_reports = make_vector(maker, int(n_envs), vector)
     # a wrapper of the user's may do anything to a stack
     stack = maker.atari.frame_stack if maker.atari and not maker.wrappers else 1
     about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
-    return Envs(made, id=maker.name, reported=reported, again=again, **about)
+    return Envs(made, id=maker.name, has_reports=has_reports, factory=factory, **about)
 
 
-def _envpool(name: str, n_envs: int, render_mode: str | None, atari: Atari, settings: dict[str, Any]) -> Envs:
+def _create_envpool(
+    name: str, n_envs: int, render_mode: str | None, atari: AtariConfig, settings: dict[str, Any]
+) -> Envs:
     from xagents.envs.envpool import EnvPoolVectorEnv
 
-    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
-        return _envpool(name, n_envs, render_mode, atari if training else atari.whole_games(), settings)
+    def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
+        return _create_envpool(name, n_envs, render_mode, atari if training else atari.for_evaluation(), settings)
 
     made = EnvPoolVectorEnv(name, int(n_envs), atari, render_mode=render_mode, **settings)
     stack = atari.frame_stack if made.atari else 1
-    return Envs(made, id=name, reported=True, again=again, frame_stack=stack, atari=made.atari)
+    return Envs(made, id=name, has_reports=True, factory=factory, frame_stack=stack, atari=made.atari)
 
 
 def as_envs(envs: Any) -> Envs:
@@ -128,15 +130,15 @@ def as_envs(envs: Any) -> Envs:
     Raises:
         ValueError: for anything else, other autoreset modes, and environments with different spaces.
     """
-    if isinstance(envs, Envs | SharedEnvs):
+    if isinstance(envs, Envs | MultiPolicyEnvs):
         return envs  # type: ignore[return-value]
     if isinstance(envs, VectorEnv):
-        maker = maker_of(envs)
+        maker = maker_for_vector(envs)
         spec = maker.spec if maker else None
         name = spec.id if spec else type(envs.unwrapped).__name__
-        return Envs(envs, id=name, again=None if maker is None else _again_of(maker), spec=spec)
+        return Envs(envs, id=name, factory=None if maker is None else _factory_of(maker), spec=spec)
     members = list(envs) if isinstance(envs, list | tuple) else [envs]
-    members = [_as_team(env) if is_parallel(env) else env for env in members]
+    members = [_to_adapter(env) if is_pettingzoo_env(env) else env for env in members]
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
         several = isinstance(envs, list | tuple) and bool(envs)
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
@@ -151,23 +153,23 @@ def as_envs(envs: Any) -> Envs:
         raise ValueError('envs: the list holds one environment twice; admitted are different ones')
     spec = first.spec
     name = spec.id if spec is not None else getattr(first, 'name', None) or type(first.unwrapped).__name__
-    again = None if spec is None else _again_of(EnvMaker(name=name, source=spec))
-    loop = LoopVectorEnv([env if isinstance(env, Team) else with_report(env) for env in members])
-    made, reported = with_rows(loop)
-    return Envs(made, id=name, reported=reported, again=again, spec=spec)
+    factory = None if spec is None else _factory_of(EnvMaker(name=name, source=spec))
+    loop = LoopVectorEnv([env if isinstance(env, ParallelEnvAdapter) else with_report(env) for env in members])
+    made, has_reports = with_agent_rows(loop)
+    return Envs(made, id=name, has_reports=has_reports, factory=factory, spec=spec)
 
 
-def _as_team(env: Any) -> Team:
+def _to_adapter(env: Any) -> ParallelEnvAdapter:
     name = env.metadata.get('name') or type(env).__name__
-    return Team(as_parallel(env, name), name)
+    return ParallelEnvAdapter(to_parallel_env(env, name), name)
 
 
-def _again_of(maker: EnvMaker) -> Again:
+def _factory_of(maker: EnvMaker) -> EnvFactory:
 
-    def again(n_envs: int, render_mode: str | None, training: bool, here: bool) -> Envs:
+    def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
         try:
-            return _made(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')
+            return _create_from_maker(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')
         except Exception as error:
-            raise ValueError(f'env: {maker.name} cannot be made afresh ({one_line(error)}); {REMEDY}') from error
+            raise ValueError(f'env: {maker.name} cannot be made afresh ({one_line(error)}); {RECREATE_HINT}') from error
 
-    return again
+    return factory

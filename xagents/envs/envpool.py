@@ -12,9 +12,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from xagents.envs.vectors import report
-from xagents.envs.wrappers import SUCCESS, Atari
-from xagents.options.errors import OptionError, nearest, one_line
+from xagents.envs.vectors import add_report
+from xagents.envs.wrappers import SUCCESS, AtariConfig
+from xagents.options.errors import OptionError, did_you_mean, one_line
 
 _ATARI = re.compile(r'^(?:ALE/)?(?P<game>.+?)(?:NoFrameskip|Deterministic)?-v\d+$')
 
@@ -38,7 +38,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self,
         name: str,
         n_envs: int,
-        switches: Atari,
+        atari_config: AtariConfig,
         *,
         kwargs: Mapping[str, Any] | None = None,
         preprocess: bool | None = None,
@@ -50,22 +50,22 @@ class EnvPoolVectorEnv(VectorEnv):
         except ImportError:
             raise OptionError('vector', "envpool needs an extra: pip install 'xagents[envpool]'") from None
         self._envpool: Any = envpool
-        self._id = _known(name, envpool.list_all_envs())
+        self._id = _envpool_id(name, envpool.list_all_envs())
         self._kwargs = dict(kwargs or {})
         if max_episode_steps is not None:
             self._kwargs['max_episode_steps'] = max_episode_steps
-        spec = self._described(name)
+        spec = self._make_spec(name)
         atari = hasattr(spec.config, 'stack_num') and hasattr(spec.config, 'episodic_life')
         if preprocess is not None and preprocess != atari:
             admitted = 'preprocessed Atari only' if atari else 'Atari games only'
             raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, admits {admitted}')
         if atari:
-            sticky = 0.25 if switches.sticky_actions else 0.0
-            fixed: dict[str, Any] = {'reward_clip': False, 'stack_num': switches.frame_stack}
-            fixed |= {'episodic_life': switches.episodic_life, 'use_fire_reset': switches.fire_reset}
+            sticky = 0.25 if atari_config.sticky_actions else 0.0
+            fixed: dict[str, Any] = {'reward_clip': False, 'stack_num': atari_config.frame_stack}
+            fixed |= {'episodic_life': atari_config.episodic_life, 'use_fire_reset': atari_config.fire_reset}
             self._kwargs = {'repeat_action_probability': sticky, **self._kwargs, **fixed}
-            spec = self._described(name)
-        self._clip = switches.clip_rewards and atari
+            spec = self._make_spec(name)
+        self._clip = atari_config.clip_rewards and atari
         self.atari = atari
         self.num_envs = n_envs
         self.render_mode = render_mode
@@ -88,7 +88,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._lengths = np.zeros(n_envs, np.int64)
         self._ended = np.zeros(n_envs, bool)
 
-    def _described(self, name: str) -> Any:
+    def _make_spec(self, name: str) -> Any:
         try:
             with warnings.catch_warnings(action='ignore'):
                 return self._envpool.make_spec(self._id, num_envs=1, **self._kwargs)
@@ -110,7 +110,7 @@ class EnvPoolVectorEnv(VectorEnv):
         for counts in (self._totals, self._lengths, self._ended):
             counts[:] = 0
         observations, _ = self._pool.reset()
-        return self._shown(observations), {}
+        return self._to_observations(observations), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Steps all environments."""
@@ -131,7 +131,7 @@ class EnvPoolVectorEnv(VectorEnv):
             self._report(truncated, info, infos)
         if self._clip:
             rewards = np.sign(rewards)
-        return self._shown(observations), rewards, terminated, truncated, infos
+        return self._to_observations(observations), rewards, terminated, truncated, infos
 
     def _report(self, truncated: np.ndarray, info: dict[str, Any], infos: dict[str, Any]) -> None:
         """Reports the episodes that ended; a life lost in a game that goes on is none."""
@@ -140,10 +140,10 @@ class EnvPoolVectorEnv(VectorEnv):
             over = over & (truncated | info['terminated'].astype(bool))
         for i in np.flatnonzero(over).tolist():
             success = next((info[name][i] for name in SUCCESS if name in info), np.nan)
-            report(infos, i, np.array([self._totals[i], self._lengths[i], success], np.float64), self.num_envs)
+            add_report(infos, i, np.array([self._totals[i], self._lengths[i], success], np.float64), self.num_envs)
         self._totals[over] = self._lengths[over] = 0
 
-    def _shown(self, observations: Any) -> Any:
+    def _to_observations(self, observations: Any) -> Any:
         return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self.atari else observations
 
     def render(self) -> tuple[Any, ...] | None:
@@ -159,7 +159,7 @@ class EnvPoolVectorEnv(VectorEnv):
             self._pool = None
 
 
-def _known(name: str, known: list[str]) -> str:
+def _envpool_id(name: str, known: list[str]) -> str:
     """Returns EnvPool's id of an environment; its Atari games are `<game>-v5` whatever Gymnasium calls them."""
     if name in known:
         return name
@@ -167,4 +167,4 @@ def _known(name: str, known: list[str]) -> str:
     of_atari = name.startswith('ALE/') or 'NoFrameskip' in name or 'Determ' in name
     if match and of_atari and f'{match["game"]}-v5' in known:
         return f'{match["game"]}-v5'
-    raise OptionError('env', f'envpool has no environment {name!r}{nearest(name, known)}')
+    raise OptionError('env', f'envpool has no environment {name!r}{did_you_mean(name, known)}')

@@ -13,15 +13,15 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from xagents.envs.spaces import Encoder
+from xagents.envs.spaces import ObservationEncoder
 from xagents.options.errors import OptionError, one_line
 
 KEYS = ('observation', 'achieved_goal', 'desired_goal')
 # steps whose goals batches and single calls are compared on
-COMPARED = 16
+N_COMPARED_STEPS = 16
 
 
-class Goals:
+class GoalFunctions:
     """The goal functions of one environment, which lives in this process.
 
     Attributes:
@@ -39,7 +39,7 @@ class Goals:
             no vectors.
     """
 
-    def __init__(self, name: str, encoder: Encoder, make: Callable[[], gymnasium.Env]):
+    def __init__(self, name: str, encoder: ObservationEncoder, make: Callable[[], gymnasium.Env]):
         self._space = _goal_space(name, encoder.raw_space)
         slices = encoder.slices()
         self.achieved, self.desired = slices['achieved_goal'], slices['desired_goal']
@@ -48,17 +48,17 @@ class Goals:
             if not self.env.has_wrapper_attr('compute_reward'):
                 problem = f'{name} has no compute_reward, by which other goals would be rewarded, and HER needs one'
                 raise OptionError('her', problem)
-            seen = _played(self.env, encoder)
+            seen = _sample_observations(self.env, encoder)
             pairs = self._pairs(seen[:, self.achieved], seen[:, self.desired])
-            self._reward = _Function(name, self.env.get_wrapper_attr('compute_reward'), pairs)
-            self._terminated: _Function | None = None
+            self._reward = _GoalFunction(name, self.env.get_wrapper_attr('compute_reward'), pairs)
+            self._terminated: _GoalFunction | None = None
             if self.env.has_wrapper_attr('compute_terminated'):
-                self._terminated = _Function(name, self.env.get_wrapper_attr('compute_terminated'), pairs)
+                self._terminated = _GoalFunction(name, self.env.get_wrapper_attr('compute_terminated'), pairs)
         except BaseException:
             self.env.close()
             raise
 
-    def judge(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def compute_rewards(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Say what it is worth to have achieved goals where others were desired, encoded ones [B, g] each.
 
         Returns:
@@ -79,7 +79,7 @@ class Goals:
         return self._decode(one), self._decode(other)
 
 
-class _Function:
+class _GoalFunction:
     """A goal function, called on whole batches where that gives what single calls give, else for one row at a time."""
 
     def __init__(self, name: str, function: Callable[[Any, Any, dict[str, Any]], Any], pairs: tuple[Any, Any]):
@@ -90,13 +90,13 @@ class _Function:
             problem = f'{function.__name__} of {name} fails without an info: {type(error).__name__}: {one_line(error)}'
             raise OptionError('her', problem) from error
         try:
-            self._whole = bool(np.allclose(self._batch(*pairs), one_by_one, rtol=1e-5, atol=1e-6))
+            self._batched = bool(np.allclose(self._batch(*pairs), one_by_one, rtol=1e-5, atol=1e-6))
         except Exception:  # it takes single goals only
-            self._whole = False
+            self._batched = False
 
     def __call__(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
         """Return a value a row, [B], for goals [B, *shape]."""
-        return (self._batch if self._whole else self._loop)(achieved, desired)
+        return (self._batch if self._batched else self._loop)(achieved, desired)
 
     def _batch(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
         # one value for all, as of a function that always says no, stands for each
@@ -127,11 +127,11 @@ def _goal_space(name: str, space: spaces.Space) -> spaces.Box | spaces.MultiBina
     return achieved
 
 
-def _played(env: gymnasium.Env, encoder: Encoder) -> np.ndarray:
+def _sample_observations(env: gymnasium.Env, encoder: ObservationEncoder) -> np.ndarray:
     """Return what an environment shows in a few steps at random, encoded."""
     env.action_space.seed(0)
     shown, over = [encoder([env.reset(seed=0)[0]])], False
-    while len(shown) < COMPARED:
+    while len(shown) < N_COMPARED_STEPS:
         if over:
             observation, over = env.reset()[0], False
         else:

@@ -17,12 +17,12 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id, registry
 
 from xagents.envs.modules import import_module
-from xagents.envs.named import envs as named
-from xagents.envs.parallel import PREFIX, ParallelMaker, as_parallel, is_parallel
-from xagents.envs.teams import Team
-from xagents.envs.wrappers import Atari, EpisodeReport, RawReward, preprocess_atari
-from xagents.options.errors import OptionError, nearest, one_line
-from xagents.registry.parts import NAME
+from xagents.envs.multi_agent import ParallelEnvAdapter
+from xagents.envs.pettingzoo_envs import PREFIX, PettingZooMaker, is_pettingzoo_env, to_parallel_env
+from xagents.envs.registry import env_registry
+from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preprocess_atari
+from xagents.options.errors import OptionError, did_you_mean, one_line
+from xagents.registry.parts import NAME_PATTERN
 
 # Which extra installs what an environment's code needs, by the beginning of its entry point.
 EXTRAS = {
@@ -45,18 +45,18 @@ class EnvMaker:
         max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
         wrappers: applied in order outside ours; around PettingZoo's environment, where it is one of these.
         agent_index: whether agents of one environment see which of them they are.
-        alike: whether they must have equal spaces, because one policy plays for all.
+        equal_spaces: whether they must have equal spaces, because one policy plays for all.
     """
 
     name: str
     source: EnvSpec | Callable[..., gymnasium.Env]
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    atari: Atari | None = None
+    atari: AtariConfig | None = None
     max_episode_steps: int | None = None
     wrappers: tuple[Callable[[gymnasium.Env], gymnasium.Env], ...] = ()
     render_mode: str | None = None
     agent_index: bool = False
-    alike: bool = True
+    equal_spaces: bool = True
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -66,22 +66,22 @@ class EnvMaker:
     def __call__(self) -> gymnasium.Env:
         """Makes the environment, or raises an `OptionError` naming what is missing.
 
-        An `EpisodeReport` is outermost, unless several agents play in it: then it is a `Team`.
+        An `EpisodeReport` is outermost, unless several agents play in it: then it is a `ParallelEnvAdapter`.
         """
         kwargs = dict(self.kwargs)
         if self.atari:
-            quiet_ale()  # also in a worker process
+            load_ale_quietly()  # also in a worker process
         frame_skip = 4
         if self.atari and self.spec is not None:
             frame_skip = kwargs.pop('frameskip', 4)
             kwargs = {'repeat_action_probability': 0.25 if self.atari.sticky_actions else 0.0, **kwargs, 'frameskip': 1}
-        env = self._made(kwargs)
-        if isinstance(env, Team):
+        env = self._make_env(kwargs)
+        if isinstance(env, ParallelEnvAdapter):
             if self.atari:
                 raise OptionError('preprocess', f'{self.name} is no Atari game; admits Atari games only')
             return env
-        if self.agent_index or not self.alike:
-            option = 'agent_index' if self.alike else 'policies'
+        if self.agent_index or not self.equal_spaces:
+            option = 'agent_index' if self.equal_spaces else 'policies'
             raise OptionError(option, f'{self.name} has one agent, admits environments of several')
         if self.atari:
             _check_atari(env, self.name)
@@ -89,10 +89,10 @@ class EnvMaker:
         else:
             env = RawReward(env)
         for wrapper in self.wrappers:
-            env = _wrapped(env, wrapper)
+            env = _wrap(env, wrapper)
         return EpisodeReport(env)
 
-    def _made(self, kwargs: dict[str, Any]) -> gymnasium.Env:
+    def _make_env(self, kwargs: dict[str, Any]) -> gymnasium.Env:
         """Makes the bare environment, with its time limit where no preprocessing counts it."""
         limit = None if self.atari else self.max_episode_steps
         try:
@@ -101,24 +101,24 @@ class EnvMaker:
                     kwargs['render_mode'] = self.render_mode
                 return gymnasium.make(self.spec, max_episode_steps=limit, **kwargs)
             assert not isinstance(self.source, EnvSpec)
-            if self.render_mode is not None and _takes(self.source, 'render_mode'):
+            if self.render_mode is not None and _accepts(self.source, 'render_mode'):
                 kwargs['render_mode'] = self.render_mode
             env = self.source(**kwargs)
         except Exception as error:
             self._refuse(error)
-        if is_parallel(env):
-            return self._team(env)
+        if is_pettingzoo_env(env):
+            return self._make_adapter(env)
         if not isinstance(env, gymnasium.Env):
-            what = "an environment of PettingZoo's" if isinstance(self.source, ParallelMaker) else 'a gymnasium.Env'
+            what = "an environment of PettingZoo's" if isinstance(self.source, PettingZooMaker) else 'a gymnasium.Env'
             raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits {what}')
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
-    def _team(self, env: Any) -> Team:
+    def _make_adapter(self, env: Any) -> ParallelEnvAdapter:
         """Returns several agents' environment as one."""
-        env = as_parallel(env, self.name)
+        env = to_parallel_env(env, self.name)
         for wrapper in self.wrappers:
-            env = _wrapped(env, wrapper, is_parallel, "an environment of PettingZoo's, as this one is")
-        team = Team(env, self.name, self.max_episode_steps, self.agent_index, self.alike)
+            env = _wrap(env, wrapper, is_pettingzoo_env, "an environment of PettingZoo's, as this one is")
+        team = ParallelEnvAdapter(env, self.name, self.max_episode_steps, self.agent_index, self.equal_spaces)
         team.reset(seed=0)  # what cannot begin is refused before anything is written
         return team
 
@@ -133,10 +133,10 @@ class EnvMaker:
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
             known = [name for name in found if name not in ('self', 'kwargs')]
-            admits = f', admits {", ".join(known)}{nearest(wrong, known)}' if known else ''
+            admits = f', admits {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
         if isinstance(error, ImportError | gymnasium.error.Error | OptionError) or isinstance(
-            self.source, ParallelMaker
+            self.source, PettingZooMaker
         ):
             raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
         raise error
@@ -147,8 +147,8 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
 
     Args:
         env: an id of Gymnasium's registry, 'module:Id' (the module is imported first, from the working directory too),
-            'gym:Id' for the old gym through shimmy, 'pettingzoo:NAME' (see `ParallelMaker`), the name of a registered
-            function (see `xagents.envs.named`), a spec, or a function that makes one environment.
+            'gym:Id' for the old gym through shimmy, 'pettingzoo:NAME' (see `PettingZooMaker`), the name of a registered
+            function (see `xagents.envs.registry`), a spec, or a function that makes one environment.
         **settings: further fields of `EnvMaker`.
 
     Raises:
@@ -162,7 +162,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
             raise OptionError('env', f'got a {type(env).__name__}, admits {admits}')
         return EnvMaker(name=getattr(env, '__name__', type(env).__name__), source=env, **settings)
     if env.startswith(PREFIX):
-        return EnvMaker(name=env, source=ParallelMaker(env.removeprefix(PREFIX)), **settings)
+        return EnvMaker(name=env, source=PettingZooMaker(env.removeprefix(PREFIX)), **settings)
     module, _, name = env.rpartition(':')
     if module == 'gym':
         return EnvMaker(name=env, source=_old_gym(name, settings.pop('max_episode_steps', None)), **settings)
@@ -170,7 +170,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
         if module in EXTRAS and importlib.util.find_spec(module) is None:
             raise OptionError('env', f"{env} needs an extra: pip install 'xagents[{EXTRAS[module]}]'")
         import_module(module, 'env')
-    elif NAME.fullmatch(name) and name not in registry and (function := named.find(name)) is not None:
+    elif NAME_PATTERN.fullmatch(name) and name not in registry and (function := env_registry.find(name)) is not None:
         return EnvMaker(name=env, source=function, **settings)
     return EnvMaker(name=env, source=_spec(name), **settings)
 
@@ -178,7 +178,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
 def _spec(name: str) -> EnvSpec:
     if name not in registry:
         try:
-            quiet_ale()  # which registers its games
+            load_ale_quietly()  # which registers its games
         except ImportError:
             if ATARI_ID.match(name):
                 raise OptionError('env', f"{name} needs an extra: pip install 'xagents[atari]'") from None
@@ -188,7 +188,7 @@ def _spec(name: str) -> EnvSpec:
         raise OptionError('env', f'no environment {name!r}{_nearest_id(name)}') from error
 
 
-def quiet_ale() -> None:
+def load_ale_quietly() -> None:
     """Load the Arcade Learning Environment, which registers its games, and let it print no banner."""
     import ale_py
 
@@ -206,7 +206,7 @@ def _nearest_id(name: str) -> str:
         lower = {known.lower(): known for known in registry}
         if name.lower() in lower:
             return f' (did you mean {lower[name.lower()]}?)'
-    return nearest(name, (*registry, *named.names()))
+    return did_you_mean(name, (*registry, *env_registry.names()))
 
 
 def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env]:
@@ -221,7 +221,7 @@ def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasiu
         gym.spec(name)
     except gym.error.Error as error:
         known = list(gym.envs.registry)
-        raise OptionError('env', f'no environment gym:{name}{nearest(name, known)}') from error
+        raise OptionError('env', f'no environment gym:{name}{did_you_mean(name, known)}') from error
     limit = {} if max_episode_steps is None else {'max_episode_steps': max_episode_steps}
     return functools.partial(make_old_gym, name, limit)
 
@@ -265,11 +265,13 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
         raise OptionError('wrapper', f'got {wrapper!r}, admits module:Class, as in {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):
-        raise OptionError('wrapper', f'got {wrapper!r}, but {module} has no class {name}{nearest(name, dir(loaded))}')
+        raise OptionError(
+            'wrapper', f'got {wrapper!r}, but {module} has no class {name}{did_you_mean(name, dir(loaded))}'
+        )
     return getattr(loaded, name)
 
 
-def _wrapped(
+def _wrap(
     env: Any,
     wrapper: Callable[..., Any],
     is_admitted: Callable[[Any], bool] = lambda wrapped: isinstance(wrapped, gymnasium.Env),
@@ -295,7 +297,7 @@ def parameters_of(entry: Any) -> list[str]:
         return []
 
 
-def _takes(function: Callable[..., Any], name: str) -> bool:
+def _accepts(function: Callable[..., Any], name: str) -> bool:
     with contextlib.suppress(TypeError, ValueError):
         return any(p.name == name or p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
     return False

@@ -1,6 +1,7 @@
 """From an environment's spaces to arrays a network understands, and back.
 
-Observations: `Encoder` turns a batch of whatever the environment shows into one float32 vector or one image each.
+Observations: `ObservationEncoder` turns a batch of whatever the environment shows into one float32 vector or one image
+each.
 Actions: `ActionDecoder` turns what a policy draws into what the environment takes.
 """
 
@@ -19,7 +20,7 @@ from xagents.options.errors import one_line
 CHANNELS = (1, 3, 4)
 
 
-class Encoder:
+class ObservationEncoder:
     """Encodes batches of raw observations.
 
     A space that is already a float32 or uint8 vector, or an image with its channels last, passes through untouched.
@@ -136,7 +137,7 @@ def _batch_shape(shape: tuple[int, ...] | None) -> str:
 def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.ndarray]:
     """Returns the bounds float32 [d] of a space flattened, or raises ValueError naming the part that cannot be."""
     if isinstance(space, spaces.Box):
-        low, high = (bound.astype(np.float32).reshape(-1) * scale_of(space) for bound in (space.low, space.high))
+        low, high = (bound.astype(np.float32).reshape(-1) * byte_scale(space) for bound in (space.low, space.high))
         return low, high
     if isinstance(space, spaces.Dict | spaces.Tuple):
         bounds = [_flat_bounds(part, f'{name}[{key!r}]') for key, part in _parts(space)]
@@ -153,7 +154,7 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
     )
 
 
-def scale_of(space: spaces.Space) -> np.float32:
+def byte_scale(space: spaces.Space) -> np.float32:
     """Returns what a part of a Dict or Tuple is multiplied by: 1/255 for bytes, 1 for everything else.
 
     A product, because TensorFlow makes one of a quotient, whose last bit may differ.
@@ -172,7 +173,7 @@ def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
     elif isinstance(space, spaces.MultiDiscrete):
         sizes, start = space.nvec.reshape(-1), space.start.reshape(-1)
     else:
-        return values.astype(np.float32) * scale_of(space)
+        return values.astype(np.float32) * byte_scale(space)
     columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned ones would become floats
     if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
         raise ValueError(f'an observation is outside its space {one_line(space)}')
@@ -222,7 +223,7 @@ class ActionDecoder:
         self._shape: tuple[int, ...] = space.shape or ()
 
     @property
-    def column(self) -> tuple[tuple[int, ...], Any]:
+    def action_spec(self) -> tuple[tuple[int, ...], Any]:
         """Shape and dtype of a policy's action for one environment."""
         if isinstance(self.space, spaces.Discrete):
             return (), np.int32

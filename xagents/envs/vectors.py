@@ -21,8 +21,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from xagents.envs.maker import EnvMaker, parameters_of
-from xagents.envs.spaces import Encoder
-from xagents.envs.teams import MEMBERS, Rows, Table
+from xagents.envs.multi_agent import AGENT_SET, AgentRows, ParallelVector
+from xagents.envs.spaces import ObservationEncoder
 from xagents.envs.wrappers import REPORT
 from xagents.options.errors import OptionError
 
@@ -63,7 +63,7 @@ class LoopVectorEnv(VectorEnv):
         for i, env in enumerate(self.envs):
             parts[i], _ = env.reset(seed=seeds[i], options=options)
         self._ended = [False] * self.num_envs
-        return self._gathered(), {}
+        return self._batch_observations(), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Steps each environment, or resets it where its episode ended with the last step."""
@@ -81,15 +81,15 @@ class LoopVectorEnv(VectorEnv):
                 parts[i], rewards[i], terminated, truncated, info = env.step(actions[i])
                 terminations[i], truncations[i], ended[i] = terminated, truncated, terminated or truncated
             if info:
-                report(infos, i, info[REPORT], self.num_envs)
-        return self._gathered(), rewards, terminations, truncations, infos
+                add_report(infos, i, info[REPORT], self.num_envs)
+        return self._batch_observations(), rewards, terminations, truncations, infos
 
     @property
     def ended(self) -> list[bool]:
         """Which environments the next step resets."""
         return self._ended
 
-    def _gathered(self) -> Any:
+    def _batch_observations(self) -> Any:
         if self._composite:
             self._observations = concatenate(self.single_observation_space, self._parts, self._observations)
         return self._observations
@@ -104,7 +104,7 @@ class LoopVectorEnv(VectorEnv):
             env.close()
 
 
-def report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> None:
+def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> None:
     """Adds an episode's report (float64 [3]) of environment `i` to a vector's infos, as Gymnasium batches infos."""
     if REPORT not in infos:
         infos[REPORT], infos[f'_{REPORT}'] = np.zeros((n_envs, 3)), np.zeros(n_envs, bool)
@@ -121,23 +121,23 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, b
     Returns:
         the vector, and whether its infos hold the reports of `EpisodeReport`.
     """
-    if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native(maker, n_envs)) is not None:
+    if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native_vector(maker, n_envs)) is not None:
         return native, False
-    return with_rows(make_loop(maker, n_envs, vector))
+    return with_agent_rows(make_base_vector(maker, n_envs, vector))
 
 
-def make_loop(maker: EnvMaker, n_envs: int, vector: str) -> VectorEnv:
+def make_base_vector(maker: EnvMaker, n_envs: int, vector: str) -> VectorEnv:
     """Makes environments in a loop, or in worker processes where `vector` is 'async'."""
-    return _workers(maker, n_envs) if vector == 'async' else LoopVectorEnv([maker() for _ in range(n_envs)])
+    return _worker_vector(maker, n_envs) if vector == 'async' else LoopVectorEnv([maker() for _ in range(n_envs)])
 
 
-def with_rows(vector: VectorEnv) -> tuple[VectorEnv, bool]:
+def with_agent_rows(vector: VectorEnv) -> tuple[VectorEnv, bool]:
     """Returns a vector with a row for each agent, and whether its infos hold reports: not those of several agents."""
-    several = MEMBERS in vector.metadata
-    return (Rows(Table(vector)) if several else vector), not several
+    several = AGENT_SET in vector.metadata
+    return (AgentRows(ParallelVector(vector)) if several else vector), not several
 
 
-def _native(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
+def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
     """Returns Gymnasium's own vector of an environment, None where there is none that does what is asked for."""
     spec = maker.spec
     if (
@@ -195,10 +195,10 @@ class WorkerVectorEnv(AsyncVectorEnv):
             super().close_extras(terminate=True)
 
 
-def _workers(maker: EnvMaker, n_envs: int) -> VectorEnv:
+def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
     probe = maker()
     # Spaces that are refused are refused before a process is started.
-    Encoder(probe.observation_space)
+    ObservationEncoder(probe.observation_space)
     probe.close()
     # Never a plain fork: TensorFlow hangs in a process forked after it was used.
     methods = multiprocessing.get_all_start_methods()
@@ -210,7 +210,7 @@ def _workers(maker: EnvMaker, n_envs: int) -> VectorEnv:
         raise OptionError('vector', f'async: a worker process ended as it started; {remedy}') from error
 
 
-def maker_of(vector: VectorEnv) -> EnvMaker | None:
+def maker_for_vector(vector: VectorEnv) -> EnvMaker | None:
     """Finds what makes one environment like those of a ready-made vector; None where nothing tells."""
     # What wraps a vector from outside is in no spec: without it observations or rewards would be others.
     if isinstance(vector, gymnasium.vector.VectorWrapper):

@@ -48,13 +48,14 @@ class RawReward(gymnasium.Wrapper):
 class EpisodicLife(gymnasium.Wrapper):
     """Ends what the learner sees as an episode with each life, and resets the game only when it is over.
 
-    Mnih et al., "Human-level control through deep reinforcement learning" (2015), methods. After a life `lost`, `reset`
+    Mnih et al., "Human-level control through deep reinforcement learning" (2015), methods. After a life `life_lost`,
+    `reset`
     goes on with the next one by one step that does nothing; with a seed it always resets the game.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
-        self.lost = False
+        self.life_lost = False
         self._lives = 0
 
     def step(self, action: Any) -> Step:
@@ -62,19 +63,19 @@ class EpisodicLife(gymnasium.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         lives = _lives(self)
         # Some games show zero lives for a few frames before they are over.
-        self.lost = 0 < lives < self._lives and not (terminated or truncated)
+        self.life_lost = 0 < lives < self._lives and not (terminated or truncated)
         self._lives = lives
-        return observation, reward, terminated or self.lost, truncated, info
+        return observation, reward, terminated or self.life_lost, truncated, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Goes on with the next life, or resets the game where it is over."""
         over = True
-        if self.lost and seed is None:
+        if self.life_lost and seed is None:
             observation, _, terminated, truncated, info = self.env.step(0)
             over = terminated or truncated
         if over:
             observation, info = self.env.reset(seed=seed, options=options)
-        self.lost = False
+        self.life_lost = False
         self._lives = _lives(self)
         return observation, info
 
@@ -192,7 +193,7 @@ class EpisodeReport(gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets; after a life lost, the episode and its statistics go on."""
-        goes_on = seed is None and self._life is not None and self._life.lost
+        goes_on = seed is None and self._life is not None and self._life.life_lost
         resets = self._raw.resets
         observation, _ = self.env.reset(seed=seed, options=options)
         if goes_on and self._raw.resets == resets:
@@ -210,18 +211,18 @@ class EpisodeReport(gymnasium.Wrapper):
         self._length += 1
         if not (terminated or truncated):
             return observation, reward, False, False, {}
-        if self._life is not None and self._life.lost:
+        if self._life is not None and self._life.life_lost:
             if not truncated:
                 return observation, reward, True, False, {}
             # A wrapper outside cut the episode on the step that lost a life: the next reset must be one of the game.
-            self._life.lost = False
+            self._life.life_lost = False
         return observation, reward, bool(terminated), bool(truncated), self._report(self._raw.total, info)
 
     def _report(self, total: float, info: dict[str, Any]) -> dict[str, Any]:
         return {REPORT: np.array([total - self._base, self._length, success_of(info)], np.float64)}
 
 
-def says_success(value: Any) -> bool:
+def is_success_value(value: Any) -> bool:
     """Whether a value of an info is a number or a truth value: under `success`, environments may keep anything."""
     return np.size(value) == 1 and np.asarray(value).dtype.kind in 'biuf'
 
@@ -230,7 +231,7 @@ def success_of(info: Mapping[str, Any]) -> float:
     """Return what an environment's info says about success, NaN where it says nothing."""
     if not info:  # mostly, and looking at it costs as much as a small environment's step
         return np.nan
-    return next((float(info[name]) for name in SUCCESS if says_success(info.get(name))), np.nan)
+    return next((float(info[name]) for name in SUCCESS if is_success_value(info.get(name))), np.nan)
 
 
 def _find(env: gymnasium.Env, kind: type[Any]) -> Any:
@@ -262,7 +263,7 @@ def with_report(env: gymnasium.Env) -> gymnasium.Env:
 
 
 @dataclasses.dataclass(frozen=True)
-class Atari:
+class AtariConfig:
     """How an Atari game is preprocessed; see `create_envs`."""
 
     frame_stack: int
@@ -271,13 +272,13 @@ class Atari:
     fire_reset: bool
     sticky_actions: bool
 
-    def whole_games(self) -> Atari:
+    def for_evaluation(self) -> AtariConfig:
         """Return the same for watching: only the game ends an episode, and rewards stay raw."""
         return dataclasses.replace(self, clip_rewards=False, episodic_life=False)
 
 
 def preprocess_atari(
-    env: gymnasium.Env, atari: Atari, frame_skip: int = 4, max_episode_steps: int | None = None
+    env: gymnasium.Env, atari: AtariConfig, frame_skip: int = 4, max_episode_steps: int | None = None
 ) -> gymnasium.Env:
     """Wraps an Atari game, made with `frameskip=1`, the way the field does, raw statistics included.
 

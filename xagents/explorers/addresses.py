@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import socket
 
-from xagents.options.errors import OptionError, nearest
+from xagents.options.errors import OptionError, did_you_mean
 
 # what --cluster admits beside an address
-OTHERS = ('ray', 'here')
+OTHER_VALUES = ('ray', 'here')
 
 
 def parse_address(name: str, text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; raises OptionError for the option `name`."""
     host, colon, port = text.rpartition(':')
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-        others = f', ray, ray://HOST:PORT or here{nearest(text.lower(), OTHERS)}' if name == 'cluster' else ''
+        others = (
+            f', ray, ray://HOST:PORT or here{did_you_mean(text.lower(), OTHER_VALUES)}' if name == 'cluster' else ''
+        )
         raise OptionError(name, f'got {text}, admits HOST:PORT, such as 10.0.0.1:5555{others}')
     return host, int(port)
 

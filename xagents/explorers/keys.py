@@ -17,10 +17,10 @@ from xagents.options.errors import OptionError
 
 # for whom the certificate is; where it stands does not matter
 NAME = 'xagents'
-DAYS = 3650
+VALID_DAYS = 3650
 
 
-class Pass(NamedTuple):
+class ExplorerCredentials(NamedTuple):
     """What an explorer needs of a key: whom to believe, PEM, and what to show."""
 
     certificate: bytes
@@ -30,14 +30,14 @@ class Pass(NamedTuple):
 class ClusterKey(NamedTuple):
     """A private key and its certificate, PEM each."""
 
-    private: bytes
+    private_key: bytes
     certificate: bytes
 
     @property
-    def explorers_pass(self) -> Pass:
+    def explorer_credentials(self) -> ExplorerCredentials:
         """The part of it that explorers need; its token is a digest that tells nothing of the key."""
-        token = hmac.new(self.private, b'xagents: token of explorers', hashlib.sha256).hexdigest()
-        return Pass(self.certificate, token)
+        token = hmac.new(self.private_key, b'xagents: token of explorers', hashlib.sha256).hexdigest()
+        return ExplorerCredentials(self.certificate, token)
 
 
 def read_key(path: str) -> ClusterKey:
@@ -50,7 +50,7 @@ def read_key(path: str) -> ClusterKey:
         data = Path(path).read_bytes()
     except OSError as error:
         raise OptionError('cluster_key', f'{path} cannot be read ({error.strerror})') from error
-    found = key_of(data)
+    found = parse_key(data)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
     except (ssl.SSLError, OSError, ValueError):
@@ -61,7 +61,7 @@ def read_key(path: str) -> ClusterKey:
     return found
 
 
-def key_of(data: bytes) -> ClusterKey | None:
+def parse_key(data: bytes) -> ClusterKey | None:
     """Return the key that the bytes of a file hold, if they do."""
     blocks: dict[bytes, bytes] = {}
     for part in data.split(b'-----BEGIN ')[1:]:
@@ -94,22 +94,22 @@ def make_key(path: str) -> None:
             "got none, and the package that makes one is missing: pip install 'xagents[cluster]', or make one by "
             'openssl (docs/explorers.md)',
         ) from None
-    private = ec.generate_private_key(ec.SECP256R1())
+    private_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
-        .public_key(private.public_key())
+        .public_key(private_key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=DAYS))
+        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-        .sign(private, hashes.SHA256())
+        .sign(private_key, hashes.SHA256())
     )
     plain = serialization.NoEncryption()
-    key = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    key = private_key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
     part = f'{path}.{os.getpid()}.part'
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as file:
         file.write(key + certificate.public_bytes(serialization.Encoding.PEM))

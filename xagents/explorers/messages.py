@@ -16,10 +16,10 @@ import numpy as np
 
 FORMAT = 2
 # of a header, with the records of environments that a fragment brings; and how deep it may be nested
-LARGEST_HEADER = 64 * 2**20
+MAX_HEADER_BYTES = 64 * 2**20
 # as NumPy writes them; no other text is given to it
-DTYPES = frozenset(np.dtype(kind).str for kind in '?bBhHiIlLqQefd')
-MOST_DIMENSIONS = 8
+DTYPES = frozenset(np.dtype(code).str for code in '?bBhHiIlLqQefd')
+MAX_DIMENSIONS = 8
 
 
 class WireError(ValueError):
@@ -30,21 +30,21 @@ class Message(NamedTuple):
     """A message.
 
     Attributes:
-        kind: what it is.
+        message_type: what it is.
         header: the rest of what JSON holds.
         arrays: by name.
     """
 
-    kind: str
+    message_type: str
     header: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
 
-def pack(kind: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
+def pack(message_type: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
     """Return a message as bytes."""
     held = {name: np.asarray(array) for name, array in (arrays or {}).items()}
     table = [[name, array.dtype.str, list(array.shape)] for name, array in held.items()]
-    text = json.dumps({**header, 'kind': kind, 'arrays': table}, separators=(',', ':')).encode()
+    text = json.dumps({**header, 'kind': message_type, 'arrays': table}, separators=(',', ':')).encode()
     return b''.join([struct.pack('<I', len(text)), text, *(array.tobytes() for array in held.values())])
 
 
@@ -56,19 +56,19 @@ def unpack(data: bytes) -> Message:
     """
     try:
         (length,) = struct.unpack_from('<I', data)
-        if length > min(LARGEST_HEADER, len(data) - 4):
+        if length > min(MAX_HEADER_BYTES, len(data) - 4):
             raise WireError(f'its header is to have {length} of {len(data)} bytes')
         header = json.loads(data[4 : 4 + length])
-        kind, table = header.pop('kind'), header.pop('arrays')
+        message_type, table = header.pop('kind'), header.pop('arrays')
         arrays, at = {}, 4 + length
         for name, dtype, shape in table:
             if not isinstance(name, str) or name in arrays:
                 raise WireError(f'an array has the name {str(name)[:20]!r}')
             array = _array(data, at, dtype, shape)
             arrays[name], at = array, at + array.nbytes
-        if at != len(data) or not isinstance(kind, str):
+        if at != len(data) or not isinstance(message_type, str):
             raise WireError(f'it has {len(data)} bytes and tells of {at}')
-        return Message(kind, header, arrays)
+        return Message(message_type, header, arrays)
     except WireError:
         raise
     except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
@@ -76,15 +76,15 @@ def unpack(data: bytes) -> Message:
 
 
 def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
-    plain = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+    plain = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS
     known = isinstance(dtype, str) and dtype in DTYPES
     if not known or not plain or any(type(n) is not int or n < 0 for n in shape):
         raise WireError(f'it has an array of {str(dtype)[:20]!r} and {str(shape)[:40]}')
-    kind = np.dtype(dtype)
+    item_type = np.dtype(dtype)
     size = math.prod(shape)
-    if size * kind.itemsize > len(data) - at:
+    if size * item_type.itemsize > len(data) - at:
         raise WireError(f'an array of the shape {str(shape)[:40]} is longer than the message')
-    return np.frombuffer(data, kind, size, at).reshape(shape)
+    return np.frombuffer(data, item_type, size, at).reshape(shape)
 
 
 def pid_of(message: Message) -> int:

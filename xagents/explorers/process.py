@@ -17,18 +17,18 @@ from pathlib import Path
 
 import grpc
 
-from xagents.explorers.frames import Kind
-from xagents.explorers.links import Connection
+from xagents.explorers.frames import FrameType
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
-from xagents.explorers.work import Worker
-from xagents.options.errors import told
-from xagents.system.orphans import await_parents_end
+from xagents.explorers.rollout_worker import RolloutWorker
+from xagents.explorers.transport import Connection
+from xagents.options.errors import error_line
+from xagents.system.parent_exit import wait_for_parent_exit
 from xagents.version import __version__
 
 # exit code of an explorer that was not taken
-REFUSED = 3
+EXIT_REFUSED = 3
 # between two looks at whether something happens
-SECONDS_BETWEEN_SIGNS = 5.0
+HEARTBEAT_SECONDS = 5.0
 # that environments may take to close, once the learner is gone
 SECONDS_TO_CLOSE = 1.5
 
@@ -46,57 +46,57 @@ def explore(connection: Connection) -> None:
         WireError: where it says what makes no sense.
     """
     connection.send(pack('hello', {'format': FORMAT, 'xagents': __version__, 'pid': os.getpid()}))
-    worker: Worker | None = None
-    signs = Signs(connection)
+    worker: RolloutWorker | None = None
+    heartbeat = Heartbeat(connection)
     try:
         for frame in connection:
-            message = unpack(frame.data) if frame.kind is Kind.MESSAGE else None
-            if message is None or message.kind == 'end':
+            message = unpack(frame.data) if frame.frame_type is FrameType.MESSAGE else None
+            if message is None or message.message_type == 'end':
                 break
-            if message.kind == 'refused':
+            if message.message_type == 'refused':
                 raise RefusedError(str(message.header.get('why')))
-            worker = signs.worker = _answer(connection, worker, message)
+            worker = heartbeat.worker = _handle_message(connection, worker, message)
     finally:
-        signs.ended.set()
+        heartbeat.ended.set()
         if worker is not None:
             worker.close()
         connection.close()
 
 
-class Signs(threading.Thread):
+class Heartbeat(threading.Thread):
     """Tells the learner, once in a while, that an explorer is at work: that it has taken a step since."""
 
     def __init__(self, connection: Connection):
         super().__init__(daemon=True)
         self.ended, self._connection = threading.Event(), connection
-        self.worker: Worker | None = None
+        self.worker: RolloutWorker | None = None
         self.start()
 
     def run(self) -> None:
         """Look, and tell."""
         before = 0
-        while not self.ended.wait(SECONDS_BETWEEN_SIGNS):
+        while not self.ended.wait(HEARTBEAT_SECONDS):
             steps = 0 if self.worker is None else self.worker.steps
             if steps != before:
                 self._connection.send(pack('alive', {}))
             before = steps
 
 
-def _answer(connection: Connection, worker: Worker | None, message: Message) -> Worker | None:
+def _handle_message(connection: Connection, worker: RolloutWorker | None, message: Message) -> RolloutWorker | None:
     """Do what the learner says; an error is told, and not the end."""
     try:
-        if message.kind == 'spec':
+        if message.message_type == 'spec':
             if worker is not None:
                 worker.close()
             header = message.header
-            worker = Worker(header, header['first'], header['n_envs'])
+            worker = RolloutWorker(header, header['first'], header['n_envs'])
             connection.send(pack('ready', {}))
-        elif worker is not None and message.kind == 'share':
-            worker.share(message)
+        elif worker is not None and message.message_type == 'share':
+            worker.receive_broadcast(message)
         elif worker is not None:
             connection.send(worker.collect(message))
     except Exception as error:  # whatever somebody's environment raises
-        connection.send(pack('error', {'why': told(error)}))
+        connection.send(pack('error', {'why': error_line(error)}))
     return worker
 
 
@@ -105,27 +105,27 @@ def main(address: str, folder: str) -> int:
     try:
         explore(Connection(address, folder=Path(folder)))
     except RefusedError as error:
-        _say(str(error))
-        return REFUSED
+        _print_error(str(error))
+        return EXIT_REFUSED
     except (grpc.RpcError, WireError) as error:
-        _say(told(error))
+        _print_error(error_line(error))
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     with contextlib.suppress(OSError):  # who reads it may be gone
         print(line, file=sys.stderr, flush=True)
 
 
-def _end_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
-    await_parents_end()
+def _exit_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
+    wait_for_parent_exit()
     if not ended.wait(SECONDS_TO_CLOSE):
-        _tidy(parent, folder)
+        _remove_folder(parent, folder)
         os._exit(0)
 
 
-def _tidy(parent: int, folder: str, seconds: float = 0.0) -> None:
+def _remove_folder(parent: int, folder: str, seconds: float = 0.0) -> None:
     """Remove the folder of a parent that was killed, which may take a moment to be seen."""
     deadline = time.monotonic() + seconds
     while os.getppid() == parent and time.monotonic() < deadline:
@@ -137,8 +137,8 @@ def _tidy(parent: int, folder: str, seconds: float = 0.0) -> None:
 if __name__ == '__main__':
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to hear
     ended, parent = threading.Event(), int(sys.argv[3])
-    threading.Thread(target=_end_with_parent, args=(ended, parent, sys.argv[2]), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(ended, parent, sys.argv[2]), daemon=True).start()
     code = main(*sys.argv[1:3])
     ended.set()
-    _tidy(parent, sys.argv[2], 1.0 if code else 0.0)
+    _remove_folder(parent, sys.argv[2], 1.0 if code else 0.0)
     sys.exit(code)

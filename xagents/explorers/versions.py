@@ -16,7 +16,7 @@ def versions(env: str) -> dict[str, str]:
     return {name: version for name, version in found.items() if isinstance(version, str)}
 
 
-def differing(here: dict[str, str], there: dict[str, str]) -> str:
+def version_differences(local: dict[str, str], remote: dict[str, str]) -> str:
     """Return what differs in words; empty where nothing does. What only one side has loaded is for something else."""
-    names = [name for name in sorted(here.keys() & there.keys()) if here[name] != there[name]]
-    return ', '.join(f'{name} is {here[name]} here and {there[name]} there' for name in names)
+    names = [name for name in sorted(local.keys() & remote.keys()) if local[name] != remote[name]]
+    return ', '.join(f'{name} is {local[name]} here and {remote[name]} there' for name in names)

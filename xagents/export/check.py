@@ -13,13 +13,13 @@ from xagents.collecting.policies import Policy
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
-    from xagents.export.formats import Run
+    from xagents.export.formats import PolicyFunction
 
-OBSERVATIONS = 128
-SIZES = (1, 7)  # of the batches beside that of all
+N_OBSERVATIONS = 128
+BATCH_SIZES = (1, 7)  # of the batches beside that of all
 TOLERANCE = 1e-5
 # Of a bfloat16 network that is written in float32: a number has 8 bits, of which a few layers lose some.
-COARSE = 2.0**-5
+BFLOAT16_TOLERANCE = 2.0**-5
 
 
 class Agreement(NamedTuple):
@@ -37,32 +37,32 @@ class Agreement(NamedTuple):
     tolerance: float
 
 
-def collect(agent: BaseAgent) -> Any:
+def collect_observations(agent: BaseAgent) -> Any:
     """Return a batch of OBSERVATIONS raw observations, of an environment of their own; ValueError if there can be none.
 
     In the second half every other action is random: greedy actions alone may show very little.
     """
     import keras
 
-    if not agent.envs.can_be_made_again:
+    if not agent.envs.can_recreate:
         problem = f'{agent.envs.id} was handed over ready-made and cannot be made afresh to compare in'
         raise ValueError(f'export: {problem}; give observations=[N, …] of it')
-    seed = agent.streams.seed_of('evaluate', 0)
+    seed = agent.streams.derive_seed('evaluate', 0)
     rng = np.random.default_rng(seed)
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
-    with agent.envs.another(1) as envs:
+    with agent.envs.recreate(1) as envs:
         envs._encode = None  # raw observations are what is wanted here
         seen = [copy.deepcopy(envs.reset(seed))]  # the environments' own array
         n = envs.n_envs
-        while len(seen) * n < OBSERVATIONS:
-            random = len(seen) * n > OBSERVATIONS // 2 and rng.random() < 0.5
+        while len(seen) * n < N_OBSERVATIONS:
+            random = len(seen) * n > N_OBSERVATIONS // 2 and rng.random() < 0.5
             action = np.stack([actions.sample() for _ in range(n)]) if random else agent.act(seen[-1])
             seen.append(copy.deepcopy(envs.step(action)[0]))
-    return keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:OBSERVATIONS], *seen)
+    return keras.tree.map_structure(lambda *rows: np.concatenate(rows)[:N_OBSERVATIONS], *seen)
 
 
-def batch_of(space: spaces.Space, observations: Any) -> Any:
+def as_batch(space: spaces.Space, observations: Any) -> Any:
     """Batch a sequence of N observations; a batch stays one: [N, …], for a Dict space a dict, for a Tuple a tuple."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return np.asarray(observations, space.dtype)
@@ -72,23 +72,29 @@ def batch_of(space: spaces.Space, observations: Any) -> Any:
     return concatenate(space, list(observations), empty)
 
 
-def check(
-    agent: BaseAgent, run: Run, batch: Any, arrays: dict[str, np.ndarray], tolerance: float, acting: Policy
+def check_agreement(
+    agent: BaseAgent,
+    run: PolicyFunction,
+    batch: Any,
+    arrays: dict[str, np.ndarray],
+    tolerance: float,
+    acting_policy: Policy,
 ) -> Agreement:
     """Compare what an agent and its exported policy, `run`, do on raw observations [N, …].
 
     These are in `batch` as vector environments batch them, and in `arrays` by the names of the policy's inputs.
-    `acting` is the agent's policy, or one like it that acts more precisely. RuntimeError where they differ by more than
+    `acting_policy` is the agent's policy, or one like it that acts more precisely. RuntimeError where they differ by
+    more than
     rounding does, or shape or dtype of actions are others.
     """
     n, space = len(next(iter(arrays.values()))), agent.envs.action_space
     continuous = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
-    expected = agent.act(batch, policy=acting)
-    assert acting.network is not None
+    expected = agent.act(batch, policy=acting_policy)
+    assert acting_policy.network is not None
     # the network's arrays are overwritten by its next call
-    outputs = np.array(acting.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
+    outputs = np.array(acting_policy.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
     ties, difference = np.zeros(n, bool), 0.0
-    for size in (n, *SIZES):
+    for size in (n, *BATCH_SIZES):
         rows = np.arange(size) % n
         got = run({name: array[rows] for name, array in arrays.items()})
         wanted = expected[rows]

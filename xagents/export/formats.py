@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xagents.export import numpy_page
-from xagents.options.errors import OptionError, nearest
+from xagents.export import numpy_template
+from xagents.options.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from xagents.export.policy import ExportedPolicy
 
 # From the arrays of a batch of raw observations, by the names of the inputs, to actions [N, …].
-Run = Callable[[dict[str, np.ndarray]], np.ndarray]
+PolicyFunction = Callable[[dict[str, np.ndarray]], np.ndarray]
 OPSET = 18
 PAGE = 'policy.py'
 
@@ -32,13 +32,13 @@ class Format(NamedTuple):
     packages: tuple[str, ...]  # needed beside TensorFlow
     keeps_precision: bool  # computes as the network does, otherwise in float32
     write: Callable[[ExportedPolicy, Path], None]
-    load: Callable[[Path], Run]
+    load: Callable[[Path], PolicyFunction]
 
 
 def find_format(name: str) -> Format:
     """Return a format by its name; OptionError where there is none, or a package that it needs is missing."""
     if name not in FORMATS:
-        raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{nearest(str(name), FORMATS)}')
+        raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{did_you_mean(str(name), FORMATS)}')
     missing = [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]
     if missing:
         raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")
@@ -47,13 +47,13 @@ def find_format(name: str) -> Format:
 
 def _write_numpy(policy: ExportedPolicy, path: Path) -> None:
     plan, arrays = policy.as_data()
-    (path / numpy_page.PLAN).write_text(json.dumps(plan, allow_nan=False) + '\n')
+    (path / numpy_template.PLAN).write_text(json.dumps(plan, allow_nan=False) + '\n')
     held: dict[str, Any] = arrays
-    np.savez(path / numpy_page.WEIGHTS, **held)
-    (path / PAGE).write_text(inspect.getsource(numpy_page))
+    np.savez(path / numpy_template.WEIGHTS, **held)
+    (path / PAGE).write_text(inspect.getsource(numpy_template))
 
 
-def _load_numpy(path: Path) -> Run:
+def _load_numpy(path: Path) -> PolicyFunction:
     # the page that was written is what runs, as for whoever receives it
     return runpy.run_path(str(path / PAGE))['load'](path)
 
@@ -64,7 +64,7 @@ def _write_savedmodel(policy: ExportedPolicy, path: Path) -> None:
     tf.saved_model.save(policy.module, str(path), signatures={'serving_default': policy.function})
 
 
-def _load_savedmodel(path: Path) -> Run:
+def _load_savedmodel(path: Path) -> PolicyFunction:
     import tensorflow as tf
 
     loaded = tf.saved_model.load(str(path))
@@ -85,7 +85,7 @@ def _write_litert(policy: ExportedPolicy, path: Path) -> None:
     path.write_bytes(converter.convert())
 
 
-def _load_litert(path: Path) -> Run:
+def _load_litert(path: Path) -> PolicyFunction:
     if importlib.util.find_spec('ai_edge_litert') is not None:
         from ai_edge_litert.interpreter import Interpreter
     else:
@@ -120,7 +120,7 @@ def _write_onnx(policy: ExportedPolicy, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def _load_onnx(path: Path) -> Run:
+def _load_onnx(path: Path) -> PolicyFunction:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])

@@ -1,6 +1,7 @@
 """A greedy policy as one TensorFlow function: from raw observations to environment actions.
 
-It does in TensorFlow what acting does in NumPy: `Encoder`, `ObservationNormalizer`, network, `Distribution.mode` (or
+It does in TensorFlow what acting does in NumPy: `ObservationEncoder`, `ObservationNormalizer`, network,
+`Distribution.mode` (or
 DQN's best action) and `ActionDecoder`. Every format is made of this one function, and is checked against acting.
 """
 
@@ -18,18 +19,18 @@ from gymnasium import spaces
 
 from xagents.collecting.policy_files import PolicyData
 from xagents.envs.normalisation import EPSILON, LIMIT
-from xagents.envs.space_records import record_of
-from xagents.envs.spaces import scale_of
-from xagents.networks.compiled import float_outputs, network_input
-from xagents.networks.mirror import flat_parameters, plan_of
-from xagents.system.arrays import prefixed
+from xagents.envs.space_serialization import space_to_dict
+from xagents.envs.spaces import byte_scale
+from xagents.networks.keras_to_plan import flat_parameters, plan_from_model
+from xagents.networks.programs import float_outputs, network_input
+from xagents.system.arrays import add_prefix
 
 if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
 
 OUTPUT = 'actions'
 # what a function with keywords cannot be called with, and the output's own name
-_TAKEN = {OUTPUT, 'self'}
+_RESERVED = {OUTPUT, 'self'}
 
 
 class Input(NamedTuple):
@@ -49,25 +50,25 @@ class Input(NamedTuple):
         """Its dtype, as the environment gives it."""
         return np.dtype(self.space.dtype)
 
-    def of(self, batch: Any) -> np.ndarray:
+    def extract(self, batch: Any) -> np.ndarray:
         """Return its array [N, *shape] in a batch of observations."""
         for key in self.path:
             batch = batch[key]
         return np.ascontiguousarray(batch, self.dtype).reshape(-1, *self.shape)
 
 
-def inputs_of(space: spaces.Space) -> list[Input]:
+def policy_inputs(space: spaces.Space) -> list[Input]:
     """Return the arrays that a batch of a space consists of, in the order in which it is encoded.
 
     A Dict's are named by their keys, nested ones by keys joined with `_`; a Tuple's are `observations_0` and so on;
     that of any other space is `observations`. Other characters than letters and digits become `_`.
     """
     inputs: list[Input] = []
-    names = set(_TAKEN)
+    names = set(_RESERVED)
     for path, leaf in _leaves(space, ()):
         name = re.sub(r'\W', '_', '_'.join(map(str, path)), flags=re.ASCII)
         name = name if re.match('[A-Za-z]', name) else f'observations_{name}'.rstrip('_')
-        name = f'observations_{name}' if name in _TAKEN else name
+        name = f'observations_{name}' if name in _RESERVED else name
         numbered = (f'{name}_{count}' for count in itertools.count(2))
         unique = next(one for one in itertools.chain([name], numbered) if one not in names)
         names.add(unique)
@@ -86,16 +87,16 @@ class ExportedPolicy:
     """
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
-        self.inputs = inputs_of(agent.envs.encoder.raw_space)
+        self.inputs = policy_inputs(agent.envs.encoder.raw_space)
         self.network, self._agent = network, agent
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
         steps: Sequence[Callable[[Any], Any]] = (
-            _encoding(agent, self.inputs),
-            _normalisation(agent),
+            _make_encoder(agent, self.inputs),
+            _make_normalizer(agent),
             network_input,
             lambda x: float_outputs(network(x, training=False))[0],
-            _decoding(agent),
+            _make_decoder(agent),
         )
 
         def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -113,14 +114,17 @@ class ExportedPolicy:
         """Return the greedy policy as a plan and arrays, for `numpy_page`; ValueError where the network has no plan."""
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
-        shown = {'observation_space': record_of(encoder.raw_space), 'action_space': record_of(agent.envs.action_space)}
+        shown = {
+            'observation_space': space_to_dict(encoder.raw_space),
+            'action_space': space_to_dict(agent.envs.action_space),
+        }
         arrays = {'weights': flat_parameters(self.network).numpy()}
         normalizer = agent.statistics.observations
         if normalizer is not None:
-            arrays |= prefixed('observation_statistics', normalizer.state())
+            arrays |= add_prefix('observation_statistics', normalizer.state())
         inputs = [[part.name, list(part.path)] for part in self.inputs]
         about = {'agent': agent.id, 'normalizes': normalizer is not None, 'axes': axes, 'inputs': inputs}
-        return PolicyData({**about, **shown, 'network': plan_of(self.network).record()}, arrays)
+        return PolicyData({**about, **shown, 'network': plan_from_model(self.network).to_dict()}, arrays)
 
     @property
     def signature(self) -> list[tf.TensorSpec]:
@@ -128,7 +132,7 @@ class ExportedPolicy:
         return [tf.TensorSpec((None, *part.shape), tf.as_dtype(part.dtype), part.name) for part in self.inputs]
 
 
-def in_float32(network: keras.Model) -> keras.Model:
+def to_float32(network: keras.Model) -> keras.Model:
     """Return a copy of a network that computes in float32."""
 
     def start(layer: keras.layers.Layer) -> keras.layers.Layer:
@@ -148,11 +152,11 @@ def _leaves(space: spaces.Space, path: tuple[str | int, ...]) -> Iterator[tuple[
         yield path, space
 
 
-def _encoding(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
+def _make_encoder(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
     """Return what makes one vector or image each of raw observations: the encoder of `xagents.envs.spaces`."""
     encoder = agent.envs.encoder
     if not isinstance(encoder.raw_space, spaces.Box):
-        return lambda x: _joined([_flat(part.space, x[part.name]) for part in inputs])
+        return lambda x: _concatenate([_flatten(part.space, x[part.name]) for part in inputs])
     order, shape, dtype = encoder._order, encoder.space.shape, tf.as_dtype(encoder.space.dtype)
 
     def encode(observations: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -163,24 +167,24 @@ def _encoding(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, tf.T
     return encode
 
 
-def _flat(space: spaces.Space, x: tf.Tensor) -> tf.Tensor:
+def _flatten(space: spaces.Space, x: tf.Tensor) -> tf.Tensor:
     """Return a batch of a space as float32 [N, d]: one-hot for each choice; a value that is none is all zeros."""
     if isinstance(space, spaces.Discrete):
         sizes, start = [int(space.n)], [int(space.start)]
     elif isinstance(space, spaces.MultiDiscrete):
         sizes, start = space.nvec.ravel().tolist(), space.start.ravel().tolist()
     else:
-        x, scale = tf.reshape(tf.cast(x, tf.float32), (-1, int(np.prod(space.shape or ())))), scale_of(space)
+        x, scale = tf.reshape(tf.cast(x, tf.float32), (-1, int(np.prod(space.shape or ())))), byte_scale(space)
         return x if scale == 1 else x * scale
     choices = tf.reshape(tf.cast(x, tf.int64), (-1, len(sizes))) - np.array(start, np.int64)
-    return _joined([tf.one_hot(choices[:, i], size) for i, size in enumerate(sizes)])
+    return _concatenate([tf.one_hot(choices[:, i], size) for i, size in enumerate(sizes)])
 
 
-def _joined(parts: list[tf.Tensor]) -> tf.Tensor:
+def _concatenate(parts: list[tf.Tensor]) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.concat(parts, 1)
 
 
-def _normalisation(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
+def _make_normalizer(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return what scales encoded observations by the agent's statistics as they are now."""
     normalizer = agent.statistics.observations
     if normalizer is None:
@@ -192,14 +196,14 @@ def _normalisation(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     return lambda x: tf.clip_by_value((tf.cast(x, tf.float32) - mean) * scale, -LIMIT, LIMIT)
 
 
-def _decoding(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
+def _make_decoder(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return what makes environment actions of the policy's output [N, units]: the mode, then the decoder."""
     space = agent.envs.action_space
     n = () if isinstance(space, spaces.Discrete) else (agent.n_actions,)
     dtype = tf.as_dtype(agent.collector.decode(np.zeros((1, *n), np.int32)).dtype)
     shape = (-1, *(space.shape or ()))
     if isinstance(space, spaces.Box):
-        return lambda x: tf.cast(tf.reshape(_bounded(space, x), shape), dtype)
+        return lambda x: tf.cast(tf.reshape(_scale_to_bounds(space, x), shape), dtype)
     if isinstance(space, spaces.MultiBinary):
         return lambda x: tf.cast(tf.reshape(x > 0, shape), dtype)
     if isinstance(space, spaces.Discrete):
@@ -214,12 +218,12 @@ def _decoding(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
     return choose
 
 
-def _bounded(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
+def _scale_to_bounds(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
     """Return actions [N, A] within a Box's bounds, in float32, which every runtime computes in."""
     low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
     finite = np.isfinite(low) & np.isfinite(high)
     bound = np.where(finite, np.float32(1), np.float32(np.inf))
-    low32, high32 = _inward(low, np.inf), _inward(high, -np.inf)
+    low32, high32 = _round_inward(low, np.inf), _round_inward(high, -np.inf)
     low, high = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
     half, middle = (high / 2 - low / 2).astype(np.float32), (high / 2 + low / 2).astype(np.float32)
     scaled = tf.clip_by_value(x, -bound, bound) * half + middle
@@ -228,7 +232,7 @@ def _bounded(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
     return tf.clip_by_value(scaled, low32, high32)
 
 
-def _inward(bounds: np.ndarray, direction: float) -> np.ndarray:
+def _round_inward(bounds: np.ndarray, direction: float) -> np.ndarray:
     """Return bounds in float32, none of them further out than it was: rounding must not leave the space."""
     rounded = bounds.astype(np.float32)
     outside = rounded < bounds if direction > 0 else rounded > bounds

@@ -9,11 +9,19 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xagents.envs.space_records import record_of
-from xagents.export.check import COARSE, OBSERVATIONS, TOLERANCE, Agreement, batch_of, check, collect
-from xagents.export.formats import Format, Run, find_format
-from xagents.options.errors import OptionError, nearest
-from xagents.system.files import sync
+from xagents.envs.space_serialization import space_to_dict
+from xagents.export.check import (
+    BFLOAT16_TOLERANCE,
+    N_OBSERVATIONS,
+    TOLERANCE,
+    Agreement,
+    as_batch,
+    check_agreement,
+    collect_observations,
+)
+from xagents.export.formats import Format, PolicyFunction, find_format
+from xagents.options.errors import OptionError, did_you_mean
+from xagents.system.files import fsync
 from xagents.system.paths import check_folder
 from xagents.system.startup import quiet_stderr
 from xagents.version import __version__
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 DESCRIPTION = 'policy.json'
 
 
-def export_member(team: Any, policy: str | None, format: str = 'savedmodel', out: str | Path = '') -> Path:
+def export_team_policy(team: Any, policy: str | None, format: str = 'savedmodel', out: str | Path = '') -> Path:
     """Write the policy of one member of a team, as `export` does; it is compared on observations of its space.
 
     Raises:
@@ -33,12 +41,12 @@ def export_member(team: Any, policy: str | None, format: str = 'savedmodel', out
     """
     if policy not in team.members:
         known = team.members
-        hint = '' if policy is None else nearest(policy, known)
+        hint = '' if policy is None else did_you_mean(policy, known)
         raise OptionError('policy', f'got {policy or "nothing"}, admits one of {", ".join(known)}{hint}')
     member = team.members[policy]
     space = copy.deepcopy(member.envs.encoder.raw_space)
     space.seed(0)
-    return export(member, format, out, [space.sample() for _ in range(OBSERVATIONS)])
+    return export(member, format, out, [space.sample() for _ in range(N_OBSERVATIONS)])
 
 
 def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', observations: Any = None) -> Path:
@@ -69,36 +77,42 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     network = getattr(agent.actor, 'model', None)
     if network is None:
         raise ValueError(f'export: {type(agent).__name__} acts by no Keras network, which is what can be exported')
-    batch = collect(agent) if observations is None else batch_of(agent.envs.encoder.raw_space, observations)
+    batch = (
+        collect_observations(agent) if observations is None else as_batch(agent.envs.encoder.raw_space, observations)
+    )
     if not len(agent.envs.encoder(batch)):
         raise ValueError('observations: got none, admits one at least')
-    from xagents.export.policy import ExportedPolicy, in_float32
+    from xagents.export.policy import ExportedPolicy, to_float32
 
     # what acts by a plan acts in float32, whatever it learns in
     kept = wanted.keeps_precision and agent.actor.plan is None
     exact = kept or all(layer.compute_dtype == 'float32' for layer in network.layers)
-    policy = ExportedPolicy(agent, network if exact else in_float32(network))
-    arrays = {part.name: part.of(batch) for part in policy.inputs}
+    policy = ExportedPolicy(agent, network if exact else to_float32(network))
+    arrays = {part.name: part.extract(batch) for part in policy.inputs}
     temporary = folder.parent / f'.{folder.name}.new'
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        run = _written(format, wanted, policy, temporary / wanted.file)
+        run = _write_policy(format, wanted, policy, temporary / wanted.file)
         # a network that computes more precisely than the agent's own acts more precisely
-        acting = agent.acting if exact else agent.acting.by(type(agent.actor)(policy.network, agent.statistics.dtype))
-        agreement = check(agent, run, batch, arrays, TOLERANCE, acting)
+        acting = (
+            agent.acting_policy
+            if exact
+            else agent.acting_policy.with_network(type(agent.actor)(policy.network, agent.statistics.dtype))
+        )
+        agreement = check_agreement(agent, run, batch, arrays, TOLERANCE, acting)
         if not exact:  # what the agent itself does is rounded more coarsely
-            agreement = check(agent, run, batch, arrays, COARSE, agent.acting)
-        description = {'format': format, 'file': wanted.file or '.', **describe(agent, policy, agreement)}
+            agreement = check_agreement(agent, run, batch, arrays, BFLOAT16_TOLERANCE, agent.acting_policy)
+        description = {'format': format, 'file': wanted.file or '.', **describe_policy(agent, policy, agreement)}
         (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
-            sync(path)
+            fsync(path)
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    sync(folder.parent)
+    fsync(folder.parent)
     path = Path(out) / wanted.file
-    print(f'{path}: {_size(path)}; {_agreed(agreement)}')
+    print(f'{path}: {_size(path)}; {_agreement_line(agreement)}')
     return path
 
 
@@ -114,7 +128,7 @@ def check_out(out: str | Path) -> Path:
     return folder
 
 
-def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> dict[str, Any]:
+def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> dict[str, Any]:
     """Return what whoever receives a policy must know, as JSON holds it."""
     actions = policy.function.structured_outputs['actions']
     return {
@@ -128,13 +142,13 @@ def describe(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> 
             for part in policy.inputs
         ],
         'output': {'name': 'actions', 'shape': actions.shape.as_list(), 'dtype': actions.dtype.name},
-        'observation_space': record_of(agent.envs.encoder.raw_space),
-        'action_space': record_of(agent.envs.action_space),
+        'observation_space': space_to_dict(agent.envs.encoder.raw_space),
+        'action_space': space_to_dict(agent.envs.action_space),
         'checked': agreement._asdict(),
     }
 
 
-def _written(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> Run:
+def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> PolicyFunction:
     """Write a policy and return what calls the file that was written."""
     failure: Exception | None = None
     with quiet_stderr():  # converters say much that is of no use; it is shown if the body raises
@@ -149,7 +163,7 @@ def _written(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> R
     raise OptionError('format', f'{name} cannot hold this policy: {reason}') from failure
 
 
-def _agreed(agreement: Agreement) -> str:
+def _agreement_line(agreement: Agreement) -> str:
     observations, ties, difference, tolerance = agreement
     found = f'acts as the agent does on {observations - ties} of {observations} observations'
     if ties:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from xagents.collecting.trained import TrainedPolicy, read_policy
-from xagents.options.errors import nearest
-from xagents.runs import weight_files
-from xagents.runs.checkpoints import checkpoint_of, is_checkpoint, policy_files
-from xagents.runs.status import check_run, is_group, is_run
+from xagents.checkpoints import weight_files
+from xagents.checkpoints.state_files import checkpoint_policy_files, find_checkpoint, is_checkpoint
+from xagents.checkpoints.status import check_run, is_group, is_run
+from xagents.collecting.trained_policy import TrainedPolicy, read_policy
+from xagents.options.errors import did_you_mean
 
 
 def policy(path: str | os.PathLike[str], checkpoint: str | None = None) -> TrainedPolicy:
@@ -22,17 +22,17 @@ def policy(path: str | os.PathLike[str], checkpoint: str | None = None) -> Train
     Raises:
         ValueError: in one line, where nothing was saved, or what was saved has no plan or is damaged.
     """
-    place = Path(path)
-    if is_run(place) or is_group(place):
-        check_run('run_dir', place)
-        place = checkpoint_of(place, checkpoint or 'best') or place
+    location = Path(path)
+    if is_run(location) or is_group(location):
+        check_run('run_dir', location)
+        location = find_checkpoint(location, checkpoint or 'best') or location
     elif checkpoint is not None:
         raise ValueError(f'checkpoint: got {checkpoint} for {path}, which is no folder of a run')
-    files = policy_files(place) if place.is_dir() else weight_files.policy_files(str(place))
+    files = checkpoint_policy_files(location) if location.is_dir() else weight_files.saved_policy_files(str(location))
     if files is not None:
         return read_policy(*files)
-    if is_run(path) or is_checkpoint(place) or weight_files.is_there(str(place)):
+    if is_run(path) or is_checkpoint(location) or weight_files.weights_exist(str(location)):
         raise ValueError(f'{path} has no policy that acts by itself: xagents.load or xagents.make act with TensorFlow')
-    names = [other.name for other in place.parent.glob('*')] if place.parent.is_dir() else []
-    what = 'it holds no run and no checkpoint' if place.is_dir() else 'nothing is there'
-    raise ValueError(f'path: got {str(path)!r}, but {what}{nearest(place.name, names)}')
+    names = [other.name for other in location.parent.glob('*')] if location.parent.is_dir() else []
+    what = 'it holds no run and no checkpoint' if location.is_dir() else 'nothing is there'
+    raise ValueError(f'path: got {str(path)!r}, but {what}{did_you_mean(location.name, names)}')

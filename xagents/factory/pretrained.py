@@ -13,15 +13,15 @@ import functools
 import json
 from pathlib import Path
 
-from xagents.options.errors import OptionError, nearest, shown
-from xagents.registry.agents import OURS, find_agent
-from xagents.system.names import RECORD
+from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.registry.agents import BUILTIN_AGENTS, find_agent
+from xagents.system.file_names import STATE_FILE
 
 FOLDER = Path(__file__).parents[1] / 'pretrained'
 
 
 @dataclasses.dataclass(frozen=True)
-class Pretrained:
+class PretrainedPolicy:
     """A trained policy that ships.
 
     Args:
@@ -49,12 +49,12 @@ class Pretrained:
     first: dict[str, float]
 
 
-def list_pretrained(agent_id: str) -> list[Pretrained]:
+def list_pretrained(agent_id: str) -> list[PretrainedPolicy]:
     """Return the policies of an agent that ship, by environment; raises OptionError for no agent."""
-    return list(_read(FOLDER / find_agent(agent_id).id))
+    return list(_read_all(FOLDER / find_agent(agent_id).id))
 
 
-def find_pretrained(agent_id: str, env_id: str) -> Pretrained:
+def find_pretrained(agent_id: str, env_id: str) -> PretrainedPolicy:
     """Return the policy of an agent that ships for an environment.
 
     In Python, `xagents.policy(find_pretrained('ppo', 'LunarLander-v3').folder)` is what acts.
@@ -65,24 +65,24 @@ def find_pretrained(agent_id: str, env_id: str) -> Pretrained:
     ours = {one.env: one for one in list_pretrained(agent_id)}
     if env_id in ours:
         return ours[env_id]
-    others = [name for name in OURS if any(one.env == env_id for one in list_pretrained(name))]
-    got = f'got {shown(env_id)}, for which no policy of {agent_id} ships'
+    others = [name for name in BUILTIN_AGENTS if any(one.env == env_id for one in list_pretrained(name))]
+    got = f'got {format_value(env_id)}, for which no policy of {agent_id} ships'
     if others:
         got += f', but one of {" and ".join(others)}'
-    admits = f'admits {", ".join(ours)}{nearest(env_id, ours)}' if ours else 'see xagents presets'
+    admits = f'admits {", ".join(ours)}{did_you_mean(env_id, ours)}' if ours else 'see xagents presets'
     raise OptionError('pretrained', f'{got}, {admits}')
 
 
 @functools.cache
-def _read(folder: Path) -> tuple[Pretrained, ...]:
-    return tuple(read_pretrained(path.parent) for path in sorted(folder.rglob(RECORD)))
+def _read_all(folder: Path) -> tuple[PretrainedPolicy, ...]:
+    return tuple(read_pretrained(path.parent) for path in sorted(folder.rglob(STATE_FILE)))
 
 
-def read_pretrained(folder: Path) -> Pretrained:
+def read_pretrained(folder: Path) -> PretrainedPolicy:
     """Return what the record of a folder tells of its policy; raises ValueError in one line for a damaged one."""
     try:
-        record = json.loads((folder / RECORD).read_text())
+        record = json.loads((folder / STATE_FILE).read_text())
         about = {'env': record['options']['env'], 'steps': record['counters']['steps'], **record['trained']}
-        return Pretrained(folder, record['agent'], score=record['score'], first=record['first'], **about)
+        return PretrainedPolicy(folder, record['agent'], score=record['score'], first=record['first'], **about)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f'{folder / RECORD} is no record of a policy that ships ({error})') from error
+        raise ValueError(f'{folder / STATE_FILE} is no record of a policy that ships ({error})') from error

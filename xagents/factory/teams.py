@@ -6,21 +6,21 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xagents.envs.face import Envs
-from xagents.options.declaration import describe
+from xagents.envs.interface import Envs
+from xagents.options.declaration import declared_options
 from xagents.options.environment import NetworkOptions
-from xagents.options.errors import OptionError, nearest, shown
-from xagents.options.settings import Settings, resolve_all
+from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.options.settings import Settings, resolve_settings
 from xagents.registry.agents import Entry, find_agent
-from xagents.teams.cli import ADMITS, OF_POLICY, TeamOptions, seed_of
+from xagents.teams.cli import POLICY_FORMAT, POLICY_KEYS, TeamOptions, policy_seed
 
 # makes an agent of its entry, its settings and its part of the environments, with networks that were saved
-MakeOne = Callable[[Entry, Envs, Settings, list[str]], Any]
+AgentMaker = Callable[[Entry, Envs, Settings, list[str]], Any]
 # of the whole team, and not of each policy
-OF_TEAM = ('seed', 'schedule_steps', 'reward_buffer_size')
+TEAM_ONLY_OPTIONS = ('seed', 'schedule_steps', 'reward_buffer_size')
 
 
-def policies_of(settings: Settings) -> dict[str, dict[str, Any]]:
+def team_policies(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return the policies of a team.
 
     Raises:
@@ -28,64 +28,70 @@ def policies_of(settings: Settings) -> dict[str, dict[str, Any]]:
     """
     assert isinstance(settings.agent, TeamOptions)
     if not settings.agent.policies:
-        raise OptionError('policies', f'got nothing, {ADMITS}')
+        raise OptionError('policies', f'got nothing, {POLICY_FORMAT}')
     return settings.agent.policies
 
 
-def overruled(record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def drop_overridden_policy_options(record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was saved of a team, without what its policies say themselves of options that are given for all."""
     options = dict(record.get('options', {}))
     if options.get('policies'):
         options['policies'] = {
-            name: {key: value for key, value in policy.items() if key in OF_POLICY or key not in given}
+            name: {key: value for key, value in policy.items() if key in POLICY_KEYS or key not in given}
             for name, policy in options['policies'].items()
         }
     return {**record, 'options': options}
 
 
-def division_of(settings: Settings) -> dict[str, list[str]]:
+def agents_by_policy(settings: Settings) -> dict[str, list[str]]:
     """Return which agents each policy plays for."""
-    return {name: policy['agents'] for name, policy in policies_of(settings).items()}
+    return {name: policy['agents'] for name, policy in team_policies(settings).items()}
 
 
-def members_of(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
+def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
     """Return the entry and the settings of each policy; what is said of all stands where it says nothing itself.
 
     Raises:
         OptionError: for an agent that does not exist, learns from data sets only, or lacks an option.
     """
     seed, members = settings.agent.draw_seed(), {}
-    for name, policy in policies_of(settings).items():
+    for name, policy in team_policies(settings).items():
         try:
             entry = find_agent(policy['agent'])
-            given = {'seed': seed_of(seed, name), **_of_all(settings, entry), **_own(entry, policy)}
-            members[name] = entry, resolve_all(entry.options, entry.models, given, entry.id)
+            given = {
+                'seed': policy_seed(seed, name),
+                **_shared_options(settings, entry),
+                **_policy_options(entry, policy),
+            }
+            members[name] = entry, resolve_settings(entry.options, entry.models, given, entry.id)
         except OptionError as error:
             raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
     return members
 
 
-def _of_all(settings: Settings, entry: Entry) -> dict[str, Any]:
+def _shared_options(settings: Settings, entry: Entry) -> dict[str, Any]:
     """Return those options of the whole team that a policy's agent has, too."""
-    known = entry.known('network', 'agent').keys() - {*OF_TEAM}
-    return {name: value for name, value in settings.given.items() if name in known and value is not None}
+    known = entry.options_in('network', 'agent').keys() - {*TEAM_ONLY_OPTIONS}
+    return {name: value for name, value in settings.given_options.items() if name in known and value is not None}
 
 
-def _own(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
+def _policy_options(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a policy gives its agent."""
     if 'teams' in entry.folder or entry.options.datasets == 'only':
         admits = 'admits an agent that learns from what it collects'
         raise OptionError('agent', f'got {entry.id}, {admits}')
-    known = entry.known('network', 'agent')
-    own = {name: value for name, value in policy.items() if name not in OF_POLICY}
+    known = entry.options_in('network', 'agent')
+    own = {name: value for name, value in policy.items() if name not in POLICY_KEYS}
     for name in own:
         if name not in known and not any(name in option.aliases for option in known.values()):
-            raise OptionError(name, f'got {shown(own[name])}, but it is no option of {entry.id}{nearest(name, known)}')
+            raise OptionError(
+                name, f'got {format_value(own[name])}, but it is no option of {entry.id}{did_you_mean(name, known)}'
+            )
     return own
 
 
 def make_members(
-    members: Mapping[str, tuple[Entry, Settings]], parts: Mapping[str, Envs], make: MakeOne, saved: Sequence[str]
+    members: Mapping[str, tuple[Entry, Settings]], parts: Mapping[str, Envs], make: AgentMaker, saved: Sequence[str]
 ) -> dict[str, Any]:
     """Make the agent of each policy for its part of the environments, with networks that were `saved`, if they were."""
     texts, made = iter(saved), {}
@@ -98,8 +104,8 @@ def make_members(
     return made
 
 
-def split(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_policies(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the policies among keywords, and the options: what is no option is a policy."""
-    networks = describe(NetworkOptions)
+    networks = declared_options(NetworkOptions)
     policies = {name: value for name, value in given.items() if name not in known and name not in networks}
     return policies, {name: value for name, value in given.items() if name not in policies}

@@ -8,21 +8,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from xagents.base.batches import ReplaySamples
 from xagents.base.off_policy import OffPolicy
-from xagents.base.records import Replayed
-from xagents.collecting.policies import Policy, Sampling
+from xagents.collecting.policies import Policy, SamplingPolicy
 from xagents.ddpg.agent import check_bounded, critic_inputs, target_value, value
-from xagents.envs.face import Envs
+from xagents.envs.interface import Envs
 from xagents.envs.spaces import ActionDecoder
 from xagents.iql.cli import IQLOptions
-from xagents.networks.acting import Network
-from xagents.networks.compiled import Actor, Program, float_outputs, network_input, suits_xla
-from xagents.networks.distributions import Distribution, bounded, distribution_for
-from xagents.networks.models import reinitialised, with_log_std
-from xagents.networks.optimisation import GradientStep, repeated, use_compiled_optimizer
+from xagents.networks.acting import ActingNetwork
+from xagents.networks.distributions import Distribution, clip_log_std, distribution_for
+from xagents.networks.gradient_steps import GradientStep, adopt_model_optimizer, loop_updates
+from xagents.networks.models import reinitialise, with_log_std
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
 from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
-from xagents.registry.agents import id_of
+from xagents.registry.agents import agent_id_of
 
 
 class IQL(OffPolicy):
@@ -61,7 +61,7 @@ class IQL(OffPolicy):
         if value_model is None:
             raise TypeError('IQL: got no value_model, takes a network from observations to values')
         if critic_model_2 is None:
-            critic_model_2 = reinitialised(critic_model, int(self.rng('networks').integers(2**31)))
+            critic_model_2 = reinitialise(critic_model, int(self.rng('networks').integers(2**31)))
         n_units = self.output_units(self.envs)['actor']
         self.actor_model = with_log_std(actor_model, self.options.log_std_init)
         self._check_model(self.actor_model, [n_units, n_units], 'actor_model')
@@ -71,9 +71,9 @@ class IQL(OffPolicy):
         self._check_model(value_model, [1], 'value_model')
         self.output_models = [self.actor_model, *self.critic_models, value_model]
         names = ('actor_model', 'critic_model', 'critic_model', 'value_model')
-        rates = [use_compiled_optimizer(model, self.options) for model in self.output_models]
+        rates = [adopt_model_optimizer(model, self.options) for model in self.output_models]
         self.actor_step, *self.critic_steps, self.value_step = (
-            GradientStep(model, self.numbers, rate=rate, name=name)
+            GradientStep(model, self.traced_options, rate=rate, name=name)
             for model, rate, name in zip(self.output_models, rates, names, strict=True)
         )
         self.target_critics = [TargetNetwork(critic) for critic in self.critic_models]
@@ -84,7 +84,7 @@ class IQL(OffPolicy):
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
         """Check that actions are continuous and have bounds."""
         super().check_envs(envs, options)
-        check_bounded(envs, id_of(cls))
+        check_bounded(envs, agent_id_of(cls))
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
@@ -98,23 +98,25 @@ class IQL(OffPolicy):
         """The distribution of the policy's actions."""
         return distribution_for(self.envs.action_space)
 
-    def make_actor(self, index: int) -> Actor:
+    def make_actor(self, index: int) -> KerasNetwork:
         """Return what acts: the actor, of mean and log standard deviation."""
-        return Actor(self.actor_model, self.statistics.dtype)
+        return KerasNetwork(self.actor_model, self.statistics.dtype)
 
-    def make_policy(self, network: Network) -> Policy:
+    def make_policy(self, network: ActingNetwork) -> Policy:
         """Return the policy that acts by a network like `actor`."""
-        return Sampling(network, self.distribution, False)
+        return SamplingPolicy(network, self.distribution, False)
 
     # learning
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
-        acting, metrics = self._update(self.replayed(batch), batch['n_updates'], learning_rate)
-        self.actor.refresh(acting)
-        return self.named(metrics.numpy())
+        acting_weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], learning_rate)
+        self.actor.refresh(acting_weights)
+        return self.metrics_by_name(metrics.numpy())
 
-    def update(self, replayed: Replayed, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def update(
+        self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """All updates of one call, compiled, with the first `n_updates` of K batches.
 
         Returns:
@@ -122,10 +124,10 @@ class IQL(OffPolicy):
         """
         for step in (self.actor_step, *self.critic_steps, self.value_step):
             step.set_rate(learning_rate)
-        metrics, _ = repeated(lambda k: self.update_once(replayed.take(k)), n_updates, self.METRICS, replayed.shape)
+        metrics, _ = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
-    def update_once(self, batch: Replayed) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make a step of value, actor and critics on a batch, [B, …] each (algorithm 1); return metrics and TD errors.
 
         Gradients are of the weights before it; all networks make their step, or none does.
@@ -135,11 +137,11 @@ class IQL(OffPolicy):
         goal = batch.rewards + batch.discounts * self.values(next_observations)
         with tf.GradientTape() as tape:
             v = self.values(observations)
-            value_loss = tf.reduce_mean(expectile_loss(q - v, self.numbers.expectile))
+            value_loss = tf.reduce_mean(expectile_loss(q - v, self.traced_options.expectile))
         gradients = [self.value_step.gradient(tape, value_loss)]
         weights = self.weights(q - v)
         with tf.GradientTape() as tape:
-            outputs = bounded(float_outputs(self.actor_model(observations, training=True)))
+            outputs = clip_log_std(float_outputs(self.actor_model(observations, training=True)))
             policy_loss = -tf.reduce_mean(weights * self.distribution.log_prob(outputs, batch.actions))
         gradients.append(self.actor_step.gradient(tape, policy_loss))
         errors, losses = [], []
@@ -148,16 +150,16 @@ class IQL(OffPolicy):
                 errors.append(goal - value(critic, observations, batch.actions, training=True))
                 losses.append(tf.reduce_mean(errors[-1] ** 2))
             gradients.append(step.gradient(tape, losses[-1]))
-        finite = tf.reduce_all([fine for *_, fine in gradients])
+        finite = tf.reduce_all([is_finite for *_, is_finite in gradients])
         steps = (self.value_step, self.actor_step, *self.critic_steps)
         for step, (gradient, norm, _) in zip(steps, gradients, strict=True):
             step.apply(gradient, norm, finite)
-        made = tf.cast(finite, tf.float32)
+        updated = tf.cast(finite, tf.float32)
         for target in self.target_critics:
-            target.follow(self.numbers.tau * made)
+            target.soft_update(self.traced_options.tau * updated)
         metrics = {
-            'updates': made,
-            'stats/refused': 1.0 - made,
+            'updates': updated,
+            'stats/refused': 1.0 - updated,
             'loss/value': value_loss,
             'loss/critic': tf.reduce_mean(losses),
             'loss/policy': policy_loss,
@@ -170,7 +172,7 @@ class IQL(OffPolicy):
 
     def weights(self, advantages: tf.Tensor) -> tf.Tensor:
         """Return how much each action is imitated, [B]: exp(β A), not above the largest weight (equation 7)."""
-        o = self.numbers
+        o = self.traced_options
         return tf.stop_gradient(tf.minimum(tf.exp(o.inverse_temperature * advantages), o.max_weight))
 
     def values(self, observations: tf.Tensor) -> tf.Tensor:

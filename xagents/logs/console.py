@@ -13,14 +13,14 @@ from typing import Any
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from xagents.system.values import plain
+from xagents.system.values import to_plain_value
 
 SECONDS_BETWEEN_LINES = 0.5
 SECONDS_WITHOUT_A_LINE = 10.0
 # of the time: waiting less than this is no waiting
-MUCH_WAITING = 0.05
+WAITING_THRESHOLD = 0.05
 # the shorter of collecting and learning, as a part of the longer: from here on doing both at once is worth it
-ABOUT_AS_LONG = 1 / 3
+MIN_OVERLAP_RATIO = 1 / 3
 
 
 class Console:
@@ -36,7 +36,7 @@ class Console:
         self._total, self._precision = total, precision
         self._json = log_format == 'json'
         self._terminal = Terminal(file=sys.stdout, highlight=False, soft_wrap=True)
-        self.bar = self._terminal.is_terminal and not self._json
+        self.has_bar = self._terminal.is_terminal and not self._json
         self._progress: Progress | None = None
         self._last = -math.inf
 
@@ -45,12 +45,12 @@ class Console:
         if self._json and not self.quiet:
             self._object('start', facts)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Say a line that must be seen, once."""
         if line and not self.quiet:
             self._line(line)
 
-    def event(self, line: str) -> None:
+    def print_event(self, line: str) -> None:
         """Say a line about a change; it counts as a status line."""
         if not self.quiet:
             self._last = time.monotonic()
@@ -58,22 +58,22 @@ class Console:
 
     def status(self, ctx: Any) -> None:
         """Show how the run stands after an iteration, unless the last line is less than half a second old."""
-        if self.quiet or not self.due():
+        if self.quiet or not self.is_due():
             return
         self._last = time.monotonic()
         if self._json:
             self._object('status', {**ctx.logs, 'seconds': ctx.seconds, **({'note': ctx.note} if ctx.note else {})})
-        elif self.bar:
+        elif self.has_bar:
             self._move_bar(ctx)
         else:
             self._line(status_line(ctx, self._precision))
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Return whether the last line is old enough for another one."""
         return time.monotonic() - self._last >= SECONDS_BETWEEN_LINES
 
     @property
-    def silent(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether nothing was shown for so long that people wonder."""
         return time.monotonic() - self._last >= SECONDS_WITHOUT_A_LINE
 
@@ -99,7 +99,7 @@ class Console:
 
     def _object(self, event: str, facts: Mapping[str, Any]) -> None:
         record = {'event': event} | dict(facts) | {'event': event}  # first, whatever a log calls its metrics
-        self._terminal.out(json.dumps(plain(record, finite=True)), highlight=False)  # never wrapped
+        self._terminal.out(json.dumps(to_plain_value(record, finite=True)), highlight=False)  # never wrapped
 
     def _move_bar(self, ctx: Any) -> None:
         if self._progress is None:
@@ -113,7 +113,7 @@ class Console:
         self._progress.update(self._progress.task_ids[0], description=line, completed=ctx.steps)
 
 
-def number(value: float, precision: int) -> str:
+def format_number(value: float, precision: int) -> str:
     """Return a number for people; 'none' where there is none yet."""
     if not math.isfinite(value):
         return 'none'
@@ -126,8 +126,8 @@ def status_line(ctx: Any, precision: int) -> str:
     speed = ctx.logs.get('steps_per_second', math.nan)
     line = (
         f'time: {timedelta(seconds=int(ctx.seconds))}, steps: {ctx.steps}, games: {ctx.games}, '
-        f'speed: {number(speed, 0)} steps/s, mean reward: {number(ctx.mean_reward, precision)}, '
-        f'best reward: {number(ctx.best_reward, precision)}'
+        f'speed: {format_number(speed, 0)} steps/s, mean reward: {format_number(ctx.mean_reward, precision)}, '
+        f'best reward: {format_number(ctx.best_reward, precision)}'
     )
     return f'{line}, {ctx.note}' if ctx.note else line
 
@@ -156,23 +156,25 @@ def bottleneck(
     """
     if total <= 0:
         return ''
-    beside = {name: spent[name] for name in ('env', 'act') if name in spent and 'wait' in spent}
-    here = {name: seconds for name, seconds in spent.items() if name not in beside}
-    here['rest'] = max(total - sum(here.values()), 0.0)
-    total = max(total, sum(here.values()))
-    line = f'Time: {_shares(here, total)}'
+    parallel = {name: spent[name] for name in ('env', 'act') if name in spent and 'wait' in spent}
+    sequential = {name: seconds for name, seconds in spent.items() if name not in parallel}
+    sequential['rest'] = max(total - sum(sequential.values()), 0.0)
+    total = max(total, sum(sequential.values()))
+    line = f'Time: {_percentages(sequential, total)}'
     if 'wait' not in spent:
-        return f'{line}. Most {_most(here)} {_overlap_hint(spent, total) if may_overlap else ""}'.rstrip()
-    line = f'{line}; beside it {_shares(beside, total)}' if beside else line
-    waited = here.pop('wait')
+        return (
+            f'{line}. Most {_slowest_phase(sequential)} {_overlap_hint(spent, total) if may_overlap else ""}'.rstrip()
+        )
+    line = f'{line}; beside it {_percentages(parallel, total)}' if parallel else line
+    waited = sequential.pop('wait')
     if explorers is not None:
-        return f'{line}. {_explorers_hint(spent, waited >= MUCH_WAITING * total, explorers)}'
-    if waited >= MUCH_WAITING * total:
-        waiting, side = 'Learning waits for collecting', beside
+        return f'{line}. {_explorers_hint(spent, waited >= WAITING_THRESHOLD * total, explorers)}'
+    if waited >= WAITING_THRESHOLD * total:
+        waiting, side = 'Learning waits for collecting', parallel
     else:
-        waiting, side = 'Collecting waits for learning', here
+        waiting, side = 'Collecting waits for learning', sequential
     # own stages may have measured nothing
-    return f'{line}. {waiting}, where most {_most(side)}' if side else f'{line}. {waiting}.'
+    return f'{line}. {waiting}, where most {_slowest_phase(side)}' if side else f'{line}. {waiting}.'
 
 
 def _explorers_hint(spent: Mapping[str, float], waits: bool, explorers: int) -> str:
@@ -186,11 +188,11 @@ def _explorers_hint(spent: Mapping[str, float], waits: bool, explorers: int) -> 
     return f'The learner waits: more explorers help, up to about {full}.'
 
 
-def _shares(seconds: Mapping[str, float], total: float) -> str:
+def _percentages(seconds: Mapping[str, float], total: float) -> str:
     return ', '.join(f'{PHASES[name]} {100 * seconds[name] / total:.0f} %' for name in PHASES if name in seconds)
 
 
-def _most(seconds: Mapping[str, float]) -> str:
+def _slowest_phase(seconds: Mapping[str, float]) -> str:
     worst = max(seconds, key=seconds.__getitem__)
     return f'goes into {PHASES[worst]}: {HINTS[worst]}.'
 
@@ -199,12 +201,12 @@ def _overlap_hint(spent: Mapping[str, float], total: float) -> str:
     """Return a sentence where collecting and learning take most of the time, and about as long."""
     sides = ('env', 'act'), ('replay', 'learn')
     shorter, longer = sorted(sum(spent.get(name, 0.0) for name in side) for side in sides)
-    if shorter < ABOUT_AS_LONG * longer or shorter < 0.1 * total:
+    if shorter < MIN_OVERLAP_RATIO * longer or shorter < 0.1 * total:
         return ''
     return 'Collecting and learning take about as long: --overlap does both at once.'
 
 
-class ExplorersFared:
+class ExplorerStatistics:
     """How the explorers of a run have fared, by what its iterations log."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xagents.logs.table import TableWriter
-from xagents.logs.table_files import check_goes_on, free_name, read_table, tail_path, write_parquet
+from xagents.logs.table_files import check_can_continue, free_path, read_table, tail_path, write_parquet
 from xagents.options.errors import OptionError, one_line
 from xagents.system.paths import check_parent
 
@@ -48,7 +48,7 @@ class HistoryWriter(TableWriter):
 
     @staticmethod
     def _read(path: Path) -> pa.Table:
-        table = _read(path)
+        table = _read_table(path)
         missing = [name for name in COLUMNS if name not in table.column_names]
         if missing:
             has = f'it has no column {", ".join(missing)}; its columns are {", ".join(table.column_names) or "none"}'
@@ -70,7 +70,7 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False, optio
     if not path.is_dir():  # 1.0's history was a folder
         check_parent(option, path)
     if resume:
-        check_goes_on(option, path, HistoryWriter._read)
+        check_can_continue(option, path, HistoryWriter._read)
     return path
 
 
@@ -86,7 +86,7 @@ def read_history(path: str | os.PathLike[str]) -> pd.DataFrame:
     Raises:
         ValueError: If there is no such file, or it is no parquet file.
     """
-    frame: pd.DataFrame = _read(Path(path)).to_pandas()
+    frame: pd.DataFrame = _read_table(Path(path)).to_pandas()
     return frame
 
 
@@ -109,15 +109,15 @@ def write_from_dict(history: Mapping[str, Any], path: str | os.PathLike[str]) ->
     table = pa.table(columns)
     if path.exists():
         try:
-            table = pa.concat_tables([_read(path), table], promote_options='permissive')
+            table = pa.concat_tables([_read_table(path), table], promote_options='permissive')
         except pa.ArrowException as error:
             raise ValueError(f"the columns do not go with those of '{path}': {one_line(error)}") from error
     if path.is_dir():
-        os.rename(path, free_name(path))
+        os.rename(path, free_path(path))
     write_parquet(table, path)
     tail_path(path).unlink(missing_ok=True)  # that of a killed run: its rows are in the file now
 
 
-def _read(path: Path) -> pa.Table:
+def _read_table(path: Path) -> pa.Table:
     table = read_table(path, 'history')
     return table.sort_by('step') if path.is_dir() and 'step' in table.column_names else table

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from xagents.options.errors import one_line
-from xagents.system.files import replacing
+from xagents.system.files import atomic_write
 from xagents.system.paths import check_folder
 
 # the longest that metrics wait in memory before TensorBoard can see them, as long as more keep coming
@@ -43,7 +43,7 @@ class TensorBoardMonitor:
             ValueError: If `folder` is an existing file, or tensorboard is not installed.
             OSError: If the file cannot be written; names it.
         """
-        _require('tensorboard', '--tensorboard', 'pip install tensorboard')
+        _require_module('tensorboard', '--tensorboard', 'pip install tensorboard')
         import tensorflow as tf
 
         folder = Path(folder)
@@ -111,12 +111,12 @@ class WandbMonitor:
         self,
         name: str,
         config: Mapping[str, Any],
-        memory: str | os.PathLike[str] | None = None,
+        id_file: str | os.PathLike[str] | None = None,
         resumed_at: int | None = None,
     ) -> None:
         """Start a run, quietly and without ever asking for input.
 
-        The file `memory` remembers which W&B run it was: where it exists, that run goes on. Logging goes on behind the
+        The file `id_file` remembers which W&B run it was: where it exists, that run goes on. Logging goes on behind the
         step `resumed_at` of a checkpoint, and behind what W&B's server has. What was logged offline beyond it cannot be
         taken back and stands twice.
         """
@@ -127,26 +127,26 @@ class WandbMonitor:
         flushing = 'x_transaction_log_flush_interval'  # newer versions have it
         if flushing in getattr(wandb.Settings, 'model_fields', {}):
             settings[flushing] = WANDB_FLUSH_SECONDS
-        known_id = _read_memory(memory)
+        saved_id = _read_run_id(id_file)
         self.run: Any = wandb.init(
             project='xagents',
             name=name,
             config=dict(config),
-            id=known_id,
-            resume='allow' if known_id else None,
+            id=saved_id,
+            resume='allow' if saved_id else None,
             settings=wandb.Settings(**settings),
         )
-        self._known_step = -1  # what W&B has up to here is not logged again
+        self._last_step = -1  # what W&B has up to here is not logged again
         if resumed_at is not None:
-            self._known_step = max(resumed_at, getattr(self.run, 'starting_step', 0) - 1)
-        if memory is not None:
-            with replacing(memory) as temporary:
+            self._last_step = max(resumed_at, getattr(self.run, 'starting_step', 0) - 1)
+        if id_file is not None:
+            with atomic_write(id_file) as temporary:
                 temporary.write_text(json.dumps({'id': self.run.id}))
         self._failed = self._closed = False
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log metrics at a step, which W&B drops where it lies before the last one; RuntimeError if W&B failed."""
-        if step <= self._known_step:
+        if step <= self._last_step:
             return
         try:
             self.run.log(dict(metrics), step=int(step), commit=True)  # not only with the next one
@@ -161,7 +161,7 @@ class WandbMonitor:
             self.run.finish(exit_code=int(self._failed))
 
 
-def _read_memory(path: str | os.PathLike[str] | None) -> str | None:
+def _read_run_id(path: str | os.PathLike[str] | None) -> str | None:
     """Return a W&B run's id, None where there is none."""
     try:
         return str(json.loads(Path(path).read_bytes())['id']) if path is not None else None
@@ -171,7 +171,7 @@ def _read_memory(path: str | os.PathLike[str] | None) -> str | None:
 
 def check_wandb() -> None:
     """Check, without the network, that W&B is installed and has a login or an offline mode; ValueError if not."""
-    _require('wandb', '--monitor-session', 'pip install "xagents[wandb]"')
+    _require_module('wandb', '--monitor-session', 'pip install "xagents[wandb]"')
     if os.environ.get('WANDB_MODE', '').lower() in ('offline', 'disabled', 'dryrun'):
         return
     how = 'run `wandb login` once, or set WANDB_MODE=offline'
@@ -197,6 +197,6 @@ def check_wandb() -> None:
         raise ValueError(f'--monitor-session needs a W&B login: {how}')
 
 
-def _require(module: str, flag: str, how: str) -> None:
+def _require_module(module: str, flag: str, how: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise ValueError(f'{flag} needs {module}, which is not installed: {how}')

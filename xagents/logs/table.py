@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from xagents.logs.table_files import free_name, stream, tail_path, write_parquet
-from xagents.system.files import naming
+from xagents.logs.table_files import free_path, tail_path, tail_stream, write_parquet
+from xagents.system.files import name_file_in_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,16 +43,16 @@ class TableWriter(ABC):
             OSError: If the file cannot be written; names it.
         """
         self.path = Path(path)
-        self.renamed: Path | None = None
+        self.renamed_to: Path | None = None
         self._names = dict.fromkeys(self.COLUMNS)  # of the columns, in the order in which they came
         self._table = self._schema().empty_table()  # the rows of the parquet file
-        self._newer: list[dict[str, float]] = []  # those behind them
-        self._written = 0  # how many of these the tail holds
+        self._new_rows: list[dict[str, float]] = []  # those behind them
+        self._n_in_tail = 0  # how many of these the tail holds
         self._tail_path = tail_path(self.path)
         self._tail: Any = None
         self._tail_size = 0  # bytes of the tail that count
         self._closed = False
-        with naming(self.path):
+        with name_file_in_errors(self.path):
             rows = self._table
             if self.path.exists():
                 if resume:
@@ -60,7 +60,7 @@ class TableWriter(ABC):
                     self._names = dict.fromkeys(rows.column_names)
                     rows = rows.cast(self._schema(), safe=False)
                 if not resume or self.path.is_dir():
-                    self.renamed = self._set_aside()
+                    self.renamed_to = self._rename_existing()
             self._rewrite(rows)
             self._tail_path.unlink(missing_ok=True)  # nothing in it fits behind the file just written
         self._next_rewrite = self._next_tail = 0.0  # the first rows show in the parquet file at once
@@ -79,34 +79,34 @@ class TableWriter(ABC):
     @property
     def n_rows(self) -> int:
         """Number of rows, those of a continued file included."""
-        return len(self._table) + len(self._newer)
+        return len(self._table) + len(self._new_rows)
 
     @property
     def last_step(self) -> int:
         """Steps of the last row; 0 when there is none."""
         return int(self._last(self.STEP))
 
-    def cut(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Drop the rows beyond `step`, for a run that resumes at an earlier checkpoint."""
         import pyarrow.compute as pc
 
         rows = self._rows()
-        kept = rows.filter(pc.less_equal(rows[self.STEP], step))
-        if len(kept) < len(rows):
-            self._rewrite(kept)
+        kept_rows = rows.filter(pc.less_equal(rows[self.STEP], step))
+        if len(kept_rows) < len(rows):
+            self._rewrite(kept_rows)
 
     def flush(self) -> None:
         """Make all rows durable now, in the tail: cheap, and safe against a power cut too."""
         self._write_tail()
         if self._tail_size:
-            with naming(self._tail_path):
+            with name_file_in_errors(self._tail_path):
                 os.fsync(self._tail.fileno())
 
     def close(self) -> None:
         """Write everything to the parquet file and remove the tail. Closing again does nothing."""
         if self._closed:
             return
-        if self._newer:
+        if self._new_rows:
             self._rewrite()
         if self._tail is not None:
             self._tail.close()
@@ -119,7 +119,7 @@ class TableWriter(ABC):
             raise ValueError(f"'{self.path}' is closed")
         if not rows:
             return
-        self._newer += rows
+        self._new_rows += rows
         now = time.monotonic()
         if now >= self._next_rewrite:
             self._rewrite()
@@ -127,8 +127,8 @@ class TableWriter(ABC):
             self._write_tail()
 
     def _last(self, name: str) -> float:
-        if self._newer:
-            return self._newer[-1][name]
+        if self._new_rows:
+            return self._new_rows[-1][name]
         return self._table[name][-1].as_py() if len(self._table) else 0
 
     def _schema(self) -> pa.Schema:
@@ -136,37 +136,37 @@ class TableWriter(ABC):
 
         return pa.schema([(name, pa.int64() if name == self.STEP else pa.float64()) for name in self._names])
 
-    def _newer_rows(self, start: int = 0) -> pa.Table:
+    def _new_rows_table(self, start: int = 0) -> pa.Table:
         """Return the newer rows from number `start` on, with all columns known by now."""
         import pyarrow as pa
 
-        return pa.Table.from_pylist(self._newer[start:], schema=self._schema())
+        return pa.Table.from_pylist(self._new_rows[start:], schema=self._schema())
 
     def _rows(self) -> pa.Table:
         """Return all rows, in one piece."""
         import pyarrow as pa
 
-        return pa.concat_tables([self._table, self._newer_rows()], promote_options='default').combine_chunks()
+        return pa.concat_tables([self._table, self._new_rows_table()], promote_options='default').combine_chunks()
 
     def _rewrite(self, rows: pa.Table | None = None) -> None:
         """Let the parquet file hold exactly these rows, or all there are; what the tail holds fits no more."""
         started = time.monotonic()
         rows = self._rows() if rows is None else rows
-        with naming(self.path):
+        with name_file_in_errors(self.path):
             self._key = write_parquet(rows, self.path)
-        self._table, self._newer, self._written, self._tail_size = rows, [], 0, 0
+        self._table, self._new_rows, self._n_in_tail, self._tail_size = rows, [], 0, 0
         ended = time.monotonic()
         self._next_rewrite = ended + max(REWRITE_SECONDS, REWRITE_COST_FACTOR * (ended - started))
 
     def _write_tail(self) -> None:
         """Append the rows that are in neither file to the tail."""
         self._next_tail = time.monotonic() + TAIL_SECONDS
-        if self._written == len(self._newer):
+        if self._n_in_tail == len(self._new_rows):
             return
-        rows = self._newer_rows(self._written)
-        rest = memoryview(stream(rows, self._key, len(self._table) + self._written))
+        rows = self._new_rows_table(self._n_in_tail)
+        rest = memoryview(tail_stream(rows, self._key, len(self._table) + self._n_in_tail))
         size = self._tail_size + len(rest)
-        with naming(self._tail_path):
+        with name_file_in_errors(self._tail_path):
             if self._tail is None:
                 self._tail = open(self._tail_path, 'wb', buffering=0)  # noqa: SIM115 (kept open between writes)
             # what does not count goes: older streams, and what a failed write left behind (a full disk)
@@ -174,9 +174,9 @@ class TableWriter(ABC):
             self._tail.truncate()
             while rest:
                 rest = rest[self._tail.write(rest) :]
-        self._tail_size, self._written = size, len(self._newer)
+        self._tail_size, self._n_in_tail = size, len(self._new_rows)
 
-    def _set_aside(self) -> Path | None:
+    def _rename_existing(self) -> Path | None:
         """Rename an older file to the next free numbered name; one without a row is not worth keeping."""
         with contextlib.suppress(ValueError):  # unreadable or another program's: kept as it is
             if self.path.is_file():
@@ -184,7 +184,7 @@ class TableWriter(ABC):
                     return None
                 if self._tail_path.exists():  # made whole first: one rename then moves all of it
                     type(self)(self.path, resume=True).close()
-        target = free_name(self.path)
+        target = free_path(self.path)
         if self._tail_path.exists():
             os.rename(self._tail_path, tail_path(target))
         os.rename(self.path, target)

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xagents.options.errors import OptionError, nearest, one_line
-from xagents.system.files import replacing
+from xagents.options.errors import OptionError, did_you_mean, one_line
+from xagents.system.files import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +37,13 @@ def write_parquet(table: pa.Table, path: Path) -> str:
     import pyarrow.parquet as pq
 
     key = os.urandom(8).hex()
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         # Numbers that hardly repeat: dictionaries of them would cost four times the time and much memory for nothing.
         pq.write_table(table.replace_schema_metadata({KEY: key}), temporary, compression='zstd', use_dictionary=False)
     return key
 
 
-def stream(rows: pa.Table, key: str, row: int) -> bytes:
+def tail_stream(rows: pa.Table, key: str, row: int) -> bytes:
     """Return rows as they are appended to the tail of the file of that key; `row` is the number of the first one."""
     import pyarrow as pa
 
@@ -63,7 +63,7 @@ def read_table(path: Path, noun: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     if not path.exists():
-        similar = nearest(path.name, [entry.name for entry in path.parent.glob('*.parquet')])
+        similar = did_you_mean(path.name, [entry.name for entry in path.parent.glob('*.parquet')])
         raise ValueError(f"the {noun} '{path}' does not exist{similar}")
     tail = b''
     try:
@@ -79,7 +79,7 @@ def read_table(path: Path, noun: str) -> pa.Table:
     return pa.concat_tables([table, *rows], promote_options='default') if rows else table
 
 
-def check_goes_on(option: str, path: str | os.PathLike[str], read: Callable[[Path], object]) -> None:
+def check_can_continue(option: str, path: str | os.PathLike[str], read: Callable[[Path], object]) -> None:
     """Check that a file of an earlier run can be continued, where there is one; OptionError where `read` refuses it."""
     path = Path(path)
     try:
@@ -95,7 +95,7 @@ def tail_path(path: Path) -> Path:
     return path.with_name(path.name + '.tail')
 
 
-def free_name(path: Path) -> Path:
+def free_path(path: Path) -> Path:
     """Return the first of `<stem>.1.parquet`, `<stem>.2.parquet` and so on that does not exist."""
     names = (path.with_name(f'{path.stem}.{number}.parquet') for number in itertools.count(1))
     return next(name for name in names if not name.exists())

@@ -32,8 +32,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xagents.networks.description import ACTIVATIONS, INITIALIZERS, INPUT, LARGEST, Layer, Network, whole_numbers, wrong
-from xagents.options.errors import nearest, one_line
+from xagents.networks.description import (
+    ACTIVATIONS,
+    INITIALIZERS,
+    INPUT,
+    MAX_SIZE,
+    Layer,
+    NetworkDescription,
+    positive_integers,
+    value_error,
+)
+from xagents.options.errors import did_you_mean, one_line
 
 
 class _Key(NamedTuple):
@@ -45,7 +54,7 @@ class _Key(NamedTuple):
 
 
 def _whole(text: str) -> int:
-    if not re.fullmatch(r'[0-9]{1,9}', text) or not 1 <= int(text) <= LARGEST:
+    if not re.fullmatch(r'[0-9]{1,9}', text) or not 1 <= int(text) <= MAX_SIZE:
         raise ValueError
     return int(text)
 
@@ -61,7 +70,7 @@ def _choice(names: Sequence[str]) -> _Key:
     return _Key(', '.join(names), {name: name for name in names}.__getitem__, names)
 
 
-_WHOLE = _Key(f'a whole number from 1 to {LARGEST}', _whole)
+_WHOLE = _Key(f'a whole number from 1 to {MAX_SIZE}', _whole)
 _SWITCH = _Key('1 or 0', lambda text: configparser.ConfigParser.BOOLEAN_STATES[text.lower()])
 _ORIGIN = {'common': _SWITCH, 'from': _Key('input or an earlier section', str)}
 _WEIGHTS = {
@@ -81,7 +90,7 @@ _SECTION = re.compile(rf'({"|".join(_KEYS)})(-[A-Za-z0-9_.-]+)?')
 _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
 
-def parse_network(path: str | Path) -> Network:
+def parse_network(path: str | Path) -> NetworkDescription:
     """Read and validate a `.cfg` file in UTF-8, or raise a ValueError."""
     where = one_line(path)
     try:
@@ -95,7 +104,7 @@ def parse_network(path: str | Path) -> Network:
     return parse_text(text, where)
 
 
-def parse_text(text: str, where: str = 'network') -> Network:
+def parse_text(text: str, where: str = 'network') -> NetworkDescription:
     """Validate the text of a `.cfg` file, which error messages call `where`."""
     # No section is called like the default one, so that [DEFAULT] is refused like any unknown section.
     parser = configparser.ConfigParser(
@@ -110,10 +119,10 @@ def parse_text(text: str, where: str = 'network') -> Network:
         raise ValueError(f'{where}: [{section}] {option}: stands twice (line {error.lineno})') from None
     except configparser.Error as error:
         raise ValueError(f'{where}: is not an INI file: {one_line(error.message)[:200]}') from None
-    return network_of({name: dict(parser[name]) for name in parser.sections()}, where)
+    return network_from_sections({name: dict(parser[name]) for name in parser.sections()}, where)
 
 
-def network_of(sections: Mapping[str, Mapping[str, str]], where: str = 'network') -> Network:
+def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str = 'network') -> NetworkDescription:
     """Validate sections, each with its keys and their text, and resolve what each layer is called on."""
     layers: dict[str, Layer] = {}
     previous, common = INPUT, None
@@ -133,7 +142,7 @@ def network_of(sections: Mapping[str, Mapping[str, str]], where: str = 'network'
         layers[name] = Layer(name, kind, source, **values)
         previous = name
         common = name if is_common else common
-    network = Network(tuple(layers.values()), where)
+    network = NetworkDescription(tuple(layers.values()), where)
     if not network.outputs:
         raise ValueError(f'{where}: has no output, admits one or more dense-* sections with output=1')
     used = {layer.source for layer in network.layers}
@@ -144,7 +153,7 @@ def network_of(sections: Mapping[str, Mapping[str, str]], where: str = 'network'
     return network
 
 
-def to_text(network: Network) -> str:
+def to_text(network: NetworkDescription) -> str:
     """Write a network, with every source as `from=`, as the text of a `.cfg` file that reads back as an equal one."""
     lines = []
     for layer in network.layers:
@@ -169,7 +178,7 @@ def dense_network(
     outputs: Sequence[str] = ('actor', 'critic'),
     output_activation: str = 'linear',
     initializer: str = 'orthogonal',
-) -> Network:
+) -> NetworkDescription:
     """Describe a dense network without a file (`--net 256 256 --activation relu`).
 
     An orthogonal one is initialised as the shipped files are: gain √2 in the trunk, 0.01 for the head called `actor`,
@@ -186,17 +195,17 @@ def dense_network(
     Raises:
         ValueError: If one of these admits no network.
     """
-    admits = f'one or more whole numbers from 1 to {LARGEST}'
-    widths = [str(width) for width in whole_numbers('net', net, admits)]
+    admits = f'one or more whole numbers from 1 to {MAX_SIZE}'
+    widths = [str(width) for width in positive_integers('net', net, admits)]
     for name, value, admitted in (
         ('activation', activation, ACTIVATIONS),
         ('output_activation', output_activation, ACTIVATIONS),
         ('initializer', initializer, INITIALIZERS),
     ):
         if value not in admitted:
-            raise wrong(name, value, ', '.join(admitted), admitted)
+            raise value_error(name, value, ', '.join(admitted), admitted)
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
-        raise wrong('outputs', outputs, 'one or more different names')
+        raise value_error('outputs', outputs, 'one or more different names')
     sections: dict[str, dict[str, str]] = {}
     trunk = INPUT
     for output in outputs:
@@ -208,7 +217,7 @@ def dense_network(
                 trunk = f'{prefix}-{i}'
         head = _start(initializer, _HEAD_GAINS.get(output, '1'), trunk)
         sections[f'dense-{output}'] = head | {'activation': output_activation, 'output': '1'}
-    return network_of(sections, f'net {" ".join(widths)}')
+    return network_from_sections(sections, f'net {" ".join(widths)}')
 
 
 def _start(initializer: str, gain: str, source: str) -> dict[str, str]:
@@ -219,7 +228,7 @@ def _start(initializer: str, gain: str, source: str) -> dict[str, str]:
 def _kind(name: str, where: str) -> str:
     match = _SECTION.fullmatch(name)
     if match is None:
-        hint = nearest(re.sub(r'-[^-]*$', '', name[:80]).lower(), _KEYS)
+        hint = did_you_mean(re.sub(r'-[^-]*$', '', name[:80]).lower(), _KEYS)
         raise ValueError(f'{where}: section: got {name[:80]!r}, admits {_SECTION_NAMES}{hint}')
     return match[1]
 
@@ -229,11 +238,11 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
     keys, values = _KEYS[kind], {}
     for key, value in text.items():
         if key not in keys:
-            raise wrong(f'{where} key', key, ', '.join(keys), keys)
+            raise value_error(f'{where} key', key, ', '.join(keys), keys)
         try:
             values[key] = keys[key].read(value)
         except (ValueError, KeyError):
-            raise wrong(f'{where} {key}', value, keys[key].admits, keys[key].names) from None
+            raise value_error(f'{where} {key}', value, keys[key].admits, keys[key].names) from None
     required: tuple[str, ...] = _REQUIRED.get(kind, ())
     if kind == 'dense' and not values.get('output'):
         required = ('units',)
@@ -250,7 +259,7 @@ def _check_source(name: str, source: str, layers: Mapping[str, Layer], sections:
     if source != INPUT and source not in layers:
         earlier = [INPUT, *(layer.name for layer in layers.values() if layer.kind != 'log-std')]
         later = ' (it stands later)' if source in sections and source != name else ''
-        raise wrong(f'{where}: [{name}] from', source, f'{", ".join(earlier)}{later}', earlier)
+        raise value_error(f'{where}: [{name}] from', source, f'{", ".join(earlier)}{later}', earlier)
     if source in layers and layers[source].kind == 'log-std':
         raise ValueError(f'{where}: [{name}] from: got {source!r}, admits no log-std: it is the last output')
 
@@ -268,5 +277,5 @@ def _log_std_source(name: str, source: str | None, layers: Mapping[str, Layer], 
     if source is None:
         return outputs[0]
     if source not in outputs:
-        raise wrong(f'{where}: [{name}] from', source, ', '.join(outputs), outputs)
+        raise value_error(f'{where}: [{name}] from', source, ', '.join(outputs), outputs)
     return source

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xagents.options.errors import nearest
+from xagents.options.errors import did_you_mean
 
 INPUT = 'input'
 ACTIVATIONS = (
@@ -17,7 +17,7 @@ ACTIVATIONS = (
     *('leaky_relu', 'softplus', 'softsign', 'exponential'),
 )
 INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
-LARGEST = 1_000_000  # of units, filters, sizes and strides: a slip of the finger must not ask for all the memory
+MAX_SIZE = 1_000_000  # of units, filters, sizes and strides: a slip of the finger must not ask for all the memory
 
 Shape = tuple[int, ...]
 
@@ -57,7 +57,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkDescription:
     """A validated network description; error messages call it `where`. Each layer's source stands before it."""
 
     layers: tuple[Layer, ...]
@@ -98,42 +98,42 @@ class Network:
             if action_units is None:
                 problem = "admits a place in a critic's network only: this model has no actions to join"
                 raise ValueError(f'{self.where}: [{action.name}]: {problem}')
-            admits = f'a whole number from 1 to {LARGEST}'
-            units[action.name] = whole_numbers('action_units', [action_units], admits)[0]
+            admits = f'a whole number from 1 to {MAX_SIZE}'
+            units[action.name] = positive_integers('action_units', [action_units], admits)[0]
         elif action_units is not None:
             raise ValueError(
                 f'{self.where}: has no action-* section, admits no action_units (got {action_units}): '
                 'without the section a critic reads one vector, observation and action joined'
             )
         admits = 'the shape of a vector or of an image (height, width, channels)'
-        shapes: dict[str, Shape] = {INPUT: whole_numbers('input_shape', input_shape, admits)}
+        shapes: dict[str, Shape] = {INPUT: positive_integers('input_shape', input_shape, admits)}
         for layer in self.layers:
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
         return shapes
 
 
-def wrong(where: str, got: Any, admits: str, names: Iterable[str] = ()) -> ValueError:
+def value_error(where: str, got: Any, admits: str, names: Iterable[str] = ()) -> ValueError:
     """Make the one-line error for a wrong value: where, what it got, what it admits, and the nearest of `names`."""
     shown = repr(got)
     shown = shown if len(shown) <= 80 else f'{shown[:76]} …'
-    return ValueError(f'{where}: got {shown}, admits {admits}{nearest(str(got)[:80].lower(), names)}')
+    return ValueError(f'{where}: got {shown}, admits {admits}{did_you_mean(str(got)[:80].lower(), names)}')
 
 
-def whole_numbers(where: str, values: Sequence[int], admits: str) -> tuple[int, ...]:
+def positive_integers(where: str, values: Sequence[int], admits: str) -> tuple[int, ...]:
     """Return `values` as Python's integers, which Keras wants; they must be one or more from 1 to LARGEST."""
     try:
         numbers = tuple(operator.index(value) for value in values)
     except TypeError:
-        raise wrong(where, values, admits) from None
-    if not numbers or not all(1 <= number <= LARGEST for number in numbers):
-        raise wrong(where, values, admits)
+        raise value_error(where, values, admits) from None
+    if not numbers or not all(1 <= number <= MAX_SIZE for number in numbers):
+        raise value_error(where, values, admits)
     return numbers
 
 
-def _output_sizes(network: Network, output_units: Sequence[int]) -> dict[str, int]:
+def _output_sizes(network: NetworkDescription, output_units: Sequence[int]) -> dict[str, int]:
     """Give each output its size, the environment's where the file has none."""
     admits = 'one whole number from 1 for each output'
-    sizes = whole_numbers('output_units', output_units, admits) if len(output_units) else ()
+    sizes = positive_integers('output_units', output_units, admits) if len(output_units) else ()
     outputs = network.outputs
     if len(sizes) != len(outputs):
         outputs = tuple(layer for layer in outputs if layer.units is None)

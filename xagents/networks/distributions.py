@@ -15,21 +15,21 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from xagents.networks.sampling import (
+    ActionSampler,
     BernoulliSampler,
     CategoricalSampler,
     GaussianSampler,
     MultiCategoricalSampler,
-    Sampler,
     StateDependentSampler,
-    kind_for,
+    sampler_kind,
 )
 
 _LOWEST = np.finfo(np.float32).min
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
-LOG_STD = (-5.0, 2.0)
+LOG_STD_BOUNDS = (-5.0, 2.0)
 
 
-class Distribution(Sampler):
+class Distribution(ActionSampler):
     """A distribution over policy actions that an update can differentiate."""
 
     @abstractmethod
@@ -126,18 +126,18 @@ _DISTRIBUTIONS: dict[str, Any] = {
 
 
 def distribution_for(action_space: spaces.Space) -> Distribution:
-    """Return a policy's distribution over a space; raises as `kind_for` does."""
-    kind, argument = kind_for(action_space)
+    """Return a policy's distribution over a space; raises as `sampler_kind` does."""
+    kind, argument = sampler_kind(action_space)
     return _DISTRIBUTIONS[kind](argument)
 
 
-def bounded(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return a policy's outputs with the log standard deviation, where there is one, within `LOG_STD`.
+def clip_log_std(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return a policy's outputs with the log standard deviation, where there is one, within `LOG_STD_BOUNDS`.
 
     Actions that never vary are most probable without any deviation.
     """
     policy, *log_std = outputs
-    return [policy, *(tf.clip_by_value(x, *LOG_STD) for x in log_std)]
+    return [policy, *(tf.clip_by_value(x, *LOG_STD_BOUNDS) for x in log_std)]
 
 
 def _log_softmax(logits: Any) -> Any:

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 
 from xagents.networks.cfg import parse_network
-from xagents.networks.description import INPUT, Layer, Network, wrong
-from xagents.networks.forward import TINY
-from xagents.networks.named import is_functional
+from xagents.networks.description import INPUT, Layer, NetworkDescription, value_error
+from xagents.networks.numpy_inference import TINY
+from xagents.networks.registry import is_functional
 
 OPTIMIZERS = ('adam', 'rmsprop')
 
@@ -71,7 +71,7 @@ class ModelReader:
 
     def __init__(
         self,
-        cfg: str | Path | Network,
+        cfg: str | Path | NetworkDescription,
         output_units: Sequence[int],
         input_shape: Sequence[int],
         optimizer: str | keras.optimizers.Optimizer | None = None,
@@ -79,17 +79,17 @@ class ModelReader:
         log_std: float | None = None,
         action_units: int | None = None,
     ):
-        self.network = cfg if isinstance(cfg, Network) else parse_network(cfg)
+        self.network = cfg if isinstance(cfg, NetworkDescription) else parse_network(cfg)
         self.output_units = list(output_units)
         self.input_shape = tuple(input_shape)
         self.optimizer, self.seed, self.log_std, self.action_units = optimizer, seed, log_std, action_units
         self.network.shapes(self.input_shape, self.output_units, self.action_units)
         if isinstance(optimizer, str) and optimizer not in OPTIMIZERS:
-            raise wrong('optimizer', optimizer, ', '.join(OPTIMIZERS), OPTIMIZERS)
+            raise value_error('optimizer', optimizer, ', '.join(OPTIMIZERS), OPTIMIZERS)
         if seed is not None:
             _check_seed(seed)
         if log_std is not None and not math.isfinite(log_std):
-            raise wrong('log_std', log_std, 'a finite number')
+            raise value_error('log_std', log_std, 'a finite number')
 
     def build_model(self) -> keras.Model:
         """Build the model; each call makes a new one.
@@ -115,7 +115,7 @@ class ModelReader:
             outputs.append(LogStd(self.log_std, name='log-std', dtype='float32')(outputs[0]))
         model = keras.Model(inputs, outputs)
         if self.optimizer is not None:
-            model.compile(_fresh(self.optimizer))
+            model.compile(_unbuilt_optimizer(self.optimizer))
             model.optimizer.build(model.trainable_variables)
         return model
 
@@ -161,7 +161,7 @@ def with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
     """Return a model of the same layers with other outputs, and an optimizer of the same kind if it has one."""
     other = keras.Model(model.input, outputs)
     if getattr(model, 'optimizer', None) is not None:
-        other.compile(_fresh(model.optimizer))
+        other.compile(_unbuilt_optimizer(model.optimizer))
         other.optimizer.build(other.trainable_variables)
     return other
 
@@ -178,7 +178,7 @@ def with_logits(model: keras.Model) -> keras.Model:
     return model
 
 
-def reinitialised(model: keras.Model, seed: int) -> keras.Model:
+def reinitialise(model: keras.Model, seed: int) -> keras.Model:
     """Return a new model of the same layers that starts anew: for example the second critic of TD3.
 
     Every random initializer of the layers draws again, with a seed of its own that follows from `seed`, so that the new
@@ -215,7 +215,7 @@ def _reseeded(config: Any, seeds: np.random.Generator) -> Any:
 
 def _check_seed(seed: Any) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise wrong('seed', seed, 'a whole number from 0')
+        raise value_error('seed', seed, 'a whole number from 0')
 
 
 def make_optimizer(
@@ -233,10 +233,10 @@ def make_optimizer(
         return keras.optimizers.Adam(lr, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
     if name == 'rmsprop':
         return keras.optimizers.RMSprop(lr, rho=0.99, epsilon=epsilon)
-    raise wrong('optimizer', name, ', '.join(OPTIMIZERS), OPTIMIZERS)
+    raise value_error('optimizer', name, ', '.join(OPTIMIZERS), OPTIMIZERS)
 
 
-def _fresh(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+def _unbuilt_optimizer(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Return an optimizer without slots: one that was built for a model cannot be built for a second one."""
     if isinstance(optimizer, str):
         return keras.optimizers.get(optimizer)

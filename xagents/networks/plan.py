@@ -1,6 +1,7 @@
 """A network as data that acts: which layers are called on what, as JSON holds it, beside one flat vector of weights.
 
-Loads no TensorFlow. `xagents.networks.mirror` makes a plan of a Keras model, `xagents.networks.forward` computes by it.
+Loads no TensorFlow. `xagents.networks.keras_to_plan` makes a plan of a Keras model, `xagents.networks.numpy_inference`
+computes by it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ ACTIVATIONS = (
     *('linear', 'tanh', 'relu', 'sigmoid', 'softmax', 'softplus', 'exponential'),
     *('elu', 'selu', 'silu', 'leaky_relu', 'softsign', 'gelu'),
 )
-DENSE, CONVOLUTION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES, ACTIVATION, FLATTEN, SAME = KINDS = (
+DENSE, CONVOLUTION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES, ACTIVATION, FLATTEN, IDENTITY = KINDS = (
     'dense', 'convolution', 'log-std', 'deviations', 'log-probabilities', 'activation', 'flatten', 'same',
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One call of a layer.
 
     Attributes:
@@ -64,7 +65,7 @@ class NetworkPlan:
     """
 
     input_shape: tuple[int, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[LayerCall, ...]
     outputs: tuple[int, ...]
     n_parameters: int
 
@@ -82,25 +83,25 @@ class NetworkPlan:
             raise ValueError('it is no plan of a network: a bias is there or not')
 
     @property
-    def convolves(self) -> bool:
+    def has_convolutions(self) -> bool:
         """Whether it has a convolution."""
         return any(call.kind == CONVOLUTION for call in self.calls)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON holds it; what has its default is left out."""
-        defaults = {f.name: f.default for f in fields(Call)}
+        defaults = {f.name: f.default for f in fields(LayerCall)}
         calls = [{k: v for k, v in asdict(call).items() if v != defaults[k]} for call in self.calls]
         return {**asdict(self), 'calls': calls}
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Undo `record`.
 
         Raises:
             ValueError: in one line, for a record that is no plan.
         """
         try:
-            calls = tuple(Call(**{k: _frozen(v) for k, v in call.items()}) for call in record['calls'])
+            calls = tuple(LayerCall(**{k: _frozen(v) for k, v in call.items()}) for call in record['calls'])
             return cls(_frozen(record['input_shape']), calls, _frozen(record['outputs']), record['n_parameters'])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'it is no plan of a network ({type(error).__name__}: {error})') from error
@@ -129,7 +130,7 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _shape(call: Call, source: tuple[int, ...]) -> tuple[int, ...]:
+def _shape(call: LayerCall, source: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of what a call returns."""
     if call.kind == FLATTEN:
         return (math.prod(source),)
@@ -143,6 +144,6 @@ def _shape(call: Call, source: tuple[int, ...]) -> tuple[int, ...]:
         return (math.prod(call.kernel),)
     elif call.kind == LOG_STD and len(call.kernel) == 1 and len(source) == 1:
         return call.kernel
-    elif call.kind == SAME or (call.kind in (ACTIVATION, LOG_PROBABILITIES) and len(source) == 1):
+    elif call.kind == IDENTITY or (call.kind in (ACTIVATION, LOG_PROBABILITIES) and len(source) == 1):
         return source
     raise ValueError(f'it is no plan of a network: a {call.kind} of {call.kernel} is called on the shape {source}')

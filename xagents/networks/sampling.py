@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from xagents.networks.description import wrong
+from xagents.networks.description import value_error
 from xagents.options.errors import one_line
 
 Array = np.ndarray
@@ -22,7 +22,7 @@ _TINY = np.finfo(np.float32).tiny
 VARIANCE_EPSILON = 1e-6  # added to the variance of state-dependent noise, which would be 0 where all features are
 
 
-class Sampler(ABC):
+class ActionSampler(ABC):
     """Draws policy actions; the environments' decoder makes the environment's own actions of them.
 
     Attributes:
@@ -70,7 +70,7 @@ class Sampler(ABC):
         return dict(zip(self.output_names, outputs, strict=True))
 
 
-class MultiCategoricalSampler(Sampler):
+class MultiCategoricalSampler(ActionSampler):
     """Several independent choices, of so many values each; their logits stand side by side in one head.
 
     A draw is the largest of logits plus Gumbel noise (Maddison et al. 2014, A* Sampling, section 2).
@@ -78,7 +78,7 @@ class MultiCategoricalSampler(Sampler):
 
     def __init__(self, sizes: Sequence[int]):
         if not sizes or min(sizes) < 1:
-            raise wrong('sizes', list(sizes), 'one or more whole numbers from 1')
+            raise value_error('sizes', list(sizes), 'one or more whole numbers from 1')
         self.sizes = tuple(sizes)
         self.n_units = sum(sizes)
         self.action_shape = (len(sizes),)
@@ -93,11 +93,11 @@ class MultiCategoricalSampler(Sampler):
         return _gumbel(rng, (*shape_prefix, self.n_units))
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
-        """See `Sampler`."""
+        """See `ActionSampler`."""
         return self._actions((self._pad(outputs[0], -np.inf) + self._pad(noise, 0)).argmax(1))
 
     def mode(self, outputs: Sequence[Array]) -> Array:
-        """See `Sampler`."""
+        """See `ActionSampler`."""
         return self._actions(self._pad(outputs[0], -np.inf).argmax(1))
 
     def _pad(self, units: Array, empty: float) -> Array:
@@ -120,16 +120,16 @@ class CategoricalSampler(MultiCategoricalSampler):
         self.action_shape = ()
 
 
-class _PerUnit(Sampler):
+class _PerUnitSampler(ActionSampler):
     """Distributions of n numbers, one a unit."""
 
     def __init__(self, n: int):
         if n < 1:
-            raise wrong('n', n, 'a whole number from 1')
+            raise value_error('n', n, 'a whole number from 1')
         self.n_units, self.action_shape = n, (n,)
 
 
-class BernoulliSampler(_PerUnit):
+class BernoulliSampler(_PerUnitSampler):
     """n independent switches; a logit is the log-odds of 1.
 
     A draw is 1 where logit plus logistic noise is positive.
@@ -141,15 +141,15 @@ class BernoulliSampler(_PerUnit):
         return _gumbel(rng, shape) - _gumbel(rng, shape)
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
-        """See `Sampler`."""
+        """See `ActionSampler`."""
         return (outputs[0] + noise > 0).astype(np.int32)
 
     def mode(self, outputs: Sequence[Array]) -> Array:
-        """See `Sampler`."""
+        """See `ActionSampler`."""
         return (outputs[0] > 0).astype(np.int32)
 
 
-class GaussianSampler(_PerUnit):
+class GaussianSampler(_PerUnitSampler):
     """n independent normal variables: [mean, log standard deviation], of actions without bounds.
 
     The environment's decoder clips and scales to its bounds; log-probabilities are of the actions before that.
@@ -163,7 +163,7 @@ class GaussianSampler(_PerUnit):
         return rng.standard_normal((*shape_prefix, self.n_units), np.float32)
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
-        """See `Sampler`."""
+        """See `ActionSampler`."""
         mean, log_std = outputs
         return mean + np.exp(log_std) * noise
 
@@ -199,7 +199,7 @@ class StateDependentSampler(GaussianSampler):
         return rng.standard_normal((*shape_prefix, self.n_features * self.n_units), np.float32)
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
-        """See `Sampler`."""
+        """See `ActionSampler`."""
         mean, deviations = outputs
         return mean + self._sum(deviations, noise)
 
@@ -224,7 +224,7 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
-def kind_for(action_space: spaces.Space) -> tuple[str, Any]:
+def sampler_kind(action_space: spaces.Space) -> tuple[str, Any]:
     """Return which of SAMPLERS draws actions of a space, and its argument.
 
     Raises:
@@ -240,18 +240,18 @@ def kind_for(action_space: spaces.Space) -> tuple[str, Any]:
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating) and size:
         return 'gaussian', size
     admits = 'Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers'
-    raise wrong('action space', one_line(action_space), admits)
+    raise value_error('action space', one_line(action_space), admits)
 
 
-def sampler_for(action_space: spaces.Space, n_features: int | None = None) -> Sampler:
+def sampler_for(action_space: spaces.Space, n_features: int | None = None) -> ActionSampler:
     """Return what draws a policy's actions of a space, by state-dependent noise where it is one of so many features.
 
     Raises:
-        ValueError: as `kind_for` does, and for state-dependent noise of actions that are not continuous.
+        ValueError: as `sampler_kind` does, and for state-dependent noise of actions that are not continuous.
     """
-    kind, argument = kind_for(action_space)
+    kind, argument = sampler_kind(action_space)
     if n_features is not None:
         if kind != 'gaussian':
-            raise wrong('action space', one_line(action_space), 'Box of floating-point numbers')
+            raise value_error('action space', one_line(action_space), 'Box of floating-point numbers')
         return StateDependentSampler(argument, n_features)
     return SAMPLERS[kind](argument)

@@ -96,7 +96,7 @@ def with_state_dependent_std(model: keras.Model, init: float, expln: bool) -> ke
     return with_outputs(model, [*model.outputs, LogNorm(mean.shape[-1], name='log-std', dtype='float32')(deviations)])
 
 
-def drawing(model: keras.Model) -> keras.Model:
+def acting_model(model: keras.Model) -> keras.Model:
     """Return the model that acting draws by: its last output are the deviations where it was their norm."""
     made_by, node, _ = model.outputs[-1]._keras_history
     if not isinstance(made_by, LogNorm):
@@ -104,7 +104,7 @@ def drawing(model: keras.Model) -> keras.Model:
     return keras.Model(model.input, [*model.outputs[:-1], *made_by._inbound_nodes[node].input_tensors])
 
 
-def features_of(model: keras.Model) -> int:
+def count_features(model: keras.Model) -> int:
     """Return L, the length of the features that a model's state-dependent noise is a function of."""
     return next(layer.log_std.shape[0] for layer in model.layers if isinstance(layer, Deviations))
 

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from xagents.networks.compiled import float_outputs
-from xagents.networks.mirror import flat_parameters
-from xagents.networks.rules import flat, fused, of_parameters
+from xagents.networks.keras_to_plan import flat_parameters
+from xagents.networks.optimisers import flatten_tensors, split_like, xla_compile
+from xagents.networks.programs import float_outputs
 
 
 class TargetNetwork:
@@ -28,7 +28,7 @@ class TargetNetwork:
 
     def __call__(self, inputs: Any) -> list[tf.Tensor]:
         """Return the copy's outputs, float32 [B, units] each."""
-        parameters = of_parameters(self._vector, self._model.trainable_variables)
+        parameters = split_like(self._vector, self._model.trainable_variables)
         others = [v.value for v in self._model.non_trainable_variables]
         outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
         return float_outputs(outputs)
@@ -37,14 +37,14 @@ class TargetNetwork:
         """Become equal to the network."""
         self._vector.assign(flat_parameters(self._model))
 
-    def copy_if(self, wanted: tf.Tensor) -> None:
-        """Become equal to the network where the scalar `wanted` is true (Mnih et al. 2015, algorithm 1)."""
-        self._vector.assign(tf.where(wanted, flat_parameters(self._model), self._vector))
+    def copy_if(self, enabled: tf.Tensor) -> None:
+        """Become equal to the network where the scalar `enabled` is true (Mnih et al. 2015, algorithm 1)."""
+        self._vector.assign(tf.where(enabled, flat_parameters(self._model), self._vector))
 
-    def follow(self, tau: float | tf.Tensor) -> None:
+    def soft_update(self, tau: float | tf.Tensor) -> None:
         """Move by the fraction `tau` towards the network (Polyak averaging; Lillicrap et al. 2016, algorithm 1)."""
         parameters = [v.value for v in self._model.trainable_variables]
-        self._vector.assign(_moved(self._vector, parameters, tf.convert_to_tensor(tau)))
+        self._vector.assign(_interpolate(self._vector, parameters, tf.convert_to_tensor(tau)))
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the parameters as arrays."""
@@ -59,6 +59,6 @@ class TargetNetwork:
         self.steps = int(state['steps'])
 
 
-@fused
-def _moved(vector: tf.Tensor, parameters: list[tf.Tensor], tau: tf.Tensor) -> tf.Tensor:
-    return (1.0 - tau) * vector + tau * flat(parameters)
+@xla_compile
+def _interpolate(vector: tf.Tensor, parameters: list[tf.Tensor], tau: tf.Tensor) -> tf.Tensor:
+    return (1.0 - tau) * vector + tau * flatten_tensors(parameters)

@@ -6,7 +6,15 @@ import dataclasses
 import secrets
 from typing import ClassVar, Literal
 
-from xagents.options.declaration import Options, count, decay, factor, option, share, weight
+from xagents.options.declaration import (
+    Options,
+    decay_rate,
+    fraction,
+    nonnegative_float,
+    option,
+    positive_float,
+    positive_int,
+)
 from xagents.options.errors import OptionError
 
 
@@ -19,25 +27,29 @@ class AgentOptions(Options):
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
 
-    gamma: float = share(0.99, 'discount factor; larger looks further ahead, with more variance', tune='log_uniform')
-    lr: float = factor(7e-4, 'learning rate; larger learns faster and less stably')
-    opt_epsilon: float = factor(1e-7, "the optimizer's epsilon; larger damps small gradients")
-    beta1: float = decay(0.9, 'Adam: decay of the mean gradient; larger averages over more updates')
-    beta2: float = decay(0.999, 'Adam: decay of the mean squared gradient; larger averages over more updates')
+    gamma: float = fraction(0.99, 'discount factor; larger looks further ahead, with more variance', tune='log_uniform')
+    lr: float = positive_float(7e-4, 'learning rate; larger learns faster and less stably')
+    opt_epsilon: float = positive_float(1e-7, "the optimizer's epsilon; larger damps small gradients")
+    beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger averages over more updates')
+    beta2: float = decay_rate(0.999, 'Adam: decay of the mean squared gradient; larger averages over more updates')
     optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
     lr_schedule: str = option(
         'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
     )
-    schedule_steps: int | None = count(
+    schedule_steps: int | None = positive_int(
         None, 'steps of the schedules, --max-steps when not given; more let them fall more slowly'
     )
     normalize_obs: bool = option(
         False, 'normalise observations by their running mean and deviation', tune='categorical'
     )
     normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
-    reward_scale: float = factor(1.0, 'factor on the reward that is learned from; larger gives larger gradients')
+    reward_scale: float = positive_float(
+        1.0, 'factor on the reward that is learned from; larger gives larger gradients'
+    )
     precision: str = option('float32', 'arithmetic of the networks', choices=('float32', 'bfloat16'))
-    reward_buffer_size: int = count(100, 'episodes in the mean reward; more make it steadier and older', at_most=10**9)
+    reward_buffer_size: int = positive_int(
+        100, 'episodes in the mean reward; more make it steadier and older', at_most=10**9
+    )
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
     )
@@ -60,13 +72,13 @@ class AgentOptions(Options):
 class OnPolicyOptions(AgentOptions):
     """What A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
 
-    n_steps: int = count(
+    n_steps: int = positive_int(
         5, 'steps an environment takes before an update; more give less bias and fewer updates', tune='categorical'
     )
-    lam: float = share(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
-    entropy_coef: float = weight(0.01, 'weight of the entropy bonus; larger explores more')
-    value_loss_coef: float = weight(0.5, "weight of the critic's loss; larger favours it over the policy")
-    grad_norm: float = factor(0.5, 'largest gradient norm; larger allows larger updates')
+    lam: float = fraction(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
+    entropy_coef: float = nonnegative_float(0.01, 'weight of the entropy bonus; larger explores more')
+    value_loss_coef: float = nonnegative_float(0.5, "weight of the critic's loss; larger favours it over the policy")
+    grad_norm: float = positive_float(0.5, 'largest gradient norm; larger allows larger updates')
     normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
     log_std_init: float = option(
         0.0,
@@ -78,7 +90,7 @@ class OnPolicyOptions(AgentOptions):
 
 
 @dataclasses.dataclass
-class StateDependentOptions(OnPolicyOptions):
+class SDEOptions(OnPolicyOptions):
     """What A2C, PPO and TRPO share: exploration that is a function of the state."""
 
     sde: bool = option(
@@ -108,7 +120,7 @@ class StateDependentOptions(OnPolicyOptions):
 class ReplayOptions(AgentOptions):
     """What agents with a replay buffer share; sizes are totals over all environments."""
 
-    buffer_max_size: int = count(
+    buffer_max_size: int = positive_int(
         10_000, 'transitions the replay buffer holds; a larger one forgets later and takes more memory', tune='int'
     )
     buffer_initial_size: int | None = option(
@@ -136,10 +148,10 @@ class OffPolicyOptions(ReplayOptions):
 
     datasets = 'also'
 
-    buffer_batch_size: int = count(
+    buffer_batch_size: int = positive_int(
         32, 'transitions of one update; a larger batch makes updates slower and less noisy', tune='categorical'
     )
-    train_frequency: int = count(
+    train_frequency: int = positive_int(
         1,
         'steps between trainings, over all environments, rounded up to whole steps of all; more train less often',
         tune='categorical',
@@ -150,12 +162,12 @@ class OffPolicyOptions(ReplayOptions):
         at_least=-1,
         tune='int',
     )
-    fragment_steps: int | None = count(
+    fragment_steps: int | None = positive_int(
         None,
         'steps of each environment that are taken at once, with the updates of as many trainings after them; what '
         '--train-frequency says when not given; more make messages of explorers rarer, and updates later',
     )
-    n_step: int = count(
+    n_step: int = positive_int(
         1,
         'steps whose rewards a target sums before it bootstraps; more spread rewards faster and less exactly',
         tune='int',
@@ -169,7 +181,7 @@ class OffPolicyOptions(ReplayOptions):
         choices=('future', 'final', 'episode'),
         tune='categorical',
     )
-    her_ratio: float = share(
+    her_ratio: float = fraction(
         0.8, 'share of the drawn transitions that get one; more learn less of the goals that were given'
     )
 

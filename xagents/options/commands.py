@@ -5,11 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 
-from xagents.options.declaration import Options, count, option, share
+from xagents.options.declaration import Options, fraction, option, positive_int
 from xagents.options.errors import OptionError
 
 # what of `tune` is about single trials
-OF_TRIALS = ('n_trials', 'timeout', 'study', 'storage', 'trial_seeds', 'sampler', 'pruner', 'warmup_trials', 'weights')
+TRIAL_ONLY_OPTIONS = (
+    'n_trials',
+    'timeout',
+    'study',
+    'storage',
+    'trial_seeds',
+    'sampler',
+    'pruner',
+    'warmup_trials',
+    'weights',
+)
 
 
 @dataclasses.dataclass
@@ -18,14 +28,16 @@ class TuneOptions(Options):
 
     search: bool = option(False, "search the agent's ready ranges, too")
     print_search: bool = option(False, 'print what would be searched, and stop')
-    n_trials: int = count(
+    n_trials: int = positive_int(
         1, 'trials that this call finishes, as many as --timeout allows where only that is given; more search longer'
     )
-    trial_steps: int = count(500_000, 'environment steps of a trial; more tell good settings from bad ones more surely')
+    trial_steps: int = positive_int(
+        500_000, 'environment steps of a trial; more tell good settings from bad ones more surely'
+    )
     timeout: float | None = option(
         None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
     )
-    n_jobs: int = count(1, 'worker processes, each with a trial at a time; more need more cores')
+    n_jobs: int = positive_int(1, 'worker processes, each with a trial at a time; more need more cores')
     study: str | None = option(
         None, 'name of the study, continued if it exists; AGENT-ENV when not given', metavar='NAME'
     )
@@ -39,10 +51,10 @@ class TuneOptions(Options):
         'what a trial is worth: the mean of its last episodes, or of greedy ones on separate environments',
         choices=('reward', 'evaluation'),
     )
-    eval_episodes: int = count(
+    eval_episodes: int = positive_int(
         10, 'greedy episodes of an evaluation, for --objective evaluation; more give a surer mean'
     )
-    trial_seeds: int = count(
+    trial_seeds: int = positive_int(
         1, 'runs of a trial with seeds of their own, whose mean is its value; more judge more surely'
     )
     sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
@@ -59,7 +71,7 @@ class TuneOptions(Options):
         'train so many members side by side, of which the worst copy the best; more search more widely',
         at_least=2,
     )
-    exploit_steps: int | None = count(
+    exploit_steps: int | None = positive_int(
         None,
         'population: steps after which members are compared, a twentieth of --trial-steps when not given; more let '
         'settings show what they are worth',
@@ -76,17 +88,17 @@ class TuneOptions(Options):
         above=0,
         metavar='FACTOR',
     )
-    resample: float = share(0.25, 'population: probability of drawing a setting anew; more search more widely')
+    resample: float = fraction(0.25, 'population: probability of drawing a setting anew; more search more widely')
 
     def check(self) -> None:
         """Check what goes with a population."""
         if self.population is None:
             for name in ('exploit_steps', 'exploit', 'perturb', 'resample'):
-                if name in self.given:
+                if name in self.given_names:
                     raise OptionError(name, 'got a value without --population, which it is about')
             return
-        for name in OF_TRIALS:
-            if name in self.given:
+        for name in TRIAL_ONLY_OPTIONS:
+            if name in self.given_names:
                 raise OptionError(name, 'is about trials, admits nothing beside --population')
         if self.out is None:
             raise OptionError('out', 'got nothing beside --population, whose folder it is')
@@ -97,7 +109,7 @@ class TuneOptions(Options):
 
 
 @dataclasses.dataclass
-class TrainedOptions(Options):
+class TrainedAgentOptions(Options):
     """Where the trained agent is, which `play`, `evaluate` and `export` take."""
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
@@ -108,7 +120,7 @@ class TrainedOptions(Options):
 
 
 @dataclasses.dataclass
-class ActOptions(TrainedOptions):
+class ActOptions(TrainedAgentOptions):
     """What `play`, `evaluate` and `record` share."""
 
     pretrained: str | None = option(
@@ -127,16 +139,16 @@ class PlayOptions(ActOptions):
     render: bool = option(False, 'show the episode in a window')
     frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
     frame_delay: float = option(0.0, 'seconds between frames; more play more slowly', at_least=0)
-    frame_frequency: int = count(1, 'save every so many frames; more save fewer')
+    frame_frequency: int = positive_int(1, 'save every so many frames; more save fewer')
     action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
-    max_steps: int | None = count(None, 'end the episode after that many steps; more let it last longer')
+    max_steps: int | None = positive_int(None, 'end the episode after that many steps; more let it last longer')
 
 
 @dataclasses.dataclass
 class EvaluateOptions(ActOptions):
     """`xagents evaluate`."""
 
-    episodes: int = count(20, 'episodes to play; more give a surer mean')
+    episodes: int = positive_int(20, 'episodes to play; more give a surer mean')
     follow: str | None = option(
         None, 'score each new checkpoint of this run, which may go on elsewhere, until it ends', metavar='DIR'
     )
@@ -149,11 +161,11 @@ class EvaluateOptions(ActOptions):
 
 
 @dataclasses.dataclass
-class RecordingOptions(ActOptions):
+class DatasetRecordingOptions(ActOptions):
     """`xagents record`."""
 
     dataset: str | None = option(None, 'name of the data set, with its version: pendulum/medium-v0', metavar='DATASET')
-    episodes: int = count(100, 'episodes to record; more teach more')
+    episodes: int = positive_int(100, 'episodes to record; more teach more')
     random_actions: float = option(
         0.0, 'share of actions that are drawn at random; more make worse and more varied data', at_least=0, at_most=1
     )
@@ -169,7 +181,7 @@ class DatasetsOptions(Options):
 
 
 @dataclasses.dataclass
-class ExportOptions(TrainedOptions):
+class ExportOptions(TrainedAgentOptions):
     """`xagents export`."""
 
     format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
@@ -211,7 +223,7 @@ class PlotOptions(Options):
         choices=('se', 'std', 'ci', 'range', 'none'),
     )
     title: str | None = option(None, 'title of the picture; usually the environment')
-    smooth: int = count(1, 'episodes that are averaged; larger draws a smoother curve')
+    smooth: int = positive_int(1, 'episodes that are averaged; larger draws a smoother curve')
     out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -227,7 +239,7 @@ class PresetsOptions(Options):
 class ExploreOptions(Options):
     """`xagents explore`."""
 
-    explorers: int | None = count(
+    explorers: int | None = positive_int(
         None,
         'processes here, as many as there are processors when not given; more help while processors are free',
         at_most=1024,

@@ -17,9 +17,9 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from xagents.options.errors import OptionError, nearest, shown
+from xagents.options.errors import OptionError, did_you_mean, format_value
 
-Tune = Literal['int', 'log_uniform', 'categorical']
+SearchType = Literal['int', 'log_uniform', 'categorical']
 # the bounds that a number may have, and what breaks each
 BOUNDS = {'at_least': operator.lt, 'above': operator.le, 'at_most': operator.gt, 'below': operator.ge}
 
@@ -32,18 +32,18 @@ class Option:
     type: type
     default: Any
     help: str
-    tune: Tune | None = None
+    tune: SearchType | None = None
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
     choices: tuple | None = None
-    many: bool = False
+    is_list: bool = False
     optional: bool = False
     aliases: tuple[str, ...] = ()
     metavar: str = ''
-    instead_of: str = ''
-    without_effect: bool = False
+    replaces: str = ''
+    ignored: bool = False
 
     @property
     def flag(self) -> str:
@@ -57,12 +57,12 @@ class Option:
         return names + [f'--no-{name[2:]}' for name in names if self.type is bool]
 
     @property
-    def takes_several(self) -> bool:
+    def accepts_multiple(self) -> bool:
         """Whether several words may stand behind the flag."""
-        return self.many or self.type is dict
+        return self.is_list or self.type is dict
 
     @property
-    def admits(self) -> str:
+    def expected(self) -> str:
         """What the option admits, in words."""
         if self.choices is not None:
             return 'one of ' + ', '.join(map(str, self.choices))
@@ -80,12 +80,12 @@ class Option:
         if value is None:
             if self.optional:
                 return None
-            raise OptionError(self.name, f'got nothing, admits {self.admits}')
+            raise OptionError(self.name, f'got nothing, admits {self.expected}')
         if self.type is dict:
             if not isinstance(value, Mapping):
-                raise self._refused(value)
+                raise self._value_error(value)
             return dict(value)
-        if not self.many:
+        if not self.is_list:
             return self._check_one(value)
         # an array without dimensions says that it is iterable, and is not
         if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, 'ndim', 1) == 0:
@@ -96,12 +96,12 @@ class Option:
         """Return the checked value of what was typed, a list where several are taken; raises OptionError."""
         if self.type is dict:
             return dict(map(self._parse_pair, text))
-        return list(map(self._parse_one, text)) if self.many else self._parse_one(typing.cast(str, text))
+        return list(map(self._parse_one, text)) if self.is_list else self._parse_one(typing.cast(str, text))
 
     def _parse_pair(self, text: str) -> tuple[str, Any]:
         key, equals, value = text.partition('=')
         if not (equals and key.isidentifier()):
-            raise self._refused(text, typed=True)
+            raise self._value_error(text, typed=True)
         try:
             return key, json.loads(value)
         # not JSON, or JSON that is nested too deep or has too long a number: then it is a text
@@ -120,7 +120,7 @@ class Option:
                 value = int(text) if self.type is int and text.strip().lstrip('+-').isdecimal() else float(text)
             return self._check_one(value)
         except ValueError:  # the message shows what was typed, not what became of it
-            raise self._refused(text, typed=True) from None
+            raise self._value_error(text, typed=True) from None
 
     def _check_one(self, value: Any) -> Any:
         # NumPy's scalars are welcome wherever Python's are
@@ -128,36 +128,36 @@ class Option:
         if self.type is str:
             value = value.__fspath__() if hasattr(value, '__fspath__') else value
             if not callable(value) and not (isinstance(value, str) and value):
-                raise self._refused(value)
+                raise self._value_error(value)
         elif self.type is bool and not isinstance(value, bool):
-            raise self._refused(value)
+            raise self._value_error(value)
         elif self.type in (int, float):
             value = self._check_number(value)
         outside = any(BOUNDS[name](value, bound) for name, bound in self._bounds())
         if outside or (self.choices is not None and value not in self.choices):
-            raise self._refused(value)
+            raise self._value_error(value)
         return value
 
     def _check_number(self, value: Any) -> int | float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self._refused(value)
+            raise self._value_error(value)
         try:
             number = self.type(value)
         except (ValueError, OverflowError):  # NaN and infinities as whole numbers, whole numbers beyond the floats
-            raise self._refused(value) from None
-        if (number != value or _is_wide(number)) if self.type is int else not math.isfinite(number):
-            raise self._refused(value)
+            raise self._value_error(value) from None
+        if (number != value or _exceeds_64_bits(number)) if self.type is int else not math.isfinite(number):
+            raise self._value_error(value)
         return number
 
-    def _refused(self, value: Any, typed: bool = False) -> OptionError:
+    def _value_error(self, value: Any, typed: bool = False) -> OptionError:
         # a text where a number belongs is told from the number by its quotes, but not on a command line
-        text = shown(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
-        hint = nearest(str(value), map(str, self.choices)) if self.choices else ''
-        hint = ' of 64 bits' if self.type is int and self.at_most is None and _is_wide(value) else hint
-        return OptionError(self.name, f'got {text}, admits {self.admits}{hint}')
+        text = format_value(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
+        hint = did_you_mean(str(value), map(str, self.choices)) if self.choices else ''
+        hint = ' of 64 bits' if self.type is int and self.at_most is None and _exceeds_64_bits(value) else hint
+        return OptionError(self.name, f'got {text}, admits {self.expected}{hint}')
 
 
-def _is_wide(value: Any) -> bool:
+def _exceeds_64_bits(value: Any) -> bool:
     """Return whether a number, or a text that looks like one, is finite and beyond 64 bits."""
     try:
         return 2**63 <= abs(value if isinstance(value, int) else float(value)) < math.inf
@@ -181,11 +181,11 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
 
 
 # options of a kind: a whole number from 1, a share of a whole, how slowly a mean forgets, a factor, a weight of a sum
-count = functools.partial(option, at_least=1)
-share = functools.partial(option, at_least=0, at_most=1)
-decay = functools.partial(option, at_least=0, below=1, tune='log_uniform')
-factor = functools.partial(option, above=0, tune='log_uniform')
-weight = functools.partial(option, at_least=0, tune='log_uniform')
+positive_int = functools.partial(option, at_least=1)
+fraction = functools.partial(option, at_least=0, at_most=1)
+decay_rate = functools.partial(option, at_least=0, below=1, tune='log_uniform')
+positive_float = functools.partial(option, above=0, tune='log_uniform')
+nonnegative_float = functools.partial(option, at_least=0, tune='log_uniform')
 
 
 def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
@@ -194,12 +194,12 @@ def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
     return option(default, **{**field.metadata, **declaration})
 
 
-def describe(declaration: type) -> dict[str, Option]:
+def declared_options(declaration: type) -> dict[str, Option]:
     """Return the options of a dataclass by name, parents first."""
-    return dict(_describe_all(declaration))
+    return dict(_declared_options(declaration))
 
 
-def canonical(given: Mapping[str, Any], known: Mapping[str, Option], place: str = '') -> dict[str, Any]:
+def resolve_aliases(given: Mapping[str, Any], known: Mapping[str, Option], place: str = '') -> dict[str, Any]:
     """Return `given` with every option under its own name instead of an alias.
 
     Raises:
@@ -212,18 +212,18 @@ def canonical(given: Mapping[str, Any], known: Mapping[str, Option], place: str 
         if name in names:
             raise OptionError(given_name, f'is another name of {name}, admits one of the two')
         if place and name not in known:
-            raise OptionError(name, f'is no option {place}{nearest(name, known)}')
+            raise OptionError(name, f'is no option {place}{did_you_mean(name, known)}')
         names[name] = value
     return names
 
 
 @functools.cache
-def _describe_all(declaration: type) -> dict[str, Option]:
+def _declared_options(declaration: type) -> dict[str, Option]:
     hints = typing.get_type_hints(declaration)
-    return {f.name: _describe(f, hints[f.name]) for f in dataclasses.fields(declaration) if 'help' in f.metadata}
+    return {f.name: _declared_option(f, hints[f.name]) for f in dataclasses.fields(declaration) if 'help' in f.metadata}
 
 
-def _describe(field: dataclasses.Field, hint: Any) -> Option:
+def _declared_option(field: dataclasses.Field, hint: Any) -> Option:
     alternatives = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     optional = type(None) in alternatives
     kind = next(a for a in alternatives if a is not type(None))
@@ -231,7 +231,7 @@ def _describe(field: dataclasses.Field, hint: Any) -> Option:
     single = typing.get_args(kind)[0] if many else typing.get_origin(kind) or kind
     missing = field.default is dataclasses.MISSING
     default = field.default_factory() if missing else field.default  # type: ignore[operator,misc]
-    return Option(field.name, single, default, many=many, optional=optional, **field.metadata)
+    return Option(field.name, single, default, is_list=many, optional=optional, **field.metadata)
 
 
 class Options:
@@ -241,26 +241,28 @@ class Options:
     of those that were resolved from a value, and not from their default.
     """
 
-    given: frozenset[str] = frozenset()
+    given_names: frozenset[str] = frozenset()
     ranges: typing.ClassVar[Mapping[str, tuple]] = {}
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
         """Return the options, checked and with defaults; raises OptionError for an unknown name or a wrong value."""
-        known = describe(cls)
-        checked = {name: known[name].check(value) for name, value in canonical(given or {}, known, 'here').items()}
+        known = declared_options(cls)
+        checked = {
+            name: known[name].check(value) for name, value in resolve_aliases(given or {}, known, 'here').items()
+        }
         for name in checked:
-            if known[name].instead_of in checked and checked[name] is not None:
-                raise OptionError(name, f'stands instead of {known[name].instead_of}, admits one of the two')
+            if known[name].replaces in checked and checked[name] is not None:
+                raise OptionError(name, f'stands instead of {known[name].replaces}, admits one of the two')
         options = cls(**checked)
-        options.given = frozenset(checked)
+        options.given_names = frozenset(checked)
         options.check()
         return options
 
     @classmethod
-    def without_effect(cls) -> set[str]:
+    def ignored_options(cls) -> set[str]:
         """Return the names of options that are accepted because others of the family have them."""
-        return {name for name, option in describe(cls).items() if option.without_effect}
+        return {name for name, option in declared_options(cls).items() if option.ignored}
 
     def check(self) -> None:
         """Check options against each other; raises OptionError."""
@@ -272,14 +274,14 @@ class Options:
 
 def signature(positional: Iterable[str], *declarations: type) -> inspect.Signature:
     """Return the signature of a callable that takes `positional` and the options of `declarations` as keywords."""
-    known = {name: o for declaration in declarations for name, o in describe(declaration).items()}
+    known = {name: o for declaration in declarations for name, o in declared_options(declaration).items()}
     parameters = {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional}
     for name, o in known.items():
         parameters.setdefault(name, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=o.default))
     return inspect.Signature([*parameters.values()])
 
 
-def flags_of(options: Mapping[str, Any]) -> list[str]:
+def to_flags(options: Mapping[str, Any]) -> list[str]:
     """Return the words that one types for options by name; those that are None are left out."""
     words: list[str] = []
     for name, value in options.items():
@@ -295,11 +297,13 @@ def flags_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def not_overruled(offered: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+def effective_options(
+    candidates: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]
+) -> dict[str, Any]:
     """Return what of the offered options still counts beside the given ones.
 
     Left out is what was given itself, what a given option stands instead of, and what would stand instead of one.
     """
-    overruled = given.keys() | {option.instead_of for name, option in known.items() if name in given}
-    overruled |= {name for name, option in known.items() if option.instead_of in given}
-    return {name: value for name, value in offered.items() if name not in overruled}
+    overridden = given.keys() | {option.replaces for name, option in known.items() if name in given}
+    overridden |= {name for name, option in known.items() if option.replaces in given}
+    return {name: value for name, value in candidates.items() if name not in overridden}

@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from xagents.options.declaration import Options, count, option
+from xagents.options.declaration import Options, option, positive_int
 
 # what belongs to the widths of --net
-OF_NET = ('activation', 'initializer')
+NET_ONLY_OPTIONS = ('activation', 'initializer')
 NO_ENVIRONMENT = "got nothing, admits an id of Gymnasium's, such as CartPole-v1"
 
 
@@ -22,19 +22,21 @@ class EnvironmentOptions(Options):
         "the environment: an id of Gymnasium's, module:Id, gym:Id for the old gym, pettingzoo:NAME for several agents",
         metavar='ID',
     )
-    n_envs: int = count(
+    n_envs: int = positive_int(
         1, 'environments side by side; more give more varied data an update', at_most=16384, tune='categorical'
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
     max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
-    max_episode_steps: int | None = count(
+    max_episode_steps: int | None = positive_int(
         None, "time limit of an episode, instead of the environment's own; more let it last longer"
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
     vector: str = option(
         'auto', 'how environments run side by side', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
     )
-    frame_stack: int = count(4, 'Atari frames in one observation; more show more of the past', tune='categorical')
+    frame_stack: int = positive_int(
+        4, 'Atari frames in one observation; more show more of the past', tune='categorical'
+    )
     clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, where the game has it')
@@ -44,7 +46,7 @@ class EnvironmentOptions(Options):
     )
     agent_index: bool = option(False, 'several agents in one environment: each sees which of them it is')
 
-    def creation(self) -> dict[str, Any]:
+    def create_envs_kwargs(self) -> dict[str, Any]:
         """Return the keywords of `create_envs`."""
         keywords = self.asdict()
         return {**keywords, 'wrapper': keywords['wrapper'] or ()}
@@ -54,7 +56,7 @@ class EnvironmentOptions(Options):
 class NetworkOptions(Options):
     """A network without a file."""
 
-    net: list[int] | None = count(
+    net: list[int] | None = positive_int(
         None, 'widths of a dense network, instead of a .cfg; larger can learn more and are slower', metavar='UNITS'
     )
     activation: str | None = option(

@@ -23,7 +23,7 @@ class OptionError(ValueError):
         self.problem = problem
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as it stands in a message: on one line, and not longer than a line."""
     if isinstance(value, str):
         text = value if value.isprintable() and value.strip() else repr(value)
@@ -32,12 +32,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 120 else f'{text[:119]}…'
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return what somebody's code raised, on one line."""
     return ' '.join(f'{type(error).__name__}: {error}'.split())[:300]
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return ` (did you mean …?)` with the most similar of `names`, or an empty string."""
     matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f' (did you mean {matches[0]}?)' if matches else ''
@@ -48,7 +48,7 @@ def one_line(thing: object) -> str:
     return ' '.join(str(thing).split()) or type(thing).__name__
 
 
-Given = dict[str, Any]
+GivenOptions = dict[str, Any]
 
 
 class InputError(Exception):
@@ -56,7 +56,7 @@ class InputError(Exception):
 
 
 @contextlib.contextmanager
-def wrong_input() -> Iterator[None]:
+def as_input_errors() -> Iterator[None]:
     """Turn what is raised over wrong values and paths into an `InputError`.
 
     Only what stands before the work itself belongs into this block: a ValueError later on is a crash.
@@ -70,4 +70,4 @@ def wrong_input() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
             raise
-        raise InputError(f'{shown(str(error.filename))}: {error.strerror}') from error
+        raise InputError(f'{format_value(str(error.filename))}: {error.strerror}') from error

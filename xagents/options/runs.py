@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from xagents.options.declaration import Options, count, option
+from xagents.options.declaration import Options, option, positive_int
 from xagents.options.errors import OptionError
 
 # of an agent, by its id, that learns from data sets only
@@ -14,17 +14,17 @@ NO_DATASET = 'got nothing: {} learns from a data set alone, xagents datasets lis
 
 
 @dataclasses.dataclass
-class EndOptions(Options):
+class RunControlOptions(Options):
     """When a run ends and what measures it on the way: what only `train` takes."""
 
     target_reward: float | None = option(
         None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
     )
-    max_steps: int | None = count(
+    max_steps: int | None = positive_int(
         None, 'stop after that many environment steps in total; more train longer', metavar='STEPS'
     )
     max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
-    eval_frequency: int | None = count(
+    eval_frequency: int | None = positive_int(
         None,
         'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
         metavar='STEPS',
@@ -32,13 +32,13 @@ class EndOptions(Options):
     eval_async: bool = option(
         False, 'evaluate in a process beside the training, and take each result a fixed number of iterations later'
     )
-    eval_delay: int | None = count(
+    eval_delay: int | None = positive_int(
         None,
         'iterations after which a result of --eval-async is taken, when not given those until the next evaluation is '
         'due; more wait for it less, and know it later',
         metavar='ITERATIONS',
     )
-    eval_episodes: int = count(10, 'greedy episodes of an evaluation; more give a surer mean')
+    eval_episodes: int = positive_int(10, 'greedy episodes of an evaluation; more give a surer mean')
     final_episodes: int = option(
         10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
     )
@@ -48,10 +48,10 @@ class EndOptions(Options):
     save_seconds: float = option(
         10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
     )
-    checkpoint_frequency: int | None = count(
+    checkpoint_frequency: int | None = positive_int(
         None, 'steps between checkpoints of --run-dir that stay, beside best and last; more keep fewer', metavar='STEPS'
     )
-    keep: int | None = count(
+    keep: int | None = positive_int(
         None, 'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk'
     )
     on_nan: str = option(
@@ -59,7 +59,7 @@ class EndOptions(Options):
     )
     overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
     log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
-    video_frequency: int | None = count(
+    video_frequency: int | None = positive_int(
         None, 'steps between videos of a greedy episode; more record less often', metavar='STEPS'
     )
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
@@ -68,7 +68,7 @@ class EndOptions(Options):
 
 
 @dataclasses.dataclass
-class RecordOptions(Options):
+class LoggingOptions(Options):
     """What every run keeps and says, a trial of `tune` too; 1.0 took these in every command."""
 
     checkpoints: list[str] | None = option(
@@ -78,15 +78,15 @@ class RecordOptions(Options):
     plateau_reduce_factor: float = option(
         0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
     )
-    plateau_reduce_patience: int = count(10, 'checks without a new best before a reduction; more wait longer')
-    early_stop_patience: int = count(3, 'reductions before the run stops early; more go on longer')
+    plateau_reduce_patience: int = positive_int(10, 'checks without a new best before a reduction; more wait longer')
+    early_stop_patience: int = positive_int(3, 'reductions before the run stops early; more go on longer')
     divergence_monitoring_steps: int | None = option(
         None,
         'steps before plateaus are looked for, off when not given; more wait longer',
         at_least=0,
         metavar='STEPS',
     )
-    log_frequency: int | None = count(
+    log_frequency: int | None = positive_int(
         None,
         'episodes between two checks of the mean, the number of environments when not given; more check less often',
     )
@@ -98,10 +98,10 @@ class RecordOptions(Options):
 class ExplorerOptions(Options):
     """Who steps the environments of a run, a trial of `tune` too."""
 
-    explorers: int | None = count(
+    explorers: int | None = positive_int(
         None, 'processes among which the environments are divided; more help while environments take the time'
     )
-    max_lag: int | None = count(
+    max_lag: int | None = positive_int(
         None,
         'learn from what explorers bring as it comes, none of it ordered more than so many rollouts before: faster '
         'where some are slow, and no longer the same run twice; a larger one waits less for the slowest',
@@ -137,7 +137,7 @@ class ClusterOptions(Options):
 
 
 @dataclasses.dataclass
-class RunOptions(RecordOptions, DatasetOptions, ExplorerOptions, ClusterOptions, EndOptions):
+class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions, RunControlOptions):
     """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
 
     A run folder has a place for everything; an own path that is given wins.
@@ -172,36 +172,36 @@ class RunOptions(RecordOptions, DatasetOptions, ExplorerOptions, ClusterOptions,
                 got = 'it' if value is True else f'{value}'
                 raise OptionError(name, f'got {got} beside --dataset, which stands in the place of collecting')
 
-    def place(self, name: str) -> str | None:
+    def path_in_run_dir(self, name: str) -> str | None:
         """Return where something of the run is kept, a file or folder of the run folder; None without one."""
         return None if self.run_dir is None else os.path.join(self.run_dir, name)
 
     @property
     def history_path(self) -> str | None:
         """The history's file."""
-        return self.history_checkpoint or self.place('history.parquet')
+        return self.history_checkpoint or self.path_in_run_dir('history.parquet')
 
     @property
     def metrics_path(self) -> str | None:
         """The file of the metrics."""
-        return self.place('metrics.parquet')
+        return self.path_in_run_dir('metrics.parquet')
 
     @property
     def events_folder(self) -> str | None:
         """The folder of TensorBoard's events."""
-        return self.tensorboard or self.place('tensorboard')
+        return self.tensorboard or self.path_in_run_dir('tensorboard')
 
     @property
     def video_folder(self) -> str:
         """The folder of the videos of `video_frequency`; empty without a run folder, where there are none."""
-        return self.place('videos') or ''
+        return self.path_in_run_dir('videos') or ''
 
 
 @dataclasses.dataclass
 class SessionOptions(Options):
     """The machine and the console."""
 
-    threads: int | None = count(
+    threads: int | None = positive_int(
         None, "TensorFlow's threads, chosen by the network when not given; more help large networks"
     )
     debug: bool = option(False, 'show the traceback of an error')
@@ -236,4 +236,4 @@ class TrainOptions(Options):
         at_least=0,
         at_most=2**32 - 1,
     )
-    grid_jobs: int = count(1, 'runs of a grid at the same time; more need more cores')
+    grid_jobs: int = positive_int(1, 'runs of a grid at the same time; more need more cores')

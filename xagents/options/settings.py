@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from xagents.options.agents import AgentOptions
-from xagents.options.declaration import Option, Options, canonical, describe
+from xagents.options.declaration import Option, Options, declared_options, resolve_aliases
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import (
     DatasetOptions,
     ExplorerOptions,
-    RecordOptions,
+    LoggingOptions,
     RunOptions,
     SessionOptions,
     TrainOptions,
@@ -27,20 +27,20 @@ GROUPS: dict[str, type[Options]] = {
     'network': NetworkOptions,
     'agent': AgentOptions,
     'session': SessionOptions,
-    'record': RecordOptions,
+    'record': LoggingOptions,
     'explorers': ExplorerOptions,
     'dataset': DatasetOptions,
 }
 
 
-def known(agent: type[AgentOptions], *groups: str) -> dict[str, Option]:
+def options_in_groups(agent: type[AgentOptions], *groups: str) -> dict[str, Option]:
     """Return the options of some groups (of `GROUPS`; all of `train` when not given) by name.
 
     The group 'agent' is that of one `agent`.
     """
     of = {**GROUPS, 'agent': agent}
     names = groups or ('environment', 'run', 'train', 'network', 'agent', 'session')
-    return {name: option for group in names for name, option in describe(of[group]).items()}
+    return {name: option for group in names for name, option in declared_options(of[group]).items()}
 
 
 @dataclass
@@ -61,10 +61,10 @@ class Settings:
     models: dict[str, Any]
     agent: AgentOptions
     run: RunOptions
-    given: dict[str, Any]
+    given_options: dict[str, Any]
 
 
-def resolve_all(agent: type[AgentOptions], models: Iterable[str], given: Mapping[str, Any], name: str) -> Settings:
+def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Mapping[str, Any], name: str) -> Settings:
     """Return the settings that given options make.
 
     Args:
@@ -76,26 +76,33 @@ def resolve_all(agent: type[AgentOptions], models: Iterable[str], given: Mapping
     Raises:
         OptionError: for an unknown option, a value that is not admitted, or two that exclude each other.
     """
-    everything = known(agent, 'environment', 'network', 'agent', 'run')
-    given = canonical(given, everything, f'of {name}')
-    files = {model: everything[model].check(given.get(model)) for model in models}
+    all_options = options_in_groups(agent, 'environment', 'network', 'agent', 'run')
+    given = resolve_aliases(given, all_options, f'of {name}')
+    files = {model: all_options[model].check(given.get(model)) for model in models}
     env = given.get('env')
     text = env is None or isinstance(env, str)  # ready-made environments are none
-    environment = _group(EnvironmentOptions, {n: v for n, v in given.items() if text or n != 'env'})
+    environment = _resolve_group(EnvironmentOptions, {n: v for n, v in given.items() if text or n != 'env'})
     environment.env = env
-    mathematics = _group(agent, {n: v for n, v in given.items() if n not in files})
-    return Settings(environment, _group(NetworkOptions, given), files, mathematics, _group(RunOptions, given), given)
+    agent_options = _resolve_group(agent, {n: v for n, v in given.items() if n not in files})
+    return Settings(
+        environment,
+        _resolve_group(NetworkOptions, given),
+        files,
+        agent_options,
+        _resolve_group(RunOptions, given),
+        given,
+    )
 
 
-class OfAgent(NamedTuple):
+class AgentSettings(NamedTuple):
     """What an agent is made with: options, those of its runs by default, and what is to be said of them."""
 
     agent: AgentOptions
     run: RunOptions
-    said: list[str]
+    messages: list[str]
 
 
-def of_agent(name: str, agent: type[AgentOptions], given: dict[str, Any]) -> OfAgent:
+def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str, Any]) -> AgentSettings:
     """Return the options of an agent's constructor, with a seed drawn where none was given.
 
     Args:
@@ -104,23 +111,23 @@ def of_agent(name: str, agent: type[AgentOptions], given: dict[str, Any]) -> OfA
         given: keywords; `settings` has them resolved already.
 
     Raises:
-        OptionError: as `resolve_all`.
+        OptionError: as `resolve_settings`.
     """
     settings: Settings | None = given.pop('settings', None)
     if settings is None:
-        given = canonical(given, known(agent, 'agent', 'run'), f'of {name}')
-        options, run = _group(agent, given), _group(RunOptions, given)
+        given = resolve_aliases(given, options_in_groups(agent, 'agent', 'run'), f'of {name}')
+        options, run = _resolve_group(agent, given), _resolve_group(RunOptions, given)
     else:
         options, run = settings.agent, settings.run
-    said = []
-    if 'seed' not in options.given or options.seed is None:
-        said.append(f'Seed: {options.draw_seed()}')
-    without_effect = [o.flag for n, o in describe(agent).items() if n in options.given and o.without_effect]
-    if without_effect:
-        said.append(f'Warning: without effect on {name}: {", ".join(without_effect)}')
-    return OfAgent(options, run, said)
+    messages = []
+    if 'seed' not in options.given_names or options.seed is None:
+        messages.append(f'Seed: {options.draw_seed()}')
+    ignored = [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]
+    if ignored:
+        messages.append(f'Warning: without effect on {name}: {", ".join(ignored)}')
+    return AgentSettings(options, run, messages)
 
 
-def _group(group: type[T], given: Mapping[str, Any]) -> T:
-    known = describe(group)
+def _resolve_group(group: type[T], given: Mapping[str, Any]) -> T:
+    known = declared_options(group)
     return group.resolve({name: value for name, value in given.items() if name in known})

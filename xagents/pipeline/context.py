@@ -66,7 +66,7 @@ class Context:
         statistics: of observations and rewards, as they were once that was collected.
         episodes: the episodes that ended in this iteration.
         checked: whether the mean is looked at in this iteration.
-        measured: the weights that earned the mean which is looked at, where they are not the present ones.
+        evaluated_state: the weights that earned the mean which is looked at, where they are not the present ones.
         new_best: the best before this one, where this iteration set a new one.
         schedule: the values that `schedule` set for this iteration.
         idle: whether there is nothing to learn from in this iteration.
@@ -93,7 +93,7 @@ class Context:
     statistics: Any = None
     episodes: list[EndedEpisode] = dataclasses.field(default_factory=list)
     checked: bool = False
-    measured: Any = None
+    evaluated_state: Any = None
     new_best: float | None = None
     schedule: dict[str, float] = dataclasses.field(default_factory=dict)
     idle: bool = False
@@ -114,22 +114,22 @@ class Context:
             _check_scalar(name, getattr(self, name))
         self.kept_names = self.kept_names | frozenset(names)
 
-    def kept(self) -> dict[str, Any]:
+    def carried_over(self) -> dict[str, Any]:
         """Return what the next iteration takes over, as scalars by name (`kept_names` apart).
 
         Raises:
             TypeError: for a value that is not a number, a string, a bool or None.
         """
-        names = _kept_fields(type(self))  # type: ignore[arg-type]
+        names = _carried_fields(type(self))  # type: ignore[arg-type]
         values = {name: getattr(self, name) for name in (names | self.kept_names if self.kept_names else names)}
         for name, value in values.items():
             if value.__class__ not in _SCALARS:
                 _check_scalar(name, value)
         return values
 
-    def renew(self) -> Context:
+    def next_iteration(self) -> Context:
         """Return the next iteration's context."""
-        new = type(self)(**self.kept())
+        new = type(self)(**self.carried_over())
         new.kept_names = self.kept_names
         new.iteration += 1
         return new
@@ -144,7 +144,7 @@ def _check_scalar(name: str, value: Any) -> None:
 
 
 @functools.cache
-def _kept_fields(context: Any) -> frozenset[str]:
+def _carried_fields(context: Any) -> frozenset[str]:
     fields = dataclasses.fields(context)
     return frozenset(f.name for f in fields if f.metadata.get('kept') and f.name != 'kept_names')
 

@@ -13,7 +13,7 @@ class Prefetcher:
 
     def __init__(self, stream: Iterator[Context]):
         self._stream = stream
-        self._credit, self._made = threading.Semaphore(1), threading.Event()
+        self._permits, self._ready = threading.Semaphore(1), threading.Event()
         self._closing = False
         self._item: Context | None = None
         self._error: BaseException | None = None
@@ -21,22 +21,22 @@ class Prefetcher:
         self._thread.start()
 
     def _run(self) -> None:
-        while self._credit.acquire() and not self._closing:
+        while self._permits.acquire() and not self._closing:
             try:
                 self._item = next(self._stream, None)
             except BaseException as error:  # raised where the user is
                 self._error = error
-            self._made.set()
+            self._ready.set()
             if self._item is None:
                 return
 
     def peek(self) -> Context | None:
         """Wait until the item in flight is there, and return it without taking it; None where there is none."""
-        self._made.wait()
+        self._ready.wait()
         return self._item
 
     def take(self) -> Context | None:
-        """Return the next item, or None at the stream's end; the thread is idle until `go`.
+        """Return the next item, or None at the stream's end; the thread is idle until `start_next`.
 
         Raises:
             BaseException: what the stream raised.
@@ -47,10 +47,10 @@ class Prefetcher:
         self._item = None
         return item
 
-    def go(self) -> None:
+    def start_next(self) -> None:
         """Let the thread make one more item."""
-        self._made.clear()
-        self._credit.release()
+        self._ready.clear()
+        self._permits.release()
 
     def close(self) -> None:
         """Wait until the item in flight is there, and end the thread.
@@ -61,5 +61,5 @@ class Prefetcher:
             self.peek()
         finally:
             self._closing = True
-            self._credit.release()
+            self._permits.release()
             self._thread.join()

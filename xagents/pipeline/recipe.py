@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
-from xagents.options.errors import nearest
+from xagents.options.errors import did_you_mean
 from xagents.pipeline.context import Context, Stage, Stream, check_context
 
 S = TypeVar('S', bound=Callable[..., Any])
@@ -33,7 +33,7 @@ def for_run(function: S) -> S:
     return function
 
 
-def _made(function: Stage, run: Any) -> Stage:
+def _bound_stage(function: Stage, run: Any) -> Stage:
     """Return a stage for a run."""
     takes = getattr(function, 'for_run', None)
     if takes is None:
@@ -54,14 +54,14 @@ def lift(middleware: Callable[[Context], Any]) -> Stage:
         for ctx in stream:
             result = middleware(ctx)
             if isinstance(result, types.GeneratorType):
-                yield from _around(ctx, result)
+                yield from _run_generator(ctx, result)
             else:
                 yield ctx
 
     return lifted
 
 
-def _around(ctx: Context, generator: Generator) -> Iterator[Context]:
+def _run_generator(ctx: Context, generator: Generator) -> Iterator[Context]:
     with contextlib.closing(generator):
         if next(generator, generator) is generator:  # it returned before its yield
             yield ctx
@@ -90,7 +90,7 @@ def _close(stream: Any) -> None:
         stream.close()
 
 
-def left_by_choice(exit: GeneratorExit, handled: BaseException | None = None) -> bool:
+def closed_by_consumer(exit: GeneratorExit, handled: BaseException | None = None) -> bool:
     """Return whether a stream was closed by its consumer, and not on the way out of an error.
 
     `handled` was being handled when the stream began, and is no error of the loop's, which may stand in an `except`.
@@ -148,15 +148,15 @@ class Recipe:
     def replace(self, existing: str, stage: Stage) -> Recipe:
         """Put a stage in the place, and under the name, of the one named `existing`."""
         index = self._index(existing)
-        return self._with((*self._stages[:index], (existing, stage), *self._stages[index + 1 :]))
+        return self._replaced((*self._stages[:index], (existing, stage), *self._stages[index + 1 :]))
 
     def without(self, *names: str) -> Recipe:
         """Leave out the stages with these names."""
         for name in names:
             self._index(name)
-        return self._with(pair for pair in self._stages if pair[0] not in names)
+        return self._replaced(pair for pair in self._stages if pair[0] not in names)
 
-    def of(self, agent: object) -> Recipe:
+    def with_agent(self, agent: object) -> Recipe:
         """Let the stages be those of an agent."""
         return Recipe(self._stages, self.context, agent)
 
@@ -164,9 +164,9 @@ class Recipe:
         """Use another class of contexts."""
         return Recipe(self._stages, context, self.agent)
 
-    def made(self, run: Any) -> Recipe:
+    def bind(self, run: Any) -> Recipe:
         """Return the recipe with those stages ready that need their run."""
-        return self._with((name, _made(s, run)) for name, s in self._stages)
+        return self._replaced((name, _bound_stage(s, run)) for name, s in self._stages)
 
     def stream(self, first: Context, collected: bool = False) -> Generator[Context, None, None]:
         """Return the stream through all stages, after the context that the last iteration left, or a new one.
@@ -183,15 +183,15 @@ class Recipe:
 
     def _insert(self, index: int, stage: Stage, name: str | None) -> Recipe:
         name = name or str(getattr(stage, '__name__', type(stage).__name__))
-        return self._with((*self._stages[:index], (name, stage), *self._stages[index:]))
+        return self._replaced((*self._stages[:index], (name, stage), *self._stages[index:]))
 
-    def _with(self, stages: Iterable[tuple[str, Stage]]) -> Recipe:
+    def _replaced(self, stages: Iterable[tuple[str, Stage]]) -> Recipe:
         return Recipe(stages, self.context, self.agent)
 
     def _index(self, name: str) -> int:
         if name not in self.names:
             raise ValueError(
-                f'stage: got {name!r}, the recipe has {", ".join(self.names) or "none"}{nearest(name, self.names)}'
+                f'stage: got {name!r}, the recipe has {", ".join(self.names) or "none"}{did_you_mean(name, self.names)}'
             )
         return self.names.index(name)
 
@@ -218,5 +218,5 @@ def source(first: Context) -> Iterator[Context]:
     """Give contexts until one's `stop` is set, after the one that the last iteration left, or a new one."""
     ctx = first
     while not ctx.stop:
-        ctx = ctx.renew()
+        ctx = ctx.next_iteration()
         yield ctx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-KINDS = ('constant', 'linear', 'cosine')
+SCHEDULE_TYPES = ('constant', 'linear', 'cosine')
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Schedule:
 
     Args:
         start: the value at step 0.
-        kind: constant, linear or cosine.
+        schedule_type: constant, linear or cosine.
         end: the value after `steps`.
         steps: its own length in environment steps; the run's (`schedule_steps`, `max_steps`) when not given.
         option: the option that chooses the kind, for messages.
@@ -22,7 +22,7 @@ class Schedule:
     """
 
     start: float
-    kind: str = 'constant'
+    schedule_type: str = 'constant'
     end: float = 0.0
     steps: int | None = None
     option: str = 'lr_schedule'
@@ -30,12 +30,12 @@ class Schedule:
 
     def needs_length(self) -> bool:
         """Return whether only the run can say how long it is."""
-        return self.kind != 'constant' and self.steps is None
+        return self.schedule_type != 'constant' and self.steps is None
 
     def __call__(self, step: int, length: int | None) -> float:
         """Return the value after `step` environment steps of a run whose schedules are `length` steps long."""
-        if self.kind == 'constant' or (self.optional and length is None):
+        if self.schedule_type == 'constant' or (self.optional and length is None):
             return self.start
         progress = min(max(step / max(self.steps or length or 1, 1), 0.0), 1.0)
-        share = 1.0 - progress if self.kind == 'linear' else 0.5 * (1.0 + math.cos(math.pi * progress))
+        share = 1.0 - progress if self.schedule_type == 'linear' else 0.5 * (1.0 + math.cos(math.pi * progress))
         return self.end + (self.start - self.end) * share

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from xagents.a2c.agent import A2C
+from xagents.base.batches import RolloutBatch, RolloutSamples
 from xagents.base.minibatches import Minibatches
-from xagents.base.records import Steps, Transitions
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.networks.optimisation import averaged
+from xagents.networks.gradient_steps import loop_mean
 from xagents.pipeline.schedules import Schedule
 from xagents.ppo.cli import PPOOptions
 
@@ -29,7 +29,7 @@ class PPO(A2C):
     Options = PPOOptions
     options: PPOOptions
     keeps_outputs = True
-    NO_OVERLAP = ''  # the ratio is that to the policy that acted
+    NO_OVERLAP_REASON = ''  # the ratio is that to the policy that acted
     METRICS = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction', 'stats/explained_variance')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
@@ -49,22 +49,22 @@ class PPO(A2C):
         return self.run_update(batch, permutations, learning_rate, clip_norm)
 
     def update(  # type: ignore[override]
-        self, steps: Steps, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor
+        self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """The whole update, compiled: algorithm 1, with the rows [B] of each minibatch in `permutations`."""
-        data, target_kl = self.transitions(steps), self.numbers.target_kl
+        data, target_kl = self.transitions(steps), self.traced_options.target_kl
         self.step.set_rate(learning_rate)
-        metrics = averaged(
+        metrics = loop_mean(
             lambda k: self.minibatch_step(data.take(permutations[k]), clip_norm),
             permutations.shape[0],
             self.METRICS[:-1],
-            unless=None if target_kl is None else lambda metrics: metrics['stats/kl'] > target_kl,
+            stop_when=None if target_kl is None else lambda metrics: metrics['stats/kl'] > target_kl,
         )
         return {**metrics, 'stats/explained_variance': explained_variance(data.values, data.returns, data.valid)}
 
-    def minibatch_step(self, data: Transitions, clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
+    def minibatch_step(self, data: RolloutSamples, clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make one gradient step on a minibatch; returns its metrics."""
-        options, advantages = self.numbers, data.advantages
+        options, advantages = self.traced_options, data.advantages
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, data.valid, options.advantage_epsilon)
         with tf.GradientTape() as tape:
@@ -94,7 +94,7 @@ class PPO(A2C):
     def value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
         """Return the squared errors [B] of values; with `value_clip` the larger ones of before and after clipping."""
         error = (returns - value) ** 2
-        clip = self.numbers.value_clip
+        clip = self.traced_options.value_clip
         if clip is None:
             return error
         return tf.maximum(error, (returns - old_value - tf.clip_by_value(value - old_value, -clip, clip)) ** 2)

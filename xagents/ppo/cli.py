@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.a2c.cli import ActorCriticOptions
-from xagents.options.agents import StateDependentOptions
+from xagents.options.agents import SDEOptions
 from xagents.options.declaration import changed, option
 
 
 @dataclass
-class PPOOptions(StateDependentOptions, ActorCriticOptions):
+class PPOOptions(SDEOptions, ActorCriticOptions):
     """Proximal policy optimisation."""
 
     ranges: ClassVar = {
@@ -39,7 +39,7 @@ class PPOOptions(StateDependentOptions, ActorCriticOptions):
     minibatch_size: int | None = option(
         None,
         'transitions in a minibatch, instead of --mini-batches; more give fewer, less noisy steps',
-        instead_of='mini_batches',
+        replaces='mini_batches',
         at_least=1,
         tune='categorical',
     )

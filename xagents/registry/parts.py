@@ -15,29 +15,32 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xagents.options.errors import OptionError, nearest, one_line, shown, told
+from xagents.options.errors import OptionError, did_you_mean, error_line, format_value, one_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-NAME = re.compile(r'[a-z][a-z0-9]*(-[a-z0-9]+)*')
-NAMES = 'lowercase letters and digits, with single dashes between them'
+NAME_PATTERN = re.compile(r'[a-z][a-z0-9]*(-[a-z0-9]+)*')
+NAME_RULE = 'lowercase letters and digits, with single dashes between them'
 # the modules that registered parts in this process: the processes that it starts, such as tune's workers, import them
-HANDED_DOWN = 'XAGENTS_REGISTERED'
-FILE = 'file:'
+REGISTERED_MODULES = 'XAGENTS_REGISTERED'
+FILE_PREFIX = 'file:'
 Part = TypeVar('Part')
 
 
-class Parts(Generic[Part]):
+class PartRegistry(Generic[Part]):
     """The parts of one kind that are not ours.
 
-    `kind` is that of the entry points' group, `xagents.<kind>`; messages call a part `word`; `taken` are names that are
-    ours. `adopt` makes a part of a name, what was found under it, and its package, or raises ValueError.
+    `part_type` is that of the entry points' group, `xagents.<kind>`; messages call a part `noun`; `reserved` are names
+    that are
+    ours. `convert` makes a part of a name, what was found under it, and its package, or raises ValueError.
     """
 
-    def __init__(self, kind: str, word: str, adopt: Callable[[str, Any, str], Part], taken: Iterable[str] = ()):
-        self.kind, self.word, self.adopt, self.taken = kind, word, adopt, frozenset(taken)
-        self.known: dict[str, Part] = {}
+    def __init__(
+        self, part_type: str, noun: str, convert: Callable[[str, Any, str], Part], reserved: Iterable[str] = ()
+    ):
+        self.part_type, self.noun, self.convert, self.reserved = part_type, noun, convert, frozenset(reserved)
+        self.registered: dict[str, Part] = {}
         self._objects: dict[str, Any] = {}
 
     def register(self, name: str, thing: Any, part: Part | None = None) -> None:
@@ -49,25 +52,25 @@ class Parts(Generic[Part]):
             OptionError: for a name that is taken or none, or a thing that is no such part.
         """
         self._check_name(name)
-        module, _ = place = _place(thing)
-        known = _place(self._objects.get(name, thing))
-        if known != place:
-            raise self._wrong(f'{name} is taken by {".".join(filter(None, known))}')
+        module, _ = definition = _definition_of(thing)
+        known = _definition_of(self._objects.get(name, thing))
+        if known != definition:
+            raise self._error(f'{name} is taken by {".".join(filter(None, known))}')
         package = module.split('.')[0]
-        points = self._points().get(name, [])
+        points = self._entry_points().get(name, [])
         for point in points:
             if point.module.split('.')[0] != package:
-                raise self._wrong(f'{name} is taken by {_package(point)}, which is installed')
+                raise self._error(f'{name} is taken by {_package(point)}, which is installed')
         try:
-            self.known[name] = self.adopt(name, thing, package) if part is None else part
+            self.registered[name] = self.convert(name, thing, package) if part is None else part
         except ValueError as error:
-            raise self._wrong(f'{name} {_problem(error)}') from error
+            raise self._error(f'{name} {_problem(error)}') from error
         self._objects[name] = thing
         if not points:  # other processes find by themselves what is installed
             # a file has no module, but a path, which other processes open from wherever they run
-            registered = _handed_down()
-            registered.setdefault(self.kind, {})[name] = module or FILE + os.path.abspath(thing)
-            os.environ[HANDED_DOWN] = json.dumps(registered)
+            registered = _registered_modules()
+            registered.setdefault(self.part_type, {})[name] = module or FILE_PREFIX + os.path.abspath(thing)
+            os.environ[REGISTERED_MODULES] = json.dumps(registered)
 
     def add(self, name: str, thing: Any = None) -> Any:
         """Register a thing, which is returned; without one, return the decorator that does."""
@@ -87,90 +90,92 @@ class Parts(Generic[Part]):
         Raises:
             OptionError: in one line that names the package, where it is broken or shares the name with another one.
         """
-        if name not in self.known:
-            points, module = self._points().get(name), _handed_down().get(self.kind, {}).get(name)
+        if name not in self.registered:
+            points, module = self._entry_points().get(name), _registered_modules().get(self.part_type, {}).get(name)
             if points:
                 self._load(name, points, option)
             elif module is not None:
                 self._import(name, module, option)
-        return self.known.get(name)
+        return self.registered.get(name)
 
     def names(self) -> list[str]:
         """Return every name in order; loads no part."""
-        installed = (name for name in self._points() if NAME.fullmatch(name) and name not in self.taken)
-        return sorted({*self.known, *installed, *_handed_down().get(self.kind, {})})
+        installed = (
+            name for name in self._entry_points() if NAME_PATTERN.fullmatch(name) and name not in self.reserved
+        )
+        return sorted({*self.registered, *installed, *_registered_modules().get(self.part_type, {})})
 
-    def unknown(self, name: str, option: str = '') -> OptionError:
+    def unknown_error(self, name: str, option: str = '') -> OptionError:
         """Return the error for a name that nobody has."""
         known = self.names()
-        admitted = f'one of {", ".join(known)}' if known else f'names of registered {self.kind}, and has none'
-        return self._wrong(f'got {shown(name)}, admits {admitted}{nearest(name, known)}', option)
+        admitted = f'one of {", ".join(known)}' if known else f'names of registered {self.part_type}, and has none'
+        return self._error(f'got {format_value(name)}, admits {admitted}{did_you_mean(name, known)}', option)
 
-    def packages(self) -> Mapping[str, list[tuple[str, str, str]]]:
+    def entry_point_table(self) -> Mapping[str, list[tuple[str, str, str]]]:
         """Return package, its summary and `module:name` of all entry points by name, also of those that are refused."""
         return {
             name: [(_package(p), _summary(p), p.value) for p in points]
-            for name, points in sorted(self._points().items())
+            for name, points in sorted(self._entry_points().items())
         }
 
-    def refused(self, name: str) -> str:
+    def refusal_reason(self, name: str) -> str:
         """Return why the entry points of a name are refused without loading them; empty where they are not."""
-        points = self._points().get(name, [])
-        packages = ' and '.join(dict.fromkeys(map(_package, points)))
-        if name in self.taken:
-            return f'{name} of {packages} is a name of xagents itself: its package has to choose another one'
-        if not NAME.fullmatch(name):
-            return f'{shown(name)} of {packages} is no name, admits {NAMES}'
+        points = self._entry_points().get(name, [])
+        entry_point_table = ' and '.join(dict.fromkeys(map(_package, points)))
+        if name in self.reserved:
+            return f'{name} of {entry_point_table} is a name of xagents itself: its package has to choose another one'
+        if not NAME_PATTERN.fullmatch(name):
+            return f'{format_value(name)} of {entry_point_table} is no name, admits {NAME_RULE}'
         if len({p.value for p in points}) > 1:
-            return f'{name} is of {packages}, admits one of them: uninstall the other one'
+            return f'{name} is of {entry_point_table}, admits one of them: uninstall the other one'
         return ''
 
     def _load(self, name: str, points: list[EntryPoint], option: str) -> None:
-        if refusal := self.refused(name):
-            raise self._wrong(refusal, option)
+        if refusal := self.refusal_reason(name):
+            raise self._error(refusal, option)
         where = f'{name} of {_package(points[0])}'
         try:
             thing = points[0].load()
-            if name not in self.known:  # unless a decorator registered it while its module was loaded
-                self.known[name] = self.adopt(name, thing, _package(points[0]))
+            if name not in self.registered:  # unless a decorator registered it while its module was loaded
+                self.registered[name] = self.convert(name, thing, _package(points[0]))
                 self._objects[name] = thing
         except ValueError as error:
-            raise self._wrong(f'{where} is refused: {_problem(error)}', option) from error
+            raise self._error(f'{where} is refused: {_problem(error)}', option) from error
         except (Exception, SystemExit) as error:  # whatever somebody's module raises when it is imported
-            raise self._wrong(f'{where} cannot be loaded: {told(error)}', option) from error
+            raise self._error(f'{where} cannot be loaded: {error_line(error)}', option) from error
 
     def _import(self, name: str, module: str, option: str) -> None:
         """Register again what the process that started this one had registered."""
-        if module.startswith(FILE):
-            self.known[name] = self.adopt(name, module.removeprefix(FILE), '')
+        if module.startswith(FILE_PREFIX):
+            self.registered[name] = self.convert(name, module.removeprefix(FILE_PREFIX), '')
             return
         where = f'{name} is registered in {module}'
         if module == '__main__':
-            raise self._wrong(f'{where}, which other processes cannot import: put it into a module', option)
+            raise self._error(f'{where}, which other processes cannot import: put it into a module', option)
         try:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:
-            raise self._wrong(f'{where}, which cannot be imported: {told(error)}', option) from error
-        if name not in self.known:
-            raise self._wrong(f'{where}, but not when that is imported', option)
+            raise self._error(f'{where}, which cannot be imported: {error_line(error)}', option) from error
+        if name not in self.registered:
+            raise self._error(f'{where}, but not when that is imported', option)
 
-    def _points(self) -> dict[str, list[EntryPoint]]:
-        return _read(f'xagents.{self.kind}', tuple(sys.path))
+    def _entry_points(self) -> dict[str, list[EntryPoint]]:
+        return _read_entry_points(f'xagents.{self.part_type}', tuple(sys.path))
 
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str):
-            raise self._wrong(f'got {shown(name)} in place of a name; write it as in @register("my-name")')
-        if not NAME.fullmatch(name):
-            raise self._wrong(f'got {shown(name)}, admits {NAMES}')
-        if name in self.taken:
-            raise self._wrong(f'{name} is a name of xagents itself, choose another one')
+            raise self._error(f'got {format_value(name)} in place of a name; write it as in @register("my-name")')
+        if not NAME_PATTERN.fullmatch(name):
+            raise self._error(f'got {format_value(name)}, admits {NAME_RULE}')
+        if name in self.reserved:
+            raise self._error(f'{name} is a name of xagents itself, choose another one')
 
-    def _wrong(self, problem: str, option: str = '') -> OptionError:
-        return OptionError(option or self.word, problem)
+    def _error(self, problem: str, option: str = '') -> OptionError:
+        return OptionError(option or self.noun, problem)
 
 
 @functools.lru_cache(maxsize=32)
-def _read(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+def _read_entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
     """Return a group's entry points by name; `path` is the `sys.path` that they are of."""
     from importlib.metadata import entry_points
 
@@ -193,12 +198,12 @@ def _problem(error: ValueError) -> str:
     return error.problem if isinstance(error, OptionError) else one_line(error)
 
 
-def _place(thing: Any) -> tuple[str, str]:
+def _definition_of(thing: Any) -> tuple[str, str]:
     """Return where something is defined; two things of one place are versions of one definition."""
     name = getattr(thing, '__qualname__', None)
     return (getattr(thing, '__module__', ''), name) if name else ('', str(thing))
 
 
-def _handed_down() -> dict[str, dict[str, str]]:
+def _registered_modules() -> dict[str, dict[str, str]]:
     """Return the modules, or files, of registered parts by kind and name."""
-    return json.loads(os.environ.get(HANDED_DOWN) or '{}')
+    return json.loads(os.environ.get(REGISTERED_MODULES) or '{}')

@@ -45,19 +45,19 @@ class Buffer(ABC):
     @property
     def ready(self) -> bool:
         """Whether enough was stored and something valid can be drawn."""
-        return len(self) > 0 and self.stored >= self.needed
+        return len(self) > 0 and self.stored >= self.required_size
 
     @property
     @abstractmethod
-    def needed(self) -> int:
+    def required_size(self) -> int:
         """How many valid transitions must have been stored before it is ready; known exactly once N is."""
 
     @abstractmethod
-    def kind(self) -> dict[str, Any]:
+    def storage_options(self) -> dict[str, Any]:
         """Return the options, besides its size, that decide what is kept of a transition, as JSON holds them."""
 
     @abstractmethod
-    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+    def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for batches like this one, by the buffer's options."""
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
@@ -77,7 +77,7 @@ class Buffer(ABC):
             self._ring = self.make_ring(batch)
         self._ring.add(batch)
 
-    def fill(self, ring: Ring) -> None:
+    def adopt_ring(self, ring: Ring) -> None:
         """Take over the ring of another buffer with the same options; this one must be empty."""
         if self._ring is not None and self._ring.position:
             raise ValueError(f'the replay buffer already holds {len(self)} transitions, admits an empty one')

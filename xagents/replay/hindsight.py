@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from xagents.envs.goals import Goals
+from xagents.envs.goals import GoalFunctions
 from xagents.options.errors import OptionError
-from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Columns, Ring
-from xagents.replay.transitions import ReplayBuffer, Scale
+from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Ring, RingColumns
+from xagents.replay.transitions import ReplayBuffer, RewardScale
 
 STRATEGIES = ('future', 'final', 'episode')
-# what is kept for a row besides, for the memory needed: see `Episodes`
-EPISODES: Columns = {'place': ((), np.int32), 'first': ((), np.int64), 'last': ((), np.int64)}
+# what is kept for a row besides, for the memory needed: see `EpisodeIndex`
+EPISODE_COLUMNS: RingColumns = {'place': ((), np.int32), 'first': ((), np.int64), 'last': ((), np.int64)}
 
 
-class Episodes:
+class EpisodeIndex:
     """Where the episode of each row of a ring begins and ends, kept up as rows are added.
 
     An episode is rows of one environment, one behind the other, that can be sampled: up to the one that ended it, the
@@ -32,11 +32,13 @@ class Episodes:
     def __init__(self, ring: Ring):
         self._ring = ring
         # of each flat row, where its episode stands in `first` and `last`
-        self._places, self._first, self._last = (np.zeros(ring.rows * ring.n_envs, d) for _, d in EPISODES.values())
+        self._places, self._first, self._last = (
+            np.zeros(ring.rows * ring.n_envs, d) for _, d in EPISODE_COLUMNS.values()
+        )
         self._numbers = np.zeros(ring.n_envs, np.int64)  # of the newest episodes
-        self.follow(ring.oldest)
+        self.add_rows(ring.oldest)
 
-    def follow(self, start: int) -> None:
+    def add_rows(self, start: int) -> None:
         """Take note of the rows from `start` on, which were added; it costs the same whatever the ring holds."""
         ring, envs = self._ring, np.arange(self._ring.n_envs)
         start = max(start, ring.oldest)
@@ -98,7 +100,7 @@ class HindsightBuffer(ReplayBuffer):
         initial_size: int | None = None,
         batch_size: int = 32,
         *,
-        goals: Goals,
+        goals: GoalFunctions,
         strategy: str = 'future',
         ratio: float = 0.8,
         **options: Any,
@@ -109,7 +111,7 @@ class HindsightBuffer(ReplayBuffer):
         if not 0 <= ratio <= 1:
             raise OptionError('her_ratio', f'got {ratio}, admits a number at least 0 and at most 1')
         self.goals, self.strategy, self.ratio = goals, strategy, ratio
-        self._episodes: Episodes | None = None
+        self._episodes: EpisodeIndex | None = None
 
     def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
         """Change how it is sampled, as `ReplayBuffer.configure`."""
@@ -125,17 +127,22 @@ class HindsightBuffer(ReplayBuffer):
         super().add(batch)
         assert self._ring is not None
         if self._episodes is None:
-            self._episodes = Episodes(self._ring)
+            self._episodes = EpisodeIndex(self._ring)
         else:
-            self._episodes.follow(start)
+            self._episodes.add_rows(start)
 
-    def fill(self, ring: Ring) -> None:
+    def adopt_ring(self, ring: Ring) -> None:
         """Take over the ring of another buffer; its flags say where episodes begin and end."""
-        super().fill(ring)
-        self._episodes = Episodes(ring)
+        super().adopt_ring(ring)
+        self._episodes = EpisodeIndex(ring)
 
     def _gather(
-        self, ring: Ring, rows: np.ndarray, scale: Scale | None, out: dict[str, np.ndarray], rng: np.random.Generator
+        self,
+        ring: Ring,
+        rows: np.ndarray,
+        scale: RewardScale | None,
+        out: dict[str, np.ndarray],
+        rng: np.random.Generator,
     ) -> None:
         super()._gather(ring, rows, scale, out, rng)
         # all of a batch are drawn alike, so its first ones are as good as any: slices are faster than indices
@@ -147,7 +154,7 @@ class HindsightBuffer(ReplayBuffer):
         for observations in (drawn['observations'], drawn['next_observations']):
             observations[..., self.goals.desired] = goals.reshape(-1, share, goals.shape[1])
         achieved = drawn['next_observations'][..., self.goals.achieved].reshape(goals.shape)
-        rewards, terminated = self.goals.judge(achieved, goals)
+        rewards, terminated = self.goals.compute_rewards(achieved, goals)
         drawn['rewards'][:] = (rewards if scale is None else scale(rewards)).reshape(-1, share)
         if terminated is not None:
             drawn['discounts'][:] = np.where(terminated, 0.0, self.gamma).reshape(-1, share)

@@ -24,9 +24,9 @@ from xagents.replay.sum_tree import SumTree
 VALID, TERMINATED, TRUNCATED = 1, 2, 4
 
 # Shape and dtype, for one row of one environment; those of arrays by name.
-Column = tuple[tuple[int, ...], Any]
-Columns = Mapping[str, Column]
-NO_COLUMNS: Columns = MappingProxyType({})
+ArraySpec = tuple[tuple[int, ...], Any]
+RingColumns = Mapping[str, ArraySpec]
+NO_COLUMNS: RingColumns = MappingProxyType({})
 
 
 class Ring:
@@ -137,17 +137,17 @@ class Ring:
         written[span] = flags
         if self.priorities is not None:
             new = np.where(flags, self.new_priority, 0.0).reshape(-1)
-            room = (self.rows - start) * self.n_envs
-            self.priorities.set_span(start * self.n_envs, new[:room])
-            if len(new) > room:
-                self.priorities.set_span(0, new[room:])
+            rows_to_end = (self.rows - start) * self.n_envs
+            self.priorities.set_span(start * self.n_envs, new[:rows_to_end])
+            if len(new) > rows_to_end:
+                self.priorities.set_span(0, new[rows_to_end:])
 
-    def _restarted(self, first: np.ndarray, said: np.ndarray | None) -> np.ndarray:
-        """Return who begins anew: at first all, then those in `said` or, without it, who shows something new."""
+    def _restarted(self, first: np.ndarray, restarted: np.ndarray | None) -> np.ndarray:
+        """Return who begins anew: at first all, then those in `restarted` or, without it, who shows something new."""
         if not self._newest:
             return np.arange(self.n_envs)
-        if said is not None:
-            return np.flatnonzero(said)
+        if restarted is not None:
+            return np.flatnonzero(restarted)
         observed = first.tobytes()
         if observed == self._newest:
             return np.arange(0)
@@ -244,7 +244,7 @@ class Ring:
         if self.priorities is not None:
             self.priorities.set_span(0, arrays['priorities'])
 
-    def columns_like(self) -> dict[str, tuple[list[int], str]]:
+    def batch_columns(self) -> dict[str, tuple[list[int], str]]:
         """Return shape, [N, …], and dtype of the columns of a batch that such a ring is for, as JSON holds them."""
         arrays = {name: self.arrays[name] for name in ('observations', 'actions', *self.columns)}
         shapes = {name: array.shape[1:] for name, array in arrays.items()} | {'observations': self.shape}
@@ -255,21 +255,21 @@ _COUNTERS = ('position', 'stored', 'new_priority')
 
 
 def layout(
-    max_size: int, n_envs: int, observation: Column, action: Column, stack: int, columns: Columns
-) -> dict[str, Column]:
+    max_size: int, n_envs: int, observation: ArraySpec, action: ArraySpec, stack: int, columns: RingColumns
+) -> dict[str, ArraySpec]:
     """Return shape and dtype of each array of a ring, with room for at least a transition of each environment."""
     if max_size < n_envs:
         raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
     (shape, dtype), number = observation, ()
-    rows: dict[str, Column] = {'observations': (shape if stack == 1 else shape[:-1], dtype), 'actions': action}
+    rows: dict[str, ArraySpec] = {'observations': (shape if stack == 1 else shape[:-1], dtype), 'actions': action}
     rows |= {'rewards': (number, np.float32), 'flags': (number, np.uint8), **columns}
     if stack > 1:
         rows['ages'] = (number, np.uint8)
     return {name: ((*ring, *shape), dtype) for name, (shape, dtype) in rows.items()}
 
 
-def memory_needed(
+def ring_bytes_needed(
     max_size: int,
     n_envs: int,
     observation_space: Any,
@@ -277,7 +277,7 @@ def memory_needed(
     action_dtype: Any,
     stack: int = 1,
     prioritized: bool = False,
-    columns: Columns = NO_COLUMNS,
+    columns: RingColumns = NO_COLUMNS,
 ) -> int:
     """Return the bytes of all of a replay buffer's arrays, ages and priorities included; see `layout`.
 

@@ -10,7 +10,7 @@ import numpy as np
 from xagents.options.errors import OptionError
 from xagents.replay import ring as rings
 from xagents.replay.buffer import Buffer
-from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Columns, Ring
+from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Ring, RingColumns
 
 # columns [T, N, …] that every rollout has; `observations` is [T + 1, N, *D]
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
@@ -61,7 +61,7 @@ class RolloutBuffer(Buffer):
         return (self._ring.used - 1) // self.n_steps if self._ring else 0
 
     @property
-    def needed(self) -> int:
+    def required_size(self) -> int:
         """How many valid transitions must have been stored before it is ready; known exactly once N is."""
         if self._ring is None:
             return self.initial_size
@@ -80,14 +80,14 @@ class RolloutBuffer(Buffer):
         self._check_batch(batch)
         super().add(batch)
 
-    def kind(self) -> dict[str, Any]:
+    def storage_options(self) -> dict[str, Any]:
         """Return the options that decide what is kept of a rollout."""
         return {'frame_stack': self.stack, 'n_steps': self.n_steps, 'columns': list(self.columns)}
 
-    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+    def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for rollouts like this one."""
-        size = room(self.max_size, self.n_steps, like['observations'].shape[1])
-        return Ring(size, like, self.stack, prioritized=False, columns=self.columns)
+        size = rounded_size(self.max_size, self.n_steps, template['observations'].shape[1])
+        return Ring(size, template, self.stack, prioritized=False, columns=self.columns)
 
     def _check_batch(self, batch: Mapping[str, np.ndarray]) -> None:
         observations = batch['observations']
@@ -146,7 +146,7 @@ class RolloutBuffer(Buffer):
 _TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages'}
 
 
-def room(max_size: int, n_steps: int, n_envs: int) -> int:
+def rounded_size(max_size: int, n_steps: int, n_envs: int) -> int:
     """Return how many transitions whole rollouts have room for, or raise an `OptionError` where there is none."""
     size = n_steps * n_envs
     if max_size < size:
@@ -155,14 +155,14 @@ def room(max_size: int, n_steps: int, n_envs: int) -> int:
     return max_size // size * size
 
 
-def memory_needed(
+def rollout_bytes_needed(
     max_size: int,
     n_steps: int,
     n_envs: int,
     observation_space: Any,
     action_shape: tuple[int, ...],
     action_dtype: Any,
-    columns: Columns,
+    columns: RingColumns,
     stack: int = 1,
 ) -> int:
     """Return the bytes that a rollout buffer's arrays will take; `columns` are those of the policy that are kept.
@@ -170,5 +170,5 @@ def memory_needed(
     Raises:
         OptionError: where there is no room for one rollout.
     """
-    size = room(max_size, n_steps, n_envs)
-    return rings.memory_needed(size, n_envs, observation_space, action_shape, action_dtype, stack, columns=columns)
+    size = rounded_size(max_size, n_steps, n_envs)
+    return rings.ring_bytes_needed(size, n_envs, observation_space, action_shape, action_dtype, stack, columns=columns)

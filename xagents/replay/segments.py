@@ -19,7 +19,7 @@ import numpy as np
 from xagents.options.errors import one_line
 from xagents.replay.buffer import Buffer
 from xagents.replay.ring import Ring
-from xagents.system.files import replacing
+from xagents.system.files import atomic_write
 
 # Up to this size, a segment takes in those before it that are no larger, so that a slow run has no thousands of them:
 # their number grows with the logarithm of the saves, as does how often a row is written.
@@ -38,19 +38,19 @@ class Segment(NamedTuple):
     checksum: int
 
 
-class Segments:
+class SegmentStore:
     """Keeps one replay buffer in a folder, which is made when the first segment is written."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self._segments: list[Segment] = []  # that make up the buffer as it was last saved or loaded
         self._last_number = 0
-        self._others: dict[str, Segments] = {}
+        self._others: dict[str, SegmentStore] = {}
 
-    def of(self, name: str) -> Segments:
+    def substore(self, name: str) -> SegmentStore:
         """Return those of one of several buffers, in a folder of its own; without a name these."""
         if name and name not in self._others:
-            self._others[name] = Segments(self.folder / name)
+            self._others[name] = SegmentStore(self.folder / name)
         return self._others[name] if name else self
 
     def save(self, buffer: Buffer) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -70,12 +70,12 @@ class Segments:
         segments = [segment for segment in self._segments if segment.stop - 1 > ring.oldest]
         first = segments[-1].stop - 1 if segments else ring.oldest
         if first < ring.position:
-            while segments and _takes_in(ring, first, segments[-1]):
+            while segments and _should_merge(ring, first, segments[-1]):
                 first = max(segments.pop().first, ring.oldest)
             segments.append(self._write(ring, first))
         self._segments = segments
         arrays, counters = ring.state()
-        record = {'kind': buffer.kind(), 'rows': ring.rows, 'like': ring.columns_like(), **counters}
+        record = {'kind': buffer.storage_options(), 'rows': ring.rows, 'like': ring.batch_columns(), **counters}
         return arrays, {**record, 'segments': [list(segment) for segment in segments]}
 
     def load(self, buffer: Buffer, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Segments:
                 part = slice(first - segment.first, end - segment.first)
                 rows = self._read(segment, ring)
                 ring.write_rows(first, {name: array[part] for name, array in rows.items()})
-            buffer.fill(ring)
+            buffer.adopt_ring(ring)
         self._segments = segments
 
     def prune(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -119,7 +119,7 @@ class Segments:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._last_number = max(self._last_number, *self._numbers(), 0) + 1
         rows = ring.read_rows(first, ring.position + 1)
-        with replacing(self._path(self._last_number)) as temporary, zipfile.ZipFile(temporary, 'w') as file:
+        with atomic_write(self._path(self._last_number)) as temporary, zipfile.ZipFile(temporary, 'w') as file:
             for name, array in rows.items():
                 with file.open(f'{name}.npy', 'w', force_zip64=True) as member:
                     np.lib.format.write_array(member, _compress(array), allow_pickle=False)
@@ -145,13 +145,13 @@ class Segments:
 
     def _make_ring(self, buffer: Buffer, record: Mapping[str, Any]) -> Ring:
         """Return an empty ring as the saved one was, if it is as the buffer's own would be."""
-        saved, own = record['kind'], buffer.kind()
+        saved, own = record['kind'], buffer.storage_options()
         for name in sorted({*saved, *own}):
             if saved.get(name) != own.get(name):
                 problem = f'has {name} {saved.get(name)}, this one {own.get(name)}'
                 raise ValueError(f'{self.folder}: the saved replay buffer {problem}')
-        like = {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in record['like'].items()}
-        ring = buffer.make_ring(like)
+        template = {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in record['like'].items()}
+        ring = buffer.make_ring(template)
         if ring.rows != record['rows']:
             sizes = [(rows - 1) * ring.n_envs for rows in (record['rows'], ring.rows)]
             problem = f'holds {sizes[0]} transitions, this one {sizes[1]} (buffer_max_size)'
@@ -159,7 +159,7 @@ class Segments:
         return ring
 
 
-def _takes_in(ring: Ring, first: int, before: Segment) -> bool:
+def _should_merge(ring: Ring, first: int, before: Segment) -> bool:
     """Return whether a segment from `first` to the newest row should hold the rows of the one before it, too."""
     added = ring.position - first
     most = MERGED_BYTES * ring.rows // sum(array.nbytes for array in ring.arrays.values())
@@ -179,10 +179,10 @@ def _compress(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(pa.Codec('zstd', LEVEL).compress(data), np.uint8)
 
 
-def _decompress(data: np.ndarray, length: int, like: np.ndarray) -> np.ndarray:
+def _decompress(data: np.ndarray, length: int, template: np.ndarray) -> np.ndarray:
     """Undo `_compress` for `length` rows of an array like another one."""
     import pyarrow as pa
 
-    size = length * like[0].nbytes
+    size = length * template[0].nbytes
     rows = pa.Codec('zstd').decompress(pa.py_buffer(data), size)
-    return np.frombuffer(rows, like.dtype).reshape(length, *like.shape[1:])
+    return np.frombuffer(rows, template.dtype).reshape(length, *template.shape[1:])

@@ -9,14 +9,14 @@ import numpy as np
 
 from xagents.options.errors import OptionError
 from xagents.replay.buffer import Buffer
-from xagents.replay.ring import TERMINATED, TRUNCATED, Column, Ring
-from xagents.replay.ring import memory_needed as memory_needed
+from xagents.replay.ring import TERMINATED, TRUNCATED, ArraySpec, Ring
+from xagents.replay.ring import ring_bytes_needed as ring_bytes_needed
 from xagents.replay.sum_tree import SumTree
 
 PRIORITY_EPSILON = 1e-6
 REDRAWS = 16
 
-Scale = Callable[[np.ndarray], np.ndarray]
+RewardScale = Callable[[np.ndarray], np.ndarray]
 
 
 class ReplayBuffer(Buffer):
@@ -77,22 +77,22 @@ class ReplayBuffer(Buffer):
         self._powers = (gamma ** np.arange(n_step)).astype(np.float32)
         # by a step's flags: whether its episode goes on, and its discount
         flags = np.arange(8)
-        self._goes_on = flags & (TERMINATED | TRUNCATED) == 0
+        self._continues = flags & (TERMINATED | TRUNCATED) == 0
         self._discounts = np.where(flags & TERMINATED, 0.0, gamma).astype(np.float32)
 
     @property
-    def needed(self) -> int:
+    def required_size(self) -> int:
         """How many transitions must have been stored before it is ready; known exactly once N is."""
         initial, ring = self.initial_size, self._ring
         if ring:
             initial = min(-(-initial // ring.n_envs), ring.rows - 1) * ring.n_envs
         return max(initial, self.batch_size)
 
-    def make_ring(self, like: Mapping[str, np.ndarray]) -> Ring:
+    def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
         """Return an empty ring for batches like this one."""
-        return Ring(self.max_size, like, self.stack, self.alpha is not None)
+        return Ring(self.max_size, template, self.stack, self.alpha is not None)
 
-    def kind(self) -> dict[str, Any]:
+    def storage_options(self) -> dict[str, Any]:
         """Return the options that decide what is kept of a transition."""
         return {'frame_stack': self.stack, 'prioritized': self.alpha is not None}
 
@@ -101,16 +101,17 @@ class ReplayBuffer(Buffer):
         n_batches: int,
         rng: np.random.Generator,
         *,
-        room: int | None = None,
+        max_batches: int | None = None,
         beta: float = 1.0,
-        scale: Scale | None = None,
+        scale: RewardScale | None = None,
     ) -> dict[str, np.ndarray]:
         """Draw K batches of B transitions, with replacement.
 
         Args:
             n_batches: K.
             rng: NumPy's.
-            room: for how many batches the arrays returned have room, K when not given; beyond K they hold anything.
+            max_batches: for how many batches the arrays returned have room, K when not given; beyond K they hold
+                anything.
             beta: exponent of the importance weights.
             scale: of rewards, to as many, before they are summed.
 
@@ -123,13 +124,13 @@ class ReplayBuffer(Buffer):
         Raises:
             ValueError: where there is nothing to sample, or less room than batches.
         """
-        room = n_batches if room is None else room
+        max_batches = n_batches if max_batches is None else max_batches
         ring = self._ring
         if not ring or not ring.count:
             raise ValueError('the replay buffer holds no transition that can be sampled')
-        if not 0 < n_batches <= room:
-            raise ValueError(f'n_batches: got {n_batches}, admits at least 1 and at most room, {room}')
-        batches, out = self._make_room(ring, room, n_batches)
+        if not 0 < n_batches <= max_batches:
+            raise ValueError(f'n_batches: got {n_batches}, admits at least 1 and at most room, {max_batches}')
+        batches, out = self._allocate(ring, max_batches, n_batches)
         tree = ring.priorities
         if tree is None:
             rows = _draw(ring, n_batches * self.batch_size, rng)
@@ -140,7 +141,12 @@ class ReplayBuffer(Buffer):
         return batches
 
     def _gather(
-        self, ring: Ring, rows: np.ndarray, scale: Scale | None, out: dict[str, np.ndarray], rng: np.random.Generator
+        self,
+        ring: Ring,
+        rows: np.ndarray,
+        scale: RewardScale | None,
+        out: dict[str, np.ndarray],
+        rng: np.random.Generator,
     ) -> None:
         """Write the transitions of flat rows to the arrays [B, …]; `rng` is for those who draw more than rows."""
         ring.take_observations(rows, out['observations'])
@@ -148,24 +154,26 @@ class ReplayBuffer(Buffer):
         after = self._sum_rewards(ring, rows, scale, out['rewards'], out['discounts'])
         ring.take_observations(after, out['next_observations'])
 
-    def _make_room(self, ring: Ring, room: int, n_batches: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _allocate(
+        self, ring: Ring, max_batches: int, n_batches: int
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the arrays [room, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""
-        if room not in self._outputs:
+        if max_batches not in self._outputs:
             actions, number = ring.arrays['actions'], ((), np.float32)
             observation = (ring.shape[1:], ring.arrays['observations'].dtype)
-            shapes: dict[str, Column] = {'observations': observation, 'next_observations': observation}
+            shapes: dict[str, ArraySpec] = {'observations': observation, 'next_observations': observation}
             shapes |= {'actions': (actions.shape[2:], actions.dtype), 'rewards': number, 'discounts': number}
             if ring.priorities is not None:
                 shapes |= {'weights': number, 'rows': ((), np.int64)}
-            self._outputs[room] = {
-                name: np.zeros((room, self.batch_size, *shape), dtype) for name, (shape, dtype) in shapes.items()
+            self._outputs[max_batches] = {
+                name: np.zeros((max_batches, self.batch_size, *shape), dtype) for name, (shape, dtype) in shapes.items()
             }
-        batches = self._outputs[room]
-        if (room, n_batches) not in self._flat_outputs:
-            self._flat_outputs[room, n_batches] = {
+        batches = self._outputs[max_batches]
+        if (max_batches, n_batches) not in self._flat_outputs:
+            self._flat_outputs[max_batches, n_batches] = {
                 name: array[:n_batches].reshape(-1, *array.shape[2:]) for name, array in batches.items()
             }
-        return batches, self._flat_outputs[room, n_batches]
+        return batches, self._flat_outputs[max_batches, n_batches]
 
     def _draw_prioritized(
         self, tree: SumTree, count: int, rng: np.random.Generator, beta: float, weights: np.ndarray
@@ -183,7 +191,7 @@ class ReplayBuffer(Buffer):
         return rows
 
     def _sum_rewards(
-        self, ring: Ring, rows: np.ndarray, scale: Scale | None, rewards: np.ndarray, discounts: np.ndarray
+        self, ring: Ring, rows: np.ndarray, scale: RewardScale | None, rewards: np.ndarray, discounts: np.ndarray
     ) -> np.ndarray:
         """Write sums of rewards and the discounts of what follows, float32 [B]; return the flat rows that follow."""
         all_flags, all_rewards = ring.flat['flags'], ring.flat['rewards']
@@ -197,7 +205,7 @@ class ReplayBuffer(Buffer):
         flags = all_flags.take(steps, mode='wrap')
         # on to the next row unless the episode ended before it, or it has no flags: the head, and what was forgotten
         summed = np.ones(steps.shape, bool)
-        np.logical_and(self._goes_on.take(flags[:-1]), flags[1:], out=summed[1:])
+        np.logical_and(self._continues.take(flags[:-1]), flags[1:], out=summed[1:])
         for k in range(2, self.n_step):
             summed[k] &= summed[k - 1]
         each = all_rewards.take(steps, mode='wrap')
@@ -248,8 +256,8 @@ def _draw(ring: Ring, size: int, rng: np.random.Generator) -> np.ndarray:
         return rows
     wrong = np.flatnonzero(drawn == 0)
     for _ in range(REDRAWS):
-        rows[wrong] = again = (rng.random(wrong.size) * population).astype(np.int64)
-        wrong = wrong[flags.take(again) == 0]
+        rows[wrong] = redrawn = (rng.random(wrong.size) * population).astype(np.int64)
+        wrong = wrong[flags.take(redrawn) == 0]
         if not wrong.size:
             return rows
     # hardly any can be sampled

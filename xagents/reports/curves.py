@@ -12,9 +12,9 @@ import numpy as np
 from xagents.config.configuration import read_config
 from xagents.logs.history import COLUMNS, read_history
 from xagents.logs.metrics import STEPS, read_metrics
-from xagents.options.errors import OptionError, nearest, shown
-from xagents.reports.found import Found, find_runs
-from xagents.reports.statistics import setting, varying
+from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.reports.search import FoundRuns, find_runs
+from xagents.reports.statistics import setting_label, varying_options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,16 +25,16 @@ HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
 class RunCurves(NamedTuple):
     """Frames with step, time and the drawn column, one a run; those under one label are averaged.
 
-    `env` is the environment of all runs, None where they differ; `grouped` says whether a group is among the folders.
+    `env` is the environment of all runs, None where they differ; `has_group` says whether a group is among the folders.
     """
 
     frames: list[pd.DataFrame]
     labels: list[str]
     env: str | None
-    grouped: bool
+    has_group: bool
 
 
-class _Run(NamedTuple):
+class _CurveData(NamedTuple):
     """A run's options, its frame (None without the column), how many rows can be drawn, and all its columns."""
 
     config: Mapping[str, Any]
@@ -62,32 +62,33 @@ def run_curves(
 
     frames, bases, settings, folders = [], [], [], []
     for one, index, runs in drawable:
-        varied = [name for name in varying([run.config for run in runs]) if name not in names]
+        varied = [name for name in varying_options([run.config for run in runs]) if name not in names]
         for run in runs:
             frames.append(run.frame)
-            bases.append(setting(run.config, names) if labels is None else labels[index])
-            settings.append(setting(run.config, varied))
+            bases.append(setting_label(run.config, names) if labels is None else labels[index])
+            settings.append(setting_label(run.config, varied))
             folders.append(one.folder)
-    bases = _told_apart(bases, folders) if labels is None else bases
+    bases = _make_unique(bases, folders) if labels is None else bases
     drawn = [', '.join(filter(None, parts)) for parts in zip(bases, settings, strict=True)]
     env = str(envs.pop()) if len(envs) == 1 else None
     return RunCurves([f for f in frames if f is not None], drawn, env, any(one.is_group for one, _ in found))
 
 
-def _drawable(found: Found, column: str) -> list[_Run]:
+def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
     """Return the runs that have enough to be drawn."""
-    runs = [_read(run, column) for run in found.runs]
+    runs = [_read_curve(run, column) for run in found.runs]
     drawable = [run for run in runs if run.rows > found.is_group] or [run for run in runs if run.rows]
     if drawable:
         return drawable
     known = list(dict.fromkeys(name for run in runs for name in run.columns))
     if known and column not in known:
-        problem = f'got {shown(column)}, but {found.folder} has the columns {", ".join(known)}{nearest(column, known)}'
+        names = ', '.join(known)
+        problem = f'got {format_value(column)}, but {found.folder} has the columns {names}{did_you_mean(column, known)}'
         raise OptionError('column', problem)
     raise ValueError(f"'{found.folder}' has no number to draw in {column} yet")
 
 
-def _read(run: Path, column: str) -> _Run:
+def _read_curve(run: Path, column: str) -> _CurveData:
     config, frame, columns = read_config(run), None, list(COLUMNS)
     history = read_history(run / HISTORY) if (run / HISTORY).exists() else None
     # a run that learns from a data set has no episodes, but means of evaluations
@@ -102,10 +103,10 @@ def _read(run: Path, column: str) -> _Run:
                 # only the history has times: that of a step is interpolated between the episodes around it
                 frame['time'] = np.interp(metrics[STEPS], history['step'], history['time'])
     rows = 0 if frame is None else int(np.isfinite(frame[column]).sum())
-    return _Run(config, frame, rows, columns)
+    return _CurveData(config, frame, rows, columns)
 
 
-def _told_apart(labels: list[str], folders: list[Path]) -> list[str]:
+def _make_unique(labels: list[str], folders: list[Path]) -> list[str]:
     """Add the folder's name, or its whole path, to labels that several runs or groups have."""
     pairs = list(zip(labels, folders, strict=True))
     names = {folder: folder.absolute().name for folder in folders}

@@ -11,12 +11,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from xagents.reports.plotting import check_picture, tidy, write_picture
-from xagents.runs.populations import Member, Population, read_population
+from xagents.reports.plotting import check_picture, style_axes, write_picture
+from xagents.reports.population_files import Member, Population, read_population
 
 # settings that are drawn below the scores
-MOST_SETTINGS = 3
-ANCESTORS, OTHERS = '#1f6fb4', '#b8bcc2'
+MAX_SETTINGS = 3
+ANCESTOR_COLOUR, OTHER_COLOUR = '#1f6fb4', '#b8bcc2'
 
 
 def save_lineage(folder: str | os.PathLike[str], out: str | os.PathLike[str], title: str | None = None) -> Path:
@@ -36,9 +36,9 @@ def draw_lineage(folder: Path, title: str | None = None) -> Figure:
         ValueError: in one line, where no round is over yet, or the files are damaged.
     """
     population = read_population(folder)
-    if not population.over:
+    if not population.rounds:
         raise ValueError(f'{folder}: no round of the population is over yet')
-    steps, settings = population.steps(), _numeric(population.over[-1])
+    steps, settings = population.steps(), _numeric_settings(population.rounds[-1])
     figure = Figure(figsize=(8, 3.6 + 1.5 * len(settings)), layout='constrained')
     heights = [3, *[1.4] * len(settings)]
     axes = np.atleast_1d(figure.subplots(len(heights), 1, sharex=True, height_ratios=heights))
@@ -48,38 +48,40 @@ def draw_lineage(folder: Path, title: str | None = None) -> Figure:
     for ax, name in zip(axes[1:], settings, strict=True):
         _draw(ax, population, steps, lambda member, name=name: member.settings[name])
         ax.set_ylabel(name.replace('_', '-'))
-        ax.set_yscale('log' if _spread(population, name) else 'linear')
+        ax.set_yscale('log' if _spans_decades(population, name) else 'linear')
     axes[-1].set_xlabel('steps of each member')
     for ax in axes:
-        tidy(ax)
+        style_axes(ax)
     return figure
 
 
 def _draw(ax: Axes, population: Population, steps: list[int], value: Any) -> None:
     """Draw a line from each member's parent to it; those that the best one descends from last."""
     best = population.ancestors()
-    for number, members in enumerate(population.over):
+    for number, members in enumerate(population.rounds):
         for i, member in enumerate(members):
-            before = None if not number or member.parent is None else population.over[number - 1][member.parent]
+            before = None if not number or member.parent is None else population.rounds[number - 1][member.parent]
             points = [(steps[number - 1], value(before))] if before is not None else []
             points.append((steps[number], value(member)))
             known = [point for point in points if point[1] is not None]
             descends = best[number] == i
-            style: dict[str, Any] = {'color': ANCESTORS, 'lw': 2.2, 'zorder': 3} if descends else {'color': OTHERS}
+            style: dict[str, Any] = (
+                {'color': ANCESTOR_COLOUR, 'lw': 2.2, 'zorder': 3} if descends else {'color': OTHER_COLOUR}
+            )
             ax.plot(*zip(*known, strict=True), marker='o', ms=4 if descends else 2.5, **style) if known else None
 
 
-def _numeric(members: list[Member]) -> list[str]:
+def _numeric_settings(members: list[Member]) -> list[str]:
     """Return the settings that are numbers, the first few of them."""
     names = [name for name, value in members[0].settings.items() if _is_number(value)]
-    return names[:MOST_SETTINGS]
+    return names[:MAX_SETTINGS]
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _spread(population: Population, name: str) -> bool:
+def _spans_decades(population: Population, name: str) -> bool:
     """Return whether a setting has positive values of several orders of magnitude."""
-    values = [member.settings[name] for members in population.over for member in members]
+    values = [member.settings[name] for members in population.rounds for member in members]
     return min(values) > 0 and max(values) >= 10 * min(values)

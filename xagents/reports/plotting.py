@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from xagents.logs.history import read_history
-from xagents.options.errors import OptionError, nearest
-from xagents.reports.statistics import average as average_of
+from xagents.options.errors import OptionError, did_you_mean
 from xagents.reports.statistics import bootstrap_interval
-from xagents.system.files import replacing
+from xagents.reports.statistics import compute_average as average_of
+from xagents.system.files import atomic_write
 from xagents.system.paths import check_parent
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ Curve: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 BENCHMARKS = ('step', 'time')
 TIME_UNITS = {'second': 1.0, 'minute': 60.0, 'hour': 3600.0, 'day': 86400.0}
-SHADES = {
+SHADE_LABELS = {
     **{'se': ' ± standard error', 'std': ' ± standard deviation', 'ci': ', 95 % confidence interval'},
     **{'range': ', range', 'none': ''},
 }
 MEAN_SHADES = ('se', 'std')  # what describes a mean alone
-AVERAGES = {'mean': 'mean of {}', 'iqm': 'interquartile mean of {}', 'both': '{} runs'}
+AVERAGE_LABELS = {'mean': 'mean of {}', 'iqm': 'interquartile mean of {}', 'both': '{} runs'}
 FORMATS = ('png', 'svg', 'pdf')
 # Okabe and Ito's colours, which most colour-blind people tell apart; the yellow is left out, it is too light for lines.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
@@ -167,7 +167,7 @@ def save_plot(
         labels = [*labels[: len(paths)], *runs.labels]
         histories += runs.frames
         env = env if env is not None or paths else runs.env
-        if runs.grouped and shade not in MEAN_SHADES:
+        if runs.has_group and shade not in MEAN_SHADES:
             average = average or 'both'
 
     from matplotlib.figure import Figure
@@ -187,7 +187,7 @@ def check_picture(out: str | os.PathLike[str]) -> Path:
     target = Path(out)
     file_format = target.suffix[1:].lower()
     if file_format not in FORMATS:
-        admits = f'admits a path that ends in .png, .svg or .pdf{nearest(file_format, FORMATS)}'
+        admits = f'admits a path that ends in .png, .svg or .pdf{did_you_mean(file_format, FORMATS)}'
         raise OptionError('out', f'got {out}, {admits}')
     check_parent('out', target)
     return target
@@ -197,7 +197,7 @@ def write_picture(figure: Figure, target: Path) -> Path:
     """Write a figure, atomically, in the format that the path's ending says; return the path."""
     picture = io.BytesIO()
     figure.savefig(picture, format=target.suffix[1:].lower(), dpi=160)
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         temporary.write_bytes(picture.getvalue())
     return target
 
@@ -231,7 +231,7 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
     for argument, column in (('plot', plot), ('benchmark', benchmark)):
         if column not in frame.columns:
             names = [str(known) for known in frame.columns]
-            has = f'{name} has no such column, but {", ".join(names)}{nearest(column, names)}'
+            has = f'{name} has no such column, but {", ".join(names)}{did_you_mean(column, names)}'
             raise OptionError(argument, f"got '{column}', but {has}")
     if len(frame) == 0:
         raise ValueError(f'{name} has no rows yet')
@@ -254,7 +254,7 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
 def _on_common_grid(label: str, members: list[Curve]) -> tuple[np.ndarray, np.ndarray]:
     """Interpolate M curves onto one grid: its [G] points, and the [M, G] values there; a single one stays as it is."""
     if len(members) == 1:
-        x, y = _thin(*members[0])
+        x, y = _downsample(*members[0])
         return x, y[np.newaxis]
     start, end = max(x[0] for x, _ in members), min(x[-1] for x, _ in members)
     if start >= end:
@@ -271,11 +271,13 @@ def _draw(ax: Axes, label: str, x: np.ndarray, values: np.ndarray, shade: str, a
     """Draw one curve, or the average of M with its interval: `x` [G], `values` [M, G]."""
     centre = values[0]
     if len(values) > 1:
-        kind = 'mean' if average == 'mean' else 'iqm'
-        centre = average_of(values, kind)
-        label = f'{label} ({AVERAGES[average].format(len(values))}{SHADES[shade] if average != "both" else ""})'
+        statistic = 'mean' if average == 'mean' else 'iqm'
+        centre = average_of(values, statistic)
+        label = (
+            f'{label} ({AVERAGE_LABELS[average].format(len(values))}{SHADE_LABELS[shade] if average != "both" else ""})'
+        )
         if shade != 'none':
-            low, high = _interval(values, shade, kind)
+            low, high = _interval(values, shade, statistic)
             ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
         if average == 'both':
             ax.plot(x, values.mean(axis=0), color=colour, linewidth=1, linestyle='--')
@@ -288,20 +290,20 @@ def _explain_lines(ax: Axes, shade: str) -> None:
     ax.plot([], [], color='0.4', linewidth=1.6, label='interquartile mean')
     ax.plot([], [], color='0.4', linewidth=1, linestyle='--', label='mean')
     if shade != 'none':
-        ax.fill_between([], [], [], color='0.4', alpha=0.2, linewidth=0, label=SHADES[shade].strip(', '))
+        ax.fill_between([], [], [], color='0.4', alpha=0.2, linewidth=0, label=SHADE_LABELS[shade].strip(', '))
 
 
-def _interval(values: np.ndarray, shade: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+def _interval(values: np.ndarray, shade: str, statistic: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and upper edge, [G] each, of the interval around the average of `values` [M, G]."""
     if shade == 'range':
         return values.min(axis=0), values.max(axis=0)
     if shade == 'ci':
-        return bootstrap_interval(values, kind)
+        return bootstrap_interval(values, statistic)
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1) / (np.sqrt(len(values)) if shade == 'se' else 1)
     return mean - spread, mean + spread
 
 
-def _thin(x: np.ndarray, y: np.ndarray) -> Curve:
+def _downsample(x: np.ndarray, y: np.ndarray) -> Curve:
     """Keep the least and greatest value of each of MAX_POINTS / 2 stretches: looks the same, draws in no time."""
     if len(x) <= MAX_POINTS:
         return x, y
@@ -332,12 +334,12 @@ def _decorate(ax: Axes, x_label: str, y_label: str, title: str | None) -> None:
         ax.xaxis.set_major_formatter(EngFormatter(sep=''))
     if title:
         ax.set_title(title)
-    tidy(ax)
+    style_axes(ax)
     ax.margins(x=0.01)
     ax.legend(frameon=False, loc='best')
 
 
-def tidy(ax: Axes) -> None:
+def style_axes(ax: Axes) -> None:
     """Draw the frame of axes in grey, with a light grid and without a top and a right side."""
     ax.spines[['top', 'right']].set_visible(False)
     ax.spines[['left', 'bottom']].set_color('0.6')
@@ -349,15 +351,15 @@ def tidy(ax: Axes) -> None:
 def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         admits = f'{", ".join(choices[:-1])} or {choices[-1]}'
-        raise ValueError(f"{name} must be {admits}, got '{value}'{nearest(str(value), choices)}")
+        raise ValueError(f"{name} must be {admits}, got '{value}'{did_you_mean(str(value), choices)}")
 
 
 def _check_shade(shade: str | None, average: str) -> str:
     """Return the interval that is drawn around an average."""
-    _check_choice('average', average, tuple(AVERAGES))
+    _check_choice('average', average, tuple(AVERAGE_LABELS))
     if shade is None:
         return 'se' if average == 'mean' else 'ci'
-    _check_choice('shade', shade, tuple(SHADES))
+    _check_choice('shade', shade, tuple(SHADE_LABELS))
     if average != 'mean' and shade in MEAN_SHADES:
         admits = f"admits ci, range or none with average '{average}'"
         raise OptionError('shade', f'got {shade}, which is about a mean, {admits}')

@@ -12,32 +12,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from xagents.checkpoints.status import read_status
 from xagents.config.configuration import read_config, read_config_file
 from xagents.options.errors import one_line
-from xagents.reports.found import Found, find_runs
-from xagents.reports.statistics import Summary, setting, summarise, varying
-from xagents.runs.status import read_status
-from xagents.system.names import GROUP
-from xagents.system.pages import GAP, console_width, page, table, widths_of
-from xagents.system.values import plain
+from xagents.reports.search import FoundRuns, find_runs
+from xagents.reports.statistics import Summary, setting_label, summarise, varying_options
+from xagents.system.file_names import GROUP
+from xagents.system.pages import COLUMN_GAP, column_widths, console_width, make_table, render_page
+from xagents.system.values import to_plain_value
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-Row = Sequence['str | Text']
+TableRow = Sequence['str | Text']
 
-LONG_REASON = 16  # one with more characters stands on a line of its own, below its run
+MAX_INLINE_REASON = 16  # one with more characters stands on a line of its own, below its run
 HEADERS = {
     **{'run': 'Run', 'agent': 'Agent', 'env': 'Environment', 'seed': 'Seed', 'steps': 'Steps', 'games': 'Games'},
     **{'mean_reward': 'Mean reward', 'best_reward': 'Best reward', 'state': 'State', 'updated': 'Updated'},
 }
-NUMBERS = range(3, 8)  # the columns that are aligned to the right
-DISPENSABLE = ('updated', 'games', 'seed', 'env', 'agent')  # what a narrow console goes without, first to last
+NUMBER_COLUMNS = range(3, 8)  # the columns that are aligned to the right
+OPTIONAL_COLUMNS = ('updated', 'games', 'seed', 'env', 'agent')  # what a narrow console goes without, first to last
 COLOURS = {'running': 'cyan', 'finished': 'green', 'interrupted': 'yellow'}
-STATISTICS = 'IQM: interquartile mean of the runs, of their middle half, with its 95 % bootstrap confidence interval.'
+STATISTICS_NOTE = (
+    'IQM: interquartile mean of the runs, of their middle half, with its 95 % bootstrap confidence interval.'
+)
 
 
-class Run(NamedTuple):
+class RunSummary(NamedTuple):
     """A run's folder, options and status; `problem` says which of them cannot be read."""
 
     folder: Path
@@ -74,70 +76,72 @@ def runs_page(folders: Sequence[str | os.PathLike[str]], as_json: bool = False, 
         ValueError: If a folder is missing, or there is no run in it. A run that cannot be read is listed with what is
             wrong with it.
     """
-    found = [(one, [read_run(run) for run in one.runs]) for one in find_runs(folders)]
+    run_groups = [(one, [read_run(run) for run in one.runs]) for one in find_runs(folders)]
     if as_json:
-        records = [record for one, runs in found for record in _records(one, runs)]
-        return '\n'.join(json.dumps(plain(record, finite=True)) for record in records)
-    return _page(found, width)
+        records = [record for one, runs in run_groups for record in _records(one, runs)]
+        return '\n'.join(json.dumps(to_plain_value(record, finite=True)) for record in records)
+    return _page(run_groups, width)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunSummary:
     """Return a run's options and status; a run that cannot be read says why."""
     config: Mapping[str, Any] = {}
     try:
         config = read_config(folder)
-        return Run(folder, config, read_status(folder))
+        return RunSummary(folder, config, read_status(folder))
     except (OSError, ValueError) as error:
-        return Run(folder, config, {}, one_line(error))
+        return RunSummary(folder, config, {}, one_line(error))
 
 
-def _records(found: Found, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    group = str(found.folder) if found.is_group else None
+def _records(run_groups: FoundRuns, runs: Sequence[RunSummary]) -> Iterator[dict[str, Any]]:
+    group = str(run_groups.folder) if run_groups.is_group else None
     for run in runs:
         yield {
             'run': str(run.folder),
             'group': group,
             **{name: run.config.get(name) for name in ('agent', 'env', 'seed')},
-            **{name: _number(run, name) for name in ('steps', 'games', 'seconds', 'mean_reward', 'best_reward')},
+            **{name: _finite_number(run, name) for name in ('steps', 'games', 'seconds', 'mean_reward', 'best_reward')},
             **{name: run.status.get(name) for name in ('state', 'why', 'updated')},
             'problem': run.problem or None,
         }
-    for label, column, summary in _statistics(runs) if found.is_group else ():
+    for label, column, summary in _statistics(runs) if run_groups.is_group else ():
         yield {'run': None, 'group': group, 'setting': label, 'reward': column, **summary._asdict()}
 
 
-def _page(found: Sequence[tuple[Found, Sequence[Run]]], width: int | None) -> str:
+def _page(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]], width: int | None) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    rows = list(_rows(found))
+    rows = list(_rows(run_groups))
     header = list(HEADERS.values())
-    widths = dict(zip(HEADERS, widths_of([header, *(row for row in rows if not isinstance(row, str))]), strict=True))
+    widths = dict(
+        zip(HEADERS, column_widths([header, *(row for row in rows if not isinstance(row, str))]), strict=True)
+    )
     if width or Console().is_terminal:
-        widths = _fitted(widths, console_width(width))
+        widths = _fit_widths(widths, console_width(width))
     columns = list(widths.values())
-    parts: list[Any] = [table([header], columns, ['bold'] * len(header), NUMBERS)]
+    parts: list[Any] = [make_table([header], columns, ['bold'] * len(header), NUMBER_COLUMNS)]
     for is_line, group in itertools.groupby(rows, lambda row: isinstance(row, str)):
-        together = list(group)
-        parts += together if is_line else [table(together, columns, right=NUMBERS)]
-    if any(one.is_group for one, _ in found):
-        parts += ['', Text(STATISTICS, style='dim')]
+        group_rows = list(group)
+        parts += group_rows if is_line else [make_table(group_rows, columns, right=NUMBER_COLUMNS)]
+    if any(one.is_group for one, _ in run_groups):
+        parts += ['', Text(STATISTICS_NOTE, style='dim')]
     if not all(columns):
         names = ', '.join(HEADERS[name].lower() for name, size in widths.items() if not size)
         parts.append(Text(f'Left out on a console of this width: {names}.', style='dim'))
-    return page(parts)
+    return render_page(parts)
 
 
-def _rows(found: Sequence[tuple[Found, Sequence[Run]]]) -> Iterator[Row]:
+def _rows(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]]) -> Iterator[TableRow]:
     """Yield the cells of each run, and as text what stands between them on lines of its own."""
-    for number, (one, runs) in enumerate(found):
-        if number and (one.is_group or found[number - 1][0].is_group):
+    for number, (one, runs) in enumerate(run_groups):
+        if number and (one.is_group or run_groups[number - 1][0].is_group):
             yield ''
         if one.is_group:
-            yield f'{one.folder} ({_count(runs, _asked(one.folder) - len(runs))})'
+            yield f'{one.folder} ({_count_line(runs, _n_requested_runs(one.folder) - len(runs))})'
         for run in runs:
             yield _cells(run, f'  {run.folder.name}' if one.is_group else str(run.folder))
-            if len(run.reason) > LONG_REASON:
+            if len(run.reason) > MAX_INLINE_REASON:
                 yield f'    {run.reason}'
         for label, column, (n, mean, iqm, low, high) in _statistics(runs) if one.is_group else ():
             start = f'  {label}: ' if label else '  '
@@ -145,21 +149,21 @@ def _rows(found: Sequence[tuple[Found, Sequence[Run]]]) -> Iterator[Row]:
             yield f'{start}{HEADERS[column].lower()}: mean {mean:.2f}, IQM {iqm:.2f}{interval}'
 
 
-def _fitted(widths: dict[str, int], room: int) -> dict[str, int]:
+def _fit_widths(widths: dict[str, int], available_width: int) -> dict[str, int]:
     """Return the widths of columns that fit beside each other; 0 for those that are left out."""
-    for name in DISPENSABLE:
-        if sum(size + GAP for size in widths.values() if size) - GAP <= room:
+    for name in OPTIONAL_COLUMNS:
+        if sum(size + COLUMN_GAP for size in widths.values() if size) - COLUMN_GAP <= available_width:
             break
         widths = {**widths, name: 0}
     return widths
 
 
-def _cells(run: Run, name: str) -> Row:
+def _cells(run: RunSummary, name: str) -> TableRow:
     from rich.text import Text
 
     known = [run.config.get(column, run.status.get(column)) for column in ('agent', 'env', 'seed', 'steps', 'games')]
-    rewards = [_number(run, column) for column in ('mean_reward', 'best_reward')]
-    state = f'{run.state}: {run.reason}' if 0 < len(run.reason) <= LONG_REASON else run.state
+    rewards = [_finite_number(run, column) for column in ('mean_reward', 'best_reward')]
+    state = f'{run.state}: {run.reason}' if 0 < len(run.reason) <= MAX_INLINE_REASON else run.state
     return (
         name,
         *('-' if value is None else str(value) for value in known),
@@ -169,21 +173,21 @@ def _cells(run: Run, name: str) -> Row:
     )
 
 
-def _statistics(runs: Sequence[Run]) -> Iterator[tuple[str, str, Summary]]:
+def _statistics(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str, Summary]]:
     """Yield each setting's label, each reward's column, and the statistics."""
     readable = [run for run in runs if run.config]
-    names = varying([run.config for run in readable]) if readable else []
-    settings: dict[str, list[Run]] = {}
+    names = varying_options([run.config for run in readable]) if readable else []
+    settings: dict[str, list[RunSummary]] = {}
     for run in readable:
-        settings.setdefault(setting(run.config, names), []).append(run)
+        settings.setdefault(setting_label(run.config, names), []).append(run)
     for label, members in settings.items():
         for column in ('best_reward', 'mean_reward'):
-            scores = [score for run in members if (score := _number(run, column)) is not None]
+            scores = [score for run in members if (score := _finite_number(run, column)) is not None]
             if scores:
                 yield label, column, summarise(scores)
 
 
-def _asked(group: Path) -> int:
+def _n_requested_runs(group: Path) -> int:
     """Return how many runs a group was asked for; 0 where that cannot be read."""
     try:
         return math.prod(len(values) for values in read_config_file(group / GROUP).grid.values())
@@ -191,7 +195,7 @@ def _asked(group: Path) -> int:
         return 0
 
 
-def _count(runs: Sequence[Run], missing: int) -> str:
+def _count_line(runs: Sequence[RunSummary], missing: int) -> str:
     """Return a line such as `6 runs: 3 finished, 2 running, 1 not begun`."""
     states = Counter(run.state for run in runs)
     if missing > 0:
@@ -201,7 +205,7 @@ def _count(runs: Sequence[Run], missing: int) -> str:
     return f'{total} run{"s" if total != 1 else ""}' + (f': {each}' if each else '')
 
 
-def _number(run: Run, name: str) -> float | int | None:
+def _finite_number(run: RunSummary, name: str) -> float | int | None:
     """Return a finite number of a run's status; None where it has none."""
     value = run.status.get(name)
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xagents.system.pages import shown_value
+from xagents.system.pages import format_option_value
 
 LEVEL = 0.95
 RESAMPLES = 1000
 # how many resampled scores are held in memory at once
 _CHUNK = 4_000_000
 # runs of one setting differ in these, too: chance, and where they are kept
-INDIVIDUAL = frozenset(
+PER_RUN_OPTIONS = frozenset(
     {'seed', 'run_dir', 'checkpoints', 'history_checkpoint', 'tensorboard', 'monitor_session', 'about', 'quiet'}
 )
 
@@ -47,19 +47,20 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
     return np.tensordot(np.moveaxis(ordered, axis, -1), 2 * np.maximum(inside, 0), axes=1)
 
 
-def average(values: np.ndarray, kind: str, axis: int = 0) -> np.ndarray:
+def compute_average(values: np.ndarray, statistic: str, axis: int = 0) -> np.ndarray:
     """Return the 'mean' or the interquartile mean, 'iqm', of the values along an axis."""
-    return interquartile_mean(values, axis) if kind == 'iqm' else np.mean(values, axis=axis)
+    return interquartile_mean(values, axis) if statistic == 'iqm' else np.mean(values, axis=axis)
 
 
 def bootstrap_interval(
-    values: np.ndarray, kind: str = 'iqm', level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+    values: np.ndarray, statistic: str = 'iqm', level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the lower and upper edge of the percentile bootstrap's confidence interval of an average over runs.
 
     Whole runs are drawn with replacement, the same ones for all points of a curve, and the same ones at each call.
 
-    `values` are finite, one row a run, [M] or [M, G]; `kind` is 'mean' or 'iqm'. The edges have one row's shape, and
+    `values` are finite, one row a run, [M] or [M, G]; `statistic` is 'mean' or 'iqm'. The edges have one row's shape,
+    and
     are NaN for a single run, which tells nothing of others.
     """
     values = np.asarray(values, float)
@@ -70,7 +71,7 @@ def bootstrap_interval(
     by_point = values.T  # [M] or [G, M]: the runs last, where sorting them is fast
     size = max(1, _CHUNK // values.size)
     chunks = (drawn[start : start + size] for start in range(0, resamples, size))
-    averages = [average(by_point[..., chunk], kind, axis=-1) for chunk in chunks]
+    averages = [compute_average(by_point[..., chunk], statistic, axis=-1) for chunk in chunks]
     tails = (1 - level) / 2
     low, high = np.quantile(np.concatenate(averages, axis=-1), [tails, 1 - tails], axis=-1)
     return low, high
@@ -83,13 +84,13 @@ def summarise(scores: Sequence[float]) -> Summary:
     return Summary(len(values), float(values.mean()), float(interquartile_mean(values)), float(low), float(high))
 
 
-def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def varying_options(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the options in which runs differ, besides the seed and where a run is kept."""
-    names = dict.fromkeys(name for config in configs for name in config if name not in INDIVIDUAL)
+    names = dict.fromkeys(name for config in configs for name in config if name not in PER_RUN_OPTIONS)
     return [name for name in names if any(config.get(name) != configs[0].get(name) for config in configs)]
 
 
-def setting(config: Mapping[str, Any], names: Sequence[str]) -> str:
+def setting_label(config: Mapping[str, Any], names: Sequence[str]) -> str:
     """Return the values of some options as a label, such as `ppo, lr=0.001`: agent and environment need no name."""
     labels = {name: '' if name in ('agent', 'env') else f'{name.replace("_", "-")}=' for name in names}
-    return ', '.join(f'{label}{shown_value(config.get(name))}' for name, label in labels.items())
+    return ', '.join(f'{label}{format_option_value(config.get(name))}' for name, label in labels.items())

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xagents.logs.console import Console, ExplorersFared, bottleneck, number
+from xagents.logs.console import Console, ExplorerStatistics, bottleneck, format_number
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
 from xagents.logs.monitors import TensorBoardMonitor, WandbMonitor
@@ -18,7 +18,7 @@ from xagents.pipeline.recipe import for_run
 from xagents.runs.run import Run
 
 MONITOR_SECONDS = 0.2
-SECONDS_FOR_A_HINT = 2.0
+MIN_SECONDS_FOR_HINT = 2.0
 
 
 def start(run: Run) -> None:
@@ -36,7 +36,7 @@ def end(run: Run, error: BaseException | None = None, begun: bool = True) -> Non
     """
     ctx = run.progress.context
     facts = {
-        'why': 'failed' if error else run.stopped,
+        'why': 'failed' if error else run.stop_reason,
         'steps': ctx.steps,
         'mean_reward': ctx.mean_reward,
         'best_reward': ctx.best_reward,
@@ -58,12 +58,12 @@ def _closing_line(run: Run) -> str:
         'time': 'Maximum time exceeded',
         'early': 'Early stopping',
         'interrupted': run.interrupted_line(),
-    }.get(run.stopped, '')
+    }.get(run.stop_reason, '')
 
 
 def settings(run: Run) -> dict[str, Any]:
     """Return every option of a run by name, those of its agent and those of its process."""
-    return {**run.record(), 'run_dir': run.options.run_dir}
+    return {**run.all_options(), 'run_dir': run.options.run_dir}
 
 
 @for_run
@@ -73,12 +73,12 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
     if not path:
         yield from stream
         return
-    writer = HistoryWriter(path, resume=run.goes_on)
-    if writer.renamed:
-        run.console.say(f'The history that was there is now {writer.renamed}')
+    writer = HistoryWriter(path, resume=run.continues)
+    if writer.renamed_to:
+        run.console.print_line(f'The history that was there is now {writer.renamed_to}')
     rewards = run.progress.rewards.copy()
     if resumed is not None:
-        writer.cut(resumed)
+        writer.truncate_after(resumed)
     # best weights may be older than the history they are continued with
     steps = max((writer.last_step or 0) - before.steps, 0)
     seconds = max((writer.last_time or 0.0) - before.seconds, 0.0) if resumed is None else 0.0
@@ -88,7 +88,10 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
             # the best of the checks so far; this iteration's episodes came before its own check
             known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
             episodes = ctx.episodes
-            rows = [(mean_with(rewards, e.reward), known, e.reward, e.step + steps, e.time + seconds) for e in episodes]
+            rows = [
+                (append_and_mean(rewards, e.reward), known, e.reward, e.step + steps, e.time + seconds)
+                for e in episodes
+            ]
             if rows:
                 writer.append(rows)
             yield ctx
@@ -96,7 +99,7 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
         writer.close()
 
 
-def mean_with(rewards: deque[float], reward: float) -> float:
+def append_and_mean(rewards: deque[float], reward: float) -> float:
     """Add a reward to the last ones and return their mean; NaN where there is none.
 
     A running sum would round by what came before, and a run that was resumed would write other bits. 100 take 8 µs.
@@ -129,35 +132,35 @@ def metrics(run: Run, stream: Stream) -> Iterator[Context]:
 @for_run
 def console(run: Run, stream: Stream) -> Iterator[Context]:
     """Show how the run stands, at most twice a second, and where the time went at the end."""
-    screen, phases, precision = run.console, _Phases(run), run.options.display_precision
+    screen, phases, precision = run.console, _PhaseSeconds(run), run.options.display_precision
     old_best: float | None = None
-    told = False
+    shown = False
     try:
         for ctx in stream:
             phases.add(ctx.logs)
             if ctx.new_best is not None and old_best is None:
                 old_best = ctx.new_best
             for message in ctx.messages:
-                screen.say(message)
-            if old_best is not None and not told and screen.due():
-                screen.event(best_line(old_best, ctx.best_reward, precision))
-                old_best, told = None, True  # the next line says how the run stands
-            elif (ctx.checked or ctx.note or screen.bar or screen.silent) and screen.due():
+                screen.print_line(message)
+            if old_best is not None and not shown and screen.is_due():
+                screen.print_event(best_line(old_best, ctx.best_reward, precision))
+                old_best, shown = None, True  # the next line says how the run stands
+            elif (ctx.checked or ctx.note or screen.has_bar or screen.is_overdue) and screen.is_due():
                 screen.status(ctx)
-                told = False
+                shown = False
             yield ctx
             if ctx.stop and old_best is not None:  # before what is said of the end
-                screen.say(best_line(old_best, ctx.best_reward, precision))
+                screen.print_line(best_line(old_best, ctx.best_reward, precision))
                 old_best = None
     finally:
         screen.stop()
         if old_best is not None:
-            screen.say(best_line(old_best, run.progress.context.best_reward, precision))
-        screen.say(phases.line())
-        screen.say(phases.explorers.line())
+            screen.print_line(best_line(old_best, run.progress.context.best_reward, precision))
+        screen.print_line(phases.line())
+        screen.print_line(phases.explorers.line())
 
 
-class _Phases:
+class _PhaseSeconds:
     """Adds up where the time went, without the iteration that compiles: the first one that learns."""
 
     def __init__(self, run: Run):
@@ -166,7 +169,7 @@ class _Phases:
         self._total = 0.0
         self._before: float | None = None
         self._learned = False
-        self.explorers = ExplorersFared()
+        self.explorers = ExplorerStatistics()
 
     def add(self, logs: dict[str, float]) -> None:
         """Add an iteration's."""
@@ -183,25 +186,25 @@ class _Phases:
 
     def line(self) -> str:
         """Return what is said at the end; nothing of a short run."""
-        if self._total <= SECONDS_FOR_A_HINT:
+        if self._total <= MIN_SECONDS_FOR_HINT:
             return ''
-        may_overlap = not self._run.agent.NO_OVERLAP and (os.cpu_count() or 1) > 1
+        may_overlap = not self._run.agent.NO_OVERLAP_REASON and (os.cpu_count() or 1) > 1
         return bottleneck(self._spent, self._total, may_overlap, self._run.options.explorers)
 
 
 def best_line(old: float, new: float, precision: int) -> str:
     """Return the line about a new best mean."""
-    return f'Best reward updated: {number(old, precision)} -> {number(new, precision)}'
+    return f'Best reward updated: {format_number(old, precision)} -> {format_number(new, precision)}'
 
 
 @for_run
-def record(run: Run, stream: Stream) -> Iterator[Context]:
+def write_metrics(run: Run, stream: Stream) -> Iterator[Context]:
     """Write the log to the run folder's file of metrics."""
 
     def make() -> Any:
-        writer = MetricsWriter(run.options.metrics_path or '', resume=run.goes_on)
+        writer = MetricsWriter(run.options.metrics_path or '', resume=run.continues)
         if run.resumed_at is not None:
-            writer.cut(run.resumed_at)
+            writer.truncate_after(run.resumed_at)
         run.writers.append(writer)
         return writer
 
@@ -224,11 +227,11 @@ def tensorboard(run: Run, stream: Stream) -> Iterator[Context]:
 @for_run
 def wandb(run: Run, stream: Stream) -> Iterator[Context]:
     """Send the log to the Weights & Biases run `--monitor-session`; a run folder remembers which one that is."""
-    name, memory = run.options.monitor_session, run.options.place('wandb.json')
+    name, memory = run.options.monitor_session, run.options.path_in_run_dir('wandb.json')
 
     def make() -> Any:
         config = {'agent': run.agent.id, **settings(run)}
-        return WandbMonitor(name or '', config, memory=memory, resumed_at=run.resumed_at)
+        return WandbMonitor(name or '', config, id_file=memory, resumed_at=run.resumed_at)
 
     return _monitor(stream, name, make)
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from xagents.checkpoints.in_flight import InFlightIteration
+from xagents.checkpoints.protocols import LearningAgent, options_dict
 from xagents.logs.console import Console
-from xagents.options.declaration import describe
+from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.runs import RunOptions
-from xagents.runs.learner import Learner, options_record
-from xagents.runs.pending import Pending
 from xagents.system.threads import threads_in_use
 
 
@@ -27,28 +27,28 @@ class Run:
 
     Attributes:
         progress: the agent's: what outlives the run.
-        folder: keeps the run; None without `--run-dir`.
+        run_directory: keeps the run; None without `--run-dir`.
         resumed_at: the step of the checkpoint that the run goes on from; None of one that goes on from none.
         console: shows how the run stands.
         writers: of history, metrics and events, to be flushed before a checkpoint.
-        stopped: why the run ended; empty as long as it goes on.
+        stop_reason: why the run ended; empty as long as it goes on.
         overlap: what collects ahead, while it does.
         evaluations: those that are played beside it, while it goes on; None where it plays them itself.
         stream: gives the stream, as long as it is there.
     """
 
-    def __init__(self, agent: Learner, options: RunOptions, command: str = ''):
+    def __init__(self, agent: LearningAgent, options: RunOptions, command: str = ''):
         self.agent, self.progress, self.options, self.command = agent, agent.progress, options, command
-        self.folder: Any = None
+        self.run_directory: Any = None
         self.resumed_at = agent.progress.resumed_at
         self.console = Console(quiet=True)
         self.writers: list[Any] = []
-        self.stopped = ''
+        self.stop_reason = ''
         self.overlap: Any = None
         self.evaluations: Any = None
         self.stream: Callable[[], Any] = lambda: None
         self._paused = 0.0
-        self._taken: dict[Any, frozenset[str] | None] = {}
+        self._accepted_names: dict[Any, frozenset[str] | None] = {}
 
     @property
     def schedule_steps(self) -> int | None:
@@ -56,23 +56,23 @@ class Run:
         return self.agent.options.schedule_steps or self.options.max_steps
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether the files that are there are this run's; one that resumes may have had no checkpoint yet."""
         return self.progress.context.iteration > 0 or self.resumed_at is not None
 
     @property
-    def pending(self) -> Pending | None:
+    def in_flight(self) -> InFlightIteration | None:
         """What is collected and not learned from, waited for where it is under way; None where collecting failed."""
-        return self.progress.pending if self.overlap is None else self.overlap.pending()
+        return self.progress.in_flight if self.overlap is None else self.overlap.in_flight()
 
-    def named(self, function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    def accepted(self, function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of some values that a method of the agent takes by their names."""
         method = getattr(function, '__func__', function)
-        if method not in self._taken:
+        if method not in self._accepted_names:
             parameters = inspect.signature(function).parameters
             takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-            self._taken[method] = None if takes_all else frozenset(parameters)
-        taken = self._taken[method]
+            self._accepted_names[method] = None if takes_all else frozenset(parameters)
+        taken = self._accepted_names[method]
         return {n: value for n, value in values.items() if taken is None or n in taken}
 
     def clock(self) -> float:
@@ -85,33 +85,33 @@ class Run:
 
     def evaluation_seed(self, steps: int) -> int:
         """Return the seed of an evaluation after `steps`: how often one evaluates changes nothing else."""
-        return self.agent.streams.seed_of('evaluate', steps)
+        return self.agent.streams.derive_seed('evaluate', steps)
 
-    def record(self) -> dict[str, Any]:
+    def all_options(self) -> dict[str, Any]:
         """Return every option of the run by name: what makes an equal one."""
         agent = self.agent
         timed = any(schedule.needs_length() for schedule in agent.schedules().values())
         length = {'schedule_steps': self.schedule_steps} if timed and self.schedule_steps is not None else {}
         # what has the data set's name is no environment: it tells of none that can be made
         env = None if agent.envs.id == self.options.dataset else agent.envs.id
-        known = {'env': env, 'n_envs': agent.envs.n_envs // agent.envs.together}
+        known = {'env': env, 'n_envs': agent.envs.n_envs // agent.envs.agents_per_env}
         if threads_in_use():  # another number of them would round otherwise
             known['threads'] = threads_in_use()
         run = {name: value for name, value in self.options.asdict().items() if name != 'run_dir'}  # it can be moved
         # of environments and networks that were handed over nothing is known
         made = (EnvironmentOptions, NetworkOptions) if agent.origin.creation else ()
-        defaults = {name: o.default for group in made for name, o in describe(group).items()}
-        without_effect = agent.options.without_effect()
-        own = {name: value for name, value in options_record(agent).items() if name not in without_effect}
+        defaults = {name: o.default for group in made for name, o in declared_options(group).items()}
+        ignored = agent.options.ignored_options()
+        own = {name: value for name, value in options_dict(agent).items() if name not in ignored}
         return {**defaults, **known, **own, **length, **run}
 
     def interrupted_line(self) -> str:
         """Return what an interrupted run says: what is saved, and how to go on."""
         steps = self.progress.context.steps
-        if self.folder is not None:
+        if self.run_directory is not None:
             return (
-                f'Interrupted after {steps} steps; everything is in {self.folder.path}. '
-                f'To go on: xagents train --resume {shlex.quote(str(self.folder.path))}'
+                f'Interrupted after {steps} steps; everything is in {self.run_directory.path}. '
+                f'To go on: xagents train --resume {shlex.quote(str(self.run_directory.path))}'
             )
         paths, line = self.options.checkpoints, f'Interrupted after {steps} steps; '
         if not paths:

@@ -8,30 +8,31 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from xagents.logs.console import number
+from xagents.checkpoints import weight_files
+from xagents.checkpoints.agent_state import capture_policy, capture_state, load_parts, temporary_weights
+from xagents.checkpoints.protocols import LearningAgent
+from xagents.checkpoints.run_directory import RunDirectory
+from xagents.checkpoints.state_files import AgentState
+from xagents.evaluation import playing
+from xagents.logs.console import format_number
 from xagents.pipeline.context import Context, Stream
-from xagents.pipeline.recipe import for_run, left_by_choice
-from xagents.runs import evaluation, weight_files
-from xagents.runs.capture import load_parts, policy_of, state_of, with_weights
-from xagents.runs.checkpoints import State
-from xagents.runs.folder import RunFolder
-from xagents.runs.learner import Learner
+from xagents.pipeline.recipe import closed_by_consumer, for_run
 from xagents.runs.run import Run
-from xagents.system.interruption import Interrupted, Interruption
+from xagents.system.interruption import Interruption, RunInterrupted
 
 # of a state, what another agent takes over with the weights
-SHARED = 'observation_statistics/'
+SHARED_PREFIX = 'observation_statistics/'
 # ends of a run that say nothing of how good the last weights are
-SPENT = ('steps', 'time', 'early')
+BUDGET_ENDS = ('steps', 'time', 'early')
 
 
-class WeightFiles:
+class WeightSaver:
     """`--checkpoints`: the best weights, one path a model; the last ones where no mean was ever reached."""
 
     def __init__(self, run: Run):
         self._run, self._written = run, run.progress.best
 
-    def due(self, ctx: Context) -> bool:
+    def is_due(self, ctx: Context) -> bool:
         """Return whether something must be saved now: it can wait."""
         return False
 
@@ -43,27 +44,27 @@ class WeightFiles:
         """Write the best weights, where there are new ones."""
         best = self._run.progress.best
         if best is not None and best is not self._written:
-            self.choose(best)
+            self.set_best(best)
 
     def end(self, ctx: Context) -> None:
         """Write the best weights with the counters of the whole run."""
-        self.choose(self._run.progress.best or state_of(self._run.agent))
+        self.set_best(self._run.progress.best or capture_state(self._run.agent))
 
-    def choose(self, state: State) -> None:
+    def set_best(self, state: AgentState) -> None:
         """Write the weights of `state`."""
         write_weights(self._run.options.checkpoints or [], self._run.agent, state)
         self._written = state
 
 
-def write_weights(paths: Sequence[str], agent: Learner, state: State) -> None:
+def write_weights(paths: Sequence[str], agent: LearningAgent, state: AgentState) -> None:
     """Write `--checkpoints`: a state's weights and statistics, and the counters of the whole run."""
-    with with_weights(agent, state):
+    with temporary_weights(agent, state):
         record = {k: state.record[k] for k in ('agent', 'options', 'networks')}
-        record['counters'] = agent.progress.context.kept()
-        weight_files.write_set(paths, agent.output_models, state.arrays, record, policy_of(agent))
+        record['counters'] = agent.progress.context.carried_over()
+        weight_files.write_weight_files(paths, agent.output_models, state.arrays, record, capture_policy(agent))
 
 
-def read_weights(paths: Sequence[str], agent: Learner) -> None:
+def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
     """Read weights and optimisers, and the state beside the first one where it is there.
 
     Of another agent's weights the optimisers, the counters and what only that agent has are left out.
@@ -71,24 +72,26 @@ def read_weights(paths: Sequence[str], agent: Learner) -> None:
     Raises:
         ValueError: in one line, naming the file.
     """
-    arrays, record = weight_files.read_state(paths[0])
-    theirs = record.get('agent', agent.id)
-    own = theirs == agent.id
-    weight_files.read_models(paths, agent.output_models, optimizers=own)
-    load_parts(agent, arrays if own else {n: x for n, x in arrays.items() if n.startswith(SHARED)})
+    arrays, record = weight_files.read_saved_state(paths[0])
+    saved_agent = record.get('agent', agent.id)
+    own = saved_agent == agent.id
+    weight_files.read_weight_files(paths, agent.output_models, optimizers=own)
+    load_parts(agent, arrays if own else {n: x for n, x in arrays.items() if n.startswith(SHARED_PREFIX)})
     if own:
         agent.progress.load_counters(record)
     else:
-        agent.progress.lines.append(f'The network is that of {theirs}: its optimiser begins anew, and its counters')
+        agent.progress.startup_lines.append(
+            f'The network is that of {saved_agent}: its optimiser begins anew, and its counters'
+        )
     agent.refresh()
     if math.isfinite(agent.progress.context.best_reward):
-        agent.progress.best = state_of(agent)  # nothing worse takes their place
+        agent.progress.best = capture_state(agent)  # nothing worse takes their place
 
 
-def keepers(run: Run) -> list[WeightFiles | RunFolder]:
+def checkpoint_writers(run: Run) -> list[WeightSaver | RunDirectory]:
     """Return where a run is kept."""
-    kept: list[WeightFiles | RunFolder] = [WeightFiles(run)] if run.options.checkpoints else []
-    return kept if run.folder is None else [*kept, run.folder]
+    kept: list[WeightSaver | RunDirectory] = [WeightSaver(run)] if run.options.checkpoints else []
+    return kept if run.run_directory is None else [*kept, run.run_directory]
 
 
 @for_run
@@ -97,19 +100,19 @@ def best(run: Run, ctx: Context) -> None:
     improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
     if improved:
         ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
-    kept = run.options.checkpoints or run.folder is not None
+    kept = run.options.checkpoints or run.run_directory is not None
     if kept and (improved or target_reached(run, ctx)):
-        run.progress.best = _measured(run, ctx)
+        run.progress.best = _best_state(run, ctx)
 
 
-def _measured(run: Run, ctx: Context) -> State:
+def _best_state(run: Run, ctx: Context) -> AgentState:
     """Return the weights that the mean of an iteration is of, with the counters of then."""
-    if ctx.measured is None:
-        return state_of(run.agent, ctx.kept())
-    return with_means(ctx.measured, ctx.mean_reward, ctx.best_reward)
+    if ctx.evaluated_state is None:
+        return capture_state(run.agent, ctx.carried_over())
+    return with_means(ctx.evaluated_state, ctx.mean_reward, ctx.best_reward)
 
 
-def with_means(state: State, mean: float, best: float) -> State:
+def with_means(state: AgentState, mean: float, best: float) -> AgentState:
     """Return a state that knows its mean, which was learned later."""
     counters = {**state.record['counters'], 'mean_reward': mean, 'best_reward': best}
     return dataclasses.replace(state, record={**state.record, 'counters': counters})
@@ -123,7 +126,7 @@ def is_better(mean: float, best: float) -> bool:
 @for_run
 def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
     """Save the run every `save_seconds` and on the way out; nothing after an error."""
-    places = keepers(run)
+    places = checkpoint_writers(run)
     if not places:
         yield from stream
         return
@@ -134,24 +137,24 @@ def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
             yield ctx
             late = time.monotonic() - last >= run.options.save_seconds
             for place in places:
-                if late or place.due(ctx):
+                if late or place.is_due(ctx):
                     place.save(ctx)
             if late:
                 last = time.monotonic()
         whole = ctx is not None
     except GeneratorExit as exit:
         # a loop was left: after an iteration that had passed every stage
-        whole = left_by_choice(exit, handled) and ctx is not None and run.progress.context is ctx
+        whole = closed_by_consumer(exit, handled) and ctx is not None and run.progress.context is ctx
         raise
     finally:
-        if whole and ctx is not None and not Interruption.abandoned():
+        if whole and ctx is not None and not Interruption.quit_requested():
             for place in places:
                 place.end(ctx)
-    if ctx is not None and ctx.stop in SPENT:
+    if ctx is not None and ctx.stop in BUDGET_ENDS:
         final_evaluation(run, places)
 
 
-def final_evaluation(run: Run, places: list[WeightFiles | RunFolder]) -> None:
+def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None:
     """Let best and last play for the place of the best: the mean of training episodes lags behind."""
     agent, options, best = run.agent, run.options, run.progress.best
     if run.evaluations is not None:
@@ -159,44 +162,47 @@ def final_evaluation(run: Run, places: list[WeightFiles | RunFolder]) -> None:
         return
     if options.eval_frequency or not options.final_episodes or best is None:
         return
-    if not agent.envs.can_be_made_again:
-        run.console.say(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
+    if not agent.envs.can_recreate:
+        run.console.print_line(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
         return
     try:
-        last = evaluation.evaluate(agent, options.final_episodes, say=run.console.say)['mean']
-        with with_weights(agent, best):
-            first = evaluation.evaluate(agent, options.final_episodes, say=run.console.say)['mean']
-    except Interrupted:
+        last = playing.evaluate(agent, options.final_episodes, say=run.console.print_line)['mean']
+        with temporary_weights(agent, best):
+            first = playing.evaluate(agent, options.final_episodes, say=run.console.print_line)['mean']
+    except RunInterrupted:
         return
     kept = 'last' if last >= first else 'best'
     if kept == 'last':
-        chosen = state_of(agent)
+        chosen = capture_state(agent)
         for place in places:
-            place.choose(chosen)
+            place.set_best(chosen)
     p = options.display_precision
-    run.console.say(
-        f'Greedy mean of {options.final_episodes} episodes: best {number(first, p)}, last {number(last, p)}; '
-        f'the {kept} weights are in {" ".join(options.checkpoints or [options.place("checkpoints/best") or ""])}'
+    means = f'best {format_number(first, p)}, last {format_number(last, p)}'
+    paths = ' '.join(options.checkpoints or [options.path_in_run_dir('checkpoints/best') or ''])
+    run.console.print_line(
+        f'Greedy mean of {options.final_episodes} episodes: {means}; the {kept} weights are in {paths}'
     )
 
 
-def _late_evaluations(run: Run, places: list[WeightFiles | RunFolder]) -> None:
+def _late_evaluations(run: Run, places: list[WeightSaver | RunDirectory]) -> None:
     """Let weights whose evaluations are still under way play for the place of the best, too.
 
     A run that goes on takes them when it is their turn, as if it had never stopped.
     """
     best, chosen, p = run.progress.context.best_reward, None, run.options.display_precision
     try:
-        for asked, result in run.evaluations.rest():
-            run.console.say(f'Evaluation of step {asked.steps}, after the end: {number(result["mean"], p)}')
+        for pending, result in run.evaluations.remaining():
+            run.console.print_line(
+                f'Evaluation of step {pending.steps}, after the end: {format_number(result["mean"], p)}'
+            )
             if is_better(result['mean'], best):
                 best = result['mean']
-                chosen = with_means(asked.state, best, best)
-    except Interrupted:
+                chosen = with_means(pending.state, best, best)
+    except RunInterrupted:
         return
     if chosen is not None:
         for place in places:
-            place.choose(chosen)
+            place.set_best(chosen)
 
 
 def target_reached(run: Run, ctx: Context) -> bool:

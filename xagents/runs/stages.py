@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from xagents.collecting.explorer import Tally
-from xagents.collecting.finite import NotFiniteError, suspect
+from xagents.collecting.env_stepper import CollectStats
+from xagents.collecting.finite import NotFiniteError, find_nonfinite
+from xagents.evaluation import playing
 from xagents.pipeline.context import Context, Stream
 from xagents.pipeline.recipe import for_run
-from xagents.runs import evaluation
 from xagents.runs.run import Run
 from xagents.runs.saving import target_reached
-from xagents.system.interruption import Interrupted, Interruption
+from xagents.system.interruption import Interruption, RunInterrupted
 
 EPISODES_FOR_BEST = 10
 
@@ -41,9 +41,9 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
     """Let the environments take some steps, with those values of the schedule that the agent's `collect` takes."""
     agent = run.agent
     start, before, collector = run.clock(), ctx.seconds, agent.collector
-    tally = collector.tally = Tally()
+    stats = collector.stats = CollectStats()
     try:
-        ctx.batch.update(agent.collect(**run.named(agent.collect, ctx.schedule)))
+        ctx.batch.update(agent.collect(**run.accepted(agent.collect, ctx.schedule)))
     except NotFiniteError as error:
         error.env_id, error.step = agent.envs.id, ctx.steps + error.step
         if run.options.on_nan == 'stop':
@@ -51,19 +51,19 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
         ctx.idle, ctx.batch = True, {}
         ctx.logs['stats/refused'] = 1.0
         ctx.messages.append(f'Skipped an iteration: {error}')
-    except Interrupted:
+    except RunInterrupted:
         ctx.idle, ctx.batch, ctx.stop = True, {}, 'interrupted'
     # what is learned from later is normalised by what is known now, also when collecting has gone on since
-    known = collector.statistics
-    ctx.statistics = known if known is agent.statistics else known.copy()
-    for episode in tally.episodes:
+    present_statistics = collector.statistics
+    ctx.statistics = present_statistics if present_statistics is agent.statistics else present_statistics.copy()
+    for episode in stats.episodes:
         if math.isfinite(episode.reward):  # else it would be in every mean to come
             step, seconds = ctx.steps + episode.step, before + episode.time
             ctx.episodes.append(dataclasses.replace(episode, step=step, time=seconds))
-    ctx.steps += tally.steps
-    ctx.logs |= {f'seconds/{name}': seconds for name, seconds in tally.seconds.items()}
-    ctx.logs |= tally.metrics
-    ctx.messages += tally.messages
+    ctx.steps += stats.steps
+    ctx.logs |= {f'seconds/{name}': seconds for name, seconds in stats.seconds.items()}
+    ctx.logs |= stats.metrics
+    ctx.messages += stats.messages
     ctx.seconds = before + run.clock() - start
     yield
     # what came after, also a user's own stages, is training time, too
@@ -77,8 +77,8 @@ def fetch(run: Run, ctx: Context) -> Iterator[None]:
     start, before = run.clock(), ctx.seconds
     left = math.inf if run.options.max_steps is None else run.options.max_steps - ctx.steps
     drawn = time.perf_counter()
-    n_updates = int(min(agent.most_updates, max(left, 1)))
-    ctx.batch = agent.replay(n_updates, **run.named(agent.replay, ctx.schedule))
+    n_updates = int(min(agent.max_updates, max(left, 1)))
+    ctx.batch = agent.replay(n_updates, **run.accepted(agent.replay, ctx.schedule))
     ctx.statistics = agent.statistics
     ctx.steps += n_updates
     ctx.logs['seconds/replay'] = time.perf_counter() - drawn
@@ -105,7 +105,7 @@ def episodes(run: Run, ctx: Context) -> None:
         successes = [episode.success for episode in ended if episode.success is not None]
         if successes:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
-        ctx.logs |= evaluation.rewards_of_agents(run.agent.envs.agents, ended)
+        ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
     if run.options.eval_frequency or not ended:
         return
     ctx.mean_reward = float(np.mean(rewards))
@@ -137,18 +137,18 @@ def evaluate(run: Run, ctx: Context) -> None:
 def _evaluated(run: Run, ctx: Context, due: bool) -> dict[str, float] | None:
     """Return the result of an evaluation, where there is one in this iteration."""
     if run.evaluations is not None:
-        taken = run.evaluations.turn(ctx, due)
-        if taken is None:
+        due_result = run.evaluations.advance(ctx, due)
+        if due_result is None:
             return None
-        asked, result = taken
-        ctx.measured, ctx.logs['evaluate/steps'] = asked.state, float(asked.steps)
+        pending, result = due_result
+        ctx.evaluated_state, ctx.logs['evaluate/steps'] = pending.state, float(pending.steps)
         return result
     if not due:
         return None
     try:
         seed = run.evaluation_seed(ctx.steps)
-        return evaluation.evaluate(run.agent, run.options.eval_episodes, seed=seed, say=run.console.say)
-    except Interrupted:
+        return playing.evaluate(run.agent, run.options.eval_episodes, seed=seed, say=run.console.print_line)
+    except RunInterrupted:
         return None
 
 
@@ -173,7 +173,7 @@ def replay(run: Run, ctx: Context) -> None:
     ctx.idle = not (ready and steps)
     if ctx.idle:
         return
-    ctx.batch = agent.replay(agent.updates_for(steps), **run.named(agent.replay, ctx.schedule))
+    ctx.batch = agent.replay(agent.updates_for(steps), **run.accepted(agent.replay, ctx.schedule))
     ctx.logs['seconds/replay'] = time.perf_counter() - start
 
 
@@ -181,7 +181,7 @@ def _is_ready(buffer: Any, ctx: Context) -> bool:
     """Return whether a buffer holds enough, and log how full it is."""
     ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
     if not buffer.ready:
-        ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.needed}'
+        ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.required_size}'
     return buffer.ready
 
 
@@ -204,9 +204,9 @@ def learn(run: Run, ctx: Context) -> None:
 def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, float]:
     """Learn from a batch and return the metrics; an update that was refused ends the run, unless those are skipped."""
     learn = run.agent.learn
-    metrics = learn(batch, **run.named(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
+    metrics = learn(batch, **run.accepted(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
     if metrics.get('stats/refused') and run.options.on_nan == 'stop':
-        what, env = suspect(batch, run.agent.output_models)
+        what, env = find_nonfinite(batch, run.agent.output_models)
         error = NotFiniteError(what, env=env, step=ctx.steps)
         error.env_id = '' if env is None else run.agent.envs.id
         raise error

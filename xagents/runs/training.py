@@ -10,47 +10,48 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from xagents.checkpoints import weight_files
+from xagents.checkpoints.agent_state import init_target_networks
+from xagents.checkpoints.protocols import LearningAgent
+from xagents.checkpoints.run_directory import RunDirectory
+from xagents.checkpoints.status import check_new_run_directory
 from xagents.collecting.finite import NotFiniteError
+from xagents.evaluation.schedule import async_evaluation, check_async_evaluation
+from xagents.evaluation.videos import check_video
 from xagents.logs.history import check_history_path
 from xagents.logs.metrics import read_metrics
-from xagents.logs.table_files import check_goes_on
+from xagents.logs.table_files import check_can_continue
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.pipeline.recipe import Recipe
-from xagents.runs import reporting, saving, weight_files
-from xagents.runs.capture import start_targets
-from xagents.runs.evaluating import check_evaluating, evaluating
-from xagents.runs.experience import check_experience, prepare, recording, settled
-from xagents.runs.exploring import check_explorers, exploring
-from xagents.runs.folder import RunFolder
-from xagents.runs.learner import Learner
+from xagents.runs import reporting, saving
 from xagents.runs.run import Run
+from xagents.runs.run_datasets import check_datasets, prepare_datasets, record_episodes, with_default_evaluation
+from xagents.runs.run_workers import check_explorers, collect_with_explorers
 from xagents.runs.stages import why_stop
-from xagents.runs.status import check_new
-from xagents.runs.videos import check_video
 from xagents.system.interruption import Interruption
-from xagents.system.memory import check_memory, gigabytes
-from xagents.system.processor import multiplies_in_bfloat16
+from xagents.system.memory import check_memory, format_bytes
+from xagents.system.processor import supports_bfloat16
 
 # a full disk, one that became read-only, or broke
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
-def begin(agent: Learner, options: RunOptions, command: str = '') -> Run:
+def begin(agent: LearningAgent, options: RunOptions, command: str = '') -> Run:
     """Return a run of an agent (see `Run`), checked before anything is written.
 
     Raises:
         OptionError: for what the agent, the machine or the folder does not admit.
     """
-    run = Run(agent, settled(agent, options), command)
+    run = Run(agent, with_default_evaluation(agent, options), command)
     if not run.progress.context.updates:
-        start_targets(agent)  # their networks may have been given other weights since they were made
+        init_target_networks(agent)  # their networks may have been given other weights since they were made
     _check(run)
-    needs = agent.needs()
+    needs = agent.buffer_needs()
     if needs is not None and run.options.dataset is None:
-        check_memory('buffer_max_size', needs.capacity, needs.memory)
-    run.progress.lines[:0] = prepare(run)
-    _choose_folder(run)
+        check_memory('buffer_max_size', needs.capacity, needs.n_bytes)
+    run.progress.startup_lines[:0] = prepare_datasets(run)
+    _set_run_directory(run)
     return run
 
 
@@ -62,31 +63,35 @@ def _check(run: Run) -> None:
         weight_files.check_paths('checkpoints', options.checkpoints, models)
     if options.history_path and (options.history_checkpoint or run.resumed_at is not None):
         given = 'history_checkpoint' if options.history_checkpoint else 'resume'
-        check_history_path(options.history_path, run.goes_on, given)
+        check_history_path(options.history_path, run.continues, given)
     if options.metrics_path and run.resumed_at is not None:
-        check_goes_on('resume', options.metrics_path, read_metrics)
-    check_experience(run)
+        check_can_continue('resume', options.metrics_path, read_metrics)
+    check_datasets(run)
     check_video(run)
     check_explorers(agent, options)
-    if options.eval_frequency and not agent.envs.can_be_made_again:
+    if options.eval_frequency and not agent.envs.can_recreate:
         raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
-    check_evaluating(agent, options)
+    check_async_evaluation(agent, options)
     for value in agent.schedules().values():
         if value.needs_length() and not value.optional and run.schedule_steps is None:
-            raise OptionError(value.option, f'got {value.kind}, which needs max_steps or schedule_steps for its length')
+            raise OptionError(
+                value.option, f'got {value.schedule_type}, which needs max_steps or schedule_steps for its length'
+            )
 
 
-def _choose_folder(run: Run) -> None:
+def _set_run_directory(run: Run) -> None:
     """Keep a run in the folder that is asked for."""
     progress, path = run.progress, run.options.run_dir
     if path is None:
-        if progress.folder is not None:
-            progress.lines.append(f'Nothing more is kept in {progress.folder.path}: this call was given no run_dir')
-        progress.folder = None
-    elif progress.folder is None or progress.folder.path != Path(path):
-        check_new(path)
-        progress.folder = RunFolder(path)
-    run.folder = progress.folder
+        if progress.run_directory is not None:
+            progress.startup_lines.append(
+                f'Nothing more is kept in {progress.run_directory.path}: this call was given no run_dir'
+            )
+        progress.run_directory = None
+    elif progress.run_directory is None or progress.run_directory.path != Path(path):
+        check_new_run_directory(path)
+        progress.run_directory = RunDirectory(path)
+    run.run_directory = progress.run_directory
 
 
 def fit(run: Run, recipe: Recipe) -> None:
@@ -115,53 +120,53 @@ def iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]
 def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     progress = run.progress
     reporting.start(run)
-    progress.context = progress.first(recipe.context, bool(run.options.eval_frequency))
-    run.stopped = why_stop(run, progress.context)
-    if run.stopped:  # a finished run collects nothing, and opens nothing
-        if run.folder is not None and run.resumed_at is not None and not run.folder.is_finished():
-            with _kept_in_folder(run), evaluating(run):  # a kill came before what stands after the last step
-                if run.stopped in saving.SPENT:
-                    saving.final_evaluation(run, saving.keepers(run))
+    progress.context = progress.first_context(recipe.context, bool(run.options.eval_frequency))
+    run.stop_reason = why_stop(run, progress.context)
+    if run.stop_reason:  # a finished run collects nothing, and opens nothing
+        if run.run_directory is not None and run.resumed_at is not None and not run.run_directory.is_finished():
+            with _open_run_directory(run), async_evaluation(run):  # a kill came before what stands after the last step
+                if run.stop_reason in saving.BUDGET_ENDS:
+                    saving.final_evaluation(run, saving.checkpoint_writers(run))
         reporting.end(run, begun=run.resumed_at is None)
         return
-    lines, progress.lines = [*progress.lines, *_notices(run)], []
+    lines, progress.startup_lines = [*progress.startup_lines, *_notices(run)], []
     for line in lines:
-        run.console.say(line)
+        run.console.print_line(line)
     run.agent.refresh()
-    with _kept_in_folder(run):
+    with _open_run_directory(run):
         yield from _drain(run, recipe)
 
 
 def _notices(run: Run) -> list[str]:
     """Say what memory a replay buffer is going to take, and what the run asks for that will do no good."""
-    envs, needs, last, lines = run.agent.envs, run.agent.needs(), run.options.max_steps, []
+    envs, needs, last, lines = run.agent.envs, run.agent.buffer_needs(), run.options.max_steps, []
     if envs.agents:
-        several = f'{envs.n_envs // envs.together} environments of {envs.together} agents'
+        several = f'{envs.n_envs // envs.agents_per_env} environments of {envs.agents_per_env} agents'
         lines.append(f'{envs.id}: {several} ({", ".join(envs.agents)}); steps and episodes are those of agents')
-    if run.agent.options.precision == 'bfloat16' and not multiplies_in_bfloat16():
+    if run.agent.options.precision == 'bfloat16' and not supports_bfloat16():
         lines.append('This processor does not multiply in bfloat16: --precision float32 is faster on it')
     if needs is None or run.options.dataset is not None:
         return lines
-    lines.append(f'Replay buffer: {needs.capacity} transitions, {gigabytes(needs.memory)} of memory when full')
-    if last is not None and last - run.progress.context.steps < needs.transitions:
+    lines.append(f'Replay buffer: {needs.capacity} transitions, {format_bytes(needs.n_bytes)} of memory when full')
+    if last is not None and last - run.progress.context.steps < needs.min_transitions:
         lines.append(
-            f'Nothing will be {needs.used}: the buffer is filled by {needs.transitions} transitions first, and the run '
-            f'ends at step {last} (see --learning-starts)'
+            f'Nothing will be {needs.verb}: the buffer is filled by {needs.min_transitions} transitions first, and '
+            f'the run ends at step {last} (see --learning-starts)'
         )
     return lines
 
 
 @contextlib.contextmanager
-def _kept_in_folder(run: Run) -> Iterator[None]:
+def _open_run_directory(run: Run) -> Iterator[None]:
     """Let the run's folder, if it has one, know that it goes on and how it ended."""
-    folder = run.folder
-    if folder is not None:
-        folder.begin(run)
+    run_directory = run.run_directory
+    if run_directory is not None:
+        run_directory.begin(run)
     state, why = 'failed', ''
     try:
         yield
-        state = 'interrupted' if run.stopped == 'interrupted' else 'finished'
-        why = run.stopped
+        state = 'interrupted' if run.stop_reason == 'interrupted' else 'finished'
+        why = run.stop_reason
     except GeneratorExit:
         state, why = 'interrupted', 'the loop was left'
         raise
@@ -169,29 +174,35 @@ def _kept_in_folder(run: Run) -> Iterator[None]:
         state, why = 'interrupted', 'interrupted'
         raise
     except OSError as error:
-        if folder is None or error.errno not in UNWRITABLE:
+        if run_directory is None or error.errno not in DISK_ERRORS:
             why = f'{type(error).__name__}: {error}'
             raise
-        said = folder.unwritable(error)
-        why = str(said)
-        raise said from error
+        save_error = run_directory.save_error(error)
+        why = str(save_error)
+        raise save_error from error
     except BaseException as error:
         why = f'{type(error).__name__}: {error}'
         reporting.end(run, error)
         raise
     finally:
         run.progress.resumed_at = None
-        if folder is not None:
-            folder.ended(state, why)
+        if run_directory is not None:
+            run_directory.finish(state, why)
 
 
 def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
     progress = run.progress
-    pending, progress.pending = progress.pending, None
-    first = progress.context if pending is None else pending.onto(progress.context)
-    stream = recipe.made(run).stream(first, collected=pending is not None)
+    in_flight, progress.in_flight = progress.in_flight, None
+    first = progress.context if in_flight is None else in_flight.to_context(progress.context)
+    stream = recipe.bind(run).stream(first, collected=in_flight is not None)
     interruption = Interruption()
-    with recording(run), exploring(run), evaluating(run), contextlib.closing(stream), _best_saved_on_bad_numbers(run):
+    with (
+        record_episodes(run),
+        collect_with_explorers(run),
+        async_evaluation(run),
+        contextlib.closing(stream),
+        _save_best_on_nonfinite(run),
+    ):
         while True:
             with Interruption.guard() as present:
                 ctx = next(stream, None)
@@ -200,7 +211,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
                 break
             if present.signal and not ctx.stop:
                 ctx.stop = 'interrupted'  # it came after the last stage had looked
-            progress.context, run.stopped = ctx, ctx.stop
+            progress.context, run.stop_reason = ctx, ctx.stop
             left = time.perf_counter()
             yield ctx.logs
             run.pause(time.perf_counter() - left)
@@ -209,24 +220,24 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
 
 
 @contextlib.contextmanager
-def _best_saved_on_bad_numbers(run: Run) -> Iterator[None]:
+def _save_best_on_nonfinite(run: Run) -> Iterator[None]:
     """Before numbers that are not finite end the run, save what is known to be good."""
     try:
         yield
     except NotFiniteError as error:
-        folder, paths = run.folder, run.options.checkpoints
+        run_directory, paths = run.run_directory, run.options.checkpoints
         if paths and run.progress.best is not None:
             saving.write_weights(paths, run.agent, run.progress.best)
-        if folder is not None:
-            folder.save_best()
-        if folder is not None and folder.saved_steps >= 0:
-            error.saved = f'; the last good state, of step {folder.saved_steps}, is in {folder.path}'
+        if run_directory is not None:
+            run_directory.save_best()
+        if run_directory is not None and run_directory.saved_steps >= 0:
+            error.saved = f'; the last good state, of step {run_directory.saved_steps}, is in {run_directory.path}'
         elif paths and run.progress.best is not None:
             error.saved = f'; the best weights so far are in {" ".join(paths)}'
         raise
 
 
-def check_recipe(recipe: Any, agent: Learner, overlap: bool) -> Recipe:
+def check_recipe(recipe: Any, agent: LearningAgent, overlap: bool) -> Recipe:
     """Return a recipe that a user gave, if it can be that of a run.
 
     Raises:

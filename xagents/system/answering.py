@@ -24,15 +24,15 @@ def answering(at_end: Callable[[], Any] = lambda: None) -> tuple[IO[str], Orders
     # standard output is for the answers: what else is printed goes where errors go
     answers = os.fdopen(os.dup(1), 'w', buffering=1, encoding='utf-8')
     os.dup2(2, 1)
-    orders: Orders = queue.Queue()
-    threading.Thread(target=_listen, args=(sys.stdin, orders, at_end), daemon=True).start()
-    return answers, orders
+    requests: Orders = queue.Queue()
+    threading.Thread(target=_listen, args=(sys.stdin, requests, at_end), daemon=True).start()
+    return answers, requests
 
 
-def _listen(source: IO[str], orders: Orders, at_end: Callable[[], Any]) -> None:
+def _listen(source: IO[str], requests: Orders, at_end: Callable[[], Any]) -> None:
     try:
         for line in source:
-            orders.put(json.loads(line))
+            requests.put(json.loads(line))
     finally:
         # the parent is gone, or wants no more: nobody waits for what is under way
         at_end()

@@ -13,14 +13,14 @@ from typing import IO, Any, Protocol
 
 # how long its last lines may take to arrive after it has ended
 SECONDS_TO_DRAIN = 2.0
-Said = queue.Queue[tuple[Any, str | None]]
+OutputQueue = queue.Queue[tuple[Any, str | None]]
 """Lines of some children, each with the child that printed it; None instead of a line says that the child has ended."""
 
 
-class Hears(Protocol):
+class OutputSink(Protocol):
     """Takes what children say; a queue does."""
 
-    def put(self, said: tuple[Any, str | None], /) -> None:
+    def put(self, output: tuple[Any, str | None], /) -> None:
         """Take a child, and a line of it or None."""
 
 
@@ -34,8 +34,8 @@ class ChildProcess:
     """Runs a module in a session of its own, so that a Ctrl-C in the terminal reaches its parent alone.
 
     Args:
-        words: the module, and its arguments.
-        said: where its lines go, and None after the last one.
+        arguments: the module, and its arguments.
+        output: where its lines go, and None after the last one.
         seconds_to_end: how long `end` waits before it kills.
         stderr: as `subprocess.Popen` takes it.
         variables: environment variables to add.
@@ -43,8 +43,8 @@ class ChildProcess:
 
     def __init__(
         self,
-        words: list[str],
-        said: Hears,
+        arguments: list[str],
+        output: OutputSink,
         seconds_to_end: float,
         stderr: int | IO[Any] | None = None,
         **variables: str,
@@ -55,22 +55,22 @@ class ChildProcess:
         environment = {**os.environ, 'PYTHONPATH': importable, **variables}
         pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': stderr}
         text: dict[str, Any] = {'encoding': 'utf-8', 'errors': 'replace'}
-        command = [sys.executable, '-P', '-m', *words]
+        command = [sys.executable, '-P', '-m', *arguments]
         self._process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes, **text)
-        listener = threading.Thread(target=self._listen, args=(said,), daemon=True)
+        listener = threading.Thread(target=self._listen, args=(output,), daemon=True)
         listener.start()
-        threading.Thread(target=self._await_end, args=(said, listener), daemon=True).start()
+        threading.Thread(target=self._await_end, args=(output, listener), daemon=True).start()
 
-    def _listen(self, said: Hears) -> None:
+    def _listen(self, output: OutputSink) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            said.put((self, line.rstrip('\r\n')))
+            output.put((self, line.rstrip('\r\n')))
 
-    def _await_end(self, said: Hears, listener: threading.Thread) -> None:
+    def _await_end(self, output: OutputSink, listener: threading.Thread) -> None:
         self._process.wait()
         # processes that it has started may hold its output open, so the end of the output is not awaited
         listener.join(SECONDS_TO_DRAIN)
-        said.put((self, None))
+        output.put((self, None))
 
     @property
     def pid(self) -> int:
@@ -83,7 +83,7 @@ class ChildProcess:
         return self._process.wait()
 
     @property
-    def how_it_ended(self) -> str:
+    def exit_status(self) -> str:
         """The same in words, such as `SIGKILL` or `exit code 1`."""
         try:
             return signal.Signals(-self.code).name
@@ -102,7 +102,7 @@ class ChildProcess:
         with contextlib.suppress(OSError):
             self._process.send_signal(number)
 
-    def dismiss(self) -> None:
+    def request_exit(self) -> None:
         """Close its standard input, which tells it to end."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -110,7 +110,7 @@ class ChildProcess:
 
     def end(self) -> None:
         """Tell it to end, and kill it if it does not."""
-        self.dismiss()
+        self.request_exit()
         try:
             self._process.wait(self._seconds_to_end)
         except subprocess.TimeoutExpired:

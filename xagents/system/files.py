@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def sync(path: str | os.PathLike[str]) -> None:
+def fsync(path: str | os.PathLike[str]) -> None:
     """Let a file, or the names in a folder, be on the disk when this returns."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -26,7 +26,7 @@ def digest(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def name_file_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Give an OSError of the block the name of the file that it is about: a full disk knows none."""
     try:
         yield
@@ -36,7 +36,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Write a file atomically: yields a temporary path that becomes `path` when the block succeeds, else is removed."""
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
@@ -51,7 +51,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
     if os.name == 'posix':  # the rename itself is durable once the folder is; not every file system can say so
         with contextlib.suppress(OSError):
-            sync(path.parent)
+            fsync(path.parent)
 
 
 def replace_link(link: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -61,4 +61,4 @@ def replace_link(link: str | os.PathLike[str], target: str | os.PathLike[str]) -
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target, target_is_directory=True)
     os.replace(temporary, link)
-    sync(link.parent)
+    fsync(link.parent)

@@ -10,12 +10,12 @@ from types import FrameType
 from typing import ClassVar
 
 
-class Interrupted(Exception):
+class RunInterrupted(Exception):
     """What was going on is given up, because the run is to end."""
 
 
 @contextlib.contextmanager
-def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Let a function handle Ctrl-C and SIGTERM. Only the main thread can: in another one this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -28,7 +28,7 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
             signal.signal(number, before)
 
 
-def exit_after(number: int) -> None:
+def exit_by_signal(number: int) -> None:
     """End a command in the way of the signal `number`: by KeyboardInterrupt, or exit code 143 after a SIGTERM."""
     if number == signal.SIGTERM:
         raise SystemExit(128 + signal.SIGTERM)
@@ -38,49 +38,49 @@ def exit_after(number: int) -> None:
 class Interruption:
     """What was asked for by a signal; the handlers stand only inside `guard`."""
 
-    _present: ClassVar[Interruption | None] = None
+    _active: ClassVar[Interruption | None] = None
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.twice = False
+        self.second_signal = False
 
     @classmethod
     @contextlib.contextmanager
     def guard(cls) -> Iterator[Interruption]:
         """Hold signals back; within another guard, share that one's. Other threads than the main one get none."""
-        if cls._present is not None or threading.current_thread() is not threading.main_thread():
-            yield cls._present or cls()
+        if cls._active is not None or threading.current_thread() is not threading.main_thread():
+            yield cls._active or cls()
             return
-        interruption = cls._present = cls()
+        interruption = cls._active = cls()
         try:
-            with handled_by(interruption._handle):
+            with handle_signals(interruption._handle):
                 yield interruption
         finally:
-            cls._present = None
+            cls._active = None
 
     @classmethod
     def requested(cls) -> bool:
         """Return whether the run should end after this iteration."""
-        return cls._present is not None and cls._present.signal is not None
+        return cls._active is not None and cls._active.signal is not None
 
     @classmethod
     def check(cls) -> None:
-        """Raise `Interrupted` where the run should end."""
+        """Raise `RunInterrupted` where the run should end."""
         if cls.requested():
-            raise Interrupted
+            raise RunInterrupted
 
     @classmethod
-    def abandoned(cls) -> bool:
+    def quit_requested(cls) -> bool:
         """Return whether a second signal came: nothing more is to be saved."""
-        return cls._present is not None and cls._present.twice
+        return cls._active is not None and cls._active.second_signal
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            self.twice = True
+            self.second_signal = True
             raise KeyboardInterrupt
         self.signal = number
 
     def exit(self) -> None:
-        """End the command as `exit_after` does, if a signal came."""
+        """End the command as `exit_by_signal` does, if a signal came."""
         if self.signal is not None:
-            exit_after(self.signal)
+            exit_by_signal(self.signal)

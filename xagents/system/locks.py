@@ -6,7 +6,7 @@ import os
 from typing import IO
 
 
-def hold(path: str | os.PathLike[str]) -> IO[bytes] | None:
+def lock_file(path: str | os.PathLike[str]) -> IO[bytes] | None:
     """Return what keeps other processes from holding a file until it is closed, or the process is gone.
 
     None on systems that have no such locks.

@@ -27,11 +27,11 @@ def check_memory(option: str, size: int, needed: int) -> None:
     if needed > free:
         raise OptionError(
             option,
-            f'got {size}, whose {gigabytes(needed)} of memory this machine has not ({gigabytes(free)} are free), '
+            f'got {size}, whose {format_bytes(needed)} of memory this machine has not ({format_bytes(free)} are free), '
             f'admits about {int(size * free / needed)}',
         )
 
 
-def gigabytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Return a number of bytes for people."""
     return f'{size / 1e9:.1f} GB' if size >= 1e8 else f'{max(size / 1e6, 0.1):.1f} MB'

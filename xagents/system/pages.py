@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 # columns of a page: a narrower console wraps whole lines, and lines of a wider one would be hard to follow
 MIN_WIDTH, MAX_WIDTH = 72, 140
 # columns between two cells
-GAP = 2
+COLUMN_GAP = 2
 # of a page whose lines are not wrapped
-ENDLESS = 1_000_000
+UNWRAPPED_WIDTH = 1_000_000
 
 
-def shown_value(value: Any, number: Callable[[float], str] = '{:.6g}'.format) -> str:
+def format_option_value(value: Any, number: Callable[[float], str] = '{:.6g}'.format) -> str:
     """Return an option's value as one would type it; '-' for none, on or off for a switch. `number` writes floats."""
     if value is None or value in ([], {}):
         return '-'
     if isinstance(value, bool):
         return 'on' if value else 'off'
     if isinstance(value, (list, tuple)):
-        return ' '.join(shown_value(one, number) for one in value)
+        return ' '.join(format_option_value(one, number) for one in value)
     return number(value) if isinstance(value, float) else str(value)
 
 
@@ -36,14 +36,14 @@ def console_width(width: int | None = None) -> int:
     return max(width or Console().width, MIN_WIDTH)
 
 
-def widths_of(rows: Iterable[Sequence[str | Text]]) -> list[int]:
+def column_widths(rows: Iterable[Sequence[str | Text]]) -> list[int]:
     """Return, for each column, the width of its widest cell."""
     from rich.cells import cell_len
 
     return [max(cell_len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
 
 
-def table(
+def make_table(
     rows: Iterable[Sequence[str | Text]], widths: Sequence[int], styles: Sequence[str] = (), right: Collection[int] = ()
 ) -> Table:
     """Return rows as a table without rules; a cell that is longer than its column is wrapped.
@@ -53,7 +53,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table.grid(padding=(0, GAP, 0, 0))
+    made = Table.grid(padding=(0, COLUMN_GAP, 0, 0))
     columns = [(index, styles[index] if styles else '') for index, width in enumerate(widths) if width]
     for index, _ in columns:
         made.add_column(width=widths[index], justify='right' if index in right else 'left')
@@ -63,14 +63,14 @@ def table(
     return made
 
 
-def page(parts: Iterable[RenderableType], width: int | None = None) -> str:
+def render_page(parts: Iterable[RenderableType], width: int | None = None) -> str:
     """Return lines and tables as one text, in colours where the console shows them, without spaces at ends of lines.
 
     Lines are wrapped at `width`, or nowhere when not given.
     """
     from rich.console import Console
 
-    console = Console(width=width or ENDLESS, highlight=False, markup=False, emoji=False)
+    console = Console(width=width or UNWRAPPED_WIDTH, highlight=False, markup=False, emoji=False)
     with console.capture() as shown:
         for part in parts:
             console.print(part)

@@ -7,7 +7,7 @@ from pathlib import Path
 BFLOAT16 = {'avx512_bf16', 'amx_bf16', 'bf16', 'svebf16'}
 
 
-def facts(*names: str) -> list[str]:
+def cpuinfo_lines(*names: str) -> list[str]:
     """Return the lines of those names, once each; none where nothing is told."""
     try:
         lines = Path('/proc/cpuinfo').read_text().splitlines()
@@ -16,7 +16,7 @@ def facts(*names: str) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line.startswith(names)))
 
 
-def multiplies_in_bfloat16() -> bool:
+def supports_bfloat16() -> bool:
     """Return whether it has instructions that multiply in bfloat16; where nothing is told, it may have."""
-    flags = [flag for line in facts('flags', 'Features') for flag in line.split()]
+    flags = [flag for line in cpuinfo_lines('flags', 'Features') for flag in line.split()]
     return not flags or not BFLOAT16.isdisjoint(flags)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 
 # Keras loads them with TensorFlow, for functions that no command calls: a quarter of the time that takes.
-UNUSED = ('matplotlib', 'pandas')
+UNUSED_PACKAGES = ('matplotlib', 'pandas')
 
 
 def prepare_process() -> None:
@@ -29,26 +29,26 @@ def prepare_process() -> None:
     if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
         os.environ.setdefault('MUJOCO_GL', 'egl')
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # else SDL complains that it finds none
-    hush_tensorflow(UNUSED)
+    silence_tensorflow(UNUSED_PACKAGES)
 
 
-def hush_tensorflow(left_out: Sequence[str] = ()) -> None:
+def silence_tensorflow(blocked_packages: Sequence[str] = ()) -> None:
     """Prepare TensorFlow's import, whoever makes it: it is silent unless it fails, and finds compiled programs.
 
-    `left_out` are packages it goes without.
+    `blocked_packages` are packages it goes without.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _QuietImport('tensorflow', left_out))
+        sys.meta_path.insert(0, _QuietImport('tensorflow', blocked_packages))
 
 
-def admit_any_character() -> None:
+def replace_unencodable_characters() -> None:
     """Let a console that lacks a character, such as ±, show a question mark instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='replace')
 
 
-def end_soon() -> None:
+def prepare_exit() -> None:
     """Write what is still in the buffers of files, and collect garbage for the last time.
 
     Python would look through all of TensorFlow's objects several times more, which takes most of a second.
@@ -93,7 +93,7 @@ def quiet_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def _left_out(*names: str) -> Iterator[None]:
+def _block_imports(*names: str) -> Iterator[None]:
     """Let imports of these optional packages fail for a while, unless they are loaded already."""
     absent = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def _left_out(*names: str) -> Iterator[None]:
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Collect no garbage: a fifth of TensorFlow's import is spent on looking through what it has just made."""
     enabled = gc.isenabled()
     gc.disable()
@@ -119,8 +119,8 @@ def _without_collections() -> Iterator[None]:
 class _QuietImport(MetaPathFinder):
     """Prepares the first import of one module, wherever in the program it happens, and is gone after that."""
 
-    def __init__(self, name: str, left_out: Sequence[str]):
-        self.name, self.left_out = name, left_out
+    def __init__(self, name: str, blocked_packages: Sequence[str]):
+        self.name, self.blocked_packages = name, blocked_packages
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -135,10 +135,10 @@ class _QuietImport(MetaPathFinder):
         return spec
 
     def _execute(self, execute: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
-        from xagents.system.kept_programs import offer
+        from xagents.system.compilation_cache import enable_cache
 
-        refused = offer()
+        refused = enable_cache()
         if refused and sys.stderr is not None:
             print(f'xagents: {refused}', file=sys.stderr)
-        with quiet_stderr(), _left_out(*self.left_out), _without_collections():
+        with quiet_stderr(), _block_imports(*self.blocked_packages), _without_garbage_collection():
             execute(module)

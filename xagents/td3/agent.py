@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from xagents.base.off_policy import OffPolicy
 from xagents.ddpg.agent import DDPG, target_value
-from xagents.networks.models import reinitialised
+from xagents.networks.models import reinitialise
 from xagents.td3.cli import TD3Options
 
 
@@ -41,7 +41,7 @@ class TD3(DDPG):
     ):
         OffPolicy.__init__(self, envs, buffers=buffers, **options)
         if critic_model_2 is None:
-            critic_model_2 = reinitialised(critic_model, int(self.rng('networks').integers(2**31)))
+            critic_model_2 = reinitialise(critic_model, int(self.rng('networks').integers(2**31)))
         self._build(actor_model, [critic_model, critic_model_2])
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -56,10 +56,12 @@ class TD3(DDPG):
         actions = tf.clip_by_value(actions + noise, -1.0, 1.0)
         return tf.reduce_min([target_value(critic, observations, actions) for critic in self.target_critics], 0)
 
-    def update_policy(self, observations: tf.Tensor, replayed: tf.Tensor, wanted: tf.Tensor) -> dict[str, tf.Tensor]:
+    def update_policy(
+        self, observations: tf.Tensor, buffer_actions: tf.Tensor, critics_updated: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """Make a step of the actor, and let the targets follow, after every `policy_delay` steps of the critics."""
-        made = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
-        due = (wanted > 0) & (made % self.numbers.policy_delay == 0)
+        updated = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
+        due = (critics_updated > 0) & (updated % self.traced_options.policy_delay == 0)
         neither = dict.fromkeys(('loss/policy', 'policy_updates', 'stats/refused'), tf.zeros(()))
         update = super().update_policy
-        return tf.cond(due, lambda: update(observations, replayed, wanted), lambda: neither)
+        return tf.cond(due, lambda: update(observations, buffer_actions, critics_updated), lambda: neither)

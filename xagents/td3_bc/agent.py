@@ -8,7 +8,7 @@ from xagents.td3.agent import TD3
 from xagents.td3_bc.cli import TD3BCOptions
 
 # what a mean of |Q| is taken to be at least: at first all values may be 0
-LEAST = 1e-6
+MIN_MEAN_Q = 1e-6
 
 
 class TD3BC(TD3):
@@ -26,7 +26,7 @@ class TD3BC(TD3):
     Options = TD3BCOptions
     options: TD3BCOptions
 
-    def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, replayed: tf.Tensor) -> tf.Tensor:
+    def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, buffer_actions: tf.Tensor) -> tf.Tensor:
         """Return −λ mean Q(s, π(s)) + mean (π(s) − a)², where λ = α / mean |Q| (equations 3 and 5)."""
-        scale = self.numbers.alpha / tf.maximum(tf.stop_gradient(tf.reduce_mean(tf.abs(q))), LEAST)
-        return scale * super().policy_loss(q, actions, replayed) + tf.reduce_mean((actions - replayed) ** 2)
+        scale = self.traced_options.alpha / tf.maximum(tf.stop_gradient(tf.reduce_mean(tf.abs(q))), MIN_MEAN_Q)
+        return scale * super().policy_loss(q, actions, buffer_actions) + tf.reduce_mean((actions - buffer_actions) ** 2)

@@ -10,24 +10,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xagents.base.agent import BaseAgent
-from xagents.collecting.rollouts import Columns
+from xagents.checkpoints.agent_state import capture_state
+from xagents.checkpoints.protocols import BufferNeeds
+from xagents.checkpoints.state_files import AgentState
+from xagents.collecting.random_streams import RandomStreams
+from xagents.collecting.rollouts import ColumnSpecs
 from xagents.collecting.statistics import Statistics
-from xagents.collecting.streams import Streams
-from xagents.envs.shared import SharedEnvs
+from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
 from xagents.pipeline.schedules import Schedule
-from xagents.runs.capture import state_of
-from xagents.runs.checkpoints import State
-from xagents.runs.learner import Needs
 from xagents.runs.run import Run
 from xagents.teams import stages
-from xagents.teams.cli import TeamOptions, seed_of
+from xagents.teams.cli import TeamOptions, policy_seed
 from xagents.teams.collector import TeamCollector
 
 # options of runs that ask for one policy, with what they admit
-OF_ONE = ('overlap', 'explorers', 'record_dataset', 'checkpoints', 'eval_async')
+SINGLE_POLICY_OPTIONS = ('overlap', 'explorers', 'record_dataset', 'checkpoints', 'eval_async')
 
 
 class TeamAgent(BaseAgent):
@@ -53,27 +53,27 @@ class TeamAgent(BaseAgent):
 
     Options: ClassVar[type[AgentOptions]] = TeamOptions
     options: TeamOptions
-    envs: SharedEnvs  # type: ignore[assignment]
-    NO_OVERLAP = 'collects for several policies at once, admits a single one'
+    envs: MultiPolicyEnvs  # type: ignore[assignment]
+    NO_OVERLAP_REASON = 'collects for several policies at once, admits a single one'
 
     def __init__(
-        self, envs: SharedEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any
+        self, envs: MultiPolicyEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any
     ):
         super().__init__(envs, **options)
         self.members = dict(members)
         self._remake = remake
         self.map = {agent: name for name, part in envs.parts.items() for agent in part.agents}
-        self.streams = TeamStreams(self.streams.seed, self.members)
-        self._take_members()
+        self.streams = TeamRandomStreams(self.streams.seed, self.members)
+        self._collect_models()
         self._check_steps()
 
     def _make_statistics(self) -> Statistics:
         return Statistics()
 
-    def _columns(self) -> Columns:
+    def _policy_columns(self) -> ColumnSpecs:
         return {}  # each member has its own
 
-    def _take_members(self) -> None:
+    def _collect_models(self) -> None:
         self.output_models = [model for member in self.members.values() for model in member.output_models]
 
     def _check_steps(self) -> None:
@@ -102,7 +102,7 @@ class TeamAgent(BaseAgent):
 
     def collect(self, **schedule: Any) -> dict[str, Any]:
         """Let all policies act for `n_steps` steps; return a rollout for each by its name."""
-        self.follow_map()
+        self.apply_map()
         schedules: dict[str, dict[str, Any]] = {name: {} for name in self.members}
         for name, value in schedule.items():
             member, _, own = name.partition('/')
@@ -131,16 +131,16 @@ class TeamAgent(BaseAgent):
         parts: dict[str, Any] = {}
         for name, member in self.members.items():
             parts |= {f'{name}/{part}': own for part, own in member.parts().items()}
-            parts[f'{name}/counters'] = Counters(member)
+            parts[f'{name}/counters'] = PolicyCounters(member)
         return parts
 
-    def needs(self) -> Needs | None:
+    def buffer_needs(self) -> BufferNeeds | None:
         """Return what the members' replay buffers need together, where some have one that is empty."""
-        needs = [own for member in self.members.values() if (own := member.needs()) is not None]
+        needs = [own for member in self.members.values() if (own := member.buffer_needs()) is not None]
         if not needs:
             return None
-        most = max(own.transitions for own in needs)
-        return Needs(most, sum(own.capacity for own in needs), sum(own.memory for own in needs), needs[0].used)
+        most = max(own.min_transitions for own in needs)
+        return BufferNeeds(most, sum(own.capacity for own in needs), sum(own.n_bytes for own in needs), needs[0].verb)
 
     def refresh(self) -> None:
         """Let all members act by their present weights."""
@@ -153,7 +153,7 @@ class TeamAgent(BaseAgent):
         Raises:
             OptionError: also for what only one policy can do.
         """
-        for name in OF_ONE:
+        for name in SINGLE_POLICY_OPTIONS:
             value = options.get(name, getattr(self.defaults, name))
             if value:
                 shown = ' '.join(value) if isinstance(value, list) else str(value).lower()
@@ -162,12 +162,12 @@ class TeamAgent(BaseAgent):
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Play whole episodes; see `BaseAgent.evaluate`."""
-        self.follow_map()
+        self.apply_map()
         return super().evaluate(*arguments, **options)
 
     def play(self, *arguments: Any, **options: Any) -> float:
         """Play one episode; see `BaseAgent.play`."""
-        self.follow_map()
+        self.apply_map()
         return super().play(*arguments, **options)
 
     def act(self, *arguments: Any, **options: Any) -> np.ndarray:
@@ -176,25 +176,27 @@ class TeamAgent(BaseAgent):
 
     # who plays for whom
 
-    def follow_map(self) -> None:
+    def apply_map(self) -> None:
         """Let policies play for those whom `map` gives them.
 
         Raises:
             OptionError: for agents or policies that do not exist, and policies that would play for nobody.
         """
-        strangers = {*self.map} - {*self.envs.agents}
-        if strangers:
-            raise OptionError('policies', f'map: got {min(map(str, strangers))}, admits {", ".join(self.envs.agents)}')
+        unknown_agents = {*self.map} - {*self.envs.agents}
+        if unknown_agents:
+            raise OptionError(
+                'policies', f'map: got {min(map(str, unknown_agents))}, admits {", ".join(self.envs.agents)}'
+            )
         missing = [agent for agent in self.envs.agents if agent not in self.map]
         if missing:
             raise OptionError('policies', f'map: {missing[0]} has no policy, admits one of {", ".join(self.members)}')
-        division = {name: tuple(a for a in self.envs.agents if self.map.get(a) == name) for name in self.members}
+        policy_mapping = {name: tuple(a for a in self.envs.agents if self.map.get(a) == name) for name in self.members}
         unknown = {*self.map.values()} - {*self.members}
         if unknown:
             raise OptionError('policies', f'map: got {min(map(str, unknown))}, admits {", ".join(self.members)}')
-        if division == self.envs.division:
+        if policy_mapping == self.envs.policy_mapping:
             return
-        counts = {name: len(own) * self.envs.n_envs // self.envs.together for name, own in division.items()}
+        counts = {name: len(own) * self.envs.n_envs // self.envs.agents_per_env for name, own in policy_mapping.items()}
         for name, member in self.members.items():
             if not counts[name]:
                 raise OptionError('policies', f'map: {name} would play for nobody, admits at least one agent')
@@ -202,35 +204,36 @@ class TeamAgent(BaseAgent):
                 raise OptionError(
                     'policies', f'map: {name} has a replay buffer of {member.envs.n_envs} agents, admits equally many'
                 )
-        self.envs.divide(division)
+        self.envs.set_policy_mapping(policy_mapping)
         for name, member in list(self.members.items()):
             if self.envs.parts[name] is not member.envs:
-                self.members[name] = self._moved(name, member)
+                self.members[name] = self._reassigned(name, member)
         self.options.policies = {
-            name: {**policy, 'agents': list(division[name])} for name, policy in (self.options.policies or {}).items()
+            name: {**policy, 'agents': list(policy_mapping[name])}
+            for name, policy in (self.options.policies or {}).items()
         }
-        self._take_members()
-        assert isinstance(self.streams, TeamStreams)
+        self._collect_models()
+        assert isinstance(self.streams, TeamRandomStreams)
         self.streams.members = self.members
         self.collector.members = {name: member.collector for name, member in self.members.items()}
 
-    def _moved(self, name: str, member: BaseAgent) -> BaseAgent:
+    def _reassigned(self, name: str, member: BaseAgent) -> BaseAgent:
         """Return a member that plays for other agents; what it knows of single agents begins anew."""
-        part, stood = self.envs.parts[name], member.collector.observations is not None
+        part, was_running = self.envs.parts[name], member.collector.observations is not None
         if part.n_envs == member.envs.n_envs:
             new, new.envs = member, part
             del new.__dict__['collector']
-            new.statistics.forget_returns(np.ones(part.n_envs, bool))
+            new.statistics.reset_returns(np.ones(part.n_envs, bool))
         else:
             new = self._remake(name, part)
-            state, fresh = state_of(member), state_of(new).arrays
+            state, fresh = capture_state(member), capture_state(new).arrays
             fitting = {n: x for n, x in state.arrays.items() if n in fresh and x.shape == fresh[n].shape}
-            new.load_state(State(state.weights, {**fresh, **fitting}, state.record))
-        new.collector.break_off(part.standing() if stood else None)
+            new.load_state(AgentState(state.weights, {**fresh, **fitting}, state.record))
+        new.collector.restart_from(part.current_observations() if was_running else None)
         return new
 
 
-class TeamStreams(Streams):
+class TeamRandomStreams(RandomStreams):
     """The random streams of a team, whose state has those of its members."""
 
     def __init__(self, seed: int, members: Mapping[str, BaseAgent]):
@@ -251,10 +254,10 @@ class TeamStreams(Streams):
         """Begin every stream anew, from another seed."""
         super().restart(seed)
         for name, member in self.members.items():
-            member.streams.restart(seed_of(seed, name))
+            member.streams.restart(policy_seed(seed, name))
 
 
-class Counters:
+class PolicyCounters:
     """What a member counts: its iterations, its agents' steps, its updates."""
 
     NAMES = ('iteration', 'steps', 'updates')

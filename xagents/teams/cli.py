@@ -12,11 +12,11 @@ import numpy as np
 
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import changed, option
-from xagents.options.errors import OptionError, shown
+from xagents.options.errors import OptionError, format_value
 
-ADMITS = 'admits NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
+POLICY_FORMAT = 'admits NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
 # what stands before the names of other metrics, and of what checkpoints hold
-TAKEN = (
+RESERVED_NAMES = (
     'environments',
     'evaluate',
     'evaluations',
@@ -29,7 +29,7 @@ TAKEN = (
     'weights',
 )
 # of a policy, beside the options of its agent
-OF_POLICY = ('agent', 'agents')
+POLICY_KEYS = ('agent', 'agents')
 
 
 @dataclass
@@ -56,44 +56,45 @@ class TeamOptions(AgentOptions):
         """Let each policy be a mapping of `agent`, `agents` and the options of its agent."""
         super().check()
         for name in self.policies or ():
-            if not (isinstance(name, str) and name.isidentifier()) or name in TAKEN:
-                problem = f'got the name {shown(name)}, admits letters, digits and _, and none of {", ".join(TAKEN)}'
+            if not (isinstance(name, str) and name.isidentifier()) or name in RESERVED_NAMES:
+                reserved = ', '.join(RESERVED_NAMES)
+                problem = f'got the name {format_value(name)}, admits letters, digits and _, and none of {reserved}'
                 raise OptionError('policies', problem)
         if self.policies is not None:
-            self.policies = {name: policy_of(name, said) for name, said in self.policies.items()}
+            self.policies = {name: parse_policy(name, spec) for name, spec in self.policies.items()}
 
 
-def policy_of(name: str, said: Any) -> dict[str, Any]:
+def parse_policy(name: str, spec: Any) -> dict[str, Any]:
     """Return a policy as a mapping of `agent` (an id), `agents` (a list of names or patterns) and further options.
 
     Args:
         name: of the policy, for messages.
-        said: such a mapping, (agent, agents), or 'agent:agents'; several agents are a list, or parted by commas.
+        spec: such a mapping, (agent, agents), or 'agent:agents'; several agents are a list, or parted by commas.
 
     Raises:
         OptionError: for anything else.
     """
-    if isinstance(said, str):
-        agent, _, players = said.partition(':')
-        said = {'agent': agent, 'agents': players}
-    elif isinstance(said, tuple | list) and len(said) == 2:
-        said = dict(zip(OF_POLICY, said, strict=True))
-    if not isinstance(said, Mapping):
-        raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
-    policy = {str(key).replace('-', '_'): value for key, value in said.items()}
-    for key in OF_POLICY:
+    if isinstance(spec, str):
+        agent, _, players = spec.partition(':')
+        spec = {'agent': agent, 'agents': players}
+    elif isinstance(spec, tuple | list) and len(spec) == 2:
+        spec = dict(zip(POLICY_KEYS, spec, strict=True))
+    if not isinstance(spec, Mapping):
+        raise OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
+    policy = {str(key).replace('-', '_'): value for key, value in spec.items()}
+    for key in POLICY_KEYS:
         if policy.get(key) in (None, '', [], ()):
-            raise OptionError('policies', f'{name}: got no {key}, {ADMITS}')
+            raise OptionError('policies', f'{name}: got no {key}, {POLICY_FORMAT}')
     given: Any = policy['agents']
-    found = [given] if isinstance(given, int) else given.split(',') if isinstance(given, str) else given
-    if not isinstance(found, tuple | list) or not isinstance(policy['agent'], str):
-        raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
-    found = [str(player).strip() for player in found]
-    if not all(found):
-        raise OptionError('policies', f'{name}: got {shown(said)}, {ADMITS}')
-    return {**policy, 'agents': found}
+    agent_names = [given] if isinstance(given, int) else given.split(',') if isinstance(given, str) else given
+    if not isinstance(agent_names, tuple | list) or not isinstance(policy['agent'], str):
+        raise OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
+    agent_names = [str(agent_name).strip() for agent_name in agent_names]
+    if not all(agent_names):
+        raise OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
+    return {**policy, 'agents': agent_names}
 
 
-def seed_of(seed: int, name: str) -> int:
+def policy_seed(seed: int, name: str) -> int:
     """Return the seed of a policy that was given none of its own."""
     return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from xagents.collecting.collector import Collector, EnvOwner
-from xagents.collecting.explorer import Tally
+from xagents.collecting.env_stepper import CollectStats
 from xagents.collecting.policies import Policy
+from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.statistics import Statistics
-from xagents.collecting.streams import Streams
-from xagents.envs.shared import SharedEnvs
-from xagents.system.arrays import prefixed, without_prefix
+from xagents.envs.multi_policy import MultiPolicyEnvs
+from xagents.system.arrays import add_prefix, strip_prefix
 
 
 class TeamCollector(EnvOwner):
@@ -29,15 +29,15 @@ class TeamCollector(EnvOwner):
         streams: random generators by purpose.
     """
 
-    away = False
-    witnessed = None
+    is_remote = False
+    recorder_state = None
 
-    def __init__(self, envs: SharedEnvs, members: Mapping[str, Collector], streams: Streams):
+    def __init__(self, envs: MultiPolicyEnvs, members: Mapping[str, Collector], streams: RandomStreams):
         super().__init__()
         self.envs, self.members, self.streams = envs, dict(members), streams
         self.statistics = Statistics()
-        self.ended: list[Any] = []
-        self.tally = Tally()
+        self.ended_episodes: list[Any] = []
+        self.stats = CollectStats()
 
     def collect(self, n_steps: int, schedules: Mapping[str, Mapping[str, Any]]) -> dict[str, Rollout]:
         """Take steps in every environment, and return a rollout for each policy; see `Collector.collect`.
@@ -52,13 +52,13 @@ class TeamCollector(EnvOwner):
                 member.observations = None
         rollouts: dict[str, Rollout] = {}
         with contextlib.ExitStack() as stack:
-            going = {}
+            generators = {}
             for name, member in members.items():
-                member.tally = self.tally
-                steps = member.collecting(n_steps, **schedules[name])
-                going[name] = stack.enter_context(contextlib.closing(steps))
+                member.stats = self.stats
+                steps = member.iter_collect(n_steps, **schedules[name])
+                generators[name] = stack.enter_context(contextlib.closing(steps))
             while len(rollouts) < len(members):
-                for name, steps in going.items():
+                for name, steps in generators.items():
                     try:
                         next(steps)
                     except StopIteration as end:
@@ -80,30 +80,30 @@ class TeamCollector(EnvOwner):
     def step(self, actions: Iterable[np.ndarray]) -> tuple[None, np.ndarray, None, None]:
         """Take one step in every environment by each policy's actions; return rewards [N] at the second place."""
         members, rewards = self.members.values(), np.zeros(self.envs.n_envs)
-        said = list(zip(members, actions, strict=True))
-        for member, own in said:
-            member.envs.say(own)
-        self.ended = []
-        for member, own in said:
-            rewards[list(member.envs.numbers)] = member.step(own)[1]
-            self.ended += member.ended
+        member_actions = list(zip(members, actions, strict=True))
+        for member, own in member_actions:
+            member.envs.set_actions(own)
+        self.ended_episodes = []
+        for member, own in member_actions:
+            rewards[list(member.envs.env_indices)] = member.step(own)[1]
+            self.ended_episodes += member.ended_episodes
         return None, rewards, None, None
 
-    def like(self, envs: SharedEnvs, policy: Policy, statistics: Statistics) -> TeamCollector:
+    def with_envs(self, envs: MultiPolicyEnvs, policy: Policy, statistics: Statistics) -> TeamCollector:
         """Return a collector of the same policies in other environments."""
         members = {
-            name: member.like(envs.parts[name], member.policy, member.statistics)
+            name: member.with_envs(envs.parts[name], member.policy, member.statistics)
             for name, member in self.members.items()
         }
         return TeamCollector(envs, members, self.streams)
 
-    def beside(self, n_envs: int, render_mode: str | None = None) -> SharedEnvs:
+    def evaluation_envs(self, n_envs: int, render_mode: str | None = None) -> MultiPolicyEnvs:
         """Return other environments of the same kind, to evaluate or record in; they are kept for the next time."""
-        kept = self._beside.get((n_envs, render_mode))
-        if kept is not None and kept.division != self.envs.division:
-            kept.close()
-            del self._beside[n_envs, render_mode]
-        return super().beside(n_envs, render_mode)
+        envs = self._evaluation_envs.get((n_envs, render_mode))
+        if envs is not None and envs.policy_mapping != self.envs.policy_mapping:
+            envs.close()
+            del self._evaluation_envs[n_envs, render_mode]
+        return super().evaluation_envs(n_envs, render_mode)
 
     # state
 
@@ -112,22 +112,26 @@ class TeamCollector(EnvOwner):
         whole = all(member.observations is not None for member in self.members.values())
         snapshot = self.envs.snapshot() if whole else None
         arrays: dict[str, np.ndarray] = {}
-        record: dict[str, Any] = {'environments': None, 'uncopied': self.envs.uncopied, 'rngs': self.streams.state()}
+        record: dict[str, Any] = {
+            'environments': None,
+            'uncopied': self.envs.snapshot_problem,
+            'rngs': self.streams.state(),
+        }
         record['collectors'] = {}
         for name, member in self.members.items():
-            own, record['collectors'][name] = member.state_with(None)
-            arrays |= prefixed(name, own)
+            own, record['collectors'][name] = member.state_with_snapshot(None)
+            arrays |= add_prefix(name, own)
             if snapshot is not None:
                 arrays[f'{name}/standing'] = np.array(member.observations)
         if snapshot is not None:
             record['environments'] = snapshot.record
-            arrays |= prefixed('environments', snapshot.arrays)
+            arrays |= add_prefix('environments', snapshot.arrays)
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:
         """Go on where `state` was taken; see `Collector.load`."""
         for name, member in self.members.items():
-            member.load(without_prefix(name, arrays), record['collectors'][name], environments=False)
+            member.load(strip_prefix(name, arrays), record['collectors'][name], environments=False)
         self.streams.load(record['rngs'])
         if not self._restored(arrays, record, environments):
             return False

@@ -12,7 +12,7 @@ from xagents.pipeline.recipe import compose, for_run
 from xagents.runs.run import Run
 
 
-class Learning:
+class PolicyLearning:
     """The stages by which one policy learns, as a stream of its own.
 
     Args:
@@ -22,18 +22,18 @@ class Learning:
     """
 
     def __init__(self, run: Run, name: str, agent: Any):
-        self.name, self.agent, self._inbox = name, agent, list[Context]()
+        self.name, self.agent, self._contexts = name, agent, list[Context]()
         own = Run(agent, run.options)
-        self._stream = compose(iter(self._inbox.pop, None), agent.learning().made(own).stages)
+        self._stream = compose(iter(self._contexts.pop, None), agent.learning().bind(own).stages)
 
     def learn(self, ctx: Context) -> None:
         """Learn from what the policy's agents did in this iteration, and tell of it by its name."""
-        own = self.agent.progress.context.renew()
+        own = self.agent.progress.context.next_iteration()
         own.batch, own.statistics = ctx.batch[self.name], self.agent.statistics
         own.schedule = {n.partition('/')[2]: v for n, v in ctx.schedule.items() if n.startswith(f'{self.name}/')}
         own.steps += int(np.count_nonzero(own.batch['valid']))
         updates = own.updates
-        self._inbox.append(own)
+        self._contexts.append(own)
         next(self._stream)
         self.agent.progress.context = own
         ctx.updates += own.updates - updates
@@ -54,18 +54,18 @@ class Learning:
 def learn(run: Run, stream: Stream) -> Iterator[Context]:
     """Let each policy learn from its own rollout, one after the other."""
     team: Any = run.agent
-    learning: dict[str, Learning] = {}
+    learning: dict[str, PolicyLearning] = {}
     try:
         for ctx in stream:
             for name, agent in ({} if ctx.idle else team.members).items():
                 if name not in learning or learning[name].agent is not agent:
-                    learning[name] = Learning(run, name, agent)
+                    learning[name] = PolicyLearning(run, name, agent)
                 learning[name].learn(ctx)
             ctx.seconds += ctx.logs.get('seconds/learn', 0.0)
             try:
                 yield ctx
             finally:  # before what is kept: a checkpoint has the map as it was changed
-                team.follow_map()
+                team.apply_map()
     finally:
         for own in learning.values():
             own.close()

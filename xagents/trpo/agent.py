@@ -8,14 +8,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from xagents.base.batches import RolloutBatch, RolloutSamples
 from xagents.base.minibatches import Minibatches
 from xagents.base.on_policy import OnPolicy
-from xagents.base.records import Steps, Transitions
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise
-from xagents.networks.compiled import Actor, Program, float_outputs, network_input, suits_xla
-from xagents.networks.optimisation import GradientStep, averaged, finite, flat_gradient, use_compiled_optimizer
-from xagents.networks.rules import assign_flat, flat
-from xagents.networks.state_dependent import drawing
+from xagents.networks.gradient_steps import (
+    GradientStep,
+    adopt_model_optimizer,
+    flat_gradient,
+    loop_mean,
+    zero_if_not_finite,
+)
+from xagents.networks.optimisers import assign_flat, flatten_tensors
+from xagents.networks.programs import KerasNetwork, Program, float_outputs, network_input, suits_xla
+from xagents.networks.state_dependent import acting_model
 from xagents.options.errors import OptionError
 from xagents.trpo.cli import TRPOOptions
 from xagents.trpo.natural_gradient import conjugate_gradient, fisher_vector_product, line_search
@@ -34,7 +40,7 @@ class TRPO(OnPolicy):
         options: those of `TRPOOptions` and `RunOptions`.
     """
 
-    NO_OVERLAP = (
+    NO_OVERLAP_REASON = (
         'bounds the divergence from the policy that collected, which would be an update older '
         '(PPO, ACER and agents with a replay buffer correct for it)'
     )
@@ -54,8 +60,8 @@ class TRPO(OnPolicy):
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
         self._check_models()
         self._sampled = sampled_rows(self.options.n_steps, self.envs.n_envs, self.options.fvp_n_steps)
-        rate = use_compiled_optimizer(critic_model, self.options)
-        self.step = GradientStep(critic_model, self.numbers, rate=rate, name='critic_model')
+        rate = adopt_model_optimizer(critic_model, self.options)
+        self.step = GradientStep(critic_model, self.traced_options, rate=rate, name='critic_model')
         self.output_models = [self.actor_model, critic_model]
         self.actor = self.make_actor(0)
         self._update = Program(self._compiled, jit=suits_xla(*self.output_models))
@@ -72,9 +78,9 @@ class TRPO(OnPolicy):
                 'the critic would move the policy beyond --max-kl'
             )
 
-    def make_actor(self, index: int) -> Actor:
+    def make_actor(self, index: int) -> KerasNetwork:
         """Return the policy; its network has no other."""
-        return Actor(drawing(self.actor_model), self.statistics.dtype)
+        return KerasNetwork(acting_model(self.actor_model), self.statistics.dtype)
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.
@@ -85,7 +91,7 @@ class TRPO(OnPolicy):
         return self.run_update(batch, permutations, self._sampled, learning_rate)
 
     def update(
-        self, steps: Steps, permutations: tf.Tensor, sampled: tf.Tensor, learning_rate: tf.Tensor
+        self, steps: RolloutBatch, permutations: tf.Tensor, sampled: tf.Tensor, learning_rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """The whole update, compiled: a step of the policy, then the critic's, whose rate and minibatches are given.
 
@@ -98,15 +104,15 @@ class TRPO(OnPolicy):
         explained = explained_variance(data.values, data.returns, data.valid)
         return {**policy, **critic, **both, 'stats/explained_variance': explained}
 
-    def update_policy(self, data: Transitions, sampled: tf.Tensor) -> dict[str, tf.Tensor]:
+    def update_policy(self, data: RolloutSamples, sampled: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make the natural-gradient step (appendix C), or none; returns its metrics."""
         observations, actions, advantages, valid = data.observations, data.actions, data.advantages, data.valid
-        if self.numbers.normalize_advantage:
-            advantages = masked_normalise(advantages, valid, self.numbers.advantage_epsilon)
-        options, variables = self.numbers, self.actor_model.trainable_variables
+        if self.traced_options.normalize_advantage:
+            advantages = masked_normalise(advantages, valid, self.traced_options.advantage_epsilon)
+        options, variables = self.traced_options, self.actor_model.trainable_variables
         old_outputs = [tf.stop_gradient(x) for x in self.policy_outputs(observations)]
         old_log_probs = self.distribution.log_prob(old_outputs, actions)
-        old_parameters = flat([v.value for v in variables])
+        old_parameters = flatten_tensors([v.value for v in variables])
 
         def surrogate(outputs: list[tf.Tensor]) -> tf.Tensor:
             # equation 14, without its constraint
@@ -140,7 +146,7 @@ class TRPO(OnPolicy):
             'stats/step_fraction': fraction,
             'stats/cg_residual': residual,
         }
-        return {name: finite(x) for name, x in metrics.items()}
+        return {name: zero_if_not_finite(x) for name, x in metrics.items()}
 
     def natural_step(
         self, gradient: tf.Tensor, observations: tf.Tensor, valid: tf.Tensor
@@ -149,7 +155,7 @@ class TRPO(OnPolicy):
 
         The gradient [P] is the surrogate's; observations [B, *D] are those of the Fisher matrix.
         """
-        options = self.numbers
+        options = self.traced_options
 
         def divergence() -> tf.Tensor:
             outputs = self.policy_outputs(observations)
@@ -165,7 +171,7 @@ class TRPO(OnPolicy):
         step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
         return step, tf.reduce_sum(residual**2)
 
-    def fit_critic(self, data: Transitions, permutations: tf.Tensor) -> dict[str, tf.Tensor]:
+    def fit_critic(self, data: RolloutSamples, permutations: tf.Tensor) -> dict[str, tf.Tensor]:
         """Make a gradient step of the critic on each minibatch; returns its metrics, means over the steps made."""
 
         def step(k: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -177,7 +183,7 @@ class TRPO(OnPolicy):
             _, applied, refused = self.step(tape, loss, tf.reduce_any(valid > 0))
             return {'updates': applied, 'stats/refused': refused, 'loss/value': loss}
 
-        return averaged(step, permutations.shape[0], _CRITIC_METRICS)
+        return loop_mean(step, permutations.shape[0], _CRITIC_METRICS)
 
     def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
         """Return the policy's outputs [B, units] for observations [B, *D]."""

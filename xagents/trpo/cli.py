@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.options.agents import OnPolicyOptions, StateDependentOptions
+from xagents.options.agents import OnPolicyOptions, SDEOptions
 from xagents.options.declaration import changed, option
 from xagents.ppo.cli import PPOOptions
 
 
 @dataclass
-class TRPOOptions(StateDependentOptions):
+class TRPOOptions(SDEOptions):
     """Trust region policy optimisation."""
 
     ranges: ClassVar = {
@@ -72,21 +72,19 @@ class TRPOOptions(StateDependentOptions):
     mini_batches: int = changed(PPOOptions, 'mini_batches', 4)
     minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
     entropy_coef: float = changed(
-        OnPolicyOptions, 'entropy_coef', 0.0, without_effect=True, help='without effect: TRPO has no entropy bonus'
+        OnPolicyOptions, 'entropy_coef', 0.0, ignored=True, help='without effect: TRPO has no entropy bonus'
     )
     value_loss_coef: float = changed(
         OnPolicyOptions,
         'value_loss_coef',
         0.5,
-        without_effect=True,
+        ignored=True,
         help='without effect: the critic has a loss of its own',
     )
     grad_norm: float = changed(
-        OnPolicyOptions, 'grad_norm', 0.5, without_effect=True, help='without effect: --max-kl bounds a step'
+        OnPolicyOptions, 'grad_norm', 0.5, ignored=True, help='without effect: --max-kl bounds a step'
     )
     clip_norm: float = changed(
-        PPOOptions, 'clip_norm', 0.1, without_effect=True, help='without effect: --max-kl bounds a step'
+        PPOOptions, 'clip_norm', 0.1, ignored=True, help='without effect: --max-kl bounds a step'
     )
-    ppo_epochs: int = changed(
-        PPOOptions, 'ppo_epochs', 4, without_effect=True, help='without effect: see --critic-iterations'
-    )
+    ppo_epochs: int = changed(PPOOptions, 'ppo_epochs', 4, ignored=True, help='without effect: see --critic-iterations')

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from xagents.networks.optimisation import flat_gradient
+from xagents.networks.gradient_steps import flat_gradient
 
 SHRINK = 0.8
 
@@ -64,12 +64,12 @@ def conjugate_gradient(
         new = tf.reduce_sum(residual**2)
         return k + 1, x + length * direction, residual, residual + new / squared * direction, new, definite
 
-    def wanted(k: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+    def continues(k: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
         *_, squared, definite = state
         return (k < iterations) & (squared > tolerance) & definite
 
     start = (tf.constant(0), tf.zeros_like(b), b, b, tf.reduce_sum(b**2), tf.constant(True))
-    _, x, residual, *_ = tf.while_loop(wanted, step, start)
+    _, x, residual, *_ = tf.while_loop(continues, step, start)
     return x, residual
 
 
@@ -95,10 +95,10 @@ def line_search(
         accepted = (gain > 0.0) & (kl <= max_kl) & tf.math.is_finite(gain)
         return k + 1, fraction, gain, kl, tf.where(k == 0, kl, state[2]), accepted
 
-    def wanted(k: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
+    def continues(k: tf.Tensor, *state: tf.Tensor) -> tf.Tensor:
         return (k < tries) & ~state[-1]
 
     start = (0, 1.0, 0.0, 0.0, 0.0, False)
-    _, fraction, gain, kl, whole_kl, accepted = tf.while_loop(wanted, attempt, start)
+    _, fraction, gain, kl, whole_kl, accepted = tf.while_loop(continues, attempt, start)
     fraction, gain, kl = (tf.where(accepted, x, 0.0) for x in (fraction, gain, kl))
     return fraction, gain, kl, whole_kl

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from xagents.options.errors import OptionError
-from xagents.runs.populations import Member, Population, open_population, take
+from xagents.reports.population_files import Member, Population, lock_population, open_population
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
-from xagents.tuning.call import TICK_SECONDS
-from xagents.tuning.member import Task
-from xagents.tuning.plan import Plan, plan
-from xagents.tuning.population import PERTURB, Evolution
-from xagents.tuning.processes import STILLBORN, TuningError, Workers
+from xagents.tuning.evolution import PERTURB, Evolution
+from xagents.tuning.member import MemberTask
+from xagents.tuning.plan import TuningPlan, plan
+from xagents.tuning.process_pool import MAX_EARLY_EXITS, ProcessPool, TuningError
 from xagents.tuning.report import train_command
+from xagents.tuning.trial_runner import POLL_SECONDS
 from xagents.tuning.tune import check_settings, with_env
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 
 def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
@@ -47,52 +47,54 @@ def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
         TuningError: where no member could be trained.
         KeyboardInterrupt: after a Ctrl-C; the same call goes on.
     """
-    return run(plan(agent_id, {'population': 8, **with_env(env, options, 'members train')}))
+    return run_population(plan(agent_id, {'population': 8, **with_env(env, options, 'members train')}))
 
 
-def run(planned: Plan) -> str:
+def run_population(planned: TuningPlan) -> str:
     """Do what was planned, and return the folder of the best member."""
     settings = planned.tune
     assert settings.population is not None and settings.out is not None
     check_folder('out', settings.out)
-    workers = Workers(
-        min(settings.n_jobs, settings.population), planned.aside.get('threads'), silent=not settings.non_silent
+    workers = ProcessPool(
+        min(settings.n_jobs, settings.population),
+        planned.process_options.get('threads'),
+        silent=not settings.non_silent,
     )
     with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
         stack.callback(workers.end)
         check_settings(planned, workers, interruption)
-        lock = take(settings.out)
+        lock = lock_population(settings.out)
         if lock is not None:
             stack.enter_context(contextlib.closing(lock))
-        seed = planned.aside.get('seed')
+        seed = planned.process_options.get('seed')
         free: dict[str, Any] = {'seed': secrets.randbits(32) if seed is None else seed}
         free |= {'schedule_steps': settings.trial_steps, 'exploit_steps': settings.exploit_steps}
         population = open_population(settings.out, {**_shared(planned), 'free': free})
         if seed is not None and seed != population.shared['free']['seed']:
             raise OptionError('seed', f'got {seed}, was {population.shared["free"]["seed"]} in {settings.out}')
-        kept = population.shared['free']['exploit_steps']
-        if 'exploit_steps' in settings.given and settings.exploit_steps != kept:
-            raise OptionError('exploit_steps', f'got {settings.exploit_steps}, was {kept} in {settings.out}')
-        for line in (planned.said, planned.warning):
-            if line and not planned.aside.get('quiet'):
+        saved_steps = population.shared['free']['exploit_steps']
+        if 'exploit_steps' in settings.given_names and settings.exploit_steps != saved_steps:
+            raise OptionError('exploit_steps', f'got {settings.exploit_steps}, was {saved_steps} in {settings.out}')
+        for line in (planned.source_line, planned.warning):
+            if line and not planned.process_options.get('quiet'):
                 print(line, flush=True)
-        generations = Generations(planned, population, workers)
-        finished = generations.go_on()
+        runner = PopulationRunner(planned, population, workers)
+        finished = runner.run_rounds()
     if not finished:
-        print(f'Interrupted in round {len(population.over) + 1} of {generations.last}; the same command goes on')
+        print(f'Interrupted in round {len(population.rounds) + 1} of {runner.n_rounds}; the same command goes on')
         interruption.exit()
-    return generations.conclude()
+    return runner.conclude()
 
 
-def _shared(planned: Plan) -> dict[str, Any]:
+def _shared(planned: TuningPlan) -> dict[str, Any]:
     """Return what must be equal where a population goes on."""
     settings = planned.tune
-    facts = {n: v for n, v in planned.facts.items() if n not in ('trial_steps', 'trial_seeds')}
+    study_attributes = {n: v for n, v in planned.study_attributes.items() if n not in ('trial_steps', 'trial_seeds')}
     how = {n: getattr(settings, n) for n in ('population', 'exploit', 'perturb', 'resample')}
-    return {**facts, **how, 'searched': {name: str(r) for name, r in planned.ranges.items()}}
+    return {**study_attributes, **how, 'searched': {name: str(r) for name, r in planned.ranges.items()}}
 
 
-class Generations:
+class PopulationRunner:
     """Lets a population evolve, in one call.
 
     Args:
@@ -101,44 +103,44 @@ class Generations:
         workers: train members.
     """
 
-    def __init__(self, planned: Plan, population: Population, workers: Workers):
+    def __init__(self, planned: TuningPlan, population: Population, workers: ProcessPool):
         settings = planned.tune
         assert settings.population is not None
         self.planned, self.population, self.workers = planned, population, workers
         self.size = settings.population
         self.steps: int = population.shared['free']['exploit_steps']
-        self.last = math.ceil(settings.trial_steps / self.steps)  # rounds are whole
+        self.n_rounds = math.ceil(settings.trial_steps / self.steps)  # rounds are whole
         self.seed: int = population.shared['free']['seed']
         perturb = settings.perturb or PERTURB
         self.evolution = Evolution(planned.ranges, settings.exploit, perturb, settings.resample)
 
-    def go_on(self) -> bool:
+    def run_rounds(self) -> bool:
         """Train round after round; return whether the last one is over, and not a signal came."""
-        self.say(f'Population of {self.size} in {self.population.path}: {self._begun()}')
-        while len(self.population.over) < self.last:
-            number = len(self.population.over) + 1
-            members = self.members(number)
-            trained = self.trained(number, members)
+        self.say(f'Population of {self.size} in {self.population.path}: {self._opening_text()}')
+        while len(self.population.rounds) < self.n_rounds:
+            number = len(self.population.rounds) + 1
+            members = self.next_members(number)
+            trained = self.train_round(number, members)
             if trained is None:
                 return False
             if all(member.score is None for member in trained):
                 why = trained[0].reason or 'no episode ended: give more --exploit-steps, in a new folder'
                 raise TuningError(f'no member has a score after round {number}: {why}')
-            self.population.keep(trained)
-            self.say(self._line(number, trained))
+            self.population.add_round(trained)
+            self.say(self._round_text(number, trained))
         return True
 
-    def members(self, number: int) -> list[Member]:
+    def next_members(self, number: int) -> list[Member]:
         """Return a round's members, as they begin."""
         rng = np.random.default_rng([self.seed, number])
         if number == 1:
             return self.evolution.first(self.size, self.planned.first, rng)
-        return self.evolution.next(self.population.over[-1], rng)
+        return self.evolution.next(self.population.rounds[-1], rng)
 
-    def trained(self, number: int, members: list[Member]) -> list[Member] | None:
+    def train_round(self, number: int, members: list[Member]) -> list[Member] | None:
         """Let workers train a round's members, and return them with their scores; None where a signal came."""
-        found = {i: self.population.done(number, i) for i in range(self.size)}
-        ended = {i: dataclasses.replace(members[i], **told) for i, told in found.items() if told is not None}
+        found = {i: self.population.member_result(number, i) for i in range(self.size)}
+        ended = {i: dataclasses.replace(members[i], **result) for i, result in found.items() if result is not None}
         waiting, deaths = [i for i in range(self.size) if i not in ended], Counter[int]()
         self.population.folder(number, 0).parent.mkdir(exist_ok=True)
         while len(ended) < self.size:
@@ -147,36 +149,36 @@ class Generations:
             for worker in self.workers.idle:
                 if waiting:
                     i = waiting.pop(0)
-                    worker.start('member', self.task(number, i, members[i]))
-            answer = self.workers.receive(TICK_SECONDS)
+                    worker.start('member', self.make_task(number, i, members[i]))
+            answer = self.workers.receive(POLL_SECONDS)
             if answer is None:
                 continue
             worker, message = answer
             job = worker.job
             if message is None:
-                reason = worker.why_it_died()
+                reason = worker.exit_reason()
                 self.workers.replace(worker)
-                if self.workers.stillborn >= STILLBORN:
+                if self.workers.early_exits >= MAX_EARLY_EXITS:
                     raise TuningError(reason)
                 if job is not None:
                     deaths[job.number] += 1
-                    if deaths[job.number] < ATTEMPTS:
+                    if deaths[job.number] < MAX_ATTEMPTS:
                         waiting.insert(0, job.number)
                     else:
                         ended[job.number] = dataclasses.replace(members[job.number], reason=reason)
             elif job is not None and message['kind'] in ('done', 'failed'):
-                self.workers.relieve(worker)
-                told = self.population.done(number, job.number) or {'reason': message.get('reason', '')}
-                ended[job.number] = dataclasses.replace(members[job.number], **told)
+                self.workers.finish_job(worker)
+                result = self.population.member_result(number, job.number) or {'reason': message.get('reason', '')}
+                ended[job.number] = dataclasses.replace(members[job.number], **result)
         return [ended[i] for i in range(self.size)]
 
-    def task(self, number: int, i: int, member: Member) -> Task:
+    def make_task(self, number: int, i: int, member: Member) -> MemberTask:
         """Return what a worker is told to do for a member."""
         settings = self.planned.tune
         own = np.random.SeedSequence([self.seed, number, i]).generate_state(1)
         parent = '' if member.parent is None else str(self.population.folder(number - 1, member.parent).absolute())
         timed = {'schedule_steps': self.population.shared['free']['schedule_steps']}
-        return Task(
+        return MemberTask(
             number=i,
             agent=self.planned.entry.id,
             fixed={**timed, **self.planned.fixed, 'quiet': not settings.non_silent},
@@ -192,13 +194,13 @@ class Generations:
     def conclude(self) -> str:
         """Say who is best, and return the folder of its run."""
         folder = self.population.link_best()
-        best = self.population.over[-1][self.population.best()]
+        best = self.population.rounds[-1][self.population.best()]
         options = {**self.planned.fixed, **best.settings}
         lines = [
             f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. '
             f'Its lineage: xagents plot --run-dir {self.population.path}',
             'To train with its last settings from the beginning:',
-            train_command(self.planned.entry.id, {**options, 'max_steps': len(self.population.over) * self.steps}),
+            train_command(self.planned.entry.id, {**options, 'max_steps': len(self.population.rounds) * self.steps}),
         ]
         for line in lines:
             self.say(line)
@@ -206,19 +208,19 @@ class Generations:
 
     def say(self, line: str) -> None:
         """Print a line, where the call is not quiet."""
-        if not self.planned.aside.get('quiet'):
+        if not self.planned.process_options.get('quiet'):
             print(line, flush=True)
 
-    def _begun(self) -> str:
-        over = len(self.population.over)
-        whole = f'{max(self.last, over)} rounds of {self.steps} steps'
+    def _opening_text(self) -> str:
+        over = len(self.population.rounds)
+        whole = f'{max(self.n_rounds, over)} rounds of {self.steps} steps'
         return f'goes on after round {over} of {whole}' if over else whole
 
-    def _line(self, number: int, members: list[Member]) -> str:
+    def _round_text(self, number: int, members: list[Member]) -> str:
         scores = [member.score for member in members if member.score is not None]
         copied = ', '.join(f'{i} from {m.parent}' for i, m in enumerate(members) if m.parent not in (None, i))
         reasons = [member.reason or 'no episode ended' for member in members if member.score is None]
         failed = f', {len(reasons)} without a score ({reasons[0]})' if reasons else ''
         middle = f'median {np.median(scores):.6g}, worst {min(scores):.6g}{failed}'
-        ended = f'Round {number} of {self.last}, {number * self.steps} steps: best {max(scores):.6g}, {middle}'
+        ended = f'Round {number} of {self.n_rounds}, {number * self.steps} steps: best {max(scores):.6g}, {middle}'
         return ended + (f'; copied: {copied}' if copied else '')

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xagents.runs.populations import MEMBER
+from xagents.reports.population_files import MEMBER_FILE
+from xagents.system.file_names import CHECKPOINTS
 from xagents.system.files import replace_link
-from xagents.system.names import CHECKPOINTS
-from xagents.tuning.temporary import temporary
+from xagents.tuning.temporary_agents import temporary_agent
 
 
 @dataclass
-class Task:
+class MemberTask:
     """What a worker is told to do for a member.
 
     Attributes:
@@ -47,7 +47,7 @@ class Task:
     episodes: int = 10
 
 
-def train(task: Task) -> float | None:
+def train_member(task: MemberTask) -> float | None:
     """Train a member for a round, in a folder that is whole or not there, and return what it is worth.
 
     What a killed process has left is begun anew from the round's beginning, so that kills change nothing.
@@ -56,43 +56,43 @@ def train(task: Task) -> float | None:
         The mean of its last episodes, or of greedy ones; None where no episode ended.
     """
     folder = Path(task.folder)
-    begun, start = folder.with_name(f'.{folder.name}'), time.monotonic()
-    with _agent(task, begun) as agent:
+    part_folder, start = folder.with_name(f'.{folder.name}'), time.monotonic()
+    with _agent(task, part_folder) as agent:
         agent.fit(max_steps=task.steps, final_episodes=0)
         if agent.progress.context.steps < task.steps:
             raise RuntimeError(f'its run ended after {agent.progress.context.steps} steps: {agent.run.stopped}')
         value = agent.evaluate(task.episodes)['mean'] if task.objective == 'evaluation' else agent.mean_reward
     score = value if math.isfinite(value) else None
-    (begun / MEMBER).write_text(json.dumps({'score': score, 'seconds': time.monotonic() - start}))
-    _let_the_last_be_best(begun)
-    os.replace(begun, folder)
+    (part_folder / MEMBER_FILE).write_text(json.dumps({'score': score, 'seconds': time.monotonic() - start}))
+    _mark_last_as_best(part_folder)
+    os.replace(part_folder, folder)
     return score
 
 
-def _let_the_last_be_best(folder: Path) -> None:
+def _mark_last_as_best(folder: Path) -> None:
     """Let a run's last weights be those that are played: the score is theirs, and earlier ones had other settings."""
     checkpoints = folder / CHECKPOINTS
     replace_link(checkpoints / 'best', os.readlink(checkpoints / 'last'))
 
 
-def _agent(task: Task, begun: Path) -> contextlib.AbstractContextManager[Any]:
-    """Make the agent that goes on in a folder, for a while (see `temporary`)."""
+def _agent(task: MemberTask, part_folder: Path) -> contextlib.AbstractContextManager[Any]:
+    """Make the agent that goes on in a folder, for a while (see `temporary_agent`)."""
+    from xagents.checkpoints.copying import copy_run
     from xagents.factory.load import resume
     from xagents.factory.make import make
-    from xagents.runs.copying import copy_run
 
     options = {**task.fixed, **task.settings}
 
     def made() -> Any:
         if not task.parent:
-            shutil.rmtree(begun, ignore_errors=True)
-            return make(task.agent, **options, seed=task.seed, run_dir=str(begun))
-        copy_run(task.parent, begun)
-        agent = resume(str(begun), **task.settings, max_steps=task.steps, quiet=True)
+            shutil.rmtree(part_folder, ignore_errors=True)
+            return make(task.agent, **options, seed=task.seed, run_dir=str(part_folder))
+        copy_run(task.parent, part_folder)
+        agent = resume(str(part_folder), **task.settings, max_steps=task.steps, quiet=True)
         if task.seed is not None:
             agent.options.seed = task.seed
             agent.streams.restart(task.seed)
             agent.collector.observations = None  # episodes begin anew
         return agent
 
-    return temporary(made, options)
+    return temporary_agent(made, options)

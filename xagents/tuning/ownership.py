@@ -20,17 +20,17 @@ import optuna
 import psutil
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-BEAT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 10.0
 # without a beat for so long a trial of another host is abandoned
-DEAD_SECONDS = 60.0
+ABANDONED_SECONDS = 60.0
 # within which a new trial says who runs it
-UNSIGNED_SECONDS = 5.0
+CLAIM_SECONDS = 5.0
 # how often the same settings are tried where their process dies each time
-ATTEMPTS = 10
+MAX_ATTEMPTS = 10
 
 
 @functools.cache
-def this_process() -> dict[str, Any]:
+def process_identity() -> dict[str, Any]:
     """Return the attributes that say who runs a trial, for this process."""
     pid = os.getpid()
     return {'host': socket.gethostname(), 'pid': pid, 'process_started': psutil.Process(pid).create_time()}
@@ -49,7 +49,7 @@ def claim(trial: Trial, seed: int | None) -> int:
 def is_abandoned(trial: FrozenTrial) -> bool:
     """Return whether nobody runs a RUNNING trial any more.
 
-    On this host we look whether its process lives; on another one it has to have a beat within `DEAD_SECONDS`.
+    On this host we look whether its process lives; on another one it has to have a beat within `ABANDONED_SECONDS`.
     """
     attributes = trial.user_attrs
     if attributes.get('host') == socket.gethostname() and 'process_started' in attributes:
@@ -60,40 +60,40 @@ def is_abandoned(trial: FrozenTrial) -> bool:
             return not same or process.status() == psutil.STATUS_ZOMBIE
         return True
     begun = trial.datetime_start.timestamp() if trial.datetime_start else 0.0
-    patience = DEAD_SECONDS if 'beat' in attributes else UNSIGNED_SECONDS
+    patience = ABANDONED_SECONDS if 'beat' in attributes else CLAIM_SECONDS
     return time.time() - attributes.get('beat', begun) > patience
 
 
-def break_off(study: optuna.Study, number: int) -> bool:
+def fail_and_requeue(study: optuna.Study, number: int) -> bool:
     """Fail a trial that nobody runs any more, and queue its settings; of several callers one does, and gets True."""
     try:
         study.tell(number, state=TrialState.FAIL)
     except (optuna.exceptions.UpdateFinishedTrialError, ValueError):
         return False
-    _try_again(study, study.trials[number])
+    _requeue(study, study.trials[number])
     return True
 
 
-def reap(study: optuna.Study, mine: Iterable[int]) -> list[int]:
-    """Break off the trials that dead processes left RUNNING, and return their numbers; `mine` run in this process."""
+def requeue_abandoned(study: optuna.Study, own_trials: Iterable[int]) -> list[int]:
+    """End trials that dead processes left RUNNING and return their numbers; `own_trials` run in this process."""
     trials = study.get_trials(deepcopy=False)
     retried = {trial.user_attrs.get('retry_of') for trial in trials}
     for trial in trials:
         # whoever failed it died before it could be tried again; a trial that failed by itself has a reason
         broken_off = trial.state == TrialState.FAIL and 'host' in trial.user_attrs and 'reason' not in trial.user_attrs
         ended = trial.datetime_complete
-        long_ago = ended is not None and time.time() - ended.timestamp() > DEAD_SECONDS
+        long_ago = ended is not None and time.time() - ended.timestamp() > ABANDONED_SECONDS
         if broken_off and long_ago and trial.number not in retried:
-            _try_again(study, trial)
-    running = [trial for trial in trials if trial.state == TrialState.RUNNING and trial.number not in mine]
-    return [trial.number for trial in running if is_abandoned(trial) and break_off(study, trial.number)]
+            _requeue(study, trial)
+    running = [trial for trial in trials if trial.state == TrialState.RUNNING and trial.number not in own_trials]
+    return [trial.number for trial in running if is_abandoned(trial) and fail_and_requeue(study, trial.number)]
 
 
-def _try_again(study: optuna.Study, trial: FrozenTrial) -> None:
+def _requeue(study: optuna.Study, trial: FrozenTrial) -> None:
     attributes = trial.user_attrs
     attempt = attributes.get('attempt', 1)
-    if attempt < ATTEMPTS:
-        kept = {'seed': attributes['seed']} if 'seed' in attributes else {}
+    if attempt < MAX_ATTEMPTS:
+        seed_attribute = {'seed': attributes['seed']} if 'seed' in attributes else {}
         # a trial that was broken off while its settings were chosen has those that were fixed beforehand
         parameters = {**trial.system_attrs.get('fixed_params', {}), **trial.params}
-        study.enqueue_trial(parameters, {**kept, 'retry_of': trial.number, 'attempt': attempt + 1})
+        study.enqueue_trial(parameters, {**seed_attribute, 'retry_of': trial.number, 'attempt': attempt + 1})

@@ -8,31 +8,48 @@ from typing import Any
 
 from xagents.factory import defaults
 from xagents.options.commands import TuneOptions
-from xagents.options.declaration import Option, canonical, describe
-from xagents.options.errors import OptionError, nearest
-from xagents.options.settings import resolve_all
+from xagents.options.declaration import Option, declared_options, resolve_aliases
+from xagents.options.errors import OptionError, did_you_mean
+from xagents.options.settings import resolve_settings
 from xagents.registry.agents import Entry, find_agent
-from xagents.tuning.search import Bounds, Choices, Range, described, first_values, ready, separate
-from xagents.tuning.worker import Job
+from xagents.tuning.search import (
+    Bounds,
+    Choices,
+    SearchRange,
+    default_ranges,
+    describe_ranges,
+    first_values,
+    split_searched,
+)
+from xagents.tuning.worker import TrialJob
 
-ASIDE = ('seed', 'checkpoints', 'history_checkpoint', 'log_frequency', 'display_precision', 'quiet', 'threads', 'debug')
+PROCESS_OPTIONS = (
+    'seed',
+    'checkpoints',
+    'history_checkpoint',
+    'log_frequency',
+    'display_precision',
+    'quiet',
+    'threads',
+    'debug',
+)
 
 
 @dataclass
-class Plan:
+class TuningPlan:
     """What a call of `tune` is to do, checked as far as that goes without TensorFlow."""
 
     entry: Entry
     tune: TuneOptions
     fixed: dict[str, Any]  # options of every trial
-    ranges: dict[str, Range]  # what is searched
+    ranges: dict[str, SearchRange]  # what is searched
     first: dict[str, Any]  # parameters of a new study's first trial
-    aside: dict[str, Any]  # those of `ASIDE`, which cannot change how well an agent learns
-    limited: bool  # whether `tune.n_trials` bounds the call
-    said: str = ''  # a line on where settings come from that nobody gave
+    process_options: dict[str, Any]  # those of `PROCESS_OPTIONS`, which cannot change how well an agent learns
+    has_trial_limit: bool  # whether `tune.n_trials` bounds the call
+    source_line: str = ''  # a line on where settings come from that nobody gave
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def study_attributes(self) -> dict[str, Any]:
         """What all trials of the study share, kept as its attributes."""
         # whether a default was typed or not makes no difference
         defaults = {**_defaults(known_options(self.entry)), 'env': self.fixed['env']}
@@ -40,10 +57,10 @@ class Plan:
         shared = ['trial_steps', 'objective', 'trial_seeds']
         if self.tune.objective == 'evaluation':
             shared.append('eval_episodes')
-        facts = {'agent': self.entry.id, 'env': self.fixed['env'], 'fixed': options}
-        return facts | {name: getattr(self.tune, name) for name in shared}
+        study_attributes = {'agent': self.entry.id, 'env': self.fixed['env'], 'fixed': options}
+        return study_attributes | {name: getattr(self.tune, name) for name in shared}
 
-    def checked(self) -> list[dict[str, Any]]:
+    def settings_to_check(self) -> list[dict[str, Any]]:
         """Return parameters that are tried before the first trial: its own, and each switch that may be on."""
         choices = {name: r.values for name, r in self.ranges.items() if isinstance(r, Choices)}
         on = [name for name, values in choices.items() if any(value is True for value in values)]
@@ -52,7 +69,7 @@ class Plan:
     @property
     def warning(self) -> str:
         """A line on trials that end before anything is learned; empty where there is none."""
-        known = describe(self.entry.options)
+        known = declared_options(self.entry.options)
         option = known.get('buffer_initial_size')
         if option is None or 'dataset' in self.fixed:
             return ''
@@ -72,12 +89,18 @@ class Plan:
         """The study's name."""
         return self.tune.study or f'{self.entry.id}-{self.fixed["env"]}'
 
-    def job(self, number: int, parameters: Mapping[str, Any], seed: int) -> Job:
+    def job(self, number: int, parameters: Mapping[str, Any], seed: int) -> TrialJob:
         """Return what a worker is told to do for a trial."""
-        quiet = not self.tune.non_silent or bool(self.aside.get('quiet'))
-        console = {name: value for name, value in self.aside.items() if name in ('log_frequency', 'display_precision')}
-        paths = {name: value for name, value in self.aside.items() if name in ('checkpoints', 'history_checkpoint')}
-        return Job(
+        quiet = not self.tune.non_silent or bool(self.process_options.get('quiet'))
+        console = {
+            name: value
+            for name, value in self.process_options.items()
+            if name in ('log_frequency', 'display_precision')
+        }
+        paths = {
+            name: value for name, value in self.process_options.items() if name in ('checkpoints', 'history_checkpoint')
+        }
+        return TrialJob(
             number=number,
             agent=self.entry.id,
             options={**self.fixed, **parameters, **console, 'quiet': quiet},
@@ -91,60 +114,62 @@ class Plan:
 
 def known_options(entry: Entry) -> dict[str, Option]:
     """Return every option of a trial by name, without those of the command itself."""
-    return entry.known('environment', 'network', 'record', 'dataset', 'explorers', 'session', 'agent')
+    return entry.options_in('environment', 'network', 'record', 'dataset', 'explorers', 'session', 'agent')
 
 
 def _defaults(known: Mapping[str, Option]) -> dict[str, Any]:
     return {name: option.default for name, option in known.items()}
 
 
-def plan(agent_id: str, given: Mapping[str, Any]) -> Plan:
+def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     """Return what a call of `tune` is to do; given options with a search type have one value or several."""
     entry = find_agent(agent_id)
     known = known_options(entry)
-    command = describe(TuneOptions)
-    given = canonical(given, known)
+    command = declared_options(TuneOptions)
+    given = resolve_aliases(given, known)
     for name in given:
         if name not in known and name not in command:
-            raise OptionError(name, f'is no option of tune {agent_id}{nearest(name, {**known, **command})}')
-    limited = 'n_trials' in given or given.get('timeout') is None
+            raise OptionError(name, f'is no option of tune {agent_id}{did_you_mean(name, {**known, **command})}')
+    has_trial_limit = 'n_trials' in given or given.get('timeout') is None
     tune = TuneOptions.resolve({name: value for name, value in given.items() if name in command})
     given = {name: value for name, value in given.items() if name not in command and value is not None}
     if tune.weights:
         known['weights'], given['weights'] = command['weights'], tune.weights
     if 'dataset' in given:
-        given = {**defaults.environment_of(given), **given}
+        given = {**defaults.dataset_environment_options(given), **given}
         _check_objective(tune)
-    fixed, ranges = separate(given, known)
-    fixed_of_members = _fixed_of_members(entry, tune)
-    for name in ranges.keys() & fixed_of_members:
+    fixed, ranges = split_searched(given, known)
+    fixed_for_members = _fixed_for_members(entry, tune)
+    for name in ranges.keys() & fixed_for_members:
         raise OptionError(name, 'got several values, and it is fixed for members that go on: admits one value')
-    base, said = dict[str, Any](), ''
+    base, source_line = dict[str, Any](), ''
     if tune.tuned:
         steps = {'max_steps': tune.trial_steps}
-        supplied, _ = defaults.tuned(agent_id, {**fixed, **steps})
-        _, said = defaults.tuned(agent_id, {**fixed, **ranges, **steps})
+        supplied, _ = defaults.apply_tuned_settings(agent_id, {**fixed, **steps})
+        _, source_line = defaults.apply_tuned_settings(agent_id, {**fixed, **ranges, **steps})
         base = {name: value for name, value in supplied.items() if name not in fixed and name in known}
     if tune.search:
         # the first trial is to be the tuned settings, and some of them stand instead of others
-        stands = {name: value for name, value in base.items() if known[name].instead_of}
-        found = ready(entry.options, known, {**fixed, **ranges, **stands})
-        ranges |= {name: r for name, r in found.items() if name not in fixed_of_members}
+        replacements = {name: value for name, value in base.items() if known[name].replaces}
+        found = default_ranges(entry.options, known, {**fixed, **ranges, **replacements})
+        ranges |= {name: r for name, r in found.items() if name not in fixed_for_members}
     if tune.population is not None:
         _check_members(entry, tune, given, ranges, fixed)
     if tune.population and not ranges:
         raise OptionError('population', 'nothing is searched: give an option several values, or --search')
     first = first_values(ranges, {**_defaults(known), **base})
-    fixed = {**defaults.not_overruled(base, ranges, known), **fixed}
-    aside = {name: fixed.pop(name) for name in ASIDE if name in fixed}
-    checked = entry.known('environment', 'network', 'agent')
+    fixed = {**defaults.effective_options(base, ranges, known), **fixed}
+    process_options = {name: fixed.pop(name) for name in PROCESS_OPTIONS if name in fixed}
+    checked = entry.options_in('environment', 'network', 'agent')
     # check options against each other as the first trial has them
-    resolve_all(entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id)
-    return Plan(entry, tune, fixed, ranges, first, aside, limited, said)
+    resolve_settings(
+        entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id
+    )
+    return TuningPlan(entry, tune, fixed, ranges, first, process_options, has_trial_limit, source_line)
 
 
 # what would end a member before its rounds are over, or would be of all of them at once
-NOT_OF_MEMBERS = (
+FORBIDDEN_MEMBER_OPTIONS = (
     'early_stop_patience',
     'target_reward',
     'max_time',
@@ -155,34 +180,38 @@ NOT_OF_MEMBERS = (
 
 
 def _check_members(
-    entry: Entry, tune: TuneOptions, given: Mapping[str, Any], ranges: Mapping[str, Range], fixed: Mapping[str, Any]
+    entry: Entry,
+    tune: TuneOptions,
+    given: Mapping[str, Any],
+    ranges: Mapping[str, SearchRange],
+    fixed: Mapping[str, Any],
 ) -> None:
     """Refuse what members of a population cannot have, and rounds that are shorter than one of their iterations."""
-    for name in NOT_OF_MEMBERS:
+    for name in FORBIDDEN_MEMBER_OPTIONS:
         if name in given:
             raise OptionError(name, 'is about single runs, admits nothing beside --population')
-    known, iteration = describe(entry.options), 1
+    known, iteration = declared_options(entry.options), 1
     for name in ('n_envs', 'n_steps') if 'n_steps' in known else ('n_envs',):
-        r, value = ranges.get(name), fixed.get(name, entry.known('environment', 'agent')[name].default)
+        r, value = ranges.get(name), fixed.get(name, entry.options_in('environment', 'agent')[name].default)
         iteration *= max(r.values) if r else value
     if tune.exploit_steps is not None and tune.exploit_steps < iteration:
-        if 'exploit_steps' in tune.given:
+        if 'exploit_steps' in tune.given_names:
             got = f'got {tune.exploit_steps}, admits at least {iteration}, the steps of an iteration'
             raise OptionError('exploit_steps', got)
         tune.exploit_steps = iteration
 
 
-def _fixed_of_members(entry: Entry, tune: TuneOptions) -> set[str]:
+def _fixed_for_members(entry: Entry, tune: TuneOptions) -> set[str]:
     """Return options that members of a population cannot change while they go on; none where there is no population."""
     if tune.population is None:
         return set()
     variant = {entry.variant.option} if entry.variant else set()
-    return defaults.lasting(entry, describe(entry.options)) | variant
+    return defaults.fixed_options(entry, declared_options(entry.options)) | variant
 
 
 def _check_objective(tune: TuneOptions) -> None:
     """Let trials that collect nothing be worth what their evaluations say."""
-    if 'objective' in tune.given and tune.objective == 'reward':
+    if 'objective' in tune.given_names and tune.objective == 'reward':
         raise OptionError('objective', 'got reward beside --dataset, where no episode is collected, admits evaluation')
     tune.objective = 'evaluation'
 
@@ -190,4 +219,4 @@ def _check_objective(tune: TuneOptions) -> None:
 def search_page(agent_id: str, given: Mapping[str, Any]) -> str:
     """Return what a call would search with --search, a line an option."""
     planned = plan(agent_id, {**given, 'search': True})
-    return '\n'.join(described(planned.ranges, known_options(planned.entry), planned.first))
+    return '\n'.join(describe_ranges(planned.ranges, known_options(planned.entry), planned.first))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xagents.config.configuration import to_yaml
-from xagents.options.declaration import flags_of
-from xagents.options.errors import shown
-from xagents.system.files import replacing
-from xagents.tuning.pictures import PICTURES, CannotDrawError, Draw, names_in, objective_name
+from xagents.options.declaration import to_flags
+from xagents.options.errors import format_value
+from xagents.system.files import atomic_write
+from xagents.tuning.plots import PLOTS, DrawFunction, NoPlotError, objective_name, unique_names
 
 if TYPE_CHECKING:
     import optuna
@@ -30,7 +30,7 @@ PIXELS_PER_INCH = 130
 
 def train_command(agent_id: str, options: Mapping[str, Any]) -> str:
     """Return the command that trains an agent with some options by name, as one types it in a shell."""
-    return shlex.join(['xagents', 'train', agent_id, *flags_of(_ordered(options))])
+    return shlex.join(['xagents', 'train', agent_id, *to_flags(_ordered(options))])
 
 
 def write_report(
@@ -53,26 +53,26 @@ def write_report(
         return [f'Nothing is written to {folder} ({error.strerror})']
     trials = study.get_trials(deepcopy=False)
 
-    def picture(draw: Draw) -> Callable[[Path], Any]:
+    def picture(draw: DrawFunction) -> Callable[[Path], Any]:
         return lambda path: draw(study, trials).savefig(path, format='png', dpi=PIXELS_PER_INCH)
 
     writers: dict[str, Callable[[Path], Any]] = {
         'best.yaml': lambda path: path.write_text(_best_text(study, best_options, command), encoding='utf-8'),
         'trials.parquet': lambda path: trials_frame(trials).to_parquet(path, index=False),
-        **{name: picture(draw) for name, draw in PICTURES.items()},
+        **{name: picture(draw) for name, draw in PLOTS.items()},
     }
     written, left_out = [], []
-    with _quietly():
+    with _warnings_off():
         for name, write in writers.items():
             try:
-                with replacing(folder / name) as temporary:
+                with atomic_write(folder / name) as temporary:
                     write(temporary)
                 written.append(name)
                 continue
-            except CannotDrawError as reason:
+            except NoPlotError as reason:
                 problem = str(reason)
             except Exception as error:  # hours of trials are not lost to a picture
-                problem = shown(getattr(error, 'strerror', None) or str(error) or type(error).__name__)
+                problem = format_value(getattr(error, 'strerror', None) or str(error) or type(error).__name__)
             older = '; the one there is older' if (folder / name).exists() else ''
             left_out.append(f'{name} ({problem}{older})')
     lines = [f'Written to {folder}: {", ".join(written)}'] if written else []
@@ -94,12 +94,12 @@ def trials_frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:
         'state': pd.array(states, dtype='string'),
         'value': pd.Series([trial.value for trial in trials], dtype='float64'),
     }
-    for name in names_in(trial.params for trial in trials):
+    for name in unique_names(trial.params for trial in trials):
         columns[f'params_{name}'] = _column([trial.params.get(name) for trial in trials])
     for name in ('datetime_start', 'datetime_complete'):
         columns[name] = pd.Series([getattr(trial, name) for trial in trials], dtype='datetime64[us]')
     columns['duration'] = pd.Series(seconds, dtype='float64')
-    for name in names_in(trial.user_attrs for trial in trials):
+    for name in unique_names(trial.user_attrs for trial in trials):
         column = f'user_{name}' if name in columns else name
         columns[column] = _column([trial.user_attrs.get(name) for trial in trials])
     return pd.DataFrame(columns)
@@ -122,10 +122,12 @@ def _column(values: list[Any]) -> Any:
 
 def _best_text(study: optuna.Study, options: Mapping[str, Any] | None, command: str) -> str:
     if options is None:
-        raise CannotDrawError('no trial is complete')
+        raise NoPlotError('no trial is complete')
     trial = study.best_trial
     date = f', {trial.datetime_complete:%Y-%m-%d}' if trial.datetime_complete else ''
-    what = f'trial {trial.number} of study {shown(study.study_name)}: {objective_name(study)} {trial.value!r}{date}'
+    what = (
+        f'trial {trial.number} of study {format_value(study.study_name)}: {objective_name(study)} {trial.value!r}{date}'
+    )
     typed = ''.join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in command)
     return f'# {what}\n# {typed}\n' + to_yaml(study.user_attrs['agent'], _ordered(options))
 
@@ -137,7 +139,7 @@ def _ordered(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def _warnings_off() -> Iterator[None]:
     """Keep what Optuna and matplotlib warn of from the user, who can do nothing about it."""
     before = logging.root.manager.disable
     with warnings.catch_warnings(action='ignore'):

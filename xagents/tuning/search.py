@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from xagents.options.declaration import Option, Options, describe
-from xagents.options.errors import OptionError, shown
+from xagents.options.declaration import Option, Options, declared_options
+from xagents.options.errors import OptionError, format_value
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 # bounds this far apart are searched by their orders of magnitude
-ORDERS = 100
+LOG_SCALE_RATIO = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,20 +70,22 @@ class Choices:
         return 'one of ' + ', '.join(map(_short, self.values))
 
 
-Range = Bounds | Choices
+SearchRange = Bounds | Choices
 
 
 def searchable(option: Option) -> Option:
     """Return an option as `tune` takes it: with several values where it has a search type."""
-    return dataclasses.replace(option, many=True) if option.tune else option
+    return dataclasses.replace(option, is_list=True) if option.tune else option
 
 
-def separate(given: Mapping[str, Any], known: Mapping[str, Option]) -> tuple[dict[str, Any], dict[str, Range]]:
+def split_searched(
+    given: Mapping[str, Any], known: Mapping[str, Option]
+) -> tuple[dict[str, Any], dict[str, SearchRange]]:
     """Return what is fixed and what is searched of the given options, their values checked.
 
     Options with a search type have one value or several. OptionError names one whose value or range is not admitted.
     """
-    fixed, ranges = dict[str, Any](), dict[str, Range]()
+    fixed, ranges = dict[str, Any](), dict[str, SearchRange]()
     for name, value in given.items():
         option = known[name]
         several = isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
@@ -98,10 +100,10 @@ def separate(given: Mapping[str, Any], known: Mapping[str, Option]) -> tuple[dic
     return fixed, ranges
 
 
-def _range(option: Option, values: list[Any]) -> Range:
-    got = 'got ' + shown(' '.join(map(str, values)) or 'nothing')
+def _range(option: Option, values: list[Any]) -> SearchRange:
+    got = 'got ' + format_value(' '.join(map(str, values)) or 'nothing')
     if None in values:
-        raise OptionError(option.name, f'{got}, admits values, each of them {option.admits}')
+        raise OptionError(option.name, f'{got}, admits values, each of them {option.expected}')
     if option.tune == 'categorical':
         if len(set(values)) < max(len(values), 2):
             raise OptionError(option.name, f'{got}, admits one value or two and more different ones to choose from')
@@ -114,25 +116,27 @@ def _range(option: Option, values: list[Any]) -> Range:
     if low <= 0:
         raise OptionError(option.name, f'{got}, admits a lower bound above 0')
     if option.tune == 'int':
-        return Bounds(low, high, log=high >= ORDERS * low)
+        return Bounds(low, high, log=high >= LOG_SCALE_RATIO * low)
     return Bounds(float(low), float(high), log=True)
 
 
-def ready(declaration: type[Options], known: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Range]:
+def default_ranges(
+    declaration: type[Options], known: Mapping[str, Option], given: Mapping[str, Any]
+) -> dict[str, SearchRange]:
     """Return an agent's own ranges, without those that the given values and ranges overrule or do not admit."""
     ranges = {name: _range(known[name], list(values)) for name, values in declaration.ranges.items()}
-    overruled = given.keys() | {known[name].instead_of for name in given}
-    own = describe(declaration)
-    fixed = {n: v.values[0] if isinstance(v, Range) else v for n, v in given.items() if n in own}
+    overruled = given.keys() | {known[name].replaces for name in given}
+    own = declared_options(declaration)
+    fixed = {n: v.values[0] if isinstance(v, SearchRange) else v for n, v in given.items() if n in own}
     return {
         name: r
         for name, r in ranges.items()
-        if not {name, known[name].instead_of} & overruled - {''}
-        and (name not in own or _fits(declaration, fixed, name, r))
+        if not {name, known[name].replaces} & overruled - {''}
+        and (name not in own or _is_admitted(declaration, fixed, name, r))
     }
 
 
-def _fits(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: Range) -> bool:
+def _is_admitted(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: SearchRange) -> bool:
     """Whether all of a range is admitted beside what is fixed, such as sizes within that of a buffer."""
     try:
         for value in r.values:
@@ -142,12 +146,14 @@ def _fits(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: Ra
     return True
 
 
-def first_values(ranges: Mapping[str, Range], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def first_values(ranges: Mapping[str, SearchRange], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return a value of each range: the wanted one, or what is nearest to it."""
     return {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
 
 
-def described(ranges: Mapping[str, Range], known: Mapping[str, Option], first: Mapping[str, Any]) -> list[str]:
+def describe_ranges(
+    ranges: Mapping[str, SearchRange], known: Mapping[str, Option], first: Mapping[str, Any]
+) -> list[str]:
     """Return a line for each range: its flag, what it admits, and where the first trial begins."""
     width = max((len(known[name].flag) for name in ranges), default=0)
     return [f'{known[name].flag:<{width}}  {r} (begins with {_short(first[name])})' for name, r in ranges.items()]

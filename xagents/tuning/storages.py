@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from xagents.options.errors import OptionError, nearest, shown
+from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.system.paths import check_parent
 
 try:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 SCHEMES = ('sqlite', 'postgresql', 'mysql', 'journal')
-ADMITTED = 'sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, journal:FILE'
+ADMITTED_URLS = 'sqlite:///FILE, postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, journal:FILE'
 # the drivers that our extras install, for URLs that name none
 DRIVERS = {'postgresql': 'postgresql+psycopg2', 'mysql': 'mysql+pymysql'}
 EXTRAS = {'psycopg2': "'xagents[postgresql]'", 'pymysql': "'xagents[mysql]'"}
@@ -36,7 +36,9 @@ ENTRY = b'{"op_code":'
 # how long a server may take to answer, others may write to the same SQLite file, and several may make the same tables
 CONNECT_SECONDS, BUSY_SECONDS, RACE_SECONDS = 10, 60, 30
 # what a database says when somebody else makes the same tables right now
-RACE = re.compile('already exists|duplicate|unique constraint|database is locked|deadlock|concurrently', re.IGNORECASE)
+RACE_PATTERN = re.compile(
+    'already exists|duplicate|unique constraint|database is locked|deadlock|concurrently', re.IGNORECASE
+)
 # what it says otherwise, and what to do about it
 REMEDIES = {
     'database "?[^"]*"? does not exist|unknown database': 'make the database first',
@@ -49,7 +51,7 @@ REMEDIES = {
 }
 
 
-def hush_optuna() -> None:
+def silence_optuna() -> None:
     """Keep Optuna's and SQLAlchemy's log lines and warnings from the user: what goes wrong is raised."""
     import optuna
 
@@ -62,7 +64,8 @@ def hush_optuna() -> None:
 def open_storage(url: str | None, create: bool = True) -> optuna.storages.BaseStorage:
     """Open the place where studies are kept; several processes and machines may open the same one.
 
-    `url` is one of `ADMITTED`, also with a driver (`postgresql+psycopg://…`); None for memory. Unless `create`, a file
+    `url` is one of `ADMITTED_URLS`, also with a driver (`postgresql+psycopg://…`); None for memory. Unless `create`, a
+    file
     has to be there, and may be read-only.
 
     Raises:
@@ -70,7 +73,7 @@ def open_storage(url: str | None, create: bool = True) -> optuna.storages.BaseSt
     """
     import optuna
 
-    hush_optuna()
+    silence_optuna()
     place = check_storage(url, create)
     if place is None:
         return optuna.storages.InMemoryStorage()
@@ -86,19 +89,22 @@ def check_storage(url: str | None, create: bool = True) -> sqlalchemy.URL | Path
     kind = scheme.partition('+')[0]
     if not colon:
         example = f'sqlite:///{url}' if url.strip() and url not in SCHEMES else 'sqlite:///study.db'
-        raise OptionError('storage', f'got {shown(url)}, admits a URL such as {shown(example)}')
+        raise OptionError('storage', f'got {format_value(url)}, admits a URL such as {format_value(example)}')
     if kind not in SCHEMES:
-        raise OptionError('storage', f'got {shown(masked(url))}, admits {ADMITTED}{nearest(kind.lower(), SCHEMES)}')
+        raise OptionError(
+            'storage',
+            f'got {format_value(mask_password(url))}, admits {ADMITTED_URLS}{did_you_mean(kind.lower(), SCHEMES)}',
+        )
     if kind != 'journal':
         return _database(url, kind, create)
     if not rest.strip() or (rest.startswith('//') and not rest.startswith('///')):
-        raise OptionError('storage', f'got {shown(url)}, admits journal:FILE')
+        raise OptionError('storage', f'got {format_value(url)}, admits journal:FILE')
     _check_file(Path(rest), create)
     _check_journal(Path(rest))
     return Path(rest)
 
 
-def masked(url: str) -> str:
+def mask_password(url: str) -> str:
     """Return a URL with its password shown as `***`."""
     if not url.startswith('journal:'):
         # also where the scheme was forgotten, and whatever a password consists of
@@ -132,14 +138,14 @@ def _storage_error(url: str | None, error: BaseException) -> OptionError:
     # a server with several addresses: what matters is what the one said that answered
     text = ' '.join(next((line for line in lines if 'FATAL' in line), lines[0]).split())[:400]
     remedy = next((f' ({what})' for words, what in REMEDIES.items() if re.search(words, text, re.IGNORECASE)), '')
-    return OptionError('storage', f'{shown(masked(url or "memory"))}: {text}{remedy}')
+    return OptionError('storage', f'{format_value(mask_password(url or "memory"))}: {text}{remedy}')
 
 
 def _database(url: str, kind: str, create: bool) -> sqlalchemy.URL:
     """Parse the URL of a database, and choose a driver that is installed."""
     import sqlalchemy
 
-    got = f'got {shown(masked(url))}'
+    got = f'got {format_value(mask_password(url))}'
     if url.partition('://')[2].partition('/')[0].count('@') > 1:
         raise OptionError('storage', f'{got}, with more than one @: in a user or a password it is written %40')
     try:
@@ -150,7 +156,7 @@ def _database(url: str, kind: str, create: bool) -> sqlalchemy.URL:
         needed = EXTRAS.get(error.name or '', error.name)
         raise OptionError('storage', f'{got}, which needs a driver: pip install {needed}') from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
-        raise OptionError('storage', f'{got}, which is no URL of a database, admits {ADMITTED}') from error
+        raise OptionError('storage', f'{got}, which is no URL of a database, admits {ADMITTED_URLS}') from error
     if kind == 'sqlite':
         if parts.host or parts.database in (None, '', ':memory:'):
             raise OptionError('storage', f'{got}, admits sqlite:///FILE, with three slashes (four before /tmp)')
@@ -175,7 +181,7 @@ def _open_database(url: sqlalchemy.URL) -> optuna.storages.BaseStorage:
             # Optuna adds to the options it is given
             return optuna.storages.RDBStorage(text, {'pool_pre_ping': True, 'connect_args': dict(limits)})
         except Exception as error:
-            if not RACE.search(f'{error} {error.__cause__}') or time.monotonic() > end:
+            if not RACE_PATTERN.search(f'{error} {error.__cause__}') or time.monotonic() > end:
                 raise
         time.sleep(random.uniform(0.01, 0.2))
 
@@ -223,7 +229,7 @@ class JournalLock:
 def _check_file(path: Path, create: bool) -> None:
     """Check that a file is there or can be made, without opening it: closing it would drop SQLite's locks on it."""
     if not create and not path.exists():
-        near = nearest(path.name, [one.name for one in path.absolute().parent.glob('*')])
+        near = did_you_mean(path.name, [one.name for one in path.absolute().parent.glob('*')])
         raise OptionError('storage', f'there is no file {path}{near}')
     effective = {'effective_ids': True} if os.access in os.supports_effective_ids else {}
     if path.is_file() and not os.access(path, os.W_OK if create else os.R_OK, **effective):

@@ -14,21 +14,21 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from xagents.options.errors import OptionError, nearest, shown
-from xagents.tuning.ownership import this_process
-from xagents.tuning.plan import Plan
-from xagents.tuning.search import Range
+from xagents.options.errors import OptionError, did_you_mean, format_value
+from xagents.tuning.ownership import process_identity
+from xagents.tuning.plan import TuningPlan
+from xagents.tuning.search import SearchRange
 
 # how long to wait for the call that is making a study
-MAKING_SECONDS = 5.0
+CREATION_SECONDS = 5.0
 # reports of a trial before it may be stopped: a fifth of its first run
-REPORTS_FIRST = 4
-STARTUP: dict[str, Any] = {'n_startup_trials': 10}
+MIN_REPORTS = 4
+STARTUP_OPTIONS: dict[str, Any] = {'n_startup_trials': 10}
 SAMPLERS: dict[str, tuple[Callable[..., BaseSampler], dict[str, Any]]] = {
-    'tpe': (TPESampler, STARTUP),
+    'tpe': (TPESampler, STARTUP_OPTIONS),
     'random': (RandomSampler, {}),
-    'cmaes': (CmaEsSampler, {**STARTUP, 'warn_independent_sampling': False}),
-    'gp': (GPSampler, {**STARTUP, 'warn_independent_sampling': False}),
+    'cmaes': (CmaEsSampler, {**STARTUP_OPTIONS, 'warn_independent_sampling': False}),
+    'gp': (GPSampler, {**STARTUP_OPTIONS, 'warn_independent_sampling': False}),
 }
 PACKAGES = {'cmaes': ('cmaes',), 'gp': ('scipy', 'torch')}
 
@@ -41,10 +41,10 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
     """
     parent, options = SAMPLERS[name]
 
-    class Sampler(parent):  # type: ignore[valid-type, misc]
+    class SeededSampler(parent):  # type: ignore[valid-type, misc]
         def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
             # choosing may take long, so the trial says first who runs it; it has no public way to do so yet
-            for key, value in {**this_process(), 'beat': time.time()}.items():
+            for key, value in {**process_identity(), 'beat': time.time()}.items():
                 study._storage.set_trial_user_attr(trial._trial_id, key, value)
             state = np.random.SeedSequence([seed, trial.number]).generate_state(1)
             self.__init__(seed=int(state[0]), **options)  # type: ignore[misc]
@@ -55,40 +55,40 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
             __import__(package)
     except ImportError as error:
         raise OptionError('sampler', f"got {name}, which needs {error.name}: pip install 'xagents[{name}]'") from None
-    return Sampler(seed=seed, **options)
+    return SeededSampler(seed=seed, **options)
 
 
 def make_pruner(name: str, warmup_trials: int, reports: int) -> BasePruner:
     """Return what stops bad trials early: median, hyperband or none; `reports` is how often a trial reports."""
     if name == 'median':
-        return MedianPruner(n_startup_trials=warmup_trials, n_warmup_steps=REPORTS_FIRST)
-    return HyperbandPruner(REPORTS_FIRST, reports) if name == 'hyperband' else NopPruner()
+        return MedianPruner(n_startup_trials=warmup_trials, n_warmup_steps=MIN_REPORTS)
+    return HyperbandPruner(MIN_REPORTS, reports) if name == 'hyperband' else NopPruner()
 
 
-def open_study(planned: Plan, storage: BaseStorage, sampler: BaseSampler, pruner: BasePruner) -> optuna.Study:
+def open_study(planned: TuningPlan, storage: BaseStorage, sampler: BaseSampler, pruner: BasePruner) -> optuna.Study:
     """Make the planned study, or continue the one of its name; OptionError where that is about something else."""
-    facts = planned.facts
+    study_attributes = planned.study_attributes
     how: dict[str, Any] = {'study_name': planned.study_name, 'storage': storage, 'sampler': sampler, 'pruner': pruner}
     try:
         study = optuna.create_study(direction='maximize', **how)
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(**how)
         # the call that is making it now may not have said yet what it is about; or it has died over that
-        end = time.monotonic() + MAKING_SECONDS
-        while not study.user_attrs.keys() >= facts.keys() and time.monotonic() < end:
+        end = time.monotonic() + CREATION_SECONDS
+        while not study.user_attrs.keys() >= study_attributes.keys() and time.monotonic() < end:
             time.sleep(0.1)
-        _check(study, facts, planned.ranges)
-        if study.user_attrs.keys() >= facts.keys():
+        _check(study, study_attributes, planned.ranges)
+        if study.user_attrs.keys() >= study_attributes.keys():
             return study
     # what it is about is said last: where two calls make a study, it has one first trial
     if not study.trials:
         study.enqueue_trial(dict(planned.first))
-    for key, value in facts.items():
+    for key, value in study_attributes.items():
         study.set_user_attr(key, value)
     return study
 
 
-def _check(study: optuna.Study, facts: Mapping[str, Any], ranges: Mapping[str, Range]) -> None:
+def _check(study: optuna.Study, study_attributes: Mapping[str, Any], ranges: Mapping[str, SearchRange]) -> None:
     """Check that a study that exists is about the same."""
 
     def differs(name: str, got: Any, had: Any) -> OptionError:
@@ -99,16 +99,16 @@ def _check(study: optuna.Study, facts: Mapping[str, Any], ranges: Mapping[str, R
     if directions != 'maximize':
         raise OptionError('study', f'got {study.study_name}, which was made to {directions}, admits one to maximize')
     known = study.user_attrs
-    for key, value in facts.items():
+    for key, value in study_attributes.items():
         if key in known and key != 'fixed' and known[key] != value:
-            raise differs(key, value, shown(known[key]))
+            raise differs(key, value, format_value(known[key]))
     trials = study.trials
-    if any(trial.state != TrialState.WAITING for trial in trials) and not known.keys() >= facts.keys():
+    if any(trial.state != TrialState.WAITING for trial in trials) and not known.keys() >= study_attributes.keys():
         raise OptionError('study', f'got {study.study_name}, whose trials are none of xagents tune, admits another one')
     # trials of other states may lack some parameters
     done = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     searched = {name: d for trial in done for name, d in trial.distributions.items()}
-    fixed, was_fixed = facts['fixed'], known.get('fixed', {})
+    fixed, was_fixed = study_attributes['fixed'], known.get('fixed', {})
     for name in searched.keys() - ranges.keys():
         raise OptionError(name, f'is not searched here, but in the study {study.study_name}, {other}')
     for name, r in ranges.items():
@@ -121,7 +121,7 @@ def _check(study: optuna.Study, facts: Mapping[str, Any], ranges: Mapping[str, R
             raise differs(name, r, _as_typed(searched[name])) from None
     for name in sorted(fixed.keys() | was_fixed.keys()):
         if 'fixed' in known and fixed.get(name) != was_fixed.get(name):
-            raise differs(name, *(shown(options.get(name, 'the default')) for options in (fixed, was_fixed)))
+            raise differs(name, *(format_value(options.get(name, 'the default')) for options in (fixed, was_fixed)))
 
 
 def _as_typed(distribution: Any) -> str:
@@ -131,10 +131,15 @@ def _as_typed(distribution: Any) -> str:
     return f'{kind} from {distribution.low:.12g} to {distribution.high:.12g}'
 
 
-def options_of(study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
+def trial_options(study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
     """Return every option of a trial by name: those fixed, those searched, env, max_steps and seed."""
-    facts = study.user_attrs
-    options = {'env': facts['env'], **facts['fixed'], **trial.params, 'max_steps': facts['trial_steps']}
+    study_attributes = study.user_attrs
+    options = {
+        'env': study_attributes['env'],
+        **study_attributes['fixed'],
+        **trial.params,
+        'max_steps': study_attributes['trial_steps'],
+    }
     if 'seed' in trial.user_attrs:
         options['seed'] = trial.user_attrs['seed']
     return options
@@ -154,7 +159,9 @@ def load_best(name: str, storage: BaseStorage, agent_id: str) -> tuple[FrozenTri
     names = optuna.get_all_study_names(storage)
     if name not in names:
         admitted = ', '.join(names) or 'none: it has no study'
-        raise OptionError('from_study', f'got {shown(name)}, the storage has {admitted}{nearest(name, names)}')
+        raise OptionError(
+            'from_study', f'got {format_value(name)}, the storage has {admitted}{did_you_mean(name, names)}'
+        )
     study = optuna.load_study(study_name=name, storage=storage)
     owner = study.user_attrs.get('agent')
     if owner != agent_id:
@@ -163,4 +170,4 @@ def load_best(name: str, storage: BaseStorage, agent_id: str) -> tuple[FrozenTri
     trial = best_trial(study)
     if trial is None:
         raise OptionError('from_study', f'got {name}, of which no trial has been completed')
-    return trial, {option: value for option, value in options_of(study, trial).items() if option != 'seed'}
+    return trial, {option: value for option, value in trial_options(study, trial).items() if option != 'seed'}

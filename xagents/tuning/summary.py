@@ -7,31 +7,31 @@ from collections import Counter
 
 import optuna
 
-from xagents.options.declaration import flags_of
-from xagents.tuning.call import Call
-from xagents.tuning.plan import Plan
-from xagents.tuning.processes import TuningError
+from xagents.options.declaration import to_flags
+from xagents.tuning.plan import TuningPlan
+from xagents.tuning.process_pool import TuningError
 from xagents.tuning.report import train_command, write_report
-from xagents.tuning.storages import masked
-from xagents.tuning.studies import best_trial, options_of
+from xagents.tuning.storages import mask_password
+from xagents.tuning.studies import best_trial, trial_options
+from xagents.tuning.trial_runner import TrialRunner
 
 
-def opening_line(planned: Plan, study: optuna.Study) -> str:
+def opening_line(planned: TuningPlan, study: optuna.Study) -> str:
     """Return what a call says first."""
     ended = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
-    where = f' in {masked(planned.tune.storage)}' if planned.tune.storage else ', in memory'
+    where = f' in {mask_password(planned.tune.storage)}' if planned.tune.storage else ', in memory'
     begun = f'continued after {ended} trial{"s" * (ended != 1)}' if ended else 'new'
     nothing = '' if planned.ranges else '; nothing is searched: give an option several values, or --search'
     return f'Study {study.study_name}{where}: {begun}{nothing}'
 
 
-def conclude(call: Call, command: str) -> None:
+def print_summary(call: TrialRunner, command: str) -> None:
     """Say and write what an ended call found, and how to go on; TuningError where it completed no trial by itself."""
     planned, settings, study = call.plan, call.plan.tune, call.study
     best = best_trial(study)
-    options = {} if best is None else options_of(study, best)
+    options = {} if best is None else trial_options(study, best)
     line = '' if best is None else train_command(planned.entry.id, options)
-    lines = [counted(call)]
+    lines = [count_trials(call)]
     if settings.out:
         lines += write_report(settings.out, study, options or None, line)
     if best is not None:
@@ -39,18 +39,18 @@ def conclude(call: Call, command: str) -> None:
         lines += [f'Best: trial {best.number}, {best.value:.6g}{of_seeds}. To train with it:', line]
     if settings.storage is None:
         name = planned.study_name
-        words = flags_of({'study': name, 'storage': f'sqlite:///{name.replace("/", "-")}.db'})
+        words = to_flags({'study': name, 'storage': f'sqlite:///{name.replace("/", "-")}.db'})
         lines.append(f'The study was kept in memory only. To keep the next one: {" ".join(words)}')
     elif call.ending == 'Interrupted' and command:
-        lines.append(f'To go on: {going_on(command, call)}')
-    print('\n'.join([line] if planned.aside.get('quiet') and line else lines))
+        lines.append(f'To go on: {resume_command(command, call)}')
+    print('\n'.join([line] if planned.process_options.get('quiet') and line else lines))
     if best is None and call.ending == 'Finished':
         said = [trial.user_attrs.get('reason') or trial.user_attrs.get('killed') for trial in study.trials]
         reasons = [*filter(None, said)] or ['nothing']
         raise TuningError(f'no trial was completed; the last one said: {reasons[-1]}')
 
 
-def counted(call: Call) -> str:
+def count_trials(call: TrialRunner) -> str:
     """Return how the call ended, and how many trials the study has of each kind."""
     words = {'COMPLETE': 'complete', 'PRUNED': 'pruned', 'FAIL': 'broken off'}
     counts = Counter({'complete': 0, 'pruned': 0, 'failed': 0})
@@ -62,7 +62,7 @@ def counted(call: Call) -> str:
     return f'{call.ending}: {call.finished} trial{plural} in this call; the study has {said}'
 
 
-def going_on(command: str, call: Call) -> str:
+def resume_command(command: str, call: TrialRunner) -> str:
     """Return the command that finishes what an interrupted one had left."""
     words = shlex.split(command)
     for index, word in enumerate(words[:-1]):

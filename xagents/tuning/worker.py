@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from xagents.options.errors import OptionError, one_line, told
+from xagents.options.errors import OptionError, error_line, one_line
 from xagents.system.answering import Orders, answering
-from xagents.tuning.member import Task, train
-from xagents.tuning.temporary import temporary
+from xagents.tuning.member import MemberTask, train_member
+from xagents.tuning.temporary_agents import temporary_agent
 
 # of a run: one after each twentieth of its steps
 REPORTS = 20
-Report = Callable[[int, float, float], bool]
+ReportFunction = Callable[[int, float, float], bool]
 
 
-class Pruned(Exception):
+class TrialPruned(Exception):
     """The parent has stopped a trial."""
 
 
 @dataclass
-class Job:
+class TrialJob:
     """What a worker is told to do."""
 
     number: int  # of the trial
@@ -44,7 +44,7 @@ class Job:
     paths: dict[str, Any] = field(default_factory=dict)
 
 
-def run_trial(job: Job, report: Report) -> float:
+def run_trial(job: TrialJob, report: ReportFunction) -> float:
     """Train with each seed and return the mean of the runs' values.
 
     `report` is called up to `REPORTS` times a run with the number of the report, the mean of the values so far (of the
@@ -65,7 +65,7 @@ def run_trial(job: Job, report: Report) -> float:
     return sum(values) / len(values)
 
 
-def _run(job: Job, seed: int, report: Report) -> float:
+def _run(job: TrialJob, seed: int, report: ReportFunction) -> float:
     reported, value = 0, math.nan
     # with a data set it would evaluate by itself, too
     never = {'eval_frequency': job.steps + 1} if 'dataset' in job.options else {}
@@ -78,7 +78,7 @@ def _run(job: Job, seed: int, report: Report) -> float:
             # a long iteration makes several reports due
             for number in range(reported + 1, part + 1):
                 if not report(number, value, log['steps'] / job.steps):
-                    raise Pruned
+                    raise TrialPruned
             reported = part
         value = _value(job, agent) if reported < REPORTS else value
     if not math.isfinite(value):
@@ -86,22 +86,24 @@ def _run(job: Job, seed: int, report: Report) -> float:
     return value
 
 
-def _value(job: Job, agent: Any) -> float:
+def _value(job: TrialJob, agent: Any) -> float:
     return agent.evaluate(job.episodes)['mean'] if job.objective == 'evaluation' else agent.mean_reward
 
 
-def _agent(job: Job, seed: int) -> contextlib.AbstractContextManager[Any]:
-    """Make an agent that writes to paths of its own, for a while (see `temporary`)."""
+def _agent(job: TrialJob, seed: int) -> contextlib.AbstractContextManager[Any]:
+    """Make an agent that writes to paths of its own, for a while (see `temporary_agent`)."""
     from xagents.factory.make import make
 
     options = {**job.options, 'seed': seed}
     mark = f'trial-{job.number}' + (f'-seed-{seed}' if len(job.seeds) > 1 else '')
     for name, paths in job.paths.items():
-        options[name] = [numbered(path, mark) for path in paths] if isinstance(paths, list) else numbered(paths, mark)
-    return temporary(lambda: make(job.agent, options.pop('env'), **options), job.options)
+        options[name] = (
+            [add_suffix(path, mark) for path in paths] if isinstance(paths, list) else add_suffix(paths, mark)
+        )
+    return temporary_agent(lambda: make(job.agent, options.pop('env'), **options), job.options)
 
 
-def numbered(path: str, mark: str) -> str:
+def add_suffix(path: str, mark: str) -> str:
     """Return a path with a mark in its name: ppo.tf becomes ppo-trial-3.tf, and a.weights.h5 a-trial-3.weights.h5."""
     folder, name = os.path.split(path)
     stem, dot, suffixes = name.partition('.')
@@ -114,11 +116,11 @@ def numbered(path: str, mark: str) -> str:
 def main() -> None:
     """Do what the lines on standard input say, until they end."""
     answers, lines = answering()
-    Worker(answers, lines, lines.get()['threads']).serve()
+    TrialWorker(answers, lines, lines.get()['threads']).serve()
 
 
 @dataclass
-class Worker:
+class TrialWorker:
     """Does the jobs in `lines`, which the parent sent, one after another, with one thread of TensorFlow or more."""
 
     answers: IO[str]
@@ -132,55 +134,55 @@ class Worker:
 
             set_threads(self.threads or 1)
         except Exception as error:
-            return self.say(kind='broken', reason=told(error))
-        self.say(kind='ready')
+            return self.send(kind='broken', reason=error_line(error))
+        self.send(kind='ready')
         while True:
             message = self.lines.get()
             kind = message.pop('kind')
             if kind == 'member':
-                self.train(Task(**message))
+                self.train(MemberTask(**message))
             else:
-                (self.check if kind == 'check' else self.run)(Job(**message))
+                (self.check if kind == 'check' else self.run)(TrialJob(**message))
 
-    def say(self, **answer: Any) -> None:
+    def send(self, **answer: Any) -> None:
         """Answer the parent."""
         self.answers.write(json.dumps(answer) + '\n')
         self.answers.flush()
 
-    def check(self, job: Job) -> None:
+    def check(self, job: TrialJob) -> None:
         """Make the agent of a job, and say what is wrong with its settings."""
         try:
             with _agent(job, job.seeds[0]) as agent:
                 agent.begin(max_steps=job.steps)
-            self.say(kind='checked')
+            self.send(kind='checked')
         except OptionError as error:
-            self.say(kind='refused', name=error.name, reason=error.problem)
+            self.send(kind='refused', name=error.name, reason=error.problem)
         except (ValueError, OSError) as error:
-            self.say(kind='refused', name='', reason=one_line(error))
+            self.send(kind='refused', name='', reason=one_line(error))
         except Exception as error:
-            self.say(kind='broken', reason=told(error))
+            self.send(kind='broken', reason=error_line(error))
 
-    def run(self, job: Job) -> None:
+    def run(self, job: TrialJob) -> None:
         """Run a trial, and say how it ended."""
         try:
             answer = {'kind': 'done', 'value': run_trial(job, self.report)}
-        except Pruned:
+        except TrialPruned:
             answer = {'kind': 'pruned'}
         except Exception as error:
-            answer = {'kind': 'failed', 'reason': told(error)}
-        self.say(**answer)
+            answer = {'kind': 'failed', 'reason': error_line(error)}
+        self.send(**answer)
 
-    def train(self, task: Task) -> None:
+    def train(self, task: MemberTask) -> None:
         """Train a member of a population for a round, and say how that ended."""
         try:
-            answer = {'kind': 'done', 'value': train(task)}
+            answer = {'kind': 'done', 'value': train_member(task)}
         except Exception as error:
-            answer = {'kind': 'failed', 'reason': told(error)}
-        self.say(**answer)
+            answer = {'kind': 'failed', 'reason': error_line(error)}
+        self.send(**answer)
 
     def report(self, part: int, value: float, done: float) -> bool:
         """Tell the parent how a trial stands, and return whether it goes on."""
-        self.say(kind='report', part=part, value=value if math.isfinite(value) else None, done=done)
+        self.send(kind='report', part=part, value=value if math.isfinite(value) else None, done=done)
         return not self.lines.get()['prune']
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from xagents.registry import Entry
 
 # an agent of the family of A2C: the same networks, another class and one option more
-awr = Entry.like(
+awr = Entry.derived_from(
     'a2c',
     'own-awr',
     'own_parts.awr:AWR',

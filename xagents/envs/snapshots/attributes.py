@@ -25,7 +25,7 @@ _FIXED |= {'_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'}
 _WITH_TABLES = ('taxi.TaxiEnv', 'cliffwalking.CliffWalkingEnv', 'frozen_lake.FrozenLakeEnv')
 _TABLES = {f'gymnasium.envs.toy_text.{name}': 'P' for name in _WITH_TABLES}
 # What they only draw on, by class.
-_DRAWING = {'mpe2._mpe_utils.simple_env.SimpleEnv': {'screen', 'game_font', 'viewer'}}
+_RENDERING = {'mpe2._mpe_utils.simple_env.SimpleEnv': {'screen', 'game_font', 'viewer'}}
 # PettingZoo's environments, which are none of Gymnasium's.
 _ENVIRONMENTS = {'pettingzoo.utils.env.AECEnv', 'pettingzoo.utils.env.ParallelEnv'}
 
@@ -42,13 +42,13 @@ _HEAP_TYPE = 1 << 9
 T = TypeVar('T')
 
 
-def cached_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
+def cache_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
     """Lets a function look at each class once."""
     return cast(Callable[[type], T], functools.cache(function))
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class AttributeLayout:
     """Where a class keeps its state: in `slots`, made by `__slots__`, and, if `in_dict`, in a `__dict__`.
 
     Attributes that are `skipped` are neither copied nor touched; those of them that are `tables` must be equal.
@@ -60,19 +60,21 @@ class Fields:
     tables: frozenset[str]
 
 
-@cached_by_class
-def fields_of(kind: type) -> Fields:
+@cache_by_class
+def attribute_layout(kind: type) -> AttributeLayout:
     """Returns where a class keeps its state."""
     members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
     slots = {name: member for name, member in members.items() if isinstance(member, types.MemberDescriptorType)}
-    fixed = frozenset(_FIXED if is_environment(kind) else ()).union(*(_DRAWING.get(label(b), ()) for b in kind.__mro__))
-    tables = frozenset(table for base in kind.__mro__ if (table := _TABLES.get(label(base))))
-    return Fields(slots, bool(kind.__dictoffset__), fixed | tables, tables)
+    fixed = frozenset(_FIXED if is_environment(kind) else ()).union(
+        *(_RENDERING.get(qualified_name(b), ()) for b in kind.__mro__)
+    )
+    tables = frozenset(table for base in kind.__mro__ if (table := _TABLES.get(qualified_name(base))))
+    return AttributeLayout(slots, bool(kind.__dictoffset__), fixed | tables, tables)
 
 
 def get_fields(value: Any) -> dict[str, Any]:
     """Returns an object's attributes by name, those in slots included."""
-    fields = fields_of(type(value))
+    fields = attribute_layout(type(value))
     if not fields.slots:
         return vars(value)
     slots = {name: slot.__get__(value) for name, slot in fields.slots.items() if _is_filled(slot, value)}
@@ -81,7 +83,7 @@ def get_fields(value: Any) -> dict[str, Any]:
 
 def set_fields(value: Any, attributes: dict[str, Any]) -> None:
     """Gives an object exactly these attributes, whatever its class does when one is set; skipped ones stay."""
-    fields = fields_of(type(value))
+    fields = attribute_layout(type(value))
     for name, slot in fields.slots.items():
         if name in attributes:
             slot.__set__(value, attributes[name])
@@ -107,7 +109,7 @@ def checksum(table: Any) -> int:
     return zlib.crc32(marshal.dumps(table, 2))  # of version 2: the later ones also tell how often an object is used
 
 
-@cached_by_class
+@cache_by_class
 def is_plain_class(kind: type) -> bool:
     """Whether a class is written in Python all the way down, so that its objects are their attributes.
 
@@ -121,10 +123,10 @@ def is_plain_class(kind: type) -> bool:
     return kind is not object
 
 
-@cached_by_class
+@cache_by_class
 def is_environment(kind: type) -> bool:
     """Whether a class is one of environments, of Gymnasium's or PettingZoo's, or of vectors of them."""
-    return issubclass(kind, Env | VectorEnv) or any(label(base) in _ENVIRONMENTS for base in kind.__mro__)
+    return issubclass(kind, Env | VectorEnv) or any(qualified_name(base) in _ENVIRONMENTS for base in kind.__mro__)
 
 
 def is_constant(kind: type) -> bool:
@@ -132,7 +134,7 @@ def is_constant(kind: type) -> bool:
     return issubclass(kind, _CONSTANTS)
 
 
-def label(value: Any) -> str:
+def qualified_name(value: Any) -> str:
     """Returns the full name of a class, a function or a module; for any other object that of its class."""
     named = value if isinstance(value, _NAMED) else type(value)
     module = getattr(named, '__module__', None)

@@ -19,7 +19,7 @@ _DATA_NUMBERS = ('time', 'ntree_awake', 'nbody_awake', 'nv_awake', 'nparent_awak
 # The graphics chip in an ALE state: its name, then 32-bit numbers; the sixth and seventh count lines.
 _TIA = b'TIA'
 
-Write = Callable[[], None]
+WriteFunction = Callable[[], None]
 
 
 def simulator_of(kind: type) -> str:
@@ -55,7 +55,7 @@ def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
     return np.frombuffer(joined, np.uint8), [_layout(simulator, arrays), *numbers]
 
 
-def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> Write:
+def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> WriteFunction:
     """Checks a state that `read_simulator` gave, and returns what puts it into a simulator of the same game or model.
 
     MuJoCo's contacts and constraints are not part of it: they read as none until the next step computes them.
@@ -83,7 +83,7 @@ def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> Wr
     return write
 
 
-def _ale_write(ale: Any, state: np.ndarray) -> Write:
+def _ale_write(ale: Any, state: np.ndarray) -> WriteFunction:
     import ale_py
 
     before = ale.cloneSystemState()
@@ -143,7 +143,7 @@ _NAMES: dict[type, _Names] = {}
 def _names(kind: type, simulator: Any) -> _Names:
     """Returns the names of what is state, the same for all simulators of a kind."""
     if kind not in _NAMES:
-        arrays, numbers = _sorted_out(simulator)
+        arrays, numbers = _arrays_and_numbers(simulator)
         if simulator_of(kind) == 'data':
             inside = [n for n in arrays if not n.startswith(_ARENA) and not n.endswith(_ARENA_ENDS)]
             state = [n for n in numbers if n in _DATA_NUMBERS or n.startswith('flg_')]
@@ -152,11 +152,11 @@ def _names(kind: type, simulator: Any) -> _Names:
             # Masses, frictions, gains, terrain…; a model's integers are its structure, the rest is drawn.
             arrays = [n for n in arrays if getattr(simulator, n).dtype == np.float64 or n == 'hfield_data']
             arrays = [n for n in arrays if not n.startswith(('mesh', 'skin', 'bvh', 'oct'))]
-            _NAMES[kind] = _Names(arrays, [], *_sorted_out(simulator.opt))
+            _NAMES[kind] = _Names(arrays, [], *_arrays_and_numbers(simulator.opt))
     return _NAMES[kind]
 
 
-def _sorted_out(owner: Any) -> tuple[list[str], list[str]]:
+def _arrays_and_numbers(owner: Any) -> tuple[list[str], list[str]]:
     """Returns the names of all arrays and of all numbers among an object's attributes."""
     values = {name: getattr(owner, name) for name in dir(owner) if not name.startswith('_')}
     arrays = [name for name, value in values.items() if isinstance(value, np.ndarray)]

@@ -24,14 +24,14 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from xagents.envs.snapshots.attributes import (
-    cached_by_class,
+    attribute_layout,
+    cache_by_class,
     checksum,
-    fields_of,
     get_fields,
     is_constant,
     is_environment,
     is_plain_class,
-    label,
+    qualified_name,
 )
 from xagents.envs.snapshots.simulators import read_simulator, simulator_arrays, simulator_of
 
@@ -55,26 +55,26 @@ class Snapshot(NamedTuple):
     record: dict[str, Any]
 
 
-class Uncopyable(Exception):
+class SnapshotError(Exception):
     """Something in a state can not be copied; the message says what."""
 
 
-def take(state: Any) -> Snapshot:
-    """Copies a state of environments, and containers of them and of plain values, or raises `Uncopyable`."""
+def take_snapshot(state: Any) -> Snapshot:
+    """Copies a state of environments, and containers of them and of plain values, or raises `SnapshotError`."""
     try:
-        return Writer().snapshot(state)
+        return SnapshotWriter().snapshot(state)
     except RecursionError:
-        raise Uncopyable('the environment holds something nested too deeply') from None
-    except Uncopyable:
+        raise SnapshotError('the environment holds something nested too deeply') from None
+    except SnapshotError:
         raise
     except Exception as error:  # whatever somebody's objects raise when they are looked at
-        raise Uncopyable(f'the environment holds what cannot be read ({type(error).__name__}: {error})') from error
+        raise SnapshotError(f'the environment holds what cannot be read ({type(error).__name__}: {error})') from error
 
 
-Code = Any  # what JSON holds of one value: a plain value itself, anything else a list that begins with its tag
+EncodedValue = Any  # what JSON holds of one value: a plain value itself, anything else a list that begins with its tag
 
 
-class Writer:
+class SnapshotWriter:
     """Walks a state once.
 
     `nodes` has a list for each object that can change: its tag, and what it holds. `classes` are those met, by name,
@@ -85,7 +85,7 @@ class Writer:
         self.nodes: list[Any] = []
         self.classes: dict[str, type] = {}
         self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # so that no id is given to another object
+        self._references: list[Any] = []  # so that no id is given to another object
         self._chunks: list[bytes] = []
         self._size = 0
         self._owner = 'the environment'
@@ -98,11 +98,11 @@ class Writer:
         code = self.encode(state)
         for array, owner in self._foreign.items():
             if array in self._simulated:
-                raise Uncopyable(f"{owner} holds a view of a simulator's memory")
+                raise SnapshotError(f"{owner} holds a view of a simulator's memory")
         arrays = {'bytes': np.frombuffer(b''.join(self._chunks), np.uint8)}
         return Snapshot(arrays, {'format': 1, 'state': code, 'nodes': self.nodes})
 
-    def encode(self, value: Any) -> Code:
+    def encode(self, value: Any) -> EncodedValue:
         """Returns what JSON holds of a value."""
         kind = type(value)
         if kind is str or kind is bool or value is None:
@@ -114,61 +114,61 @@ class Writer:
         number = self._numbers.get(id(value))
         if number is not None:
             return ['node', number]
-        return _method(kind)(self, value)
+        return _encoder_for(kind)(self, value)
 
-    def _node(self, value: Any, tag: str, content: Callable[[], list[Any]]) -> Code:
+    def _node(self, value: Any, tag: str, content: Callable[[], list[Any]]) -> EncodedValue:
         """Gives an object its number before its content is walked, which may lead back to it."""
         number = self._numbers[id(value)] = len(self.nodes)
-        self._alive.append(value)
+        self._references.append(value)
         self.nodes.append(None)
         self.nodes[number] = [tag, *content()]
         return ['node', number]
 
-    def _refuse(self, value: Any) -> Code:
+    def _refuse(self, value: Any) -> EncodedValue:
         name = self._part or type(value).__name__
-        raise Uncopyable(f'{self._owner} holds {"an" if name[:1] in "aeiouAEIO" else "a"} {name}')
+        raise SnapshotError(f'{self._owner} holds {"an" if name[:1] in "aeiouAEIO" else "a"} {name}')
 
-    def _keys(self, values: Any) -> list[Code]:
+    def _keys(self, values: Any) -> list[EncodedValue]:
         codes = [self.encode(value) for value in values]
         for code, value in zip(codes, values, strict=True):
             if not is_immutable(code):
-                raise Uncopyable(f'{self._owner} holds a {type(value).__name__} as a key')
+                raise SnapshotError(f'{self._owner} holds a {type(value).__name__} as a key')
         return codes
 
     # values that can not change
 
-    def _number(self, value: np.generic) -> Code:
+    def _number(self, value: np.generic) -> EncodedValue:
         if value.dtype.kind in 'OV':
             return self._refuse(value)
         return ['number', value.dtype.str, value.tobytes().hex()]
 
-    def _enum(self, value: Enum) -> Code:
+    def _enum(self, value: Enum) -> EncodedValue:
         kind = type(value)
-        self.classes[label(kind)] = kind
-        return ['enum', label(kind), int(value.value) if isinstance(value, Flag) else value.name]
+        self.classes[qualified_name(kind)] = kind
+        return ['enum', qualified_name(kind), int(value.value) if isinstance(value, Flag) else value.name]
 
-    def _constant(self, value: Any) -> Code:
+    def _constant(self, value: Any) -> EncodedValue:
         if value is np.random or value is random:
-            raise Uncopyable(f'{self._owner} holds the module {value.__name__}')
-        return ['constant', label(value)]
+            raise SnapshotError(f'{self._owner} holds the module {value.__name__}')
+        return ['constant', qualified_name(value)]
 
     # containers
 
-    def _dict(self, value: dict) -> Code:
+    def _dict(self, value: dict) -> EncodedValue:
         tag = type(value).__name__
         return self._node(value, tag, lambda: [self._keys(list(value)), [self.encode(v) for v in value.values()]])
 
-    def _ordered(self, value: set | frozenset) -> list[Code]:
+    def _ordered(self, value: set | frozenset) -> list[EncodedValue]:
         """Returns a set's items, if one made of them anew has them in the same order; strings never have one."""
         items = list(value)
-        hashed_alike = not any(isinstance(item, str | bytes) for item in items)
-        if hashed_alike and list(type(value)(items)) != items:
-            raise Uncopyable(f'{self._owner} holds a set whose order can not be made again')
+        has_fixed_hashes = not any(isinstance(item, str | bytes) for item in items)
+        if has_fixed_hashes and list(type(value)(items)) != items:
+            raise SnapshotError(f'{self._owner} holds a set whose order can not be made again')
         return self._keys(items)
 
     # arrays
 
-    def _array(self, value: np.ndarray) -> Code:
+    def _array(self, value: np.ndarray) -> EncodedValue:
         owner = value
         while type(owner.base) is np.ndarray:
             owner = owner.base
@@ -198,30 +198,32 @@ class Writer:
 
     # random numbers
 
-    def _bit_generator(self, value: Any) -> Code:
+    def _bit_generator(self, value: Any) -> EncodedValue:
         seeds = value.seed_seq if isinstance(value.seed_seq, np.random.SeedSequence) else None
         name, state = type(value).__name__, value.state
         # those of the PCG family are numbers alone
         code = state if name.startswith('PCG64') else self.encode(state)
         return self._node(value, 'bits', lambda: [name, code, self.encode(seeds)])
 
-    def _seeds(self, value: np.random.SeedSequence) -> Code:
+    def _seeds(self, value: np.random.SeedSequence) -> EncodedValue:
         rest = [list(value.spawn_key), value.pool_size, value.n_children_spawned]
         return self._node(value, 'seeds', lambda: [self.encode(value.entropy), *rest])
 
-    def _random_state(self, value: np.random.RandomState) -> Code:
+    def _random_state(self, value: np.random.RandomState) -> EncodedValue:
         if value is np.random.mtrand._rand:  # type: ignore[attr-defined]
-            raise Uncopyable(f"{self._owner} holds NumPy's global random state")
+            raise SnapshotError(f"{self._owner} holds NumPy's global random state")
         return self._node(value, 'random_state', lambda: [self.encode(value.get_state(legacy=False))])
 
     # functions
 
-    def _function(self, value: Any) -> Code:
+    def _function(self, value: Any) -> EncodedValue:
         if not value.__closure__:
             return self._constant(value)
-        return self._node(value, 'function', lambda: [label(value), *[self.encode(c) for c in value.__closure__]])
+        return self._node(
+            value, 'function', lambda: [qualified_name(value), *[self.encode(c) for c in value.__closure__]]
+        )
 
-    def _cell(self, value: Any) -> Code:
+    def _cell(self, value: Any) -> EncodedValue:
         def content() -> list[Any]:
             try:
                 return [self.encode(value.cell_contents)]
@@ -230,60 +232,60 @@ class Writer:
 
         return self._node(value, 'cell', content)
 
-    def _bound(self, value: Any) -> Code:
+    def _bound_method(self, value: Any) -> EncodedValue:
         """A method is its object's; what belongs to a module or a class is a constant."""
         if value.__self__ is None or isinstance(value.__self__, types.ModuleType | type):
             return self._constant(value)
-        return ['method', label(value), self.encode(value.__self__)]
+        return ['method', qualified_name(value), self.encode(value.__self__)]
 
-    def _partial(self, value: functools.partial) -> Code:
+    def _partial(self, value: functools.partial) -> EncodedValue:
         codes = [self.encode(part) for part in (value.func, *value.args, *value.keywords.values())]
         if not all(is_immutable(code) or code[0] == 'constant' for code in codes):
             return self._refuse(value)
-        return ['constant', label(value)]
+        return ['constant', qualified_name(value)]
 
     # objects
 
-    def _space(self, value: spaces.Space) -> Code:
-        generators = [space._np_random for space in parts_of(value)]
+    def _space(self, value: spaces.Space) -> EncodedValue:
+        generators = [space._np_random for space in subspaces(value)]
         if not any(generators):
             return self._constant(value)
-        return self._node(value, 'space', lambda: [label(value), *[self.encode(g) for g in generators]])
+        return self._node(value, 'space', lambda: [qualified_name(value), *[self.encode(g) for g in generators]])
 
-    def _environment(self, value: Any) -> Code:
+    def _environment(self, value: Any) -> EncodedValue:
         kind = type(value)
         if isinstance(value, AsyncVectorEnv):
-            raise Uncopyable('worker processes keep their environments to themselves')
+            raise SnapshotError('worker processes keep their environments to themselves')
         if kind.__name__ == 'EnvPoolVectorEnv':
-            raise Uncopyable('EnvPool keeps its environments to itself')
+            raise SnapshotError('EnvPool keeps its environments to itself')
         if not is_plain_class(kind):
             return self._refuse(value)
         outer, self._owner, self._part = (self._owner, self._part), kind.__name__, ''
-        code = self._node(value, 'env', lambda: [label(kind), self._attributes(value)])
+        code = self._node(value, 'env', lambda: [qualified_name(kind), self._attributes(value)])
         self._owner, self._part = outer
         return code
 
-    def _object(self, value: Any) -> Code:
+    def _object(self, value: Any) -> EncodedValue:
         kind = type(value)
-        self.classes[label(kind)] = kind
+        self.classes[qualified_name(kind)] = kind
         outer, self._part = self._part, self._part or kind.__name__
-        code = self._node(value, 'object', lambda: [label(kind), self._attributes(value)])
+        code = self._node(value, 'object', lambda: [qualified_name(kind), self._attributes(value)])
         self._part = outer
         return code
 
-    def _attributes(self, value: Any) -> dict[str, Code]:
-        fields = fields_of(type(value))
+    def _attributes(self, value: Any) -> dict[str, EncodedValue]:
+        fields = attribute_layout(type(value))
         codes = {name: self.encode(v) for name, v in get_fields(value).items() if name not in fields.skipped}
         codes.update({name: ['table', checksum(getattr(value, name))] for name in fields.tables})
         return codes
 
-    def _simulator(self, value: Any) -> Code:
+    def _simulator(self, value: Any) -> EncodedValue:
         self._simulated.update(id(array) for array in simulator_arrays(value))
         try:
             state, meaning = read_simulator(value)
         except ValueError as error:
-            raise Uncopyable(f'{self._owner} holds {error}') from error
-        return self._node(value, 'simulator', lambda: [label(value), self.store(state), self.encode(meaning)])
+            raise SnapshotError(f'{self._owner} holds {error}') from error
+        return self._node(value, 'simulator', lambda: [qualified_name(value), self.store(state), self.encode(meaning)])
 
 
 _SIMPLE = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete, spaces.Text)
@@ -294,7 +296,7 @@ def axes_of(array: np.ndarray) -> list[int]:
     return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
 
 
-def is_immutable(code: Code) -> bool:
+def is_immutable(code: EncodedValue) -> bool:
     """Whether what a code stands for can not change, all that it holds included."""
     if not isinstance(code, list):
         return True
@@ -303,7 +305,7 @@ def is_immutable(code: Code) -> bool:
     return code[0] in IMMUTABLE
 
 
-def parts_of(space: spaces.Space) -> Iterator[spaces.Space]:
+def subspaces(space: spaces.Space) -> Iterator[spaces.Space]:
     """Yields a space and the spaces it is made of, in a fixed order."""
     yield space
     if type(space) in _SIMPLE:
@@ -312,52 +314,52 @@ def parts_of(space: spaces.Space) -> Iterator[spaces.Space]:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
         for part in inner:
             if isinstance(part, spaces.Space):
-                yield from parts_of(part)
+                yield from subspaces(part)
 
 
-_EXACT: dict[type, Callable[[Writer, Any], Code]] = {
+_EXACT: dict[type, Callable[[SnapshotWriter, Any], EncodedValue]] = {
     bytes: lambda writer, value: ['bytes', value.hex()],
     complex: lambda writer, value: ['complex', struct.pack('<dd', value.real, value.imag).hex()],
     tuple: lambda writer, value: ['tuple', *map(writer.encode, value)],
     frozenset: lambda writer, value: ['frozenset', *writer._ordered(value)],
     list: lambda writer, value: writer._node(value, 'list', lambda: [*map(writer.encode, value)]),
     deque: lambda writer, value: writer._node(value, 'deque', lambda: [value.maxlen, *map(writer.encode, value)]),
-    dict: Writer._dict,
-    OrderedDict: Writer._dict,
-    Counter: Writer._dict,
+    dict: SnapshotWriter._dict,
+    OrderedDict: SnapshotWriter._dict,
+    Counter: SnapshotWriter._dict,
     set: lambda writer, value: writer._node(value, 'set', lambda: writer._ordered(value)),
     bytearray: lambda writer, value: writer._node(value, 'bytearray', lambda: [value.hex()]),
-    np.ndarray: Writer._array,
+    np.ndarray: SnapshotWriter._array,
     np.random.Generator: lambda writer, value: writer._node(
         value, 'generator', lambda: [writer.encode(value.bit_generator)]
     ),
-    np.random.SeedSequence: Writer._seeds,
-    np.random.RandomState: Writer._random_state,
+    np.random.SeedSequence: SnapshotWriter._seeds,
+    np.random.RandomState: SnapshotWriter._random_state,
     random.Random: lambda writer, value: writer._node(value, 'random', lambda: [writer.encode(value.getstate())]),
-    types.FunctionType: Writer._function,
-    types.CellType: Writer._cell,
-    types.MethodType: Writer._bound,
-    types.BuiltinFunctionType: Writer._bound,
-    functools.partial: Writer._partial,
-    **{getattr(np.random, name): Writer._bit_generator for name in BIT_GENERATORS},
+    types.FunctionType: SnapshotWriter._function,
+    types.CellType: SnapshotWriter._cell,
+    types.MethodType: SnapshotWriter._bound_method,
+    types.BuiltinFunctionType: SnapshotWriter._bound_method,
+    functools.partial: SnapshotWriter._partial,
+    **{getattr(np.random, name): SnapshotWriter._bit_generator for name in BIT_GENERATORS},
 }
 
 
-@cached_by_class
-def _method(kind: type) -> Callable[[Writer, Any], Code]:
+@cache_by_class
+def _encoder_for(kind: type) -> Callable[[SnapshotWriter, Any], EncodedValue]:
     """Returns how values of a type are written."""
     if kind in _EXACT:
         return _EXACT[kind]
     if issubclass(kind, np.generic):
-        return Writer._number
+        return SnapshotWriter._number
     if issubclass(kind, spaces.Space):
-        return Writer._space
+        return SnapshotWriter._space
     if is_environment(kind):
-        return Writer._environment
+        return SnapshotWriter._environment
     if issubclass(kind, Enum):
-        return Writer._enum
+        return SnapshotWriter._enum
     if is_constant(kind):
-        return Writer._constant
+        return SnapshotWriter._constant
     if simulator_of(kind):
-        return Writer._simulator
-    return Writer._object if is_plain_class(kind) else Writer._refuse
+        return SnapshotWriter._simulator
+    return SnapshotWriter._object if is_plain_class(kind) else SnapshotWriter._refuse

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from xagents.options.errors import OptionError, nearest, shown
+from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.registry.agents import find_agent
 
 FOLDER = Path(__file__).parent
@@ -52,7 +52,7 @@ class Preset:
     games: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
-    def origin(self) -> str:
+    def source_name(self) -> str:
         """Who tuned them, in a word."""
         return self.source.split()[0]
 
@@ -62,9 +62,11 @@ class Preset:
         settings = {'env': self.env, 'max_steps': self.max_steps, 'options': self.options}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
-    def of_game(self, env_id: str) -> Preset:
+    def for_game(self, env_id: str) -> Preset:
         """Return the settings of one Atari game, with the score that was published for it."""
-        name = f'{_plain(env_id).removeprefix("ALE/").partition("NoFrameskip")[0].partition("-v")[0]}NoFrameskip-v4'
+        name = (
+            f'{_strip_module(env_id).removeprefix("ALE/").partition("NoFrameskip")[0].partition("-v")[0]}NoFrameskip-v4'
+        )
         scored_on = name if name in self.games and name != env_id else ''
         return dataclasses.replace(self, env=env_id, published=self.games.get(name), scored_on=scored_on, games={})
 
@@ -93,7 +95,7 @@ class Score:
 def list_presets(agent_id: str) -> list[Preset]:
     """Return the tuned settings of an agent, the one for every Atari game last; raises OptionError for no agent."""
     presets = []
-    for env, entry in copy.deepcopy(_read(FOLDER / f'{find_agent(agent_id).id}.yaml')).items():
+    for env, entry in copy.deepcopy(_read_yaml(FOLDER / f'{find_agent(agent_id).id}.yaml')).items():
         games = entry.pop('published', {}) if env == ATARI else {}
         presets.append(Preset(agent_id, env, games=games, **entry))
     return presets
@@ -111,16 +113,16 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
         OptionError: where the agent has none for it; names the environments that there are, and the nearest one.
     """
     presets = {preset.env: preset for preset in list_presets(agent_id)}
-    name = _plain(env_id)
+    name = _strip_module(env_id)
     if name in presets and name != ATARI:
         return presets[name]
     if ATARI in presets and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
-        return presets[ATARI].of_game(env_id)
+        return presets[ATARI].for_game(env_id)
     if not presets:
-        raise OptionError('tuned', f'got {shown(env_id)}, and {agent_id} has no tuned settings')
+        raise OptionError('tuned', f'got {format_value(env_id)}, and {agent_id} has no tuned settings')
     names = ', '.join('every Atari game' if env == ATARI else env for env in presets)
-    got = f'got {shown(env_id)}, for which {agent_id} has no tuned settings'
-    raise OptionError('tuned', f'{got}, admits {names}{nearest(name, presets.keys() - {ATARI})}')
+    got = f'got {format_value(env_id)}, for which {agent_id} has no tuned settings'
+    raise OptionError('tuned', f'{got}, admits {names}{did_you_mean(name, presets.keys() - {ATARI})}')
 
 
 def find_score(preset: Preset) -> Score | None:
@@ -133,14 +135,14 @@ def find_score(preset: Preset) -> Score | None:
 
 def read_scores() -> dict[str, Any]:
     """Return all kept scores by agent and environment; none where there is no file."""
-    return _read(SCORES) if SCORES.exists() else {}
+    return _read_yaml(SCORES) if SCORES.exists() else {}
 
 
-def _plain(env_id: str) -> str:
+def _strip_module(env_id: str) -> str:
     # gym:Id and module:Id are environments of the same names
     return env_id.rpartition(':')[2]
 
 
 @functools.cache
-def _read(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path) -> dict[str, Any]:
     return (yaml.safe_load(path.read_text(encoding='utf-8')) or {}) if path.exists() else {}

@@ -1,0 +1,73 @@
+"""What acts for an agent whose class makes no policy: its own methods, or nothing."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any, Self
+
+import numpy as np
+
+from xagents.collecting.policies import NoisyPolicy, Policy
+from xagents.collecting.rollouts import ColumnSpecs
+from xagents.networks.acting import ActingNetwork
+
+
+class NoPolicy(Policy):
+    """That of an agent that has none; it may train all the same, by `train_step`."""
+
+    def __init__(self, name: str, columns: ColumnSpecs):
+        self._name, self.columns = name, columns
+
+    def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
+        """Raise TypeError."""
+        raise TypeError(f'{self._name} has no policy')
+
+
+class MethodPolicy(Policy):
+    """The methods `policy` and `draw_noise` of an agent of one's own; the rest of exploring is its class's.
+
+    Args:
+        agent: whose methods they are.
+        base: the policy that its class makes.
+    """
+
+    def __init__(self, agent: Any, base: Policy):
+        self._agent, self._base = agent, base
+        self.network, self.columns, self.exploration = agent.actor, base.columns, base.exploration
+        self.noise_repeat = base.noise_repeat
+        parameters = inspect.signature(agent.policy).parameters
+        self._accepted = None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else frozenset(parameters)
+
+    def __call__(
+        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
+    ) -> dict[str, np.ndarray]:
+        """Return what the agent's `policy` does; it gets those values of the schedule that its signature names."""
+        if valid is not None and noise is not None:
+            if self.warming_up and isinstance(self._base, NoisyPolicy):
+                return {'actions': noise}
+            if self.exploration is not None:
+                noise = self.exploration(noise, valid)
+        others = {k: v for k, v in schedule.items() if k != 'noise' and (self._accepted is None or k in self._accepted)}
+        return self._agent.policy(observations, noise, **others)
+
+    def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return what the agent's `draw_noise` does."""
+        return self._agent.draw_noise(rng, shape)
+
+    def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return what the agent's `draw_noise` does, or what its class warms up by."""
+        self._base.warming_up = self.warming_up
+        return self._base.draw_exploration(rng, shape) if self.warming_up else self.draw_noise(rng, shape)
+
+    def parts(self) -> dict[str, Any]:
+        """Return those of its class's policy."""
+        return self._base.parts()
+
+    def with_network(self, network: ActingNetwork) -> Self:
+        """Return the same methods by another network: those of a copy of the agent that has it as its `actor`."""
+        other = super().with_network(network)
+        agent = other._agent = copy.copy(self._agent)
+        agent.__dict__['_actor_policy'] = other._base = self._base.with_network(network)
+        agent.actor = network
+        return other

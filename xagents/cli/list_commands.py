@@ -1,0 +1,57 @@
+"""The commands that show something: runs, their curves, tuned settings, the script for a shell."""
+
+from __future__ import annotations
+
+from xagents.cli.commands import commands
+from xagents.cli.completion import completion_script
+from xagents.cli.datasets_page import datasets_page
+from xagents.cli.presets_page import presets_page
+from xagents.options.errors import GivenOptions, OptionError, as_input_errors
+from xagents.reports.population_files import is_population
+from xagents.reports.runs_page import runs_page
+
+
+def plot(paths: list[str], given: GivenOptions, line: str) -> None:
+    """Draw histories, or the lineage of a population."""
+    from xagents.reports.plotting import save_plot  # loads matplotlib and pandas
+
+    if any(map(is_population, given.get('run_dir', ()))):
+        _plot_population(paths, given)
+        return
+    names = {'column': 'plot', 'title': 'env', 'run_dir': 'run_dirs'}
+    arguments = {names.get(name, name): value for name, value in given.items() if name != 'debug'}
+    with as_input_errors():
+        print(f'Plot saved to {save_plot(paths, **arguments)}')
+
+
+def _plot_population(paths: list[str], given: GivenOptions) -> None:
+    from xagents.reports.lineage import save_lineage
+
+    with as_input_errors():
+        if len(paths) + len(given['run_dir']) > 1:
+            raise OptionError('run_dir', 'a population is drawn by itself, admits its folder alone')
+        for name in given.keys() - {'run_dir', 'out', 'title', 'debug'}:
+            raise OptionError(name, 'is about curves, admits nothing beside a population')
+        out = save_lineage(given['run_dir'][0], given.get('out', 'plot.png'), given.get('title'))
+        print(f'Plot saved to {out}')
+
+
+def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:
+    """Return the page that says how runs stand."""
+    with as_input_errors():
+        return runs_page(folders, given.get('json', False))
+
+
+def datasets(wanted: list[str], given: GivenOptions, line: str) -> str:
+    """Return the page of data sets."""
+    return datasets_page(wanted, given.get('json', False), given.get('download', False))
+
+
+def presets(names: list[str], given: GivenOptions, line: str) -> str:
+    """Return the page of tuned settings."""
+    return presets_page(names[0] if names else None)
+
+
+def completion(names: list[str], given: GivenOptions, line: str) -> str:
+    """Return the script that a shell reads."""
+    return completion_script(names[0], commands)

@@ -1,0 +1,168 @@
+"""A trained policy as data, and what acts by it: no TensorFlow, no Keras, no agent.
+
+The data is a plan, as JSON holds it (network, policy, spaces), and arrays: one flat vector of weights with its version,
+and the statistics by which observations are normalised. On disk these are two files, `plan.json` and `policy.npz`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from xagents.collecting.policies import Policy, policy_from_dict
+from xagents.collecting.policy_files import FORMAT, PolicyData, damaged_policy, read_policy_data
+from xagents.collecting.statistics import Statistics
+from xagents.envs.normalisation import ObservationNormalizer
+from xagents.envs.space_serialization import space_from_dict, space_to_dict
+from xagents.envs.spaces import ActionDecoder, ObservationEncoder
+from xagents.networks.numpy_inference import NumpyNetwork
+from xagents.networks.plan import NetworkPlan
+from xagents.system.arrays import add_prefix, strip_prefix
+from xagents.version import __version__
+
+# what of a policy's arrays is not of the statistics
+WEIGHTS, VERSION = 'weights', 'version'
+
+
+class EnvSpaces(NamedTuple):
+    """What one environment shows, raw, and takes."""
+
+    observations: spaces.Space
+    actions: spaces.Space
+
+
+def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_spaces: EnvSpaces) -> PolicyData | None:
+    """Return the present policy of an agent; None where a network or a policy of one's own has no plan."""
+    record, network = policy.to_dict(), policy.network
+    plan: NetworkPlan | None = getattr(network, 'plan', None)
+    if record is None or network is None or plan is None:
+        return None
+    published_weights = network.published_weights
+    arrays = {WEIGHTS: np.array(published_weights.weights, np.float32), VERSION: np.array(published_weights.version)}
+    if statistics.observations:
+        arrays |= add_prefix('observation_statistics', statistics.observations.state())
+    about = {'format': FORMAT, 'xagents': __version__, 'agent': agent_id, 'policy': record, 'network': plan.to_dict()}
+    both = {
+        'observation_space': space_to_dict(env_spaces.observations),
+        'action_space': space_to_dict(env_spaces.actions),
+    }
+    return PolicyData({**about, **both, 'normalizes': statistics.observations is not None}, arrays)
+
+
+def read_policy(plan: Path, arrays: Path) -> TrainedPolicy:
+    """Return what acts by the two files of a policy.
+
+    Raises:
+        ValueError: in one line that names the file, where one is missing, torn, or of another version.
+    """
+    data = read_policy_data(plan, arrays)
+    try:
+        _check_arrays(data)
+    except (ValueError, KeyError) as error:
+        raise ValueError(damaged_policy(arrays, plan, error)) from error
+    try:
+        return TrainedPolicy(data)
+    except Exception as error:  # whatever a plan that somebody has changed leads to
+        raise ValueError(damaged_policy(plan, plan, error)) from error
+
+
+def _check_arrays(data: PolicyData) -> None:
+    """Check the arrays of a policy by its plan, before memory is taken for it."""
+    for name, array in data.arrays.items():
+        if not (np.issubdtype(array.dtype, np.number) and np.isfinite(array).all()):
+            raise ValueError(f'its {name} are no numbers, or not finite')
+    weights, network = data.arrays[WEIGHTS], data.plan.get('network')
+    wanted = network.get('n_parameters') if isinstance(network, dict) else None
+    if wanted is not None and (weights.dtype != np.float32 or weights.shape != (wanted,)):
+        raise ValueError(f'weights: got {weights.dtype} of shape {weights.shape}, admits float32 of ({wanted},)')
+    if (data.arrays.get('observation_statistics/var', np.ones(1)) < 0).any():
+        raise ValueError('its observation_statistics/var are below 0')
+
+
+class TrainedPolicy:
+    """Acts as a trained agent does; needs NumPy and Gymnasium.
+
+    Attributes:
+        agent: id of the agent that learned it.
+        spaces: what one environment shows and takes.
+        version: of the weights.
+        acting_policy: from prepared observations [N, *D] and noise to actions and other columns.
+        encoder: from raw observations to [N, *D].
+        statistics: by which they are prepared.
+    """
+
+    def __init__(self, data: PolicyData):
+        plan, arrays = data
+        self.agent: str = plan['agent']
+        self.spaces = EnvSpaces(space_from_dict(plan['observation_space']), space_from_dict(plan['action_space']))
+        self.version = int(arrays[VERSION])
+        network = NumpyNetwork(NetworkPlan.from_dict(plan['network']), arrays[WEIGHTS], self.version)
+        self.acting_policy = policy_from_dict(plan['policy'], network, self.spaces.actions)
+        self.encoder, self._decode = ObservationEncoder(self.spaces.observations), ActionDecoder(self.spaces.actions)
+        self.statistics = Statistics(dtype=self.encoder.space.dtype)
+        if plan['normalizes']:
+            self.statistics.observations = ObservationNormalizer(self.encoder.space.shape)
+            self.statistics.observations.load(strip_prefix('observation_statistics', arrays))
+        if network.plan.input_shape != self.encoder.space.shape:
+            raise ValueError(
+                f'its network takes {network.plan.input_shape}, observations are {self.encoder.space.shape}'
+            )
+        units = tuple(network.plan.shapes()[output][0] for output in network.plan.outputs)
+        if units != self.acting_policy.output_units or not self.acting_policy.fits(self.spaces.actions):
+            raise ValueError(f'its network says {units}, which are no {self.spaces.actions}')
+        self._rng = np.random.default_rng()
+
+    def __repr__(self) -> str:
+        return f'<TrainedPolicy of {self.agent}: {self.spaces.observations} to {self.spaces.actions}>'
+
+    def __call__(self, observations: Any, stochastic: bool = False) -> np.ndarray:
+        """Return environment actions.
+
+        Args:
+            observations: raw, [N, …] as vector environments batch them, or those of one environment.
+            stochastic: sample actions; the best ones when not.
+
+        Returns:
+            [N, …] in the shape and dtype of the action space; of one environment's observation its one action.
+
+        Raises:
+            ValueError: for observations of another shape.
+        """
+        try:
+            is_single = _is_single(self.spaces.observations, observations)
+            encoded = self.encoder(_as_batch(self.spaces.observations, observations) if is_single else observations)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
+            raise ValueError(
+                f'observations: got {got}, admits {self.spaces.observations}, or N of it ({error})'
+            ) from error
+        noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
+        actions = np.array(self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions']))
+        return actions[0] if is_single else actions
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin anew, as for an episode: sampled actions follow from the seed, if one is given."""
+        self._rng = np.random.default_rng(seed)
+
+
+def _is_single(space: spaces.Space, observations: Any) -> bool:
+    """Return whether an observation is that of one environment."""
+    if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
+        return False  # N of them, or encoded already
+    if isinstance(space, spaces.Dict):
+        return _is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
+    if isinstance(space, spaces.Tuple):
+        return _is_single(space[0], observations[0])
+    return np.ndim(observations) == len(space.shape or ())
+
+
+def _as_batch(space: spaces.Space, observation: Any) -> Any:
+    """Return one observation as a batch of one."""
+    if isinstance(space, spaces.Dict):
+        return {key: _as_batch(part, observation[key]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_as_batch(part, one) for part, one in zip(space.spaces, observation, strict=True))
+    return np.asarray(observation)[None]

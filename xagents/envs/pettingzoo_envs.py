@@ -1,0 +1,120 @@
+"""Environments of PettingZoo by their names, in its parallel form."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import gymnasium
+
+from xagents.envs.modules import import_module
+from xagents.options.errors import OptionError, did_you_mean
+
+PREFIX = 'pettingzoo:'
+# what a module calls the functions that make its environment, the parallel one first
+FACTORY_NAMES = ('parallel_env', 'env', 'raw_env')
+
+
+def is_pettingzoo_env(env: Any) -> bool:
+    """Return whether something is an environment of PettingZoo's, in one of its two forms."""
+    return hasattr(env, 'possible_agents') and hasattr(env, 'step') and not isinstance(env, gymnasium.Env)
+
+
+def to_parallel_env(env: Any, name: str) -> Any:
+    """Return an environment in the parallel form; one whose agents take turns is converted where that admits it.
+
+    Raises:
+        OptionError: where it does not.
+    """
+    if not hasattr(env, 'agent_iter'):
+        return env
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    if not env.metadata.get('is_parallelizable', False):
+        raise OptionError('env', f'{name}: its agents take turns, admits environments in which all act at once')
+    return aec_to_parallel(env)
+
+
+@dataclasses.dataclass(frozen=True)
+class PettingZooMaker:
+    """Makes the environment that `pettingzoo:NAME` names; it can be sent to a worker process.
+
+    NAME is a module with `parallel_env`, as `mpe2.simple_spread_v3`, or within PettingZoo as
+    `butterfly.pistonball_v6`; or module:Class.
+
+    Raises:
+        OptionError: where there is none, or an extra is missing.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Find it."""
+        _load_factory(self.name)
+
+    def __call__(self, **kwargs: Any) -> Any:
+        """Make it; `render_mode` is given to what takes it."""
+        known = self._parameters
+        anything = known is None or any(p.kind is p.VAR_KEYWORD for p in known.values())
+        if not (anything or 'render_mode' in self.parameters):
+            kwargs.pop('render_mode', None)
+        return _load_factory(self.name)(**kwargs)
+
+    @property
+    def parameters(self) -> list[str]:
+        """What it takes, as far as that can be told."""
+        return [name for name in self._parameters or () if name not in ('self', 'args', 'kwargs')]
+
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
+        """Its parameters, None where that cannot be told: PettingZoo's own functions pass on what `raw_env` takes."""
+        dotted, _, attribute = self.name.partition(':')
+        own: Any = _load_factory(self.name) if attribute else getattr(_load_module(dotted), 'raw_env', None)
+        with contextlib.suppress(TypeError, ValueError):
+            return inspect.signature(own).parameters
+        return None
+
+
+def _load_factory(name: str) -> Callable[..., Any]:
+    """Return the function or class that makes an environment."""
+    dotted, _, attribute = name.partition(':')
+    found = _load_module(dotted)
+    makers = (attribute,) if attribute else FACTORY_NAMES
+    for maker in makers:
+        if callable(getattr(found, maker, None)):
+            return cast(Callable[..., Any], getattr(found, maker))
+    known = dir(found) if attribute else _env_names(dotted)
+    admits = f', admits {dotted}.{known[0]} and others' if known and not attribute else did_you_mean(attribute, known)
+    raise OptionError('env', f'{PREFIX}{name}: {dotted} has no {makers[0]}{admits}')
+
+
+def _load_module(dotted: str) -> Any:
+    """Return the module of a name; PettingZoo's own need no `pettingzoo.` before it."""
+    missing = set()
+    for path in (dotted, f'pettingzoo.{dotted}') if all(dotted.split('.')) else ():
+        try:
+            return import_module(path, 'env')
+        except OptionError as error:
+            cause = error.__cause__
+            if not isinstance(cause, ModuleNotFoundError) or not f'{path}.'.startswith(f'{cause.name}.'):
+                raise
+            missing.add(cause.name)
+    if missing & {'pettingzoo', 'mpe2'}:
+        raise OptionError('env', f"{PREFIX}{dotted} needs an extra: pip install 'xagents[multi]'")
+    family, _, last = dotted.rpartition('.')
+    raise OptionError('env', f'no environment {PREFIX}{dotted}{did_you_mean(last, _env_names(family))}')
+
+
+def _env_names(family: str) -> Sequence[str]:
+    """Return the names of a package's environments, for a hint."""
+    for path in (family, f'pettingzoo.{family}'):
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
+            found = pkgutil.iter_modules(importlib.import_module(path).__path__)
+            return [module.name for module in found if re.search(r'_v\d+$', module.name)]
+    return ()

@@ -1,0 +1,78 @@
+"""Observation and action spaces as JSON holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from xagents.options.errors import one_line
+
+
+def space_to_dict(space: spaces.Space) -> dict[str, Any]:
+    """Return a space as JSON holds it; bounds that are the same everywhere are one number, infinite ones None.
+
+    Raises:
+        ValueError: for another space than Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them.
+    """
+    if isinstance(space, spaces.Box):
+        bounds = {'low': _bound(space.low), 'high': _bound(space.high)}
+        return {'space': 'Box', 'shape': list(space.shape), 'dtype': space.dtype.name, **bounds}
+    if isinstance(space, spaces.Discrete):
+        return {'space': 'Discrete', 'n': int(space.n), 'start': int(space.start), 'dtype': space.dtype.name}
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = {'nvec': space.nvec.tolist(), 'start': space.start.tolist()}
+        return {'space': 'MultiDiscrete', **sizes, 'dtype': space.dtype.name}
+    if isinstance(space, spaces.MultiBinary):
+        return {'space': 'MultiBinary', 'n': space.n if isinstance(space.n, int) else list(space.n)}
+    if isinstance(space, spaces.Dict):
+        return {'space': 'Dict', 'parts': [[key, space_to_dict(part)] for key, part in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {'space': 'Tuple', 'parts': [space_to_dict(part) for part in space.spaces]}
+    raise ValueError(f'there is no record of the space {one_line(space)}')
+
+
+def space_from_dict(record: Mapping[str, Any]) -> spaces.Space:
+    """Undo `space_to_dict`.
+
+    Raises:
+        ValueError: in one line, for a record that is no space's.
+    """
+    try:
+        return _space(record)
+    except (KeyError, TypeError, AttributeError, AssertionError, OverflowError) as error:
+        raise ValueError(f'it is no record of a space ({type(error).__name__}: {one_line(error)})') from error
+
+
+def _space(record: Mapping[str, Any]) -> spaces.Space:
+    kind = record['space']
+    dtype: Any = np.dtype(record.get('dtype', 'int8'))
+    if kind == 'Box':
+        shape = tuple(record['shape'])
+        low, high = (_array(record[name], shape, dtype, sign) for name, sign in (('low', -1), ('high', 1)))
+        return spaces.Box(low, high, shape, dtype)
+    if kind == 'Discrete':
+        return spaces.Discrete(record['n'], start=record['start'], dtype=dtype)
+    if kind == 'MultiDiscrete':
+        return spaces.MultiDiscrete(np.array(record['nvec'], dtype), dtype, start=np.array(record['start'], dtype))
+    if kind == 'MultiBinary':
+        return spaces.MultiBinary(record['n'])
+    if kind == 'Dict':
+        return spaces.Dict([(key, _space(part)) for key, part in record['parts']])
+    if kind == 'Tuple':
+        return spaces.Tuple([_space(part) for part in record['parts']])
+    raise KeyError(kind)
+
+
+def _bound(array: np.ndarray) -> Any:
+    """Return a bound as a number, or as numbers where it is not the same everywhere."""
+    numbers = [number if np.isfinite(number) else None for number in array.ravel().tolist()]
+    return numbers[0] if len(set(numbers)) == 1 else numbers
+
+
+def _array(bound: Any, shape: tuple[int, ...], dtype: Any, sign: int) -> np.ndarray:
+    if not isinstance(bound, list):
+        return np.full(shape, sign * np.inf if bound is None else bound, dtype)
+    return np.array([sign * np.inf if number is None else number for number in bound], dtype).reshape(shape)

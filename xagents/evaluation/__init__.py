@@ -1,0 +1,1 @@
+"""Evaluations of a policy: playing episodes, the evaluation schedule, evaluation in a separate process, videos."""

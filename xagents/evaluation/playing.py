@@ -1,0 +1,271 @@
+"""Playing whole episodes with an agent's present weights: to measure it, and to show it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xagents.checkpoints.protocols import ActingAgent
+from xagents.collecting.collector import Collector
+from xagents.collecting.policies import Policy
+from xagents.envs.create import as_envs
+from xagents.envs.interface import Envs, EpisodeEnd
+from xagents.logs import video
+from xagents.logs.window import Window
+from xagents.options.errors import OptionError
+from xagents.pipeline.context import EndedEpisode
+from xagents.system.interruption import Interruption
+from xagents.system.paths import check_folder
+
+DEFAULT_N_ENVS = 10
+# steps after which an episode without a time limit counts as it stands
+MAX_EPISODE_STEPS = 100_000
+# how often an environment may begin an episode without a report before that is said
+MAX_UNREPORTED = 100
+
+
+def evaluation_collector(agent: ActingAgent, envs: Envs, policy: Policy | None = None) -> Collector:
+    """Return who plays in environments by an agent's present weights, or by another policy; nothing of it is kept."""
+    return agent.collector.with_envs(envs, agent.acting_policy if policy is None else policy, agent.statistics)
+
+
+def evaluate(
+    agent: ActingAgent,
+    episodes: int,
+    stochastic: bool = False,
+    seed: int | None = None,
+    envs: Any = None,
+    n_envs: int | None = None,
+    say: Callable[[str], Any] = print,
+) -> dict[str, float]:
+    """Play `episodes` episodes, an equal quota in each environment, so that short ones do not count more.
+
+    See `BaseAgent.evaluate` for the arguments; `say` takes a line that must be seen. The agent's statistics are used
+    and left as they are.
+
+    Raises:
+        OptionError: for environments that end episodes and never report one.
+        Interrupted: where the run that asks is to end.
+    """
+    if episodes < 1:
+        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
+    if envs is None:
+        envs = agent.collector.evaluation_envs(min(episodes, n_envs or DEFAULT_N_ENVS))
+    seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
+    agent.refresh()
+    return evaluate_collector(evaluation_collector(agent, as_envs(envs)), episodes, seed, stochastic, say)
+
+
+def evaluate_collector(
+    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Callable[[str], Any] = print
+) -> dict[str, float]:
+    """Play episodes by a collector, and return what `evaluate` does."""
+    envs = collector.envs
+    ended = play_episodes(collector, episode_quotas(episodes, envs), seed, stochastic, say)
+    rewards = [e.reward for e in ended]
+    of_rewards = {name: float(getattr(np, name)(rewards)) for name in ('mean', 'std', 'min', 'max')}
+    result = {
+        **of_rewards,
+        'length': float(np.mean([e.length for e in ended])),
+        **mean_rewards_per_agent(envs.agents, ended),
+    }
+    successes = [e.success for e in ended if e.success is not None]
+    return {**result, 'success': float(np.mean(successes))} if successes else result
+
+
+def episode_quotas(episodes: int, envs: Envs) -> np.ndarray:
+    """Return how many episodes each environment is to play, and all of its agents, int [N], as equal as can be."""
+    n_envs = envs.n_envs // envs.agents_per_env
+    each = np.full(n_envs, episodes // n_envs)
+    each[: episodes % n_envs] += 1
+    return each.repeat(envs.agents_per_env)
+
+
+def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd | EndedEpisode]) -> dict[str, float]:
+    """Return the mean reward of each of several agents by `reward/NAME`, and by `team_reward` what they got together.
+
+    What had no episode is left out; without agents that have names there is nothing.
+    """
+    if not agents:
+        return {}
+    ended = list(episodes)
+    own = {f'reward/{name}': [e.reward for e in ended if e.env % len(agents) == i] for i, name in enumerate(agents)}
+    own['team_reward'] = [episode.team for episode in ended if episode.team is not None]
+    return {name: float(np.mean(rewards)) for name, rewards in own.items() if rewards}
+
+
+def play_episodes(
+    collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Callable[[str], Any]
+) -> list[EpisodeEnd]:
+    """Play so many episodes in each environment, and return them in the order in which they ended."""
+    envs, quota = collector.envs, quota.copy()
+    episodes: list[EpisodeEnd] = []
+    totals, ages, unreported = np.zeros(envs.n_envs), np.zeros(envs.n_envs, int), np.zeros(envs.n_envs, int)
+    rng = np.random.default_rng(seed) if stochastic else None
+    envs.pop_episodes()
+    collector.reset(seed)
+    while quota.any():
+        Interruption.check()
+        before = envs.valid.copy()
+        ages += before
+        _, rewards, *_ = collector.step(collector.act(rng))
+        totals += rewards
+        unreported += envs.valid & ~before  # begun since a report
+        ended = collector.ended_episodes
+        if ages.max() >= MAX_EPISODE_STEPS:
+            say(f'An episode of {envs.id} does not end: it counts as it stands after {MAX_EPISODE_STEPS} steps')
+            ended = [EpisodeEnd(float(totals[i]), int(ages[i]), i, None) for i in np.flatnonzero(quota).tolist()]
+            quota[:] = quota > 0
+        for episode in ended:
+            totals[episode.env] = ages[episode.env] = unreported[episode.env] = 0
+            if quota[episode.env]:
+                episodes.append(episode)
+                if not envs.agents:
+                    quota[episode.env] -= 1
+                elif episode.team is not None:  # all agents of its environment have played
+                    first = episode.env - episode.env % envs.agents_per_env
+                    quota[first : first + envs.agents_per_env] -= 1
+        if unreported.max() >= MAX_UNREPORTED:
+            raise OptionError(
+                'env',
+                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, admits a vector that reports all',
+            )
+    return episodes
+
+
+def play(
+    agent: ActingAgent,
+    video_dir: str | None = None,
+    render: bool = False,
+    frame_dir: str | None = None,
+    frame_delay: float = 0.0,
+    max_steps: int | None = None,
+    policy: Policy | None = None,
+    frame_frequency: int = 1,
+    stochastic: bool = False,
+    seed: int | None = None,
+) -> float:
+    """Play one episode, and show or record it.
+
+    Args:
+        agent: whose present weights play.
+        video_dir: folder for an .mp4 named after agent, environment and time.
+        render: show it in a window; without a display one line says so.
+        frame_dir: folder for the frames as .jpg.
+        frame_delay: seconds between two frames.
+        max_steps: end it after that many steps.
+        policy: another one than the agent's own.
+        frame_frequency: save every so many frames.
+        stochastic: sample actions; greedy when not.
+        seed: of the episode.
+
+    Returns:
+        The sum of its raw rewards, of all agents.
+    """
+    seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
+    if render and not video.has_display():
+        print('--render: there is no display here; going on without a window')
+        render = False
+    requested = {'render': render, 'video_dir': video_dir is not None, 'frame_dir': frame_dir is not None}
+    drawn = [name for name, is_requested in requested.items() if is_requested]
+    envs = agent.envs.recreate(1, render_mode='rgb_array' if drawn else None)
+    with contextlib.ExitStack() as stack:
+        stack.callback(envs.close)
+        if drawn and not envs.can_render:
+            raise OptionError(drawn[0], f'{envs.id} draws no pictures, admits environments that do')
+        name = f'{agent.id}-{Path(envs.id).name.replace(":", "-")}'
+        sinks: list[Callable[[np.ndarray], Any]] = []
+        if video_dir is not None:
+            path = _checked_folder('video_dir', video_dir) / f'{name}-{datetime.now():%Y%m%d-%H%M%S-%f}.mp4'
+            writer = stack.enter_context(video.VideoWriter(path, envs.frames_per_second))
+            sinks.append(writer.write)
+        if frame_dir is not None:
+            sinks.append(_frame_writer(_checked_folder('frame_dir', frame_dir), frame_frequency))
+        if render:
+            window = stack.enter_context(Window(name, envs.frames_per_second))
+            sinks.append(window.show)
+        agent.refresh()
+        rewards, steps = play_episode(
+            evaluation_collector(agent, envs, policy), seed, max_steps, stochastic, sinks, frame_delay
+        )
+        agents = envs.agents
+    reward = float(sum(rewards))
+    print(f'Episode reward: {reward:g}, steps: {steps}')
+    if agents:
+        each = ', '.join(f'{name} {of:g}' for name, of in zip(agents, rewards, strict=True))
+        print(f'It is that of all agents: {each}')
+    if video_dir is not None:
+        print(f'Video: {path}')
+    if frame_dir is not None:
+        print(f'Frames: {frame_dir}')
+    return reward
+
+
+def play_episode(
+    collector: Collector,
+    seed: int,
+    max_steps: int | None = None,
+    stochastic: bool = False,
+    sinks: Sequence[Callable[[np.ndarray], Any]] = (),
+    delay: float = 0.0,
+) -> tuple[list[float], int]:
+    """Play one episode in the one environment of a collector, at most `max_steps` of it.
+
+    Each sink is given every frame, uint8 [H, W, 3], the first observation's included, `delay` seconds apart.
+
+    Returns:
+        The raw reward of each of its agents, and its steps.
+
+    Raises:
+        Interrupted: where the run that asks is to end.
+    """
+    envs, steps = collector.envs, 0
+    totals, is_over = np.zeros(envs.n_envs), False
+    envs.pop_episodes()
+    rng = np.random.default_rng(seed) if stochastic else None
+    collector.reset(seed)
+    _show(envs, sinks)
+    while not is_over and (max_steps is None or steps < max_steps):
+        Interruption.check()
+        _, rewards, *_ = collector.step(collector.act(rng))
+        steps, totals = steps + 1, totals + rewards
+        for ended in collector.ended_episodes:
+            is_over = not envs.agents or ended.team is not None
+            if not envs.agents:
+                totals[ended.env], steps = ended.reward, ended.length
+        _show(envs, sinks)
+        if delay:
+            time.sleep(delay)
+    return totals.tolist(), steps
+
+
+def _show(envs: Envs, sinks: Sequence[Callable[[np.ndarray], Any]]) -> None:
+    if sinks:
+        frame = envs.render()[0]
+        for sink in sinks:
+            sink(frame)
+
+
+def _frame_writer(folder: Path, frequency: int) -> Callable[[np.ndarray], Any]:
+    """Return what writes every so many frames as .jpg."""
+    count = itertools.count()
+
+    def sink(frame: np.ndarray) -> None:
+        i = next(count)
+        if i % frequency == 0:
+            video.write_frame(folder / f'{i:05}.jpg', frame)
+
+    return sink
+
+
+def _checked_folder(name: str, folder: str) -> Path:
+    check_folder(name, folder)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder)

@@ -1,0 +1,92 @@
+"""The process that evaluates beside a run: `python -m xagents.evaluation.process FOLDER`. Loads no TensorFlow.
+
+It reads an order a line from standard input, a JSON object, and answers in the same way on what was its standard
+output. The folder holds what makes the environments, and the policies of the orders. It ends with its parent, whatever
+ends that. The parent's side is `evaluator.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from xagents.collecting.collector import Collector
+from xagents.collecting.random_streams import RandomStreams
+from xagents.collecting.trained_policy import EnvSpaces, read_policy
+from xagents.envs.interface import Envs, envs_from_bytes
+from xagents.evaluation.playing import DEFAULT_N_ENVS, evaluate_collector
+from xagents.options.errors import error_line
+from xagents.system.answering import Orders, answering
+
+# in the folder: what makes the environments
+ENVIRONMENTS_FILE = 'environments'
+
+
+class PolicyEvaluator:
+    """Plays what is ordered, in environments that are kept for the next order.
+
+    Args:
+        folder: of the orders.
+        say: takes a line that must be seen.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], Any]):
+        self._folder, self._say = folder, say
+        self._envs: dict[int, Envs] = {}
+
+    def play(self, request: dict[str, Any]) -> dict[str, float]:
+        """Return the result of an evaluation.
+
+        Raises:
+            Exception: whatever an environment raises.
+        """
+        files = policy_paths(self._folder, request['number'])
+        policy = read_policy(*files)
+        for path in files:
+            path.unlink()
+        envs = self._evaluation_envs(min(request['episodes'], DEFAULT_N_ENVS))
+        if EnvSpaces(envs.encoder.raw_space, envs.action_space) != policy.spaces:
+            raise ValueError(f'{envs.id} made afresh has other spaces than those that are learned in')
+        collector = Collector(envs, policy.acting_policy, policy.statistics, RandomStreams(0))
+        return evaluate_collector(collector, request['episodes'], request['seed'], say=self._say)
+
+    def _evaluation_envs(self, n_envs: int) -> Envs:
+        if n_envs not in self._envs:
+            self._envs[n_envs] = envs_from_bytes((self._folder / ENVIRONMENTS_FILE).read_bytes(), n_envs)
+        return self._envs[n_envs]
+
+
+def policy_paths(folder: Path, number: int) -> tuple[Path, Path]:
+    """Return the two files of an order's policy."""
+    return folder / f'{number}.json', folder / f'{number}.npz'
+
+
+def serve(answers: IO[str], requests: Orders, folder: Path) -> None:
+    """Do what is ordered, one after the other; an error is told, and not the end."""
+
+    def send(**message: Any) -> None:
+        print(json.dumps(message), file=answers, flush=True)
+
+    evaluator = PolicyEvaluator(folder, lambda line: send(said=line))
+    while True:
+        request = requests.get()
+        try:
+            send(result=evaluator.play(request))
+        except Exception as error:  # whatever somebody's environment raises
+            send(error=error_line(error))
+
+
+def main(folder: Path) -> None:
+    """Do what the lines on standard input say, until they end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to hear
+    serve(*answering(functools.partial(shutil.rmtree, folder, ignore_errors=True)), folder)
+
+
+if __name__ == '__main__':
+    main(Path(sys.argv[1]))

@@ -1,0 +1,122 @@
+"""The learner's side of the process that evaluates beside a run. The process's own side is `evaluator_process.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from xagents.collecting.policy_files import PolicyData, write_policy
+from xagents.evaluation.process import ENVIRONMENTS_FILE, policy_paths
+from xagents.explorers.local_launcher import ONE_THREAD
+from xagents.system.child_process import ChildProcess, OutputQueue, last_line
+from xagents.system.interruption import Interruption
+
+SECONDS_TO_END = 2.0
+# between two looks at whether the run is to end
+POLL_SECONDS = 0.5
+# so many processes that die in a row, without a result between them, end the run
+MAX_DEATHS = 2
+EvaluationRequest = tuple[dict[str, Any], PolicyData]
+
+
+class EvaluationError(RuntimeError):
+    """Evaluations cannot be played beside a run; one line."""
+
+
+class EvaluationProcess:
+    """A process that plays evaluations, one after the other; another one takes the place of one that dies.
+
+    What it is asked for is the whole cause of a result: played again, it is the same.
+
+    Args:
+        environments: what makes them, see `Envs.factory_to_bytes`.
+        say: takes a line that must be seen.
+    """
+
+    def __init__(self, environments: bytes, say: Callable[[str], Any]):
+        self._say = say
+        self._folder = Path(tempfile.mkdtemp(prefix='xagents-'))
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._messages: OutputQueue = queue.Queue()
+        self._requests: deque[EvaluationRequest] = deque()  # without an answer
+        self._results: deque[dict[str, float]] = deque()
+        self._n_requests = self._deaths = 0
+        (self._folder / ENVIRONMENTS_FILE).write_bytes(environments)
+        self._process = self._start_process()
+
+    def _start_process(self) -> ChildProcess:
+        words = ['xagents.evaluation.process', str(self._folder)]
+        return ChildProcess(words, self._messages, SECONDS_TO_END, self._stderr, **ONE_THREAD)
+
+    def submit(self, policy: PolicyData, episodes: int, seed: int) -> None:
+        """Ask for an evaluation of a policy: greedy episodes."""
+        self._n_requests += 1
+        self._requests.append(({'number': self._n_requests, 'episodes': episodes, 'seed': seed}, policy))
+        self._send(self._requests[-1])
+
+    def _send(self, request: EvaluationRequest) -> None:
+        about, policy = request
+        write_policy(policy, *policy_paths(self._folder, about['number']))
+        self._process.write(json.dumps(about))
+
+    def take_result(self, on_wait: Callable[[], Any] = Interruption.check) -> dict[str, float]:
+        """Return the result of the oldest evaluation that was asked for and not taken, waiting where it is late.
+
+        `on_wait` is called once in a while, and may end the waiting.
+
+        Raises:
+            EvaluationError: where it cannot be played.
+            Interrupted: where the run is to end, when nothing else is said.
+        """
+        while not self._results:
+            with contextlib.suppress(queue.Empty):
+                self._handle_message(*self._messages.get(timeout=POLL_SECONDS))
+            on_wait()
+        return self._results.popleft()
+
+    def _handle_message(self, process: Any, line: str | None) -> None:
+        """Take what a process says."""
+        if process is not self._process:
+            return
+        if line is None:
+            self._replace()
+            return
+        try:
+            message = json.loads(line)
+        except ValueError:  # it died meanwhile
+            return
+        if 'said' in message:
+            self._say(message['said'])
+        elif 'error' in message:
+            raise EvaluationError(f'eval_async: an evaluation failed: {message["error"]}')
+        else:
+            self._results.append(message['result'])
+            self._requests.popleft()
+            self._deaths = 0
+
+    def _replace(self) -> None:
+        """Begin another process in the place of one that is dead, and give it the same orders."""
+        how = ': '.join([self._process.exit_status, *last_line(self._stderr)])
+        self._process.end()
+        self._deaths += 1
+        if self._deaths == MAX_DEATHS:
+            raise EvaluationError(
+                f'eval_async: the process of the evaluations died {MAX_DEATHS} times in a row ({how})'
+            )
+        self._say(f'The process of the evaluations died ({how}): another one plays them again')
+        self._process = self._start_process()
+        for request in self._requests:
+            self._send(request)
+
+    def close(self) -> None:
+        """End the process; what it plays is given up."""
+        self._process.end()
+        self._stderr.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""A run whose evaluations are played beside it (`--eval-async`): asked for, and taken some iterations later.
+
+When a result is taken is told in iterations, and it is waited for then: how fast it came changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from xagents.checkpoints.agent_state import capture_policy, capture_state, temporary_weights
+from xagents.checkpoints.pending_evaluation import PendingEvaluation
+from xagents.checkpoints.protocols import LearningAgent, RunProtocol
+from xagents.evaluation.remote import EvaluationProcess
+from xagents.options.errors import OptionError
+from xagents.options.runs import RunOptions
+from xagents.pipeline.context import Context
+from xagents.system.interruption import Interruption
+
+EvaluationResult = tuple[PendingEvaluation, dict[str, float]]
+
+
+def check_async_evaluation(agent: LearningAgent, options: RunOptions) -> None:
+    """Check, before a run, that an agent can be evaluated in another process.
+
+    Raises:
+        OptionError: naming `eval_async`, in one line.
+    """
+    if not options.eval_async:
+        return
+    try:
+        agent.envs.factory_to_bytes()
+    except ValueError as error:
+        raise OptionError('eval_async', str(error)) from error
+    if capture_policy(agent) is None:
+        why = ', as it convolves in bfloat16 (--precision)' if agent.options.precision == 'bfloat16' else ''
+        problem = f'the policy of {agent.id} has no plan (docs/policy.md), by which another process plays{why}'
+        raise OptionError('eval_async', problem)
+
+
+class EvaluationSchedule:
+    """The evaluations of a run that are under way; the agent's progress keeps them beyond it.
+
+    Args:
+        run: whose they are.
+        process: plays them; those that are under way already are asked of it, too.
+    """
+
+    def __init__(self, run: RunProtocol, process: EvaluationProcess):
+        self._run, self._process = run, process
+        for pending in run.progress.evaluations:
+            self._submit(pending)
+
+    def _submit(self, pending: PendingEvaluation) -> None:
+        policy = pending.state.policy
+        if policy is None:  # it comes out of a checkpoint
+            with temporary_weights(self._run.agent, pending.state):
+                policy = capture_policy(self._run.agent)
+        assert policy is not None  # `check_async_evaluation` has looked
+        self._process.submit(policy, pending.episodes, pending.seed)
+
+    def advance(self, ctx: Context, due: bool) -> EvaluationResult | None:
+        """Let an iteration pass: ask for an evaluation if one is `due`; return the one whose result is taken now."""
+        if ctx.idle and ctx.stop:  # broken off while it was collected: a run that goes on collects it again
+            return None
+        under_way, delay = self._run.progress.evaluations, self._run.options.eval_delay
+        for pending in under_way:
+            pending.age += 1
+        ready = bool(under_way) and (due if delay is None else under_way[0].age >= delay)
+        if due:  # before the other one is waited for, so that the process need not wait
+            pending = PendingEvaluation(
+                capture_state(self._run.agent, ctx.carried_over()),
+                self._run.evaluation_seed(ctx.steps),
+                self._run.options.eval_episodes,
+            )
+            self._submit(pending)
+            under_way.append(pending)
+        if not ready:
+            return None
+        start = time.perf_counter()
+        result = self._process.take_result(_WaitMessage(self._run, under_way[0]))
+        ctx.logs['seconds/evaluate'] = time.perf_counter() - start
+        return under_way.pop(0), result
+
+    def remaining(self) -> Iterator[EvaluationResult]:
+        """Give those that are still under way; a run that goes on takes them when it is their turn.
+
+        Raises:
+            Interrupted: where the run is to end.
+        """
+        for pending in self._run.progress.evaluations:
+            yield pending, self._process.take_result()
+
+
+class _WaitMessage:
+    """Says once, after a Ctrl-C, what is waited for: the iteration is whole with it only."""
+
+    def __init__(self, run: RunProtocol, pending: PendingEvaluation):
+        self._run, self._pending, self._shown = run, pending, False
+
+    def __call__(self) -> None:
+        if Interruption.requested() and not self._shown:
+            self._shown = True
+            line = f'Waiting for the evaluation of step {self._pending.steps}; a second Ctrl-C quits without saving'
+            self._run.console.print_line(line)
+
+
+@contextlib.contextmanager
+def async_evaluation(run: RunProtocol) -> Iterator[None]:
+    """Let a process evaluate for a run, where it asks for that."""
+    if not run.options.eval_async:
+        if run.progress.evaluations:
+            run.console.print_line('Evaluations that were under way are given up: this run has no --eval-async')
+            run.progress.evaluations.clear()
+        yield
+        return
+    with contextlib.closing(EvaluationProcess(run.agent.envs.factory_to_bytes(), run.console.print_line)) as process:
+        run.evaluations = EvaluationSchedule(run, process)
+        try:
+            yield
+        finally:
+            run.evaluations = None

@@ -1,0 +1,146 @@
+"""An explorer's own side: what it is told, and what it makes of an order. No connection, no process.
+
+Told once (`spec`): environments, policy, network, and which of the environments are its own. Told before an order, to
+all explorers alike (`share`): weights, statistics, the schedule's values. Told with each order: noise, and where the
+environments stand if they do not stand there already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from xagents.collecting.env_stepper import CollectRequest, CollectStats, LocalEnvStepper
+from xagents.collecting.finite import NotFiniteError
+from xagents.collecting.policies import policy_from_dict
+from xagents.collecting.rollouts import Rollout, allocate_rollout
+from xagents.collecting.statistics import Statistics
+from xagents.envs.create import create_envs
+from xagents.envs.interface import EpisodeEnd
+from xagents.envs.normalisation import ObservationNormalizer
+from xagents.explorers.fragments import EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
+from xagents.explorers.messages import Message, WireError, pack
+from xagents.explorers.versions import version_differences, versions
+from xagents.networks.acting import PublishedWeights
+from xagents.networks.numpy_inference import NumpyNetwork
+from xagents.networks.plan import NetworkPlan
+from xagents.system.arrays import add_prefix, strip_prefix
+
+MAX_ENVS = 2**16
+
+
+@dataclass
+class FragmentStats(CollectStats):
+    """Notes of each episode what the learner needs to put it among those of others."""
+
+    finished_episodes: list[tuple[float, int, bool | None, int, int, float, float | None]] = field(default_factory=list)
+
+    def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
+        """Add episodes that ended with the row that is being written."""
+        self.finished_episodes += [(e.reward, e.length, e.success, e.env, self.row, seconds, e.team) for e in episodes]
+
+
+class RolloutWorker:
+    """Environments of a slot, and the policy that acts in them.
+
+    Args:
+        spec: what the learner says of a run; see `xagents.explorers.worker_pool.specification`.
+        first: index of the first of its environments among all.
+        n_envs: how many of them are its own.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
+        if not 0 < n_envs <= MAX_ENVS:
+            raise ValueError(f'it is to make {n_envs} environments')
+        self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
+        others = version_differences(versions(spec['environment']['env']), spec['versions'])
+        if others:
+            envs.close()
+            raise ValueError(f"an explorer's environments are others than the learner's: {others}")
+        self.stepper = LocalEnvStepper(envs)
+        plan = NetworkPlan.from_dict(spec['network'])
+        network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
+        self.policy = policy_from_dict(spec['policy'], network, envs.action_space)
+        normalizer = ObservationNormalizer(envs.observation_space.shape) if spec['normalizes'] else None
+        self.statistics = Statistics(normalizer, dtype=envs.observation_space.dtype)
+        self._rollout: Rollout | None = None
+        self._broadcast: Message | None = None
+        self._stats = FragmentStats()
+        self._steps = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, also of a fragment that is not done; another thread may ask."""
+        return self._steps + self._stats.steps
+
+    def receive_broadcast(self, message: Message) -> None:
+        """Keep what the orders to come have in common."""
+        self._broadcast = message
+
+    def collect(self, assignment: Message) -> bytes:
+        """Return the fragment of an order, as a message.
+
+        Raises:
+            Exception: whatever an environment raises.
+        """
+        if self._broadcast is None:
+            raise WireError('an order came without what it shares with others')
+        header, arrays = (
+            {**self._broadcast.header, **assignment.header},
+            {**self._broadcast.arrays, **assignment.arrays},
+        )
+        start = time.perf_counter()
+        self._prepare(header, arrays)
+        self._steps += self._stats.steps
+        rollout, stats = self._rollout_buffer(header['n_steps']), FragmentStats()
+        self._stats = stats
+        request = CollectRequest(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
+        with contextlib.suppress(NotFiniteError):  # the learner finds it, too, and knows what to do
+            self.stepper.fill(rollout, request, stats)
+        rollout['valid'][stats.row + 1 :] = False  # of what was broken off nothing follows
+        result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
+        sent = {**rollout, **self._exploration(), **self._env_state(result)}
+        result['seconds'] = {**stats.seconds, 'busy': time.perf_counter() - start}
+        return pack('fragment', result, sent)
+
+    def _prepare(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        if 'weights' in arrays:
+            self.policy.sync(PublishedWeights(header['version'], arrays['weights'], header['warming_up']))
+        self.policy.warming_up = header['warming_up']
+        if self.statistics.observations:
+            self.statistics.observations.load(strip_prefix(STATISTICS, arrays))
+        if self.policy.exploration is not None:
+            self.policy.exploration.load(strip_prefix(EXPLORATION, arrays))
+        if 'seed' in header:
+            self.stepper.observations = self.stepper.envs.reset(header['seed'], self.first)
+        elif 'stand' in header:
+            copies, observations = unpack_env_state((dict(header), dict(arrays)))
+            self.stepper.envs.restore_each(copies)
+            self.stepper.observations = observations
+
+    def _rollout_buffer(self, n_steps: int) -> Rollout:
+        if self._rollout is None or len(self._rollout['valid']) != n_steps:
+            self._rollout = allocate_rollout(self.stepper.envs, n_steps, self.policy.columns)
+        return self._rollout
+
+    def _exploration(self) -> dict[str, np.ndarray]:
+        return {} if self.policy.exploration is None else add_prefix(EXPLORATION, self.policy.exploration.state())
+
+    def _env_state(self, result: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Return where the environments stand now, and tell the rest of it; nothing where they cannot be copied."""
+        copies = None if self.stepper.observations is None else self.stepper.envs.snapshot_each()
+        result['uncopied'] = self.stepper.envs.snapshot_problem
+        if copies is None:
+            return {}
+        header, arrays = pack_env_state(copies)  # the learner has the observations: a rollout ends with them
+        result |= header
+        return arrays
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.stepper.envs.close()

@@ -1,0 +1,200 @@
+"""Runs the policy that lies beside this page, which `xagents export --format numpy` wrote; needs NumPy alone.
+
+    python policy.py [OBSERVATIONS.npz]
+
+The .npz holds a batch of raw observations, one array [N, …] for each input that policy.json names. Without one, two
+observations of zeros show how it is called. In Python, `Policy(folder)(observations)` takes them as environments do.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+PLAN, WEIGHTS = 'plan.json', 'policy.npz'
+
+
+def _softmax(x: Array) -> Array:
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def _elu(x: Array, alpha: float = 1.0) -> Array:
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))
+
+
+def _sigmoid(x: Array) -> Array:
+    return (1 + np.tanh(x / 2)) / 2
+
+
+def _gelu(x: Array) -> Array:
+    # x Φ(x), whose tail is equation 7.1.26 of Abramowitz and Stegun 1964, to 1.5e-7
+    t = 1 / (1 + np.float32(0.3275911 * 0.5**0.5) * np.abs(x))
+    factors = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32)
+    tail = np.polyval(factors, t) * t * np.exp(-x * x / 2) / 2
+    return x * np.where(x > 0, 1 - tail, tail)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    'linear': lambda x: x,
+    'tanh': np.tanh,
+    'relu': lambda x: np.maximum(x, 0),
+    'sigmoid': _sigmoid,
+    'softmax': _softmax,
+    'softplus': lambda x: np.logaddexp(np.float32(0), x),
+    'exponential': np.exp,
+    'elu': _elu,
+    'selu': lambda x: 1.0507009873554805 * _elu(x, 1.6732632423543772),
+    'silu': lambda x: x * _sigmoid(x),
+    'leaky_relu': lambda x: np.maximum(x, np.float32(0.2) * x),
+    'softsign': lambda x: x / (1 + np.abs(x)),
+    'gelu': _gelu,
+}
+
+
+class NumpyPolicy:
+    """The greedy policy: from raw observations [N, …] (a dict for a Dict space, a tuple for a Tuple) to actions."""
+
+    def __init__(self, folder: str | Path = '.'):
+        folder = Path(folder)
+        self.plan: dict[str, Any] = json.loads((folder / PLAN).read_text())
+        with np.load(folder / WEIGHTS, allow_pickle=False) as file:
+            self.arrays = dict(file)
+
+    def __call__(self, observations: Any) -> Array:
+        """Return environment actions [N, …]."""
+        return self.decode(self.network(self.normalize(self.encode(observations))))
+
+    def encode(self, observations: Any) -> Array:
+        """Return one vector or image an observation."""
+        space, shape = self.plan['observation_space'], self.plan['network']['input_shape']
+        if space['space'] != 'Box':
+            return np.concatenate(list(flatten(space, observations)), 1)
+        x = np.asarray(observations)
+        if self.plan['axes']:
+            x = x.transpose(self.plan['axes'])
+        return x.reshape(len(x), *shape).astype(np.uint8 if space['dtype'] == 'uint8' else np.float32)
+
+    def normalize(self, x: Array) -> Array:
+        """Scale by the statistics of training; bytes become numbers from 0 to 1."""
+        if self.plan['normalizes'] and self.arrays['observation_statistics/count']:
+            mean, var = (self.arrays[f'observation_statistics/{name}'] for name in ('mean', 'var'))
+            scaled = (x.astype(np.float32) - mean.astype(np.float32)) * (1 / np.sqrt(var + 1e-8)).astype(np.float32)
+            return scaled.clip(-10, 10)
+        return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
+
+    def network(self, x: Array) -> Array:
+        """Return the network's first output [N, units]."""
+        tensors = {0: x.astype(np.float32)}
+        for call in self.plan['network']['calls']:
+            tensors[call['target']] = self.layer(call, tensors[call['source']])
+        return tensors[self.plan['network']['outputs'][0]]
+
+    def layer(self, call: dict[str, Any], x: Array) -> Array:
+        """Return what a layer makes of x [N, …]."""
+        kind, kernel, at = call['kind'], call.get('kernel', ()), call.get('at', 0)
+        size = int(np.prod(kernel))
+        weights = self.arrays['weights'][at : at + size].reshape(kernel)
+        if kind == 'flatten':
+            return x.reshape(len(x), -1)
+        if kind in ('log-std', 'deviations'):
+            return weights  # of sampled actions only
+        if kind == 'log-probabilities':
+            return np.log(np.maximum(x, np.finfo(np.float32).tiny))
+        if kind == 'convolution':
+            patches = np.lib.stride_tricks.sliding_window_view(x, kernel[:3], (1, 2, 3))
+            rows, columns = call['strides']
+            patches = patches[:, ::rows, ::columns, 0]
+            x = patches.reshape(*patches.shape[:3], -1) @ weights.reshape(-1, kernel[3])
+        elif kind == 'dense':
+            x = x @ weights
+        if call.get('bias'):
+            x = x + self.arrays['weights'][at + size : at + size + kernel[-1]]
+        return ACTIVATIONS[call.get('activation', 'linear')](x)
+
+    def decode(self, x: Array) -> Array:
+        """Return environment actions of what the network says."""
+        space = self.plan['action_space']
+        kind, dtype = space['space'], space.get('dtype', 'int8')
+        if kind == 'Discrete':
+            return (x.argmax(1) + space['start']).astype(dtype)
+        if kind == 'MultiBinary':
+            return (x > 0).reshape(len(x), *np.atleast_1d(space['n'])).astype(dtype)
+        if kind == 'MultiDiscrete':
+            nvec = np.array(space['nvec'])
+            parts = np.split(x, np.cumsum(nvec.ravel())[:-1], 1)
+            choices = np.stack([part.argmax(1) for part in parts], 1)
+            return (choices.reshape(len(x), *nvec.shape) + np.array(space['start'])).astype(dtype)
+        low, high = bounds(space)
+        finite = np.isfinite(low) & np.isfinite(high)
+        one, zero = np.where(finite, 1.0, np.inf), np.where(finite, low, -1.0)
+        half, middle = np.where(finite, high, 1.0) / 2 - zero / 2, np.where(finite, high, 1.0) / 2 + zero / 2
+        actions = x.astype(np.float64).reshape(len(x), *space['shape']).clip(-one, one) * half + middle
+        if np.issubdtype(dtype, np.integer):
+            actions = np.rint(actions)
+        return actions.astype(dtype).clip(low.astype(dtype), high.astype(dtype))
+
+
+def bounds(space: dict[str, Any]) -> list[Array]:
+    """Return the bounds of a Box, float64 of its shape; null stands for what is infinite."""
+    both = []
+    for name, infinite in (('low', -np.inf), ('high', np.inf)):
+        numbers = space[name] if isinstance(space[name], list) else [space[name]]
+        array = np.array([infinite if number is None else number for number in numbers], np.float64)
+        both.append(np.broadcast_to(array.reshape(space['shape'] if len(numbers) > 1 else ()), space['shape']))
+    return both
+
+
+def flatten(space: dict[str, Any], x: Any) -> Iterator[Array]:
+    """Give the parts of a batch of observations as float32 [N, d]; choices are one-hot."""
+    kind = space['space']
+    if kind in ('Dict', 'Tuple'):
+        for i, part in enumerate(space['parts']):
+            yield from flatten(part[1], x[part[0]]) if kind == 'Dict' else flatten(part, x[i])
+    elif kind in ('Discrete', 'MultiDiscrete'):
+        sizes = np.ravel(space['n'] if kind == 'Discrete' else space['nvec'])
+        choices = np.asarray(x, np.int64).reshape(-1, len(sizes)) - np.ravel(space['start'])
+        for i, size in enumerate(sizes):
+            yield (choices[:, i : i + 1] == np.arange(size)).astype(np.float32)
+    else:
+        part = np.asarray(x)
+        part = part.reshape(len(part), -1).astype(np.float32)
+        yield part * np.float32(1 / 255) if space.get('dtype') == 'uint8' else part
+
+
+def nest(arrays: dict[str, Array], inputs: list[tuple[str, list[str | int]]]) -> Any:
+    """Return arrays by the names of the inputs as an environment nests them: each under the path that leads to it."""
+    parts: dict[str | int, list[tuple[str, list[str | int]]]] = {}
+    for name, path in inputs:
+        if not path:
+            return arrays[name]
+        parts.setdefault(path[0], []).append((name, path[1:]))
+    values = {key: nest(arrays, below) for key, below in parts.items()}
+    return tuple(values.values()) if all(isinstance(key, int) for key in values) else values
+
+
+def load(folder: str | Path) -> Callable[[dict[str, Array]], Array]:
+    """Return a function from arrays [N, …], by the names that policy.json gives, to actions [N, …], for any N."""
+    policy = NumpyPolicy(folder)
+    return lambda arrays: policy(nest(arrays, policy.plan['inputs']))
+
+
+if __name__ == '__main__':
+    page_folder = Path(__file__).parent
+    input_specs = json.loads((page_folder / 'policy.json').read_text())['inputs']
+    given = (
+        np.load(sys.argv[1])
+        if sys.argv[1:]
+        else {part['name']: np.zeros((2, *part['shape'][1:])) for part in input_specs}
+    )
+    print(
+        json.dumps(
+            load(page_folder)(
+                {part['name']: given[part['name']].astype(part['dtype']) for part in input_specs}
+            ).tolist()
+        )
+    )

@@ -1,0 +1,139 @@
+"""Pictures of an agent at play: H.264 videos and single frames."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from xagents.system.files import atomic_write
+
+
+class VideoWriter:
+    """Writes frames to an .mp4 that browsers play: H.264, yuv420p, its index at the front.
+
+    The video takes its own name at the end of a `with` block. When the block raises, or no frame was written, nothing
+    is left behind.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fps: float = 30) -> None:
+        """Prepare a video; ffmpeg starts with the first frame, which sets the size.
+
+        ValueError where the path does not end in .mp4, its folder does not exist, or `fps` is not positive.
+        """
+        self.path = Path(path)
+        _check_target('video', self.path, '.mp4')
+        if not (fps > 0 and math.isfinite(fps)):
+            raise ValueError(f'fps must be a positive number, got {fps}')
+        self._fps = fps
+        self._shape: tuple[int, ...] = ()
+        self._encoder = contextlib.ExitStack()
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._encoder.__exit__(*exception)
+
+    def write(self, frame: np.ndarray) -> None:
+        """Add a frame: uint8 [H, W, 3], red, green, blue, the same size every time.
+
+        ValueError for another one, and once the `with` block is over; RuntimeError if ffmpeg fails.
+        """
+        _check_frame(frame)
+        height, width = frame.shape[:2]
+        odd = height % 2, width % 2
+        if not self._shape:
+            self._shape = frame.shape
+            size = width + odd[1], height + odd[0]
+            self._write = self._encoder.enter_context(_encoder(self.path, size, self._fps))
+        elif frame.shape != self._shape:
+            raise ValueError(f'frames of one video must have one size: got {frame.shape} after {self._shape}')
+        if any(odd):  # yuv420p halves the colours' resolution, so it needs even sizes
+            frame = np.pad(frame, ((0, odd[0]), (0, odd[1]), (0, 0)), mode='edge')
+        self._write(np.ascontiguousarray(frame))
+
+
+@contextlib.contextmanager
+def _encoder(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callable[[np.ndarray], None]]:
+    """Give what takes the frames of a video, which is at `path` when the block succeeds, and only then."""
+    # `imageio_ffmpeg.write_frames` does not look at ffmpeg's exit code: of a full disk it makes half a video
+    import imageio_ffmpeg
+
+    with atomic_write(path) as temporary, tempfile.TemporaryFile() as messages:
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-v', 'error', '-nostdin', '-f', 'rawvideo']
+        command += ['-pix_fmt', 'rgb24', '-s', f'{size[0]}x{size[1]}', '-r', f'{fps:g}', '-i', '-', '-an']
+        command += ['-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p']
+        command += ['-movflags', '+faststart', '-f', 'mp4', str(temporary)]
+        # A session of its own: Ctrl-C is for us to handle, ffmpeg must live to finish the file.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=messages, start_new_session=True
+        )
+        pipe = process.stdin
+        assert pipe is not None
+
+        def fail() -> NoReturn:
+            process.kill()
+            process.wait()
+            messages.seek(0)
+            lines = messages.read().decode(errors='replace').strip().splitlines()
+            raise RuntimeError(f"ffmpeg could not write '{path}': {lines[-1] if lines else 'it gave no reason'}")
+
+        def write(frame: np.ndarray) -> None:
+            try:
+                pipe.write(frame.data)
+            except OSError:
+                fail()
+
+        try:
+            yield write
+            with contextlib.suppress(OSError):  # a broken pipe shows in the exit code
+                pipe.close()
+            if process.wait() != 0:
+                fail()
+        finally:
+            process.kill()  # nothing happens where it has ended
+            process.wait()
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def write_frame(path: str | os.PathLike[str], frame: np.ndarray) -> None:
+    """Write one frame, uint8 [H, W, 3], to a .jpg file, atomically; ValueError if the path or the frame is wrong."""
+    from PIL import Image
+
+    path = Path(path)
+    _check_target('frame', path, '.jpg')
+    _check_frame(frame)
+    with atomic_write(path) as temporary:
+        Image.fromarray(frame).save(temporary, 'JPEG', quality=90)
+
+
+def has_display() -> bool:
+    """Whether a window can be opened here: on Linux, whether an X or Wayland display is named."""
+    if sys.platform in ('darwin', 'win32'):
+        return True
+    return bool(os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY'))
+
+
+def _check_frame(frame: np.ndarray) -> None:
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+        got = f'{frame.dtype} {frame.shape}' if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise ValueError(f'a frame must be a uint8 array of shape (height, width, 3), got {got}')
+    if frame.size == 0:
+        raise ValueError(f'a frame must have pixels, got shape {frame.shape}')
+
+
+def _check_target(what: str, path: Path, ending: str) -> None:
+    if path.suffix.lower() != ending:
+        raise ValueError(f"the {what} '{path}' must end in {ending}")
+    if not path.parent.is_dir():
+        raise ValueError(f"the {what} '{path}': the folder '{path.parent}' does not exist")

@@ -1,0 +1,332 @@
+"""Compiled programs: one call for a whole update, and acting by whichever way is fastest."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import inspect
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeGuard
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from xagents.networks.acting import PublishedWeights
+from xagents.networks.keras_to_plan import flat_parameters, has_plan, plan_from_model
+from xagents.networks.numpy_inference import NumpyNetwork
+from xagents.system.compilation_cache import cached_compilation, recover_from_full_disk
+from xagents.system.threads import threads_in_use
+
+MAX_PACKED_BYTES = 2**16  # bytes: what is smaller costs more to hand over than to copy
+
+
+Key = tuple[tuple[np.dtype, tuple[int, ...]], ...]  # dtypes and shapes of arguments
+
+
+class CompiledFunction(NamedTuple):
+    """What a program has compiled for arguments of some shapes.
+
+    Attributes:
+        key: the shapes.
+        traced: the concrete function.
+        variable_indices: of the variables that it reads and writes, among those of its agent.
+    """
+
+    key: Key
+    traced: Any
+    variable_indices: list[int]
+
+
+class Program:
+    """A function that is traced and compiled once for each shape of its arguments, and called with NumPy arrays.
+
+    Calling the concrete function with tensors leaves out `tf.function`'s look at every argument, half of a small call.
+    Handing an array over costs 10 to 40 µs whatever its size, and six times that after a large update, so the small
+    ones travel as one vector, in memory that a tensor shares for good. Threads take turns.
+
+    Args:
+        function: takes and returns tensors.
+        jit: whether XLA compiles it.
+    """
+
+    _recorded: ClassVar[list[Program] | None] = None
+
+    def __init__(self, function: Callable, jit: bool):
+        self._function = function
+        self._jit = jit
+        self._compiled: dict[Key, tuple[ArgumentPacker, Any, list[Any], Callable]] = {}
+        self._lock = threading.Lock()
+        self.traces = 0
+        if Program._recorded is not None:
+            Program._recorded.append(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it with arrays and numbers; floats become float32, whole ones int32."""
+        leaves = tf.nest.flatten(arguments)
+        arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in leaves]
+        key = tuple((a.dtype, a.shape) for a in arrays)
+        with self._lock:
+            if key in self._compiled:
+                packer, *_, call = self._compiled[key]
+                return call(*packer.pack(arrays))
+            return self._compile(key, arrays, arguments)
+
+    def _compile(self, key: Key, arrays: Sequence[np.ndarray], arguments: Any) -> Any:
+        """Trace and compile it for arguments of new shapes, and run it with them."""
+        packer = ArgumentPacker(key, self._jit)
+        packed = packer.pack(arrays)
+        specifications = [tf.TensorSpec(t.shape, t.dtype) for t in packed]
+        traced = self._trace(packer, arguments).get_concrete_function(*specifications)
+        captured = traced.captured_inputs
+        call = _fast_call(traced, captured)
+        with cached_compilation(_compilation_key()):  # in the first call; also where only a part is XLA's
+            try:
+                result = call(*packed)
+            except tf.errors.OpError:
+                # what XLA cannot write is an error of its program, before anything of that has run
+                if not self._jit or not recover_from_full_disk():
+                    raise
+                result = call(*packed)
+        self._compiled[key] = packer, traced, captured, call
+        _trim_memory()
+        return result
+
+    # for programs of another agent, whose variables stand in the places of these
+
+    @classmethod
+    @contextlib.contextmanager
+    def record_programs(cls, programs: list[Program]) -> Iterator[None]:
+        """Add the programs that are made in the block to a list."""
+        before, cls._recorded = cls._recorded, programs
+        try:
+            yield
+        finally:
+            cls._recorded = before
+
+    def compiled_functions(self, variables: Sequence[tf.Variable]) -> list[CompiledFunction]:
+        """Return what was compiled, as far as it reads and writes nothing but these variables."""
+        variable_indices = {id(variable.handle): place for place, variable in enumerate(variables)}
+        found = [
+            CompiledFunction(key, traced, [variable_indices.get(id(handle), -1) for handle in captured])
+            for key, (_, traced, captured, _) in self._compiled.items()
+        ]
+        return [one for one in found if -1 not in one.variable_indices and _fast_call(one.traced, []) is not one.traced]
+
+    def adopt(self, compiled: Sequence[CompiledFunction], variables: Sequence[tf.Variable]) -> None:
+        """Take over what an equal program has compiled, with variables of its own in the places of that one's."""
+        for key, traced, variable_indices in compiled:
+            captured = [variables[place].handle for place in variable_indices]
+            self._compiled[key] = ArgumentPacker(key, self._jit), traced, captured, _fast_call(traced, captured)
+
+    def _trace(self, packer: ArgumentPacker, template: Any) -> Any:
+        def unpack(*packed: tf.Tensor) -> Any:
+            self.traces += 1
+            return self._function(*tf.nest.pack_sequence_as(template, packer.unpack(packed)))
+
+        # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
+        return tf.function(unpack, jit_compile=self._jit, autograph=False)
+
+
+def _fast_call(traced: Any, captured: list[Any]) -> Callable:
+    """Return a call of a concrete function that does not look at its arguments, half of a small call's time.
+
+    The ways to it are TensorFlow's own: a release that has them no more, or with other arguments, is called as usual.
+    """
+    outputs, function = traced.structured_outputs, getattr(traced, '_inference_function', None)
+    run = getattr(getattr(function, '_bound_context', None), 'call_function', None)
+    plain = type(outputs) is tuple and all(map(tf.is_tensor, outputs))
+    if function is not None and plain and _has_parameters(run, 'name', 'tensor_inputs', 'num_outputs'):
+        name, n = function.name, len(outputs)
+        # the function is gone with the last reference to it
+        return lambda *tensors, _alive=traced: run(name, [*tensors, *captured], n)
+    call = getattr(traced, '_call_flat', None)
+    if _has_parameters(call, 'tensor_inputs', 'captured_inputs'):
+        return lambda *tensors: call(list(tensors), captured)
+    return traced
+
+
+def _has_parameters(function: Callable | None, *names: str) -> TypeGuard[Callable]:
+    return callable(function) and tuple(inspect.signature(function).parameters) == names
+
+
+_NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
+
+
+class ArgumentPacker:
+    """How arrays of some dtypes and shapes travel to a program: small ones together, as words of 32 bits.
+
+    Args:
+        key: the dtypes and shapes.
+        shares: whether the words are in memory that a tensor shares for good. A graph without XLA may keep its
+            arguments, in a variable for example, and needs a copy.
+    """
+
+    def __init__(self, key: Key, shares: bool):
+        self._key = key
+        sizes = [math.prod(shape) for _, shape in key]
+        self._separate = [
+            i for i, (dtype, _) in enumerate(key) if dtype not in _WORDS or 4 * sizes[i] > MAX_PACKED_BYTES
+        ]
+        self._joined = [i for i in range(len(key)) if i not in self._separate]
+        self._sizes = [sizes[i] for i in self._joined]
+        self._words = _aligned(sum(self._sizes))
+        shares = shares and not tf.config.list_logical_devices('GPU')  # nor may a device read them later
+        self._tensor = tf.experimental.dlpack.from_dlpack(self._words.__dlpack__()) if shares else None
+
+    def pack(self, arrays: Sequence[np.ndarray]) -> list[tf.Tensor]:
+        """Return the tensors for a call, which must end before the next ones are asked for."""
+        if self._joined:
+            np.concatenate([_words(arrays[i]).ravel() for i in self._joined], out=self._words[: sum(self._sizes)])
+        words = tf.constant(self._words.copy()) if self._tensor is None else self._tensor
+        return [words, *(tf.constant(arrays[i]) for i in self._separate)]
+
+    def unpack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the arrays as tensors, within the program."""
+        words, *separate = tensors
+        parts = tf.split(words, [*self._sizes, -1])[:-1]
+        found = {i: _out_of_words(part, self._key[i][0]) for i, part in zip(self._joined, parts, strict=True)}
+        found |= dict(zip(self._separate, separate, strict=True))
+        return [tf.reshape(found[i], shape) for i, (_, shape) in enumerate(self._key)]
+
+
+_WORDS = (np.dtype(np.float32), np.dtype(np.int32), np.dtype(bool))
+ALIGNMENT = 64  # bytes: XLA's code would end the process over less
+
+
+def _aligned(n: int) -> np.ndarray:
+    """Return memory for at least n words, int32, which a tensor can share."""
+    memory = np.zeros(max(n, 1) * 4 + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + max(n, 1) * 4].view(np.int32)
+
+
+def _words(array: np.ndarray) -> np.ndarray:
+    """Return an array as int32: the bits of floats, 0 and 1 of bools."""
+    return (
+        np.ascontiguousarray(array).view(np.int32) if array.dtype == np.float32 else array.astype(np.int32, copy=False)
+    )
+
+
+def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
+    """Undo `_words`."""
+    if dtype == np.int32:
+        return words
+    return tf.bitcast(words, tf.float32) if dtype == np.float32 else words != 0
+
+
+def _compilation_key() -> str:
+    """Return what a compiled program depends on beside its source and the processor."""
+    return f'{tf.__version__} {threads_in_use()}'
+
+
+def _trim_memory() -> None:
+    """Give back what the compiler freed: glibc would keep some 140 MB of it for ever."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
+
+
+def has_convolutions(model: keras.Model) -> bool:
+    """Return whether a model convolves: then XLA is slower than oneDNN on a CPU, and threads help."""
+    return any('Conv' in type(layer).__name__ for layer in model.layers)
+
+
+def suits_xla(*models: keras.Model) -> bool:
+    """Return whether XLA compiles models to the faster program: oneDNN convolves faster, and multiplies in bfloat16.
+
+    XLA on a CPU turns bfloat16 into float32 and multiplies that.
+    """
+    return not any(in_bfloat16(model) or has_convolutions(model) for model in models)
+
+
+def in_bfloat16(model: keras.Model) -> bool:
+    """Return whether a layer of a model computes in bfloat16."""
+    return any(layer.compute_dtype == 'bfloat16' for layer in model.layers)
+
+
+def network_input(observations: Any) -> tf.Tensor:
+    """Return observations as a network's input: float32; bytes become numbers from 0 to 1."""
+    if observations.dtype == tf.uint8:
+        return tf.cast(observations, tf.float32) / 255.0
+    return observations
+
+
+def float_outputs(outputs: Any) -> list[tf.Tensor]:
+    """Return what a model gave, one tensor [B, units] or several, as a list in float32."""
+    return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+
+
+class KerasNetwork:
+    """A network's outputs as NumPy arrays: by its plan where it has one, as explorers compute them; else by a graph.
+
+    The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1. `traces` says how often acting
+    was traced: 0 in NumPy.
+    """
+
+    def __init__(self, model: keras.Model, dtype: Any = np.float32):
+        self.model = model
+        self._dtype = np.dtype(dtype)
+        self.plan = plan_from_model(model) if has_plan(model) else None
+        self._numpy = None if self.plan is None else NumpyNetwork(self.plan, flat_parameters(model).numpy())
+        self._flat = Program(self.flat_weights, jit=False)
+        self._version = 0
+        self._graph: Callable | None = None
+        self.traces = 0
+        self.refresh()
+
+    def refresh(self, vector: tf.Tensor | None = None) -> None:
+        """Take over the flat weights that an update returned; the model's present ones when not given."""
+        self._version += 1
+        if self._numpy is not None:
+            # not by numpy(), which would copy them once more
+            self._numpy.refresh(np.asarray(memoryview(self._flat() if vector is None else vector)))
+
+    def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
+        """Return the outputs [N, units] for observations [N, *D]; the arrays are overwritten by the next call."""
+        if self._numpy is not None:
+            return self._numpy(observations)
+        if self._graph is None:
+            self._graph = self._traced()
+        return [output.numpy() for output in self._graph(tf.constant(observations, self._dtype))]
+
+    def copy(self) -> KerasNetwork:
+        """Return an actor with weights of its own, which only `sync` renews."""
+        # NumPy's weights are its own anyway
+        model = self.model if self._numpy is not None else keras.models.clone_model(self.model)
+        other = KerasNetwork(model, self._dtype)
+        other.sync(self.published_weights)
+        return other
+
+    @property
+    def published_weights(self) -> PublishedWeights:
+        """The present weights, for actors that are copies; the next refresh may overwrite the array."""
+        if self._numpy is not None:
+            return self._numpy.published_weights._replace(version=self._version)
+        weights = [np.ravel(v.numpy()) for v in self.model.weights]
+        return PublishedWeights(self._version, np.concatenate(weights, dtype=np.float32))
+
+    def sync(self, published_weights: PublishedWeights) -> None:
+        """Take over the weights of an actor of the same kind, and their version."""
+        self._version = published_weights.version
+        if self._numpy is not None:
+            self._numpy.sync(published_weights)
+            return
+        ends = np.cumsum([math.prod(v.shape) for v in self.model.weights])
+        for variable, part in zip(self.model.weights, np.split(published_weights.weights, ends[:-1]), strict=True):
+            variable.assign(part.reshape(variable.shape))
+
+    def flat_weights(self) -> tf.Tensor:
+        """Return what a compiled update gives to `refresh`: flat weights; nothing where a graph reads the model."""
+        return flat_parameters(self.model) if self._numpy is not None else tf.zeros(0)
+
+    def _traced(self) -> Callable:
+        """Return the model as a graph, for any number of observations."""
+        self.traces += 1
+        specification = tf.TensorSpec((None, *self.model.input_shape[1:]), self._dtype)
+        traced = tf.function(self._outputs, autograph=False).get_concrete_function(specification)
+        return _fast_call(traced, traced.captured_inputs)
+
+    def _outputs(self, observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(float_outputs(self.model(network_input(observations), training=False)))

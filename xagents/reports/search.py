@@ -1,0 +1,71 @@
+"""The runs in folders: single ones, and groups that a grid or several seeds made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from xagents.checkpoints.status import is_group, is_run
+from xagents.options.errors import did_you_mean, format_value
+
+# levels below a folder at which runs are looked for
+MAX_DEPTH = 4
+
+
+class FoundRuns(NamedTuple):
+    """A group of runs, or a single one, whose `runs` is itself alone."""
+
+    folder: Path
+    runs: tuple[Path, ...]
+    is_group: bool
+
+
+def find_runs(folders: Sequence[str | os.PathLike[str]]) -> list[FoundRuns]:
+    """Return the runs and groups at or below folders, each once, by name; ValueError where a folder has none."""
+    found: dict[Path, FoundRuns] = {}
+    for folder in map(Path, folders):
+        here = list(_search_folder(folder, MAX_DEPTH))
+        if not here:
+            raise ValueError(f"the folder '{format_value(str(folder))}' {_why_none(folder)}")
+        for one in here:
+            found.setdefault(one.folder.absolute(), one)
+    return list(found.values())
+
+
+def _natural_key(name: str) -> list[tuple[int, float, str]]:
+    """Return a key that sorts names as people do: `seed=2` before `seed=10`."""
+    pieces = re.split(r'(\d+(?:\.\d+)?(?:e[+-]?\d+)?)', name)
+    return [(1, float(piece), '') if index % 2 else (0, 0.0, piece) for index, piece in enumerate(pieces)]
+
+
+def _why_none(folder: Path) -> str:
+    if folder.is_dir():
+        return 'holds no run, admits what --run-dir of a training was'
+    if folder.exists():
+        return 'is a file, admits a folder'
+    return f'does not exist{did_you_mean(folder.name, [one.name for one in _subfolders(folder.parent)])}'
+
+
+def _search_folder(folder: Path, depth: int) -> Iterator[FoundRuns]:
+    if is_run(folder):
+        yield FoundRuns(folder, (folder,), False)
+        return
+    below = _subfolders(folder)
+    if is_group(folder):
+        yield FoundRuns(folder, tuple(run for run in below if is_run(run)), True)
+    elif depth:
+        for one in below:
+            yield from _search_folder(one, depth - 1)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    # links are left out, which could lead in a circle
+    try:
+        with os.scandir(folder) as entries:
+            names = [e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith('.')]
+    except OSError:  # it may not be read
+        return []
+    return [folder / name for name in sorted(names, key=_natural_key)]

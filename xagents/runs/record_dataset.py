@@ -1,0 +1,105 @@
+"""Recording a data set of a trained agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from xagents.checkpoints.protocols import ActingAgent
+from xagents.collecting.collector import Collector
+from xagents.collecting.policies import EpsilonRandomPolicy, Policy
+from xagents.datasets import dataset_names
+from xagents.datasets.environments import environment_to_dict
+from xagents.datasets.recorder import DatasetRecorder
+from xagents.datasets.writing import DatasetWriter, check_keys
+from xagents.envs.create import as_envs
+from xagents.evaluation import playing
+from xagents.logs.console import format_number
+from xagents.options.declaration import declared_options
+from xagents.options.environment import EnvironmentOptions
+from xagents.options.errors import OptionError
+from xagents.version import __version__
+
+
+def record(
+    agent: ActingAgent,
+    dataset: str,
+    episodes: int = 100,
+    stochastic: bool = False,
+    random_actions: float = 0.0,
+    seed: int | None = None,
+    envs: Any = None,
+    n_envs: int | None = None,
+    command: str = '',
+    say: Callable[[str], Any] = print,
+) -> None:
+    """Let an agent play whole episodes by its present weights, and keep them as a data set in Minari's form.
+
+    Args:
+        agent: who plays.
+        dataset: a new name with its version, such as pendulum/medium-v0.
+        episodes: how many, an equal quota in each environment.
+        stochastic: sample actions; greedy when not.
+        random_actions: share of actions that are drawn at random from the action space.
+        seed: of the episodes; derived from (seed, 'evaluate', steps) when not given.
+        envs: environments to play in; ones of the agent's kind when not given.
+        n_envs: how many of them play side by side; 10 when not given.
+        command: what was typed, for the data set's metadata.
+        say: takes the closing line.
+
+    Raises:
+        OptionError: for a name that is none or is taken, or spaces that Minari cannot tell of.
+    """
+    if hasattr(agent, 'members'):
+        raise OptionError('dataset', f'got {dataset}, but several policies play here, admits an agent with one')
+    dataset_names.check_new('dataset', dataset)
+    check_keys('dataset', agent.envs.encoder.raw_space)
+    if episodes < 1:
+        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
+    if not 0 <= random_actions <= 1:
+        raise ValueError(f'random_actions: got {random_actions}, admits a number at least 0 and at most 1')
+    envs_to_record = as_envs(
+        agent.collector.evaluation_envs(min(episodes, n_envs or playing.DEFAULT_N_ENVS)) if envs is None else envs
+    )
+    seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
+    agent.refresh()
+    policy: Policy = agent.acting_policy
+    if random_actions:
+        policy = EpsilonRandomPolicy(policy, envs_to_record.action_space, random_actions, stochastic)
+    collector = Collector(envs_to_record, policy, agent.statistics, agent.streams)
+    quotas = playing.episode_quotas(episodes, envs_to_record)
+    writer = dataset_writer(agent, dataset, 'dataset', command)
+    recorder = DatasetRecorder(writer, envs_to_record.n_envs, weights_version(agent), quotas.tolist())
+    envs_to_record.recorder = recorder
+    try:
+        played = playing.play_episodes(collector, quotas, seed, stochastic or random_actions > 0, say)
+    finally:
+        envs_to_record.recorder = None
+        recorder.flush()
+        writer.finish()
+    mean = format_number(float(np.mean([episode.reward for episode in played])), 2)
+    say(f'Recorded {writer.episodes} episodes, {writer.steps} steps, mean return {mean}: {dataset}, in {writer.folder}')
+
+
+def weights_version(agent: ActingAgent) -> Callable[[], int] | None:
+    """Return what tells the version of the weights that an agent acts by; None where it acts by no network."""
+    if agent.acting_policy.network is None:
+        return None
+
+    def version() -> int:
+        network = agent.collector.policy.network
+        assert network is not None
+        return network.published_weights.version
+
+    return version
+
+
+def dataset_writer(agent: ActingAgent, name: str, option: str, command: str) -> DatasetWriter:
+    """Return the writer of a data set of an agent's environments."""
+    envs, known = agent.envs, declared_options(EnvironmentOptions)
+    creation = environment_to_dict({k: v for k, v in agent.origin.creation.items() if k in known})
+    about = {'environment': creation, 'command': command, 'version': __version__, 'agent': agent.id}
+    space, actions = envs.encoder.raw_space, envs.action_space
+    return DatasetWriter(name, space, actions, about, spec=envs.spec, agent=agent.id, option=option)

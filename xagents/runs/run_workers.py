@@ -1,0 +1,187 @@
+"""A run with explorers: its collector lets other processes step the environments, as long as the run lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from xagents.checkpoints.protocols import LearningAgent
+from xagents.collecting.env_stepper import LocalEnvStepper
+from xagents.explorers.addresses import check_listening, parse_address
+from xagents.explorers.assignments import Event, Launcher
+from xagents.explorers.cluster_launcher import ClusterEndpoint, cluster_launcher
+from xagents.explorers.keys import make_key, read_key
+from xagents.explorers.local_launcher import MAX_LOCAL_MESSAGE_BYTES, local_launcher
+from xagents.explorers.ray_launcher import check_ray, ray_launcher
+from xagents.explorers.versions import versions
+from xagents.explorers.worker_pool import WorkerPool
+from xagents.networks.plan import NetworkPlan
+from xagents.options.declaration import declared_options
+from xagents.options.environment import EnvironmentOptions
+from xagents.options.errors import OptionError
+from xagents.options.runs import RunOptions
+from xagents.runs.run import Run
+
+# bytes of a message beside twice those of observations: copies of environments, mostly
+MESSAGE_HEADROOM_BYTES = 256 * 2**20
+# where explorers are when nothing is said
+LOCAL = 'here'
+
+
+def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
+    """Check, before a run, that an agent's collecting can be divided among explorers.
+
+    Raises:
+        OptionError: naming `explorers`, or what goes with them, in one line.
+    """
+    n_explorers = options.explorers
+    _check_cluster(options)
+    _check_lag(agent, options)
+    if n_explorers is None:
+        return
+    n_envs = agent.envs.n_envs // agent.envs.agents_per_env
+    if n_explorers > n_envs:
+        raise OptionError('explorers', f'got {n_explorers}, admits 1 to {n_envs}, one for each environment')
+    if not agent.envs.can_snapshot_each:
+        raise OptionError(
+            'explorers', f"{agent.envs.id} is one vector of environments: make them by their name, with vector='sync'"
+        )
+    worker_spec(agent)
+
+
+def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
+    """Check that an agent may learn from what explorers have collected with older weights."""
+    lag, n_explorers, n_envs = options.max_lag, options.explorers, agent.envs.n_envs // agent.envs.agents_per_env
+    if lag is None:
+        return
+    if n_explorers is None:
+        raise OptionError('max_lag', f'got {lag} without --explorers, whose fragments it is about')
+    if options.overlap:
+        raise OptionError('max_lag', f'got {lag} beside --overlap, which collects exactly one iteration ahead')
+    if agent.NO_OVERLAP_REASON:
+        raise OptionError('max_lag', f'{type(agent).__name__} {agent.NO_OVERLAP_REASON}')
+    if n_envs % n_explorers:
+        admitted = ', '.join(str(n) for n in range(1, n_envs + 1) if not n_envs % n)
+        raise OptionError(
+            'max_lag', f'got {n_explorers} explorers beside it, admits {admitted} for {n_envs} environments'
+        )
+
+
+def worker_spec(agent: LearningAgent) -> dict[str, Any]:
+    """Return what every explorer of an agent is told: environments, policy and network; see `explorers.work`.
+
+    Raises:
+        OptionError: where they cannot be told.
+    """
+    created = {
+        name: value for name, value in agent.origin.creation.items() if name in declared_options(EnvironmentOptions)
+    }
+    if not isinstance(created.get('env'), str):
+        raise OptionError('explorers', f'{agent.envs.id} was handed over: explorers make environments by their name')
+    known = declared_options(EnvironmentOptions).keys() - {'n_envs', 'vector'}
+    unserialisable = [name for name in agent.origin.unserialisable if name in known]
+    if unserialisable:
+        raise OptionError(
+            'explorers', f'{", ".join(unserialisable)} cannot be told to other processes: numbers and texts can'
+        )
+    policy, network = agent.acting_policy.to_dict(), agent.acting_policy.network
+    plan: NetworkPlan | None = getattr(network, 'plan', None)
+    if policy is None or plan is None or not agent.acting_policy.self_contained:
+        why = ', as it convolves in bfloat16 (--precision)' if agent.options.precision == 'bfloat16' else ''
+        raise OptionError(
+            'explorers', f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act{why}'
+        )
+    return {
+        'environment': EnvironmentOptions.resolve(created).create_envs_kwargs(),
+        'together': agent.envs.agents_per_env,
+        'versions': versions(created['env']),
+        'policy': policy,
+        'network': plan.to_dict(),
+        'normalizes': agent.statistics.observations is not None,
+    }
+
+
+def _check_cluster(options: RunOptions) -> None:
+    """Check where explorers are to come from, and that there is a key for them."""
+    cluster = options.cluster or LOCAL
+    if cluster == LOCAL:
+        if options.cluster_key is not None and options.cluster is None:
+            raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, whose key it is')
+        return
+    if options.explorers is None:
+        raise OptionError('cluster', f'got {options.cluster} without --explorers, how many are to come')
+    if is_ray(cluster):
+        check_ray(cluster)
+    else:
+        check_listening(*parse_address('cluster', cluster))
+    if options.cluster_key is not None:
+        read_key(options.cluster_key)
+    elif options.run_dir is None:
+        raise OptionError('cluster', f'got {options.cluster} without a key: --cluster-key, or --run-dir to make one in')
+
+
+def is_ray(cluster: str) -> bool:
+    """Return whether Ray is to place explorers."""
+    return cluster == 'ray' or cluster.startswith('ray://')
+
+
+def _cluster_key_path(options: RunOptions) -> str:
+    """Return the path of the cluster's key, which is made where none was given."""
+    path = options.cluster_key or options.path_in_run_dir('cluster.pem')
+    assert path is not None
+    if options.cluster_key is None:
+        make_key(path)
+    return path
+
+
+@contextlib.contextmanager
+def _launcher(run: Run, events: queue.SimpleQueue[Event], largest: int) -> Iterator[Launcher]:
+    """Bring the explorers of a run, from where its options say."""
+    options = run.options
+    assert options.explorers is not None
+    say = run.console.print_line
+    cluster = options.cluster or LOCAL
+    if cluster == LOCAL:
+        with local_launcher(options.explorers, events, largest) as local:
+            yield local
+    elif is_ray(cluster):
+        with ray_launcher(cluster, _cluster_key_path(options), options.explorers, events, largest, say) as placed:
+            yield placed
+    else:
+        endpoint = ClusterEndpoint(*parse_address('cluster', cluster), _cluster_key_path(options))
+        with cluster_launcher(endpoint, options.explorers, events, largest, say) as launcher:
+            yield launcher
+
+
+@contextlib.contextmanager
+def collect_with_explorers(run: Run) -> Iterator[None]:
+    """Let explorers collect for a run, where it asks for some; afterwards the environments stand where theirs did."""
+    n_explorers, agent = run.options.explorers, run.agent
+    if n_explorers is None:
+        yield
+        return
+    collector, n_envs = agent.collector, agent.envs.n_envs
+    local_stepper = collector.stepper
+    assert isinstance(local_stepper, LocalEnvStepper)
+    row = agent.envs.observation_space
+    largest = (
+        MESSAGE_HEADROOM_BYTES
+        + 2 * n_envs * (getattr(agent, 'n_steps', 1) + 1) * int(np.prod(row.shape)) * row.dtype.itemsize
+    )
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _launcher(run, events, min(largest, MAX_LOCAL_MESSAGE_BYTES)) as launcher:
+        lag = run.options.max_lag or 0
+        pool = WorkerPool(worker_spec(agent), n_envs, n_explorers, local_stepper, agent.streams, events, launcher, lag)
+        collector.stepper = pool
+        try:
+            yield
+        finally:
+            try:
+                pool.restore_local_envs()
+            finally:
+                pool.release_workers()
+                collector.stepper = local_stepper

@@ -1,0 +1,129 @@
+"""Pictures of a study: its history, and how much its parameters matter.
+
+Optuna's own change the style of every later figure, and with a dozen parameters their names overlap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xagents.reports.plotting import style_axes
+
+if TYPE_CHECKING:
+    import optuna
+    from matplotlib.figure import Figure
+    from optuna.trial import FrozenTrial
+
+DrawFunction = Callable[['optuna.Study', Sequence['FrozenTrial']], 'Figure']
+
+OBJECTIVES = {'reward': 'mean reward', 'evaluation': 'mean evaluation'}
+BLUE, ORANGE = '#0072B2', '#D55E00'
+LONGEST_NAME = 32
+
+
+class NoPlotError(Exception):
+    """Why there is no picture."""
+
+
+def unique_names(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return every name in `mappings` once, in the order of first appearance."""
+    return list(dict.fromkeys(name for mapping in mappings for name in mapping))
+
+
+def objective_name(study: optuna.Study) -> str:
+    """Return what the values of a study are."""
+    return OBJECTIVES.get(study.user_attrs.get('objective', ''), 'value')
+
+
+def _draw_history(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
+    complete = _complete(trials)
+    numbers, values = [trial.number for trial in complete], _values(complete)
+    so_far = list(itertools.accumulate(values, max))
+    # the best stays what it is until the last trial, also where later ones are not complete
+    last = max(trial.number for trial in trials if trial.state.is_finished())
+    figure = _figure(4.5, study, 'History')
+    axes = figure.subplots()
+    axes.step([*numbers, last], [*so_far, so_far[-1]], where='post', color=ORANGE, label='best so far')
+    if pruned := _valued(trials, 'PRUNED'):
+        places = [trial.number for trial in pruned]
+        axes.scatter(places, _values(pruned), s=20, marker='x', color='0.6', label='pruned')
+    axes.scatter(numbers, values, s=24, color=BLUE, label='complete', zorder=3)
+    axes.set_xlabel('trial')
+    axes.set_ylabel(objective_name(study))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style_axes(axes)
+    figure.legend(loc='outside lower right', ncols=3, frameon=False)
+    return figure
+
+
+def _draw_importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    complete = _complete(trials)
+    if not unique_names(trial.params for trial in complete):
+        raise NoPlotError('no parameter is searched')
+    if len(complete) < 2:
+        raise NoPlotError('takes two complete trials')
+    if len(set(_values(complete))) == 1:
+        raise NoPlotError('all values are equal')
+    # this evaluator needs no scikit-learn, and draws no random numbers
+    shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), normalize=False)
+    total = sum(shares.values())
+    if not total > 0:
+        raise NoPlotError('the values tell no parameter from another')
+    ranked = sorted(shares.items(), key=lambda item: item[1])
+    rows = max(len(ranked), 3)
+    figure = _figure(1.4 + 0.32 * rows, study, 'Importances')
+    axes = figure.subplots()
+    bars = axes.barh(range(len(ranked)), [100 * share / total for _, share in ranked], color=BLUE, height=0.7)
+    axes.bar_label(bars, fmt='%.0f %%', padding=3)
+    axes.set_yticks(range(len(ranked)), [_label(name) for name, _ in ranked], parse_math=False)
+    axes.set_xlim(0, 108)
+    middle = (len(ranked) - 1) / 2
+    axes.set_ylim(middle - rows / 2, middle + rows / 2)
+    axes.set_xlabel(f'importance for being among the best, % (of {len(complete)} complete trials)')
+    style_axes(axes)
+    axes.grid(False, axis='y')
+    return figure
+
+
+PLOTS: dict[str, DrawFunction] = {
+    'history.png': _draw_history,
+    'importances.png': _draw_importances,
+}
+
+
+def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    complete = _valued(trials, 'COMPLETE')
+    if not complete:
+        raise NoPlotError('no trial is complete')
+    return complete
+
+
+def _valued(trials: Sequence[FrozenTrial], state: str) -> list[FrozenTrial]:
+    return [t for t in trials if t.state.name == state and t.value is not None and math.isfinite(t.value)]
+
+
+def _values(trials: Sequence[FrozenTrial]) -> list[float]:
+    return [trial.value for trial in trials if trial.value is not None]
+
+
+def _label(text: str, longest: int = LONGEST_NAME) -> str:
+    """Return a name cut in its middle, where names of one family differ least."""
+    half = (longest - 1) // 2
+    return text if len(text) <= longest else f'{text[:half]}…{text[-half:]}'
+
+
+def _figure(height: float, study: optuna.Study, what: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    # without pyplot no window system is asked for, and the figure is gone when nobody holds it
+    figure = Figure(figsize=(8, height), layout='constrained')
+    title = f'{what}: {study.user_attrs.get("agent")} on {study.user_attrs.get("env")}'
+    figure.suptitle(_label(title, 60), fontsize='large', parse_math=False)
+    return figure
