@@ -1,4 +1,4 @@
-# make demo: train PPO on CartPole, plot it and record it.  make test: the test suite.  make help: the rest.
+# make demo trains PPO on CartPole; make test runs the test suite; make help lists all targets.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -8,11 +8,11 @@ RUNS   ?=
 
 .PHONY: help demo test test-all lint format types bench bench-learning bench-replay bench-hindsight bench-tuning bench-populations bench-spread bench-reliability bench-explorers bench-evaluations bench-offline pretrained docs site images gallery clean
 help:
-	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records the agent (in $(DEMO)/)'
+	@echo 'make demo    trains PPO on CartPole-v1, plots the run and records a video (in $(DEMO)/)'
 	@echo 'make test    runs the test suite'
-	@echo 'make test-all   runs the slow tests as well, as a release does'
-	@echo 'make lint    ruff (lint and format), mypy, and the doors between rooms (import-linter)'
-	@echo 'make format  lets ruff mend what it can'
+	@echo 'make test-all   runs the slow tests as well'
+	@echo 'make lint    checks style and types (ruff, mypy), the layers of packages (import-linter), names and words'
+	@echo 'make format  formats the code with ruff and applies its automatic fixes'
 	@echo 'make bench   measures the speed of xagents and other libraries; writes docs/benchmarks.md and the table of the README'
 	@echo 'make bench-learning   trains all agents with tuned settings and several seeds; writes the same page (hours)'
 	@echo 'make bench-replay   measures the replay buffer with a million transitions'
@@ -24,12 +24,12 @@ help:
 	@echo 'make bench-explorers   measures speed, cost and safety of explorers; writes docs/benchmarks.md (1 hour)'
 	@echo 'make bench-evaluations   measures the cost of evaluations that take as long as training (minutes)'
 	@echo 'make bench-offline   compares learning from data sets with d3rlpy, which it installs; writes docs/benchmarks.md (hours)'
-	@echo 'make pretrained RUNS=DIR   chooses the policies of the package among kept runs'
-	@echo 'make docs    writes options, commands, scores and links of docs/agents/ again, and what the README says of speed'
-	@echo 'make site    builds these docs as a site with search (site/index.html), strictly'
-	@echo 'make images  makes the pictures of the README and of docs/datasets.md again'
-	@echo 'make gallery makes the pictures and the page of the gallery again; RUNS=DIR: also of kept runs that see images'
-	@echo 'make clean   removes the virtual environment and what the demo made'
+	@echo 'make pretrained RUNS=DIR   selects the policies that the package ships from finished runs'
+	@echo 'make docs    updates the generated parts of docs/agents/ (options, commands, scores, links) and of the README (speed)'
+	@echo 'make site    builds the documentation as a site with search (site/index.html); a warning is an error'
+	@echo 'make images  draws the pictures of the README and of docs/datasets.md'
+	@echo 'make gallery draws the pictures and writes the page of the gallery; RUNS=DIR adds finished runs with image observations'
+	@echo 'make clean   removes the virtual environment, the site, builds and the results of the demo'
 
 # one virtual environment for everything, updated if the pins change
 $(VENV)/.installed: requirements.txt pyproject.toml
@@ -62,6 +62,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python tests/lint_names.py
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
