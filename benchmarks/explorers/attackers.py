@@ -38,11 +38,11 @@ import psutil
 from benchmarks.explorers.runs import EXPLORER, SLOW, digest, explorer_machine, explorers, make_agent
 from benchmarks.processes import Failed, Process, last_line, module
 from xagents.explorers.fragments import parse_fragment
-from xagents.explorers.frames import Frame, FrameDecoder, Kind, frames_of
+from xagents.explorers.frames import Frame, FrameDecoder, FrameType, frames_of
 from xagents.explorers.keys import read_key
 from xagents.explorers.local_launcher import ONE_THREAD
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, unpack
-from xagents.explorers.rollout_worker import Worker
+from xagents.explorers.rollout_worker import RolloutWorker
 from xagents.explorers.transport import MACHINE, METHOD, SERVICE, TOKEN, Channel
 from xagents.version import __version__
 
@@ -156,16 +156,16 @@ def change(rng: random.Random, honest: list[bytes]) -> bytes:
 
 def frame(data: bytes) -> bytes:
     """Return a message as a frame."""
-    return Frame(0, Kind.MESSAGE, data).packed()
+    return Frame(0, FrameType.MESSAGE, data).packed()
 
 
 def random_frame(rng: random.Random, data: bytes, channel: int = 0) -> bytes:
     """Return a message as a frame; one frame in four is wrong."""
     if rng.random() < 0.75:
-        return Frame(channel, Kind.MESSAGE, data).packed()
+        return Frame(channel, FrameType.MESSAGE, data).packed()
     frame_type = rng.randrange(8)
     names = (b'../../etc/passwd', b'1-1', b'x' * 5000, b'\xff\xfe', b'', b'-', data[:100])
-    content = rng.choice(names) if frame_type == Kind.FILE else data
+    content = rng.choice(names) if frame_type == FrameType.FILE else data
     length = rng.choice((len(content), len(content) + 1, 2**32 - 1, 0))
     return struct.pack('<IBI', rng.choice((0, channel, 7, 2**32 - 1)), frame_type, length) + content
 
@@ -194,7 +194,7 @@ class Attacker:
         self.token = [(TOKEN, self.key.token)] if self.key else []
         self.sent: Counter[str] = Counter()
         self.slots = self.fragments = 0
-        self._worker: tuple[int, Worker] | None = None
+        self._worker: tuple[int, RolloutWorker] | None = None
         self._honest = [hello(), pack('ready', {}), pack('error', {'why': 'the motor is hot'})]
         if self.key is None:
             self._channel = grpc.insecure_channel(self.address)
@@ -255,7 +255,9 @@ class Attacker:
             self.rng.choice(list(explorers(self.root, recursive=True))).kill()
         with contextlib.suppress(grpc.RpcError):
             repeats = FrameDecoder()
-            for found in (found for data in call for found in repeats.read(data) if found.kind is Kind.MESSAGE):
+            for found in (
+                found for data in call for found in repeats.read(data) if found.frame_type is FrameType.MESSAGE
+            ):
                 answer = self._answer(unpack(found.data))
                 if answer is not None:
                     number += 1
@@ -298,19 +300,19 @@ class Attacker:
 
     def _answer(self, message: Message) -> bytes | None:
         """Return the answer to a message of the learner: to an order, a fragment that must be refused."""
-        if message.kind == 'spec':
+        if message.message_type == 'spec':
             self.slots += 1
             first = message.header['first']
             if self._worker is None or self._worker[0] != first:
-                self._worker = first, Worker(message.header, first, message.header['n_envs'])
+                self._worker = first, RolloutWorker(message.header, first, message.header['n_envs'])
             return pack('ready', {}) if self.rng.random() < 0.9 else noise(self.rng) + b'x'
         assert self._worker is not None
         worker = self._worker[1]
-        if message.kind == 'share':
-            worker.share(message)
-        elif message.kind == 'order':
+        if message.message_type == 'share':
+            worker.receive_broadcast(message)
+        elif message.message_type == 'order':
             self.fragments += 1
-            return refused(self.rng, worker.collect(message), worker.first, worker.explorer.envs.n_envs)
+            return refused(self.rng, worker.collect(message), worker.first, worker.stepper.envs.n_envs)
         return None
 
 
@@ -324,11 +326,11 @@ def refused(rng: random.Random, fragment: bytes, first: int, n_envs: int) -> byt
         with contextlib.suppress(WireError):
             found = unpack(changed)
             parse_fragment(found, wanted, range(first, first + n_envs), n_envs, False)
-            if found.kind not in ('fragment', 'error') or found.header.get('number') != number:
+            if found.message_type not in ('fragment', 'error') or found.header.get('number') != number:
                 return changed
             continue
         # an error message repeats the order, to the same explorer
-        if found is None or found.kind != 'error':
+        if found is None or found.message_type != 'error':
             return changed
 
 

@@ -32,18 +32,18 @@ class ByteCounter:
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
         """Count the bytes of all links."""
-        hear, put = Channel.hear, SendQueue.put
+        hear, put = Channel.receive, SendQueue.put
 
         def receive(channel: Channel, data: Any) -> None:
             self.received += len(data)
             hear(channel, data)
 
         def send(outgoing: SendQueue, channel: int, message: bytes, share: bytes | None = None) -> None:
-            repeated = share is not None and share is outgoing._shared
+            repeated = share is not None and share is outgoing._last_sent_broadcast
             self.sent += len(message) + (0 if share is None or repeated else len(share))
             put(outgoing, channel, message, share)
 
-        with mock.patch.object(Channel, 'hear', receive), mock.patch.object(SendQueue, 'put', send):
+        with mock.patch.object(Channel, 'receive', receive), mock.patch.object(SendQueue, 'put', send):
             yield
 
 

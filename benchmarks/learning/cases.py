@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.speed.cases import find_named
 from xagents.factory.presets import Preset, list_presets
-from xagents.options.declaration import flags_of
+from xagents.options.declaration import to_flags
 from xagents.registry.agents import agents
 
 
@@ -54,7 +54,7 @@ class LearningCase:
         """Return the command that trains the case."""
         source = {'dataset': self.dataset} if self.dataset else {'env': self.env}
         options = {**source, 'max_steps': self.steps, **self.options, 'seed': seed}
-        return shlex.join(['xagents', 'train', self.agent, *flags_of(options)])
+        return shlex.join(['xagents', 'train', self.agent, *to_flags(options)])
 
 
 # requirements and other differences from the presets; without `--only`, these cases are run

@@ -23,7 +23,7 @@ from xagents.cli.commands import find_command
 from xagents.cli.dispatch import parse
 from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.config.configuration import read_config
-from xagents.evaluation.playing import ENVIRONMENTS
+from xagents.evaluation.playing import DEFAULT_N_ENVS
 from xagents.factory import players
 from xagents.factory.presets import find_preset
 from xagents.factory.pretrained import FOLDER, read_pretrained
@@ -47,7 +47,7 @@ SHIPPED = {
 CAMERAS = {env: {'camera_name': 'track'} for env in ('HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5')}
 EPISODES = 100
 # number of episodes that a test repeats: one in each environment of the evaluation
-FIRST = ENVIRONMENTS
+FIRST = DEFAULT_N_ENVS
 LARGEST = 300_000  # bytes of a policy
 # seeds of the score and of the choice among runs
 SCORED, CHOSEN = 0, 1

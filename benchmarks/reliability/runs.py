@@ -33,10 +33,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def train(agent_id: str, folder: Path, *words: Any, **options: Any) -> list[str]:
     """Return the command that starts a run in a folder with the agent's settings and frequent status lines."""
-    from xagents.options.declaration import flags_of
+    from xagents.options.declaration import to_flags
 
     given = {**SETTINGS[agent_id], 'log_format': 'json', 'log_frequency': 1, **options}
-    return [*XAGENTS, 'train', agent_id, *flags_of(given), '--run-dir', str(folder), *map(str, words)]
+    return [*XAGENTS, 'train', agent_id, *to_flags(given), '--run-dir', str(folder), *map(str, words)]
 
 
 def resume(folder: Path, *words: Any) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from benchmarks.workers.settings import AnySettings, OffPolicySettings, Settings
-from xagents.options.errors import nearest
+from xagents.options.errors import did_you_mean
 
 Named = TypeVar('Named', bound=Any)
 BASELINE = 'Stable-Baselines3'
@@ -194,6 +194,6 @@ def find_named(names: list[str], cases: Sequence[Named], by_beginning: Sequence[
         matches = matches or [case for case in by_beginning if case.name.startswith(name)]
         if not matches:
             known = [case.name for case in cases]
-            raise ValueError(f'--only: got {name}, expected one of {", ".join(known)}{nearest(name, known)}')
+            raise ValueError(f'--only: got {name}, expected one of {", ".join(known)}{did_you_mean(name, known)}')
         found += [case for case in matches if case not in found]
     return found

@@ -54,7 +54,7 @@ def measure_lunar(folder: Path, options: argparse.Namespace, log: Log) -> dict[s
             settings = {'population': MEMBERS, 'exploit': share, 'exploit_steps': steps // 8, 'trial_steps': steps}
             best = evolve(**LUNAR, **settings, seed=seed, n_jobs=options.jobs, quiet=True, out=str(out))
             seconds = time.perf_counter() - start
-            rates = sorted(member.settings['lr'] for member in read_population(out).over[-1])
+            rates = sorted(member.settings['lr'] for member in read_population(out).rounds[-1])
             row[name] = {'mean': evaluate(best, seed), 'seconds': seconds, 'rates': rates}
             log(f'seed {seed}, {name}: {row[name]}')
         found['repeats'].append(row)

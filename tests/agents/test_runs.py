@@ -23,7 +23,7 @@ from tests.agents.contract import (
 from tests.commands import execute
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
 from xagents.networks.models import ModelReader
-from xagents.registry.agents import OURS
+from xagents.registry.agents import BUILTIN_AGENTS
 from xagents.tuning.report import train_command
 
 pytestmark = pytest.mark.usefixtures('eager')
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures('eager')
 def test_every_agent_has_a_case_and_refuses_only_clauses_that_exist():
     lines = table()
     cells = sum(map(len, CLAUSES.values())) + sum(len(case.refused - {''}) for case in CASES.values())
-    assert set(CASES) == set(OURS) and cells == len(CASES) * len(CLAUSES)
+    assert set(CASES) == set(BUILTIN_AGENTS) and cells == len(CASES) * len(CLAUSES)
     assert len(lines) > len(CLAUSES) > 14
     for case in CASES.values():
         assert case.refused - {''} <= CLAUSES.keys()

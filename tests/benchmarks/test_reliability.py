@@ -62,7 +62,7 @@ def test_equal_runs_have_no_differences(folder):
     assert row_differences(one, folder('longer', rows=4)) == ['history: 3 and 4 rows']
     write_history(one, [0, 1, 3])
     metrics = MetricsWriter(one / 'metrics.parquet', resume=True)
-    metrics.cut(10)
+    metrics.truncate_after(10)
     metrics.write(20, {'loss': 0.6667})
     metrics.close()
     assert row_differences(one, other) == ['history: row 2', 'metrics: loss']

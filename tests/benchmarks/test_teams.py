@@ -9,7 +9,7 @@ from benchmarks.workers.settings import from_fields
 from benchmarks.workers.spread_worker import keywords
 from benchmarks.workers.teams import TeamJob
 from tests.benchmarks.common import MACHINE, cells, markers, trial_options
-from xagents.options.declaration import flags_of
+from xagents.options.declaration import to_flags
 
 
 def job(part, row='xagents', seed=1):
@@ -27,7 +27,7 @@ def test_both_libraries_get_the_same_settings_and_ours_are_valid():
     assert theirs['batch_size'] * given.agents * ours['mini_batches'] == 8 * 3 * 125
     for row in ('async', 'explorers'):
         options = {name: value for name, value in keywords(job('speed', row)).items() if name != 'env_kwargs'}
-        words = ['train', 'ppo', '--env', 'pettingzoo:benchmarks.envs.cheap', '--max-steps', '9', *flags_of(options)]
+        words = ['train', 'ppo', '--env', 'pettingzoo:benchmarks.envs.cheap', '--max-steps', '9', *to_flags(options)]
         assert teams.ROWS[row].options.items() <= trial_options(words).items()
 
 

@@ -197,7 +197,7 @@ def test_batches_hold_every_transition_once(lengths, n_envs, rows):
         episodes.append({**own, 'terminated': flags, 'truncated': ~flags & False, 'valid': valid})
         first += 100
     seen = []
-    for batch in reading.batches(iter(episodes), n_envs, rows):
+    for batch in reading.episode_batches(iter(episodes), n_envs, rows):
         t, n = batch['valid'].nonzero()
         assert batch['observations'].shape[0] == batch['valid'].shape[0] + 1
         assert not batch['valid'][-1].any()  # nothing is lost where the next batch begins anew

@@ -122,11 +122,11 @@ from pathlib import Path
 import numpy as np
 import xagents
 from xagents.collecting.collector import Collector
-from xagents.collecting.random_streams import Streams
+from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.trained_policy import read_policy
 folder, env, raw = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == 'True'
 trained = read_policy(folder / 'plan.json', folder / 'policy.npz')
-collector = Collector(xagents.create_envs(env, 4), trained.acting, trained.statistics, Streams(1), raw)
+collector = Collector(xagents.create_envs(env, 4), trained.acting, trained.statistics, RandomStreams(1), raw)
 np.savez(folder / 'batch.npz', **collector.collect(32))
 """
 

@@ -33,8 +33,8 @@ from xagents.ppo.cli import PPOOptions
 from xagents.registry import agents as registry
 from xagents.registry.agents import BUILTIN_AGENTS, NetworkRole, agent_id_of, agents, find_agent
 from xagents.registry.parts import REGISTERED_MODULES
-from xagents.runs.registry import STAGES, find_registered_stages
-from xagents.runs.registry import stages as own_stages
+from xagents.runs.registry import STAGE_NAMES, find_registered_stages
+from xagents.runs.registry import stage_registry as own_stages
 
 ROOT = Path(xagents.__file__).parents[1]
 EXAMPLE = ROOT / 'examples' / 'own_parts'
@@ -435,7 +435,7 @@ def test_the_names_of_our_stages_are_known():
     acer = xagents.make('acer', 'CartPole-v1', seed=1)
     dqn = xagents.make('dqn', 'CartPole-v1', seed=1)
     for agent in (made, acer, dqn):
-        assert set(agent.recipe().names) <= set(STAGES)
+        assert set(agent.recipe().names) <= set(STAGE_NAMES)
         agent.close()
 
 

@@ -4,7 +4,7 @@ import sys
 
 SCRIPT = """
 import os, sys
-from xagents.system.startup import end_soon
+from xagents.system.startup import prepare_exit
 
 class Log:
     def __init__(self, name):
@@ -17,7 +17,7 @@ binary = open('binary', 'wb')
 binary.write(b'bytes')
 closed = open('closed', 'w')
 closed.close()
-end_soon()
+prepare_exit()
 os._exit(0)
 """
 
