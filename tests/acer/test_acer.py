@@ -143,9 +143,9 @@ def learn(agent, batch):
 
 def disturb_average(agent, size=0.5):
     """Give the average policy parameters of its own, as it has after a while."""
-    parameters = agent.average_policy.state()['parameters']
-    change = size * np.random.default_rng(7).normal(size=parameters.shape)
-    agent.average_policy.load({'parameters': parameters + change})
+    state = agent.average_policy.state()
+    change = size * np.random.default_rng(7).normal(size=state['parameters'].shape)
+    agent.average_policy.load({**state, 'parameters': state['parameters'] + change})
 
 
 def stale_rollout(agent, seed=3, size=0.7):

@@ -113,8 +113,8 @@ def disturb_targets(agent):
     """Give the targets parameters of their own, as they have after a while."""
     rng = np.random.default_rng(7)
     for target in targets(agent):
-        parameters = target.state()['parameters']
-        target.load({'parameters': parameters + 0.5 * rng.normal(size=parameters.shape)})
+        state = target.state()
+        target.load({**state, 'parameters': state['parameters'] + 0.5 * rng.normal(size=state['parameters'].shape)})
 
 
 def everything(agent):

@@ -234,8 +234,8 @@ def implicit(**options):
     agent = xagents.IQL(envs, actor, *critics, value, gamma=0.9, seed=0, **options)
     rng = np.random.default_rng(7)
     for target in agent.target_critics:
-        parameters = target.state()['parameters']
-        target.load({'parameters': parameters + 0.5 * rng.normal(size=parameters.shape)})
+        state = target.state()
+        target.load({**state, 'parameters': state['parameters'] + 0.5 * rng.normal(size=state['parameters'].shape)})
     return agent
 
 

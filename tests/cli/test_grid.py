@@ -30,10 +30,10 @@ POSIX = pytest.mark.skipif(os.name != 'posix', reason='signals')
 STAND_IN = f"""
 import importlib.util, json, os, pathlib, signal, socket, sys, time
 
-spec = importlib.util.spec_from_file_location('orphans', {str(ROOT / 'xagents/system/orphans.py')!r})
-orphans = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(orphans)
-orphans.follow_parent()
+spec = importlib.util.spec_from_file_location('parent_exit', {str(ROOT / 'xagents/system/parent_exit.py')!r})
+parent_exit = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(parent_exit)
+parent_exit.exit_with_parent()
 words = sys.argv[1:]
 value = lambda flag: words[words.index(flag) + 1] if flag in words else None
 resumed = pathlib.Path(value('--resume') or '.')

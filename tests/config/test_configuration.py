@@ -459,7 +459,7 @@ def folders(monkeypatch, factory, file, tmp_path):
     file(HEAD + 'lr: [1, 2]\n', 'runs/g/group.yaml')
     file(HEAD + 'lr: 2\n', 'runs/g/lr=2/config.yaml')
     calls = []
-    for name, module in (('resume', 'train'), ('load', 'trained')):
+    for name, module in (('resume', 'train'), ('load', 'agent_commands')):
         stand_in = lambda *folder, _name=name, **options: calls.append((_name, *folder, options)) or factory.agent  # noqa: E731
         monkeypatch.setattr(f'xagents.cli.{module}.{name}', stand_in)
     return calls

@@ -26,12 +26,16 @@ OFF = {'buffer_max_size': 3000, 'learning_starts': 200, 'buffer_batch_size': 16,
 OFF |= {'gradient_steps': 2}
 AGENTS = {
     'a2c': ('Pendulum-v1', {'n_steps': 16, 'normalize_reward': True}),
+    'acer': ('CartPole-v1', {'n_steps': 16, 'buffer_max_size': 2000, 'learning_starts': 300}),
+    'ddpg': ('Pendulum-v1', {**OFF, 'noise': 'ornstein-uhlenbeck'}),
     'dqn': (
         'CartPole-v1',
         {**OFF, 'normalize_obs': True, 'epsilon_decay_steps': 300, 'epsilon_ladder': True},
     ),
     'ppo': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
     'ppo-sde': ('Pendulum-v1', {'n_steps': 16, 'sde': True, 'sde_sample_frequency': 5, 'normalize_obs': True}),
+    'td3': ('Pendulum-v1', OFF),
+    'trpo': ('CartPole-v1', {'n_steps': 16}),
 }
 
 pytestmark = pytest.mark.usefixtures('without_xla_in_module')

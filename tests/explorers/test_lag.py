@@ -70,7 +70,7 @@ def fragment(i, number):
 class ReseedingPolicy:
     exploration = None
     warming_up = False
-    published = PublishedWeights(1, np.zeros(3, np.float32))
+    published_weights = PublishedWeights(1, np.zeros(3, np.float32))
 
     def draw_exploration(self, rng, shape):
         return rng.random(shape)

@@ -214,7 +214,7 @@ def test_a_set_that_was_not_finished_may_be_moved(tmp_path, monkeypatch):
     agent = make(net=[4])
     checkpoints.write_weight_files([str(old / 'a.tf')], [agent.model], {}, {'save': 1})
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, 'finish', lambda first: None)
+        patch.setattr(checkpoints, 'complete_write', lambda first: None)
         checkpoints.write_weight_files([str(old / 'a.tf')], [agent.model], {}, {'save': 2})
     old.rename(new)
     assert checkpoints.read_saved_state(str(new / 'a.tf'))[1]['save'] == 2

@@ -77,7 +77,7 @@ def test_the_first_bad_number_is_named_as_a_loop_over_all_finds_it(data):
             check_rollout(rollout, written)
             found = None
         except NotFiniteError as error:
-            found = error.what, repr(error.value), error.env, error.step
+            found = error.quantity, repr(error.value), error.env, error.step
     assert found == expected
 
 

@@ -114,7 +114,7 @@ def test_a_folder_is_old_or_new_at_every_point_of_death_in_a_save(case, saves, t
     other, third = make('small-replay', buffer_max_size=60), make('small-replay', buffer_max_size=60)
     run, agent = keeper._run, keeper._run.agent
     # the agent as it stood at that moment
-    monkeypatch.setattr(run_folder, 'whole_state', lambda *_: copy.deepcopy(state))
+    monkeypatch.setattr(run_folder, 'capture_run_state', lambda *_: copy.deepcopy(state))
     monkeypatch.setattr(run, 'writers', [])
     monkeypatch.setitem(agent.__dict__, 'buffer', copy.deepcopy(agent.buffer))
 

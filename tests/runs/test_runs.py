@@ -344,7 +344,7 @@ def test_episodes_that_environments_do_not_divide_are_played_as_well():
 
 
 def test_an_episode_that_does_not_end_counts_as_it_stands(monkeypatch):
-    monkeypatch.setattr(playing, 'LONGEST', 50)
+    monkeypatch.setattr(playing, 'MAX_EPISODE_STEPS', 50)
     agent = xagents.make('small', lambda: Constant(length=10**9), n_steps=8, seed=1, net=[4])
     result = agent.evaluate(12)
     assert (result['mean'], result['length'], result['std']) == (50, 50, 0)

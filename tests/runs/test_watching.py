@@ -237,7 +237,7 @@ def test_a_resumed_history_is_that_of_a_run_that_never_stopped(tmp_path):
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_its_files_anew(tmp_path):
-    for stage in (reporting.history, reporting.record):
+    for stage in (reporting.history, reporting.write_metrics):
         session = Session(stage, run_dir=str(tmp_path))
         session.run(1, 5)
         session.resume(0)
@@ -247,7 +247,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_its_files_anew
     assert read_metrics(tmp_path / 'metrics.parquet')['steps'].max() == 20
 
 
-@pytest.mark.parametrize('stage', [reporting.history, reporting.record, reporting.tensorboard])
+@pytest.mark.parametrize('stage', [reporting.history, reporting.write_metrics, reporting.tensorboard])
 def test_a_checkpoint_can_flush_what_was_written(tmp_path, stage):
     run = run_of(run_dir=str(tmp_path))
 
@@ -260,7 +260,7 @@ def test_a_checkpoint_can_flush_what_was_written(tmp_path, stage):
 
 
 def test_metrics_of_a_resumed_run_stand_once_and_the_last_row_always(tmp_path, monkeypatch):
-    session = Session(reporting.record, run_dir=str(tmp_path))
+    session = Session(reporting.write_metrics, run_dir=str(tmp_path))
     path = tmp_path / 'metrics.parquet'
     session.run(1, 50)
     steps = read_metrics(path)['steps'].tolist()
@@ -346,7 +346,7 @@ def test_a_video_shows_a_greedy_episode(trained, tmp_path, monkeypatch):
     assert frames == length + 1
     first = path.read_bytes()
     assert videos.record_video(run, steps).read_bytes() == first, 'the same weights and steps make the same video'
-    monkeypatch.setattr(videos, 'LONGEST', 5)
+    monkeypatch.setattr(videos, 'MAX_VIDEO_STEPS', 5)
     assert imageio_ffmpeg.count_frames_and_secs(str(videos.record_video(run, 1)))[0] == 6
 
 

@@ -52,7 +52,7 @@ class StagePart:
 def register_stage(name: str, *, after: str | None = None, before: str | None = None) -> Callable[[T], T]:
     """Register a stage; `--stages` and `fit(stages=[…])` then take its name.
 
-    An entry point of `xagents.stage_registry` that names a function without this decorator puts it after `collect`.
+    An entry point of `xagents.stages` that names a function without this decorator puts it after `collect`.
 
     Args:
         name: lowercase letters, digits and dashes.
