@@ -16,4 +16,4 @@ def data_sets(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def few_updates(monkeypatch):
     monkeypatch.setattr(sampled_batches, 'DATASET_UPDATES', 5)
-    monkeypatch.setattr(sampled_batches, 'UPDATES_OF_IMAGES', 1)
+    monkeypatch.setattr(sampled_batches, 'DATASET_UPDATES_OF_IMAGES', 1)

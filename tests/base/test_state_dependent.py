@@ -53,7 +53,9 @@ def test_what_noise_takes_is_said_where_that_is_much(monkeypatch):
             return [line for line in agent.progress.startup_lines if 'noise' in line]
 
     assert said(sde_sample_frequency=1) == []
-    monkeypatch.setattr(on_policy, 'NOISE_REPORT_BYTES', 10 * N * 5 * 2 * 4)  # ten draws of five features for two actions
+    monkeypatch.setattr(
+        on_policy, 'NOISE_REPORT_BYTES', 10 * N * 5 * 2 * 4
+    )  # ten draws of five features for two actions
     (line,) = said(sde_sample_frequency=1)
     assert 'noise a rollout: a larger --sde-sample-frequency' in line
     assert said(sde_sample_frequency=2) == said() == []

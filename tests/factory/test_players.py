@@ -126,7 +126,7 @@ from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.trained_policy import read_policy
 folder, env, raw = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == 'True'
 trained = read_policy(folder / 'plan.json', folder / 'policy.npz')
-collector = Collector(xagents.create_envs(env, 4), trained.acting, trained.statistics, RandomStreams(1), raw)
+collector = Collector(xagents.create_envs(env, 4), trained.acting_policy, trained.statistics, RandomStreams(1), raw)
 np.savez(folder / 'batch.npz', **collector.collect(32))
 """
 

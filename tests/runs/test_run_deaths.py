@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -260,8 +261,15 @@ def test_a_folder_that_cannot_be_written(typed, refused, tmp_path, monkeypatch):
         refused(f'{LINE} --max-steps 60 --run-dir {path}', 'xagents train: --run-dir: ', tmp_path / 'file')
     assert (tmp_path / 'file').read_text() == 'mine'
     # the superuser may write everywhere: what a file system without room for a file says
+    real = os.mkdir
+
+    def refuse(path, *arguments, **keywords):
+        if Path(path) == tmp_path / 'run':
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        real(path, *arguments, **keywords)
+
     with monkeypatch.context() as patch:
-        dying_at(patch, 0, PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / 'run')))
+        patch.setattr(os, 'mkdir', refuse)
         code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {tmp_path / "run"}')
     assert code in (1, 2) and len(said) == 1 and f'{tmp_path / "run"}' in said[0] and 'Permission denied' in said[0]
 

@@ -63,7 +63,7 @@ def capture_run_state(agent: LearningAgent, collector: Collector, in_flight: InF
 def init_target_networks(agent: LearningAgent, loaded_names: Iterable[str] = ()) -> None:
     """Let what follows a network begin as its copy, but for that whose parameters are among those `loaded_names`."""
     for name, part in agent.parts().items():
-        if hasattr(part, 'follow') and f'{name}/parameters' not in loaded_names:
+        if hasattr(part, 'soft_update') and f'{name}/parameters' not in loaded_names:
             part.copy()
 
 
