@@ -52,7 +52,7 @@ class ACER(WithReplay, ActorCritic):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are discrete, and that the buffer has room for a rollout."""
+        """Check that actions are discrete, and that the buffer can hold a rollout."""
         super().check_envs(envs, options)
         if not isinstance(envs.action_space, spaces.Discrete):
             raise OptionError('env', f'{envs.id} has the actions {envs.action_space}, ACER admits Discrete')

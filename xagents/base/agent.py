@@ -332,7 +332,7 @@ class BaseAgent:
         load_state(self, state)
 
     def load_weights(self, paths: list[str]) -> None:
-        """Read weights and optimisers, and the state beside the first one where it is there.
+        """Read weights and optimisers, and the state next to the first file if it exists.
 
         Raises:
             ValueError: in one line, naming the file.

@@ -73,7 +73,7 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that the buffer has room for a transition of each environment, and hindsight for goals."""
+        """Check that the buffer can hold a transition of each environment, and that hindsight has goals."""
         super().check_envs(envs, options)
         assert isinstance(options, OffPolicyOptions)
         if envs.n_envs > options.buffer_max_size:
@@ -205,7 +205,7 @@ def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
         raise OptionError('buffers', f'got {len(given)}, of which some are filled, admits one that is, or empty ones')
     twice = [name for name in (*(f'buffer_{name}' for name in _SIZES), 'learning_starts') if name in options]
     if given and twice:
-        raise OptionError(twice[0], f'got {options[twice[0]]} beside buffers, which have sizes of their own')
+        raise OptionError(twice[0], f'got {options[twice[0]]} with buffers, which have their own sizes')
     if given and options.get('her'):
-        raise OptionError('her', 'got true beside buffers, admits one of its own (or hand over a HindsightBuffer)')
+        raise OptionError('her', 'got true with buffers, expected no buffers (or pass over a HindsightBuffer)')
     return given

@@ -108,7 +108,7 @@ class SamplesBatches(BaseAgent):
         self.dataset_name = ''
 
     def fill_buffer(self, dataset: Dataset) -> None:
-        """Let the empty buffer hold the newest transitions of a data set, as many as it has room for."""
+        """Fill the empty buffer with the newest transitions of a data set, up to its capacity."""
         newest = dataset.first_recent_episode(self.buffer.max_size)
         self._fill(self.buffer, dataset, newest, self.envs.n_envs)
 

@@ -43,7 +43,7 @@ def capture_policy(agent: LearningAgent) -> PolicyData | None:
 
 
 def capture_run_state(agent: LearningAgent, collector: Collector, in_flight: InFlightIteration | None) -> AgentState:
-    """Return also where the run stands: who collects for it now, and what was not learned from, or told, yet."""
+    """Return the agent state with the state of its collector, the iteration in flight and pending evaluations."""
     state = capture_state(agent)
     arrays, record = collector.state()
     state.arrays |= arrays

@@ -265,7 +265,7 @@ class RunDirectory:
         state_note = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
         next_step = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
         in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
-        remedy = 'move it away' if in_the_way else 'make room'
+        remedy = 'move it away' if in_the_way else 'free disk space'
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {state_note}{remedy} and {next_step}')
 
 

@@ -77,7 +77,7 @@ def write_state(folder: Path, state: AgentState) -> None:
             fsync(path)
         os.rename(new, folder)
     except Exception:
-        shutil.rmtree(new, ignore_errors=True)  # a disk that is full needs the room
+        shutil.rmtree(new, ignore_errors=True)  # frees space on a full disk
         raise
     fsync(folder.parent)
 

@@ -2,7 +2,7 @@
 
 A set is written into `.<first>.new/`, committed by one rename to `.<first>.whole/`, hard-linked onto its plain names,
 and the folder is removed. A reader prefers `.whole`; a writer first finishes one that a killed process left.
-Beside the first path stands `<first>.state.npz`: arrays, and a JSON record of counters and options.
+`<first>.state.npz`, named after the first path, contains arrays, and a JSON record of counters and options.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def write_weight_files(
     record: dict[str, Any],
     policy: PolicyData | None = None,
 ) -> None:
-    """Write Keras models with their optimisers, which must be built, and the state beside the first one.
+    """Write Keras models with their optimisers, which must be built, and the state next to the first one.
 
     Each model has a path: a TensorFlow checkpoint's prefix, .weights.h5 or .keras.
     """
@@ -164,7 +164,7 @@ def _without_optimizer(model: Any) -> Any:
 
 
 def read_saved_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and the record beside a checkpoint; both empty where there are none.
+    """Return the arrays and the record of a checkpoint; both are empty if it has none.
 
     Raises:
         ValueError: in one line, for a file that is torn or foreign.
@@ -183,7 +183,7 @@ def read_saved_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def saved_policy_files(first: str) -> tuple[Path, Path] | None:
-    """Return the two files of the policy beside a checkpoint; None where there is none, or one of other weights."""
+    """Return the two files of the policy of a checkpoint; None if there is none, or one of other weights."""
     plan, arrays = (_actual_path(first, f'{first}.{name}') for name in (POLICY_PLAN, POLICY_ARRAYS))
     if not plan.is_file():
         return None
@@ -233,7 +233,7 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
             except AssertionError:
                 status.expect_partial()  # else TensorFlow says it again in fifty lines at exit
                 raise
-    # a torn index raises OpError, torn data IndexError, an index beside other data DataLossError,
+    # a torn index raises OpError, torn data IndexError, an index with other data DataLossError,
     # another network the rest
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
         tf.get_logger().setLevel('ERROR')  # else TensorFlow tells at exit what it has not read

@@ -37,7 +37,7 @@ def check_train(agent_id: str, given: GivenOptions) -> None:
         if value:
             typed = ' '.join(map(str, value)) if isinstance(value, list) else str(value)
             got = 'it' if value is True else format_value(typed)
-            raise OptionError(name, f'got {got} beside --resume, which goes on with what its folder holds')
+            raise OptionError(name, f'got {got} with --resume, which uses the settings of its run directory')
 
 
 def check_complete(agent_id: str, options: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ def _why_no_run(folder: str) -> str:
 def check_agent_source(agent_id: str, given: GivenOptions) -> None:
     """Refuse a line that does not say where the trained agent is, or says it twice."""
     if {'weights', 'run_dir'} <= given.keys():
-        raise OptionError('run_dir', f'got {given["run_dir"]} beside --weights, admits one of the two')
+        raise OptionError('run_dir', f'got {given["run_dir"]} with --weights, expected one of the two')
     if 'run_dir' in given:
         with as_input_errors():
             check_single_run('run_dir', given['run_dir'])
@@ -106,7 +106,7 @@ def check_policy_source(agent_id: str, given: GivenOptions) -> None:
         if name in given:
             value = given[name]
             typed = format_value(' '.join(map(str, value)) if isinstance(value, list) else str(value))
-            raise OptionError(name, f'got {typed} beside --pretrained, admits one of the two')
+            raise OptionError(name, f'got {typed} with --pretrained, expected one of the two')
     find_pretrained(agent_id, given['pretrained'])
 
 
@@ -118,7 +118,7 @@ def check_evaluate(agent_id: str, given: GivenOptions) -> None:
         return check_policy_source(agent_id, given)
     for name in ('weights', 'run_dir', 'pretrained', 'checkpoint', 'action_idx'):
         if name in given:
-            raise OptionError(name, 'is no option beside --follow, which takes each checkpoint of a run')
+            raise OptionError(name, 'cannot be used with --follow, which evaluates each checkpoint of a run')
     with as_input_errors():
         check_single_run('follow', given['follow'])
         check_parent('out', given.get('out', 'evaluations.parquet'))

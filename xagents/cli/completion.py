@@ -59,7 +59,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         parser,
         '--verbose',
         action='store_true',
-        help='beside --version: what is installed',
+        help='with --version: also the installed versions',
     )
     by_command = parser.add_subparsers()
     for command in commands.values():

@@ -27,7 +27,7 @@ from xagents.system.file_names import GROUP, LOCK
 from xagents.system.files import atomic_write
 from xagents.system.interruption import exit_by_signal
 
-# bytes of a folder's name; the names of temporary files beside it are longer
+# bytes of a folder's name; names of temporary files next to it are longer
 LONGEST_NAME = 150
 UNSAFE = re.compile(r'[^\w.+=,@-]+')
 # what every run has in its own folder

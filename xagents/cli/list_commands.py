@@ -31,7 +31,7 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
         if len(paths) + len(given['run_dir']) > 1:
             raise OptionError('run_dir', 'a population is drawn by itself, admits its folder alone')
         for name in given.keys() - {'run_dir', 'out', 'title', 'debug'}:
-            raise OptionError(name, 'is about curves, admits nothing beside a population')
+            raise OptionError(name, 'is for curves, and cannot be used with a population')
         out = save_lineage(given['run_dir'][0], given.get('out', 'plot.png'), given.get('title'))
         print(f'Plot saved to {out}')
 

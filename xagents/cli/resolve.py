@@ -44,7 +44,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
         options, grid = _merge_config(find_agent(agent_id), options, read_config_file(path, agent_id))
     grid = {**grid, **_seeds(options, grid)}
     if 'from_study' in options and options.get('tuned'):
-        raise OptionError('from_study', f'got {options["from_study"]} beside --tuned, admits one of the two')
+        raise OptionError('from_study', f'got {options["from_study"]} with --tuned, expected one of the two')
     if len({'from_study', 'storage'} & options.keys()) == 1:
         raise ValueError('--from-study and --storage: got one of them, admits both: the study and where it is kept')
     study, storage = options.pop('from_study', None), options.pop('storage', None)
@@ -85,7 +85,7 @@ def _seeds(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, list[A
         return {}
     got = f'got {" ".join(map(str, seeds))}'
     if 'seed' in options or 'seed' in grid:
-        raise OptionError('seeds', f'{got} beside --seed, admits one of the two')
+        raise OptionError('seeds', f'{got} with --seed, expected one of the two')
     if len(set(seeds)) < len(seeds):
         raise OptionError('seeds', f'{got}, admits different ones')
     return {'seed': seeds}

@@ -53,12 +53,12 @@ class EnvOwner:
         return self._evaluation_envs[key]
 
     def close(self) -> None:
-        """Close the environments, also those beside."""
+        """Close the environments, including those for evaluations."""
         self.envs.close()
         self.close_evaluation_envs()
 
     def close_evaluation_envs(self) -> None:
-        """Close the environments beside; the next who asks for some gets new ones."""
+        """Close the environments for evaluations; the next request creates new ones."""
         for envs in self._evaluation_envs.values():
             envs.close()
         self._evaluation_envs.clear()

@@ -171,7 +171,7 @@ class Dataset:
 
     @functools.cached_property
     def mean_return(self) -> float:
-        """The mean sum of an episode's rewards; that of recordings is told, of others it is counted."""
+        """The mean sum of an episode's rewards; recordings store it, for other data sets it is computed."""
         if isinstance(self.xagents_metadata.get('mean_return'), int | float):
             return float(self.xagents_metadata['mean_return'])
         return float(np.mean([episode.rewards.sum() for episode in self]))

@@ -152,7 +152,7 @@ class DatasetWriter:
         self._link_parts(part)
 
     def _check_disk_space(self, needed: int) -> None:
-        """Check that the disk has room: HDF5 does not survive one that is full.
+        """Check that the disk has free space: a full disk damages an HDF5 file.
 
         Raises:
             OSError: of a full disk.

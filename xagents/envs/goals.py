@@ -32,7 +32,7 @@ class GoalFunctions:
     Args:
         name: the environment's, for messages.
         encoder: of its observations.
-        make: makes the environment, once all that can be told from its space is checked.
+        make: makes the environment, after its space has been checked.
 
     Raises:
         OptionError: for an environment without the three keys or `compute_reward`, with images, or with goals that are

@@ -118,7 +118,7 @@ class Envs(Copyable):
         atari: whether they get the Atari preprocessing.
         valid: bool [N], updated in place: False where the next step only resets.
         snapshot_problem: what the last `snapshot` could not copy, in a few words; '' if it copied all.
-        recorder: is told every reset and step; None where nobody wants to know.
+        recorder: receives every reset and step; None if nothing is recorded.
         env_indices: of the N, by which episodes tell of them; among those of all policies, where several play in them.
 
     Args:

@@ -288,7 +288,7 @@ def _wrap(
 
 
 def parameters_of(entry: Any) -> list[str]:
-    """Returns the names of what an entry point takes, none where that cannot be told."""
+    """Return the parameter names of an entry point; empty if they are unknown."""
     try:
         if isinstance(entry, str):
             entry = gymnasium.envs.registration.load_env_creator(entry)

@@ -61,7 +61,7 @@ class ParallelEnvAdapter(gymnasium.Env):
     Args:
         env: the environment.
         name: for messages.
-        max_episode_steps: a time limit, beside the environment's own.
+        max_episode_steps: a time limit, in addition to the environment's own.
         index: whether each observation ends with which of the agents it is of, one-hot: further numbers of a vector,
             further channels of an image.
         equal_spaces: whether all agents must be of one kind, as one policy needs them.

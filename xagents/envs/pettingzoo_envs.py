@@ -68,12 +68,12 @@ class PettingZooMaker:
 
     @property
     def parameters(self) -> list[str]:
-        """What it takes, as far as that can be told."""
+        """The accepted arguments, as far as they are known."""
         return [name for name in self._parameters or () if name not in ('self', 'args', 'kwargs')]
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
-        """Its parameters, None where that cannot be told: PettingZoo's own functions pass on what `raw_env` takes."""
+        """Its parameters, None if they are unknown: PettingZoo's own functions pass on what `raw_env` takes."""
         dotted, _, attribute = self.name.partition(':')
         own: Any = _load_factory(self.name) if attribute else getattr(_load_module(dotted), 'raw_env', None)
         with contextlib.suppress(TypeError, ValueError):

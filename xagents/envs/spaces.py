@@ -16,7 +16,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.options.errors import one_line
 
-# How many channels an image may have, so that its channel axis can be told from height and width.
+# How many channels an image may have, which distinguishes its channel axis from height and width.
 CHANNELS = (1, 3, 4)
 
 

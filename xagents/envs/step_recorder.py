@@ -8,7 +8,7 @@ import numpy as np
 
 
 class StepRecorder(Protocol):
-    """Who is told everything that environments give and take, raw, as the vector of them has it."""
+    """A recorder that receives all raw actions and results of a vector of environments."""
 
     def reset(self, observations: Any) -> None:
         """All environments began anew and show [N, …]."""

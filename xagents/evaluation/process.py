@@ -1,4 +1,4 @@
-"""The process that evaluates beside a run: `python -m xagents.evaluation.process FOLDER`. Loads no TensorFlow.
+"""The process that evaluates while a run trains: `python -m xagents.evaluation.process FOLDER`. Loads no TensorFlow.
 
 It reads an order a line from standard input, a JSON object, and answers in the same way on what was its standard
 output. The folder holds what makes the environments, and the policies of the orders. It ends with its parent, whatever
@@ -68,7 +68,7 @@ def policy_paths(folder: Path, number: int) -> tuple[Path, Path]:
 
 
 def serve(answers: IO[str], requests: Orders, folder: Path) -> None:
-    """Do what is ordered, one after the other; an error is told, and not the end."""
+    """Process requests one after the other; an error is sent back and does not end the process."""
 
     def send(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)

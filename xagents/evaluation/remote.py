@@ -1,4 +1,4 @@
-"""The learner's side of the process that evaluates beside a run. The process's own side is `evaluator_process.py`."""
+"""The learner's side of the evaluation process. `process.py` contains the code of the process itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EvaluationRequest = tuple[dict[str, Any], PolicyData]
 
 
 class EvaluationError(RuntimeError):
-    """Evaluations cannot be played beside a run; one line."""
+    """Evaluations in a separate process are impossible; one line."""
 
 
 class EvaluationProcess:

@@ -1,6 +1,6 @@
-"""A run whose evaluations are played beside it (`--eval-async`): asked for, and taken some iterations later.
+"""Asynchronous evaluations of a run (`--eval-async`): requested in one iteration, applied some iterations later.
 
-When a result is taken is told in iterations, and it is waited for then: how fast it came changes nothing.
+The delay is counted in iterations. If a result is late, the run waits, so the evaluation speed changes no result.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import socket
 
 from xagents.options.errors import OptionError, did_you_mean
 
-# what --cluster admits beside an address
+# values of --cluster other than an address
 OTHER_VALUES = ('ray', 'here')
 
 

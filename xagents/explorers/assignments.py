@@ -32,7 +32,7 @@ class Link(Protocol):
         """End the connection."""
 
     def acknowledge(self) -> None:
-        """Hear that a message of it was dealt with: there is room for another one."""
+        """Note that a message was handled, so that another one can be queued."""
 
 
 class Event(NamedTuple):

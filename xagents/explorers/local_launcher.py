@@ -67,7 +67,7 @@ class LocalLauncher:
     Args:
         n_explorers: how many.
         folder: where the socket and files of large messages lie.
-        events: where their ends are told.
+        events: receives the ends of processes.
     """
 
     def __init__(self, n_explorers: int, folder: Path, events: queue.SimpleQueue[Event]):
@@ -143,7 +143,7 @@ def local_launcher(
 
     Args:
         n_explorers: how many.
-        events: where what they do is told.
+        events: receives what the workers do.
         largest: bytes of a message.
         most: how many there may come to be; as many as there are when not given.
     """

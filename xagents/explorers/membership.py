@@ -38,7 +38,7 @@ class Membership:
     """The explorers of some slots.
 
     Args:
-        specification: what every explorer is told; see `xagents.explorers.rollout_worker`.
+        specification: the message that every explorer receives first; see `xagents.explorers.rollout_worker`.
         shards: that they take.
         events: what links and processes tell; their threads put it there.
         launcher: brings explorers, and others for those that are gone.
@@ -125,7 +125,7 @@ class Membership:
             raise WireError(f'it says {message.message_type[:20]!r}')
 
     def _check_timeouts(self, now: float) -> None:
-        """End explorers that have been silent for too long; their ends are told, as those of others."""
+        """End explorers that have been silent for too long, and report their ends like those of others."""
         Interruption.check()
         for shard in self._shards:
             patience = STEP_TIMEOUT if shard.ready else STARTUP_TIMEOUT

@@ -83,7 +83,7 @@ class Heartbeat(threading.Thread):
 
 
 def _handle_message(connection: Connection, worker: RolloutWorker | None, message: Message) -> RolloutWorker | None:
-    """Do what the learner says; an error is told, and not the end."""
+    """Handle messages of the learner; an error is sent back and does not end the process."""
     try:
         if message.message_type == 'spec':
             if worker is not None:

@@ -59,7 +59,7 @@ class RayLauncher(ClusterLauncher):
         super().__init__(why, say)
         self._ray, self._arguments = ray, (address, key)
         variables = {**ONE_THREAD, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        # one that dies begins again, where there is room
+        # a worker that dies is restarted if resources are free
         made = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(RayWorker)
         workers = made.options(runtime_env={'env_vars': variables})
         self.actors = [workers.remote() for _ in range(n_explorers)]
@@ -105,7 +105,7 @@ def ray_launcher(
         where: `ray` for the cluster of this machine, or one that begins here; `ray://HOST:PORT` for another one.
         path: of the key's file.
         n_explorers: how many.
-        events: where what they do is told.
+        events: receives what the workers do.
         largest: bytes of a message.
         say: prints a line of the run.
 

@@ -16,7 +16,7 @@ from xagents.explorers.local_launcher import ExplorerProcess, LocalLauncher, loc
 from xagents.explorers.messages import WireError, pid_of, unpack
 from xagents.explorers.transport import Connection
 
-# explorers that a learner may ask for beside those that were typed
+# explorers that a learner may request in addition to those of the command
 MAX_EXTRA_WORKERS = 256
 # what is not another time
 FINAL_STATUS_CODES = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT)

@@ -27,7 +27,7 @@ from xagents.explorers.keys import ClusterKey, ExplorerCredentials
 from xagents.explorers.messages import WireError
 
 SERVICE, METHOD = 'xagents', 'explore'
-# explorers beside those that are asked for, which wait to take a slot
+# additional explorers, which wait for a free slot
 SPARE_CONNECTIONS = 64
 # explorers that a machine may come with, and have begun for others
 MAX_MACHINE_SIZE = 1024
@@ -93,12 +93,12 @@ class Channel:
         return self._stream.n_alive > self._stream.machine_size
 
     def acknowledge(self) -> None:
-        """Hear that a message was dealt with: there is room for another one."""
+        """Note that a message was handled, so that another one can be queued."""
         with contextlib.suppress(ValueError):
             self._capacity.release()
 
     def receive(self, data: bytes) -> None:
-        """Tell of a message, once there is room."""
+        """Pass a message on as soon as the queue has space."""
         while not self._ended:
             if self._capacity.acquire(timeout=1.0):
                 with self._stream.lock:
@@ -280,7 +280,7 @@ class Connection:
         name = f'{os.getpid()}-{next(self._names)}'
         try:
             (self._folder / name).write_bytes(message)
-        except OSError:  # no room there
+        except OSError:  # no space there
             (self._folder / name).unlink(missing_ok=True)
             self.outgoing.put(channel, message)
         else:

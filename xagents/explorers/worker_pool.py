@@ -54,7 +54,7 @@ class WorkerPool:
     """Explores by explorers elsewhere; see `xagents.collecting.env_stepper.EnvStepper`.
 
     Args:
-        specification: what every explorer is told; see `xagents.explorers.rollout_worker`.
+        specification: the message that every explorer receives first; see `xagents.explorers.rollout_worker`.
         n_envs: N, of all slots; with several agents in an environment it counts these.
         n_explorers: how many slots there are: at most one an environment, and with a lag a divisor of their number.
         local_stepper: the environments of this process, of the same kind, which stand still meanwhile.

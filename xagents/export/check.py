@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xagents.export.formats import PolicyFunction
 
 N_OBSERVATIONS = 128
-BATCH_SIZES = (1, 7)  # of the batches beside that of all
+BATCH_SIZES = (1, 7)  # of the additional batches
 TOLERANCE = 1e-5
 # Of a bfloat16 network that is written in float32: a number has 8 bits, of which a few layers lose some.
 BFLOAT16_TOLERANCE = 2.0**-5
@@ -148,7 +148,7 @@ def _box_distances(space: spaces.Box, outputs: np.ndarray, expected: np.ndarray,
         # halfway between two numbers is where the one becomes the other
         before = outputs.reshape(got.shape).clip(-1, 1) * half + (high / 2 + low / 2)
         return np.where(expected != got, np.abs(before - (expected / 2 + got / 2)), 0) / unit
-    # neighbours in the dtype, or in float32 where that is coarser, cannot be told apart
+    # neighbours in the dtype, or in float32 where that is coarser, cannot be distinguished
     coarser = np.float16 if space.dtype == np.float16 else np.float32
     rounding = 2 * np.spacing(np.maximum(np.abs(expected), np.abs(got)).astype(coarser)).astype(np.float64)
     return np.maximum(0, np.abs(got - expected, dtype=np.float64) - rounding) / unit

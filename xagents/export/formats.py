@@ -29,7 +29,7 @@ class Format(NamedTuple):
     """One format."""
 
     file: str  # in the folder; an empty string where it is the folder itself
-    packages: tuple[str, ...]  # needed beside TensorFlow
+    packages: tuple[str, ...]  # required in addition to TensorFlow
     keeps_precision: bool  # computes as the network does, otherwise in float32
     write: Callable[[ExportedPolicy, Path], None]
     load: Callable[[Path], PolicyFunction]

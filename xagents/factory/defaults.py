@@ -50,7 +50,7 @@ def effective_saved_options(
 
 
 def read_saved_record(entry: Entry, weights: Sequence[str] | None) -> dict[str, Any]:
-    """Return what was saved beside the weights that an agent starts from; empty without them.
+    """Return the options saved with the weights that an agent starts from; empty without weights.
 
     Raises:
         ValueError: in one line, for weights that are not there, or of another agent.

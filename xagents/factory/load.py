@@ -115,7 +115,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     about = yaml.safe_load((Path(folder) / CONFIG).read_text()).get('about') or {}
 
     def restore(agent: BaseAgent) -> None:
-        # networks come out of the checkpoint, and are told as what they were made of
+        # networks come from the checkpoint and are described by their text
         agent.origin.creation.update({n: saved[n] for n in fixed & saved.keys() if saved[n] is not None})
         run_folder = RunDirectory(folder, loaded=None if path is None else path.name, about=about)
         if path is not None and state is not None:

@@ -47,8 +47,8 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
     Args:
         agent_id: as `xagents.agents` names it.
         env: an environment's id, a function that makes one, or ready-made environments as `as_envs` takes them; when
-            not given, the one that was saved beside `weights`.
-        weights: checkpoints to restore, one path a model; the options saved beside them stand in for defaults.
+            not given, the one that was saved with `weights`.
+        weights: checkpoints to restore, one path a model; the options saved with them replace defaults.
         options: of the environments, the network, the agent and the run, by their names; values are checked before
             anything is built.
 
@@ -280,7 +280,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
         raise OptionError('net', f'got {network.net}, but {entry.id} has no network')
     for name in given:
         if network.net:
-            raise OptionError('net', f'got {network.net} beside {name} {models[name]}, admits one of them')
+            raise OptionError('net', f'got {network.net} with {name} {models[name]}, expected one of them')
         read_network(models[name], name)
     shares = entry.variant is not None and entry.variant.option == 'shared_network'
     if network.shared_network and not shares:

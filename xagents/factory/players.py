@@ -1,4 +1,4 @@
-"""Trained agents that play without TensorFlow: by the policy that lies beside their weights."""
+"""Trained agents that play without TensorFlow: by the policy that is saved with their weights."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def load_pretrained_player(agent_id: str, env_id: str, options: Mapping[str, Any
     entry, found = find_agent(agent_id), find_pretrained(agent_id, env_id)
     given = _agent_only_options(entry, resolve_aliases(options, declared_options(entry.options)))
     if given:
-        problem = f'is no option beside --pretrained {env_id}: what ships is a policy and no agent'
+        problem = f'cannot be used with --pretrained {env_id}: the package ships a policy, not an agent'
         raise OptionError(given[0], problem)
     player = load_player_from_checkpoint(entry, found.folder, options, name=f'--pretrained {env_id}')
     assert player is not None

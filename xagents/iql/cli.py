@@ -38,7 +38,7 @@ class IQLOptions(OffPolicyOptions):
     )
     inverse_temperature: float = option(
         3.0,
-        'β, how much more an action is imitated that is better by a reward of 1; 0 imitates all alike',
+        'β, how much more an action is imitated that is better by a reward of 1; 0 imitates all equally',
         at_least=0,
         tune='log_uniform',
     )

@@ -151,7 +151,7 @@ def bottleneck(
     """Return where the time went and what would help, in one line.
 
     `spent` and `total` are seconds, by phase and in all. There is a phase `wait`, for how long learning waited, where
-    env and act went on in a thread beside it, or in `explorers` processes. `may_overlap` says that they could have, and
+    env and act ran in a parallel thread, or in `explorers` processes. `may_overlap` says that they could have, and
     did not.
     """
     if total <= 0:
@@ -165,7 +165,7 @@ def bottleneck(
         return (
             f'{line}. Most {_slowest_phase(sequential)} {_overlap_hint(spent, total) if may_overlap else ""}'.rstrip()
         )
-    line = f'{line}; beside it {_percentages(parallel, total)}' if parallel else line
+    line = f'{line}; in parallel {_percentages(parallel, total)}' if parallel else line
     waited = sequential.pop('wait')
     if explorers is not None:
         return f'{line}. {_explorers_hint(spent, waited >= WAITING_THRESHOLD * total, explorers)}'

@@ -37,7 +37,7 @@ def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | 
     for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
         if name in options.given_names:
             got = getattr(options, name)
-            raise OptionError(name, f'got {got} beside a model that is compiled with an optimizer of its own')
+            raise OptionError(name, f'got {got} with a model that is compiled with its own optimizer')
     if 'lr' in options.given_names:
         return None
     options.lr = float(model.optimizer.learning_rate)

@@ -218,7 +218,7 @@ def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
 
 
 def _compilation_key() -> str:
-    """Return what a compiled program depends on beside its source and the processor."""
+    """Return what a compiled program depends on, except its source and the processor."""
     return f'{tf.__version__} {threads_in_use()}'
 
 

@@ -205,7 +205,7 @@ class StateDependentSampler(GaussianSampler):
 
     def _sum(self, a: Array, b: Array) -> Array:
         """Return the sums [N, n] of products over the features."""
-        # in an order of its own, a row is summed alike among any others
+        # summed in a fixed order, a row does not depend on the other rows
         return np.multiply(a, b, order='C').reshape(-1, self.n_features, self.n_units).sum(1)
 
 

@@ -196,7 +196,7 @@ class OffPolicyOptions(ReplayOptions):
     def _check_hindsight(self) -> None:
         """Check what goes with hindsight, and what only goes with it."""
         if self.her and self.n_step > 1:
-            raise OptionError('n_step', f'got {self.n_step} beside --her, admits 1')
+            raise OptionError('n_step', f'got {self.n_step} with --her, expected 1')
         if self.her and getattr(self, 'prioritized', False):
-            raise OptionError('prioritized', 'got true beside --her, which draws uniformly')
+            raise OptionError('prioritized', 'got true with --her, which samples uniformly')
         self.check_only_with('her', 'her_strategy', 'her_ratio')

@@ -99,9 +99,9 @@ class TuneOptions(Options):
             return
         for name in TRIAL_ONLY_OPTIONS:
             if name in self.given_names:
-                raise OptionError(name, 'is about trials, admits nothing beside --population')
+                raise OptionError(name, 'is for trials, and cannot be used with --population')
         if self.out is None:
-            raise OptionError('out', 'got nothing beside --population, whose folder it is')
+            raise OptionError('out', 'got nothing with --population, expected the directory of the population')
         self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)
         if self.exploit_steps > self.trial_steps:
             got = f'got {self.exploit_steps}, admits at most --trial-steps, {self.trial_steps}'

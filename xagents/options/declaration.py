@@ -150,7 +150,7 @@ class Option:
         return number
 
     def _value_error(self, value: Any, typed: bool = False) -> OptionError:
-        # a text where a number belongs is told from the number by its quotes, but not on a command line
+        # quotes distinguish a text from a number, but not on a command line
         text = format_value(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
         hint = did_you_mean(str(value), map(str, self.choices)) if self.choices else ''
         hint = ' of 64 bits' if self.type is int and self.at_most is None and _exceeds_64_bits(value) else hint

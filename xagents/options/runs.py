@@ -30,7 +30,7 @@ class RunControlOptions(Options):
         metavar='STEPS',
     )
     eval_async: bool = option(
-        False, 'evaluate in a process beside the training, and take each result a fixed number of iterations later'
+        False, 'evaluate in a separate process, and apply each result a fixed number of iterations later'
     )
     eval_delay: int | None = positive_int(
         None,
@@ -49,7 +49,9 @@ class RunControlOptions(Options):
         10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
     )
     checkpoint_frequency: int | None = positive_int(
-        None, 'steps between checkpoints of --run-dir that stay, beside best and last; more keep fewer', metavar='STEPS'
+        None,
+        'steps between kept checkpoints of --run-dir, in addition to best and last; larger values keep fewer',
+        metavar='STEPS',
     )
     keep: int | None = positive_int(
         None, 'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk'
@@ -170,7 +172,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
             value = getattr(self, name)
             if value:
                 got = 'it' if value is True else f'{value}'
-                raise OptionError(name, f'got {got} beside --dataset, which stands in the place of collecting')
+                raise OptionError(name, f'got {got} with --dataset, which replaces collecting')
 
     def path_in_run_dir(self, name: str) -> str | None:
         """Return where something of the run is kept, a file or folder of the run folder; None without one."""

@@ -298,7 +298,7 @@ def agent_names() -> list[str]:
 def help_lines() -> dict[str, str]:
     """Return a line of help for every agent by its id, ours first.
 
-    An agent whose entry point names its class is told by its package's summary, because loading a class loads
+    An agent whose entry point names its class is described by the summary of its package, because loading a class loads
     TensorFlow; one that cannot be loaded by why it cannot.
     """
     lines = {name: entry.help for name, entry in parts.registered.items()}
@@ -408,7 +408,7 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
 
 
 def _check_options(declaration: Any) -> None:
-    """Check that an agent's options can stand beside those of the commands."""
+    """Check that the options of an agent do not conflict with those of the commands."""
     if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
         raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
     known = declared_options(declaration)

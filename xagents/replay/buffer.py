@@ -71,7 +71,7 @@ class Buffer(ABC):
 
         Raises:
             ValueError: for observations of another shape than before, or no stacks where stacks were announced.
-            OptionError: where the buffer has no room for the least.
+            OptionError: if the buffer is too small.
         """
         if self._ring is None:
             self._ring = self.make_ring(batch)

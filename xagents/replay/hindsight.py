@@ -145,7 +145,7 @@ class HindsightBuffer(ReplayBuffer):
         rng: np.random.Generator,
     ) -> None:
         super()._gather(ring, rows, scale, out, rng)
-        # all of a batch are drawn alike, so its first ones are as good as any: slices are faster than indices
+        # all transitions of a batch are sampled in the same way, so the first ones are as good as any: slices are faster than indices
         share = round(self.ratio * self.batch_size)
         if not share:
             return

@@ -53,7 +53,7 @@ class Ring:
 
     Raises:
         ValueError: where observations are no stacks of as many frames.
-        OptionError: where there is no room for a transition of each environment.
+        OptionError: if the capacity is less than one transition per environment.
     """
 
     def __init__(

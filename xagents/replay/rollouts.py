@@ -75,7 +75,7 @@ class RolloutBuffer(Buffer):
         Raises:
             ValueError: for another number of steps, other shapes than before, a column that is not there, or no stacks
                 where stacks were announced; nothing is added then.
-            OptionError: where the buffer has no room for one rollout.
+            OptionError: if the capacity is less than one rollout.
         """
         self._check_batch(batch)
         super().add(batch)
@@ -168,7 +168,7 @@ def rollout_bytes_needed(
     """Return the bytes that a rollout buffer's arrays will take; `columns` are those of the policy that are kept.
 
     Raises:
-        OptionError: where there is no room for one rollout.
+        OptionError: if the capacity is less than one rollout.
     """
     size = rounded_size(max_size, n_steps, n_envs)
     return rings.ring_bytes_needed(size, n_envs, observation_space, action_shape, action_dtype, stack, columns=columns)

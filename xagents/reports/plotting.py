@@ -74,7 +74,7 @@ def plot_history(
             histories that draws the same each time), 'range' (from the least to the greatest) or 'none'. When not
             given, 'se' around a mean and 'ci' around an interquartile mean, which the first two do not describe.
         average: 'mean', 'iqm' (the interquartile mean: of the middle half; Agarwal et al. 2021, arXiv:2108.13264), or
-            'both' (the mean is a dashed line beside it).
+            'both' (with the mean as a dashed line).
         ax: Where to draw. When not given, the current figure if nothing is in it yet, else a new one.
 
     Returns:
@@ -161,7 +161,7 @@ def save_plot(
         from xagents.reports.curves import run_curves
 
         runs = run_curves(run_dirs, plot, None if labels is None else labels[len(paths) :])
-        if labels is None:  # files are told apart from runs, with which they are not to be averaged
+        if labels is None:  # files are distinguished from runs, so that they are not averaged together
             names = zip(_labels(histories, None), paths, strict=True)
             labels = [f'{name} ({path})' if name in runs.labels else name for name, path in names]
         labels = [*labels[: len(paths)], *runs.labels]

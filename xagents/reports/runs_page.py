@@ -150,7 +150,7 @@ def _rows(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]]) -> Itera
 
 
 def _fit_widths(widths: dict[str, int], available_width: int) -> dict[str, int]:
-    """Return the widths of columns that fit beside each other; 0 for those that are left out."""
+    """Return the widths of the columns that fit into the line; 0 for omitted columns."""
     for name in OPTIONAL_COLUMNS:
         if sum(size + COLUMN_GAP for size in widths.values() if size) - COLUMN_GAP <= available_width:
             break

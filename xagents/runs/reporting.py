@@ -30,9 +30,9 @@ def start(run: Run) -> None:
 
 
 def end(run: Run, error: BaseException | None = None, begun: bool = True) -> None:
-    """Let the console say why the run ended: people are told of an error elsewhere, machines here, too.
+    """Print why the run ended. The JSON log also contains an error; for people, the caller prints the error.
 
-    A run that is resumed after its end has not begun.
+    Pass `begun=False` for a run that was resumed after its end.
     """
     ctx = run.progress.context
     facts = {
@@ -107,7 +107,7 @@ def append_and_mean(rewards: deque[float], reward: float) -> float:
     rewards.append(reward)
     try:
         return math.fsum(rewards) / len(rewards)
-    except (ValueError, OverflowError):  # inf beside -inf, or beyond all numbers
+    except (ValueError, OverflowError):  # inf with -inf, or an overflow
         return math.nan
 
 

@@ -33,7 +33,7 @@ class Run:
         writers: of history, metrics and events, to be flushed before a checkpoint.
         stop_reason: why the run ended; empty as long as it goes on.
         overlap: what collects ahead, while it does.
-        evaluations: those that are played beside it, while it goes on; None where it plays them itself.
+        evaluations: the schedule of the evaluation process; None if the run evaluates itself.
         stream: gives the stream, as long as it is there.
     """
 

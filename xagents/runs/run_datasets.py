@@ -69,7 +69,7 @@ def _check_recording(run: Run) -> None:
     options, name = run.options, run.options.record_dataset
     assert name is not None
     if options.explorers is not None:
-        raise OptionError('record_dataset', f'got {name} beside --explorers, which have the environments')
+        raise OptionError('record_dataset', f'got {name} with --explorers, which step the environments')
     minari_module('serialization', 'record_dataset')  # or OptionError
     check_keys('record_dataset', run.agent.envs.encoder.raw_space)
     if _previous_recording(run) is None:

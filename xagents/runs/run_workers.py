@@ -26,7 +26,7 @@ from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.runs.run import Run
 
-# bytes of a message beside twice those of observations: copies of environments, mostly
+# bytes of a message in addition to twice the observations: mostly copies of environments
 MESSAGE_HEADROOM_BYTES = 256 * 2**20
 # where explorers are when nothing is said
 LOCAL = 'here'
@@ -61,21 +61,19 @@ def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
     if n_explorers is None:
         raise OptionError('max_lag', f'got {lag} without --explorers, whose fragments it is about')
     if options.overlap:
-        raise OptionError('max_lag', f'got {lag} beside --overlap, which collects exactly one iteration ahead')
+        raise OptionError('max_lag', f'got {lag} with --overlap, which collects exactly one iteration ahead')
     if agent.NO_OVERLAP_REASON:
         raise OptionError('max_lag', f'{type(agent).__name__} {agent.NO_OVERLAP_REASON}')
     if n_envs % n_explorers:
         admitted = ', '.join(str(n) for n in range(1, n_envs + 1) if not n_envs % n)
-        raise OptionError(
-            'max_lag', f'got {n_explorers} explorers beside it, admits {admitted} for {n_envs} environments'
-        )
+        raise OptionError('max_lag', f'got {n_explorers} explorers, expected {admitted} for {n_envs} environments')
 
 
 def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     """Return what every explorer of an agent is told: environments, policy and network; see `explorers.work`.
 
     Raises:
-        OptionError: where they cannot be told.
+        OptionError: if they cannot be sent.
     """
     created = {
         name: value for name, value in agent.origin.creation.items() if name in declared_options(EnvironmentOptions)
@@ -86,7 +84,7 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     unserialisable = [name for name in agent.origin.unserialisable if name in known]
     if unserialisable:
         raise OptionError(
-            'explorers', f'{", ".join(unserialisable)} cannot be told to other processes: numbers and texts can'
+            'explorers', f'{", ".join(unserialisable)} cannot be sent to other processes; numbers and texts can'
         )
     policy, network = agent.acting_policy.to_dict(), agent.acting_policy.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)

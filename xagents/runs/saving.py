@@ -65,7 +65,7 @@ def write_weights(paths: Sequence[str], agent: LearningAgent, state: AgentState)
 
 
 def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
-    """Read weights and optimisers, and the state beside the first one where it is there.
+    """Read weights and optimisers, and the state next to the first file if it exists.
 
     Of another agent's weights the optimisers, the counters and what only that agent has are left out.
 

@@ -119,7 +119,7 @@ def episodes(run: Run, ctx: Context) -> None:
 def evaluate(run: Run, ctx: Context) -> None:
     """Play greedy episodes every `eval_frequency` steps; their mean then decides best, plateau and target.
 
-    With `eval_async` they are played beside the run, and it is the mean of weights some iterations older.
+    With `eval_async` a separate process plays them, and it is the mean of weights some iterations older.
     """
     frequency = run.options.eval_frequency
     due = bool(frequency) and ctx.steps - ctx.evaluated_steps >= (frequency or 0)

@@ -123,7 +123,7 @@ class CompilationCache:
 
         A kind is of one TensorFlow, processor and number of threads: programs of others are not to be run.
         """
-        with contextlib.suppress(OSError):  # no room, or no right: then it compiles
+        with contextlib.suppress(OSError):  # no space or no permission: the program is compiled
             self._link_programs(private_folder(self.folder / _file_name(kind)))
         yield
         with contextlib.suppress(OSError):
@@ -136,7 +136,7 @@ class CompilationCache:
         self._linked[programs_folder.name] = linked
         for file in sorted(programs_folder.iterdir()):
             name, _, named = file.name.rpartition('.')
-            with contextlib.suppress(FileNotFoundError):  # another process has made room
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 found = file.lstat()
                 if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or digest(file) != named:
                     file.unlink()
@@ -196,7 +196,7 @@ def enable_cache() -> str:
         active_cache = CompilationCache(folder / 'programs')
     except UnsafeFolderError as error:
         return f'compiled programs are not kept: {error}'
-    except OSError as error:  # no room, or no right: of a folder that was not asked for, nothing is said
+    except OSError as error:  # no space or no permission: no message for the default folder
         return f'compiled programs are not kept: {error}' if os.environ.get(VARIABLE) else ''
     atexit.register(active_cache.close)
     os.environ['TF_XLA_FLAGS'] = ' '.join([*flags, f'{_FLAG}={active_cache.process_folder}'])
@@ -237,7 +237,7 @@ def _program_files(folder: Path) -> list[Path]:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest programs until the others have room."""
+    """Remove the oldest programs until the others fit."""
     ages = []
     for file in _program_files(folder):
         with contextlib.suppress(OSError):  # another process prunes, too

@@ -55,7 +55,7 @@ def prepare_exit() -> None:
     """
     for kind in (io.TextIOWrapper, io.BufferedWriter):  # a text is written by way of bytes
         for file in [thing for thing in gc.get_objects() if type(thing) is kind]:
-            with suppress(OSError, ValueError):  # no room, or closed
+            with suppress(OSError, ValueError):  # no space, or closed
                 file.flush()
     gc.collect()
     gc.freeze()

@@ -28,7 +28,7 @@ RESERVED_NAMES = (
     'stats',
     'weights',
 )
-# of a policy, beside the options of its agent
+# keys of a policy, in addition to the options of its agent
 POLICY_KEYS = ('agent', 'agents')
 
 

@@ -191,5 +191,5 @@ class TRPO(OnPolicy):
 
 
 def sampled_rows(steps: int, n_envs: int, every: int) -> np.ndarray:
-    """Return every so many rows of [T, N] flattened, from all environments alike, whatever N divides by."""
+    """Return every so many rows of [T, N] flattened, equally from all environments, whatever N divides by."""
     return np.flatnonzero((np.arange(steps)[:, None] + np.arange(n_envs)) % every == 0).astype(np.int32)

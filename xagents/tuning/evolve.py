@@ -173,7 +173,7 @@ class PopulationRunner:
         return [ended[i] for i in range(self.size)]
 
     def make_task(self, number: int, i: int, member: Member) -> MemberTask:
-        """Return what a worker is told to do for a member."""
+        """Return the task of a worker for a member."""
         settings = self.planned.tune
         own = np.random.SeedSequence([self.seed, number, i]).generate_state(1)
         parent = '' if member.parent is None else str(self.population.folder(number - 1, member.parent).absolute())

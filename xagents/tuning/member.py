@@ -20,7 +20,7 @@ from xagents.tuning.temporary_agents import temporary_agent
 
 @dataclass
 class MemberTask:
-    """What a worker is told to do for a member.
+    """The task of a worker for a member.
 
     Attributes:
         number: of the member.

@@ -90,7 +90,7 @@ class TuningPlan:
         return self.tune.study or f'{self.entry.id}-{self.fixed["env"]}'
 
     def job(self, number: int, parameters: Mapping[str, Any], seed: int) -> TrialJob:
-        """Return what a worker is told to do for a trial."""
+        """Return the job of a worker for a trial."""
         quiet = not self.tune.non_silent or bool(self.process_options.get('quiet'))
         console = {
             name: value
@@ -189,7 +189,7 @@ def _check_members(
     """Refuse what members of a population cannot have, and rounds that are shorter than one of their iterations."""
     for name in FORBIDDEN_MEMBER_OPTIONS:
         if name in given:
-            raise OptionError(name, 'is about single runs, admits nothing beside --population')
+            raise OptionError(name, 'is for single runs, and cannot be used with --population')
     known, iteration = declared_options(entry.options), 1
     for name in ('n_envs', 'n_steps') if 'n_steps' in known else ('n_envs',):
         r, value = ranges.get(name), fixed.get(name, entry.options_in('environment', 'agent')[name].default)
@@ -212,7 +212,7 @@ def _fixed_for_members(entry: Entry, tune: TuneOptions) -> set[str]:
 def _check_objective(tune: TuneOptions) -> None:
     """Let trials that collect nothing be worth what their evaluations say."""
     if 'objective' in tune.given_names and tune.objective == 'reward':
-        raise OptionError('objective', 'got reward beside --dataset, where no episode is collected, admits evaluation')
+        raise OptionError('objective', 'got reward with --dataset, which collects no episodes, expected evaluation')
     tune.objective = 'evaluation'
 
 

@@ -137,7 +137,7 @@ def default_ranges(
 
 
 def _is_admitted(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: SearchRange) -> bool:
-    """Whether all of a range is admitted beside what is fixed, such as sizes within that of a buffer."""
+    """Whether all values of a range are valid with the fixed options, such as sizes within that of a buffer."""
     try:
         for value in r.values:
             declaration.resolve({**fixed, name: value})

@@ -235,7 +235,7 @@ def _check_file(path: Path, create: bool) -> None:
     if path.is_file() and not os.access(path, os.W_OK if create else os.R_OK, **effective):
         raise OptionError('storage', f'the file {path} is not {"writable" if create else "readable"}')
     if create or path.is_dir():
-        check_parent('storage', path)  # SQLite writes beside it
+        check_parent('storage', path)  # SQLite writes files next to it
 
 
 def _check_journal(path: Path) -> None:

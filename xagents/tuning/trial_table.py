@@ -114,7 +114,7 @@ class TrialTable:
             table.add_column(name, justify='right', no_wrap=True)
         table.add_column('state', no_wrap=True, overflow='ellipsis', max_width=max(13, width // 4))
         table.add_column('parameters', no_wrap=True, overflow='ellipsis', ratio=1)
-        # where not all have room: the best one, what runs, then the newest
+        # if not all fit: the best trial, running trials, then the newest
         best = self._best[0] if self._best else None
         rows.sort(key=lambda row: (row.number != best, row.state != 'running', -row.number))
         # the header and the cursor have a line each

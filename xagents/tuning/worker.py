@@ -31,7 +31,7 @@ class TrialPruned(Exception):
 
 @dataclass
 class TrialJob:
-    """What a worker is told to do."""
+    """The job of a worker."""
 
     number: int  # of the trial
     agent: str  # its id

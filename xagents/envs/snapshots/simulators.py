@@ -1,4 +1,4 @@
-"""The simulators whose state is no Python attribute, MuJoCo and the ALE, told by the names of their classes."""
+"""The simulators whose state is no Python attribute, MuJoCo and the ALE, identified by the names of their classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ARENA = ('efc_', 'iefc_', 'efm_', 'ifrc_', 'iacc', 'island_', 'map_')
 _ARENA_ENDS = ('_island', '_efcadr')
 # Addresses of a plugin's own memory.
 _ADDRESSES = ('plugin', 'plugin_data')
-# Numbers of an MjData beside its arrays: the time, what has been computed since the last step, who is awake.
+# Numbers of an MjData in addition to its arrays: the time, what has been computed since the last step, who is awake.
 _DATA_NUMBERS = ('time', 'ntree_awake', 'nbody_awake', 'nv_awake', 'nparent_awake')
 
 # The graphics chip in an ALE state: its name, then 32-bit numbers; the sixth and seventh count lines.
