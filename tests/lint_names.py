@@ -23,7 +23,7 @@ ANYWHERE = {
 AS_NAMES = {'again', 'alone', 'face'}
 # names from libraries, ids of environments, addresses, and keys in files that exist
 EXEMPT = re.compile(
-    r'\b(np|numpy|math|tf|ops)\.floor\w*|\bMiniGrid-[\w-]+|\bDoorKey\w*|\bFourRooms\b|https?://\S+|/standing\''
+    r'\b(np|numpy|math|tf|ops)\.floor\w*|\bMiniGrid-[\w-]+|\bDoorKey\w*|\bFourRooms\b|https?://\S+|/standing\'|\'witness\''
 )
 WORD = re.compile(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+')
 CODE = ('xagents/**/*.py', 'docs/**/*.py')

@@ -1,4 +1,4 @@
-"""Runs the policy that lies beside this page, which `xagents export --format numpy` wrote; needs NumPy alone.
+"""Run the policy next to this file, written by `xagents export --format numpy`; requires only NumPy.
 
     python policy.py [OBSERVATIONS.npz]
 

@@ -1,4 +1,4 @@
-"""Scores of a run's checkpoints, made beside it while it goes on: nothing of the run is touched, and nothing waits."""
+"""Scores of the checkpoints of a run that trains elsewhere. The run is not modified and does not wait."""
 
 from __future__ import annotations
 

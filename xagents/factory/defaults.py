@@ -42,7 +42,7 @@ def _usable_saved_options(entry: Entry, record: Mapping[str, Any], given: Mappin
 def effective_saved_options(
     saved: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]
 ) -> dict[str, Any]:
-    """Return what of all the options that were saved, defaults as well, still counts beside the given ones."""
+    """Return the saved options, defaults included, that the given options do not override."""
     options = effective_options(saved, given, known)
     # what an option stands instead of is saved with its default, too
     replaced = {known[name].replaces for name, value in options.items() if name in known and value is not None}
@@ -82,7 +82,7 @@ def _describe_networks(entry: Entry) -> str:
 def add_suggested_options(
     entry: Entry, given: Mapping[str, Any], suggested: Mapping[str, Any], networks: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """Return the given options with those of the offered ones that count beside them, and the latter as flags.
+    """Return the given options with the suggested ones that they do not override, and the latter as flags.
 
     `networks` says whether the weights that a run starts from hold their networks; nothing else chooses them then.
     """
@@ -122,7 +122,7 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
 
 
 def dataset_environment_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the environment of the `dataset` that is given, where no `env` is given beside it.
+    """Return the options of the environment of the given `dataset`, if no `env` is given.
 
     Raises:
         OptionError: for a data set that is unknown or damaged, or tells of no environment.

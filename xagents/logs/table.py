@@ -24,7 +24,7 @@ REWRITE_COST_FACTOR = 120
 class TableWriter(ABC):
     """Writes rows as they come, so that killing the process at any instant loses next to nothing.
 
-    They stand in a parquet file and a tail beside it (see `xagents.logs.table_files`). A subclass says which columns
+    The rows are stored in a parquet file and a tail file (see `xagents.logs.table_files`). A subclass says which columns
     there are from the start, and adds to `_names` those that come later, which are null before. The column of steps
     holds int64, all others float64.
     """

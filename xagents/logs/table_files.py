@@ -1,4 +1,4 @@
-"""The two files of a table that grows during a run: one that is whole at any moment, and the newest rows beside it.
+"""The two files of a table that grows during a run: a complete parquet file, and a file with the newest rows.
 
 A parquet file cannot be appended to, and rewriting it for every row would cost more than training. So there are two:
 

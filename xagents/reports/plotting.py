@@ -208,7 +208,7 @@ def _labels(histories: list[History], agents: str | Sequence[str] | None) -> lis
         if len(labels) != len(histories):
             raise ValueError(f'agents must be as many as the histories: got {len(labels)} for {len(histories)}')
         return labels
-    # Nothing was asked to be taken together, so files of one name are told apart by their folder, then by a number.
+    # No groups were requested, so files of equal names are distinguished by their folder, then by a number.
     paths = [None if hasattr(history, 'columns') else Path(history) for history in histories]
     labels = [f'history {i + 1}' if path is None else path.stem for i, path in enumerate(paths)]
     labels = [

@@ -1,7 +1,7 @@
 """The statistics of a group of runs, and the settings in which its runs differ.
 
 Scores of several seeds have outliers. So the interquartile mean and its bootstrap confidence interval are reported
-beside the mean: Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
+in addition to the mean: Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
 arXiv:2108.13264.
 """
 
