@@ -145,7 +145,7 @@ class HindsightBuffer(ReplayBuffer):
         rng: np.random.Generator,
     ) -> None:
         super()._gather(ring, rows, scale, out, rng)
-        # all transitions of a batch are sampled in the same way, so the first ones are as good as any: slices are faster than indices
+        # the order of a batch is random, so its first transitions are a random part: slices are faster than indices
         share = round(self.ratio * self.batch_size)
         if not share:
             return
