@@ -2,8 +2,8 @@
 
     python replay_ppo.py train replay-ppo --env CartPole-v1 --n-envs 8 --n-steps 32 --max-steps 20000 --run-dir runs/a
 
-All commands support the agent: `train --resume`, `play`, `evaluate`, `export`. docs/recipes.md explains the effect on the
-mathematics.
+All commands support the agent: `train --resume`, `play`, `evaluate`, `export`. docs/recipes.md explains the effect on
+the mathematics.
 """
 
 import functools

@@ -2,8 +2,8 @@
 
     python run_litert.py FOLDER [OBSERVATIONS.npz]
 
-The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json. Without the file, the
-script uses two observations of zeros.
+The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json. Without the file,
+the script uses two observations of zeros.
 """
 
 import json
