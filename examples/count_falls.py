@@ -1,9 +1,9 @@
-"""A counter of one's own that survives the end of a process: call it twice, and it goes on counting.
+"""A custom counter that is saved with the run: call this script twice, and the count continues.
 
     python count_falls.py
     python count_falls.py
 
-The first call trains 2000 steps and keeps the run in `runs/falls`; each further one resumes it there for 1000 more.
+The first call trains 2000 steps and saves the run in `runs/falls`. Each further call resumes it for 1000 steps.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ def count(ctx: Falls) -> None:
 
 
 def recipe(agent: BaseAgent) -> Recipe:
-    """Return the agent's recipe with the counter in it; it is code, and so has to be given again on a resume."""
+    """Return the agent's recipe with the counter. Recipes are not saved, so a resumed run needs it too."""
     return agent.recipe().with_context(Falls).after('episodes', count)
 
 
 def main(folder: str) -> None:
-    """Begin the run, or go on with it."""
+    """Start the run, or resume it."""
     if is_run(folder):
         agent = xagents.resume(folder)
         agent.fit(max_steps=agent.steps + 1000, recipe=recipe(agent))

@@ -1,9 +1,9 @@
-"""PPO that learns from one of its last rollouts instead of the very last, as an agent of its own.
+"""An agent like PPO that learns from one of its last four rollouts instead of the newest.
 
     python replay_ppo.py train replay-ppo --env CartPole-v1 --n-envs 8 --n-steps 32 --max-steps 20000 --run-dir runs/a
 
-Everything of the command line works with it: `train --resume`, `play`, `evaluate`, `export`. docs/recipes.md says what
-the mathematics of this is worth.
+All commands support the agent: `train --resume`, `play`, `evaluate`, `export`. docs/recipes.md explains the effect on
+the mathematics.
 """
 
 import functools
@@ -20,11 +20,11 @@ ROLLOUTS = 4
 
 @xagents.register('replay-ppo', help='learns from one of its last rollouts')
 class ReplayPPO(PPO):
-    """PPO on rollouts that are drawn from the last few, whose stored policy outputs its ratio is to."""
+    """PPO on rollouts sampled from the last few. Its ratio uses the policy outputs that the rollouts contain."""
 
     @functools.cached_property
     def buffer(self) -> RolloutBuffer:
-        """The last rollouts; under this name a run folder keeps them."""
+        """The last rollouts. A run directory saves the buffer because of this attribute name."""
         n_steps, stack = self.options.n_steps, self.envs.frame_stack
         size = n_steps * self.n_envs
         return RolloutBuffer(ROLLOUTS * size, size, n_steps=n_steps, stack=stack, columns=self.output_names)
@@ -34,12 +34,12 @@ class ReplayPPO(PPO):
         return Recipe([('remember', self.remember), ('replay', self.replay), ('learn', learn)])
 
     def remember(self, ctx: Context) -> None:
-        """Store what was collected."""
+        """Store the collected rollout."""
         if not ctx.idle:
             self.buffer.add(ctx.batch)
 
     def replay(self, ctx: Context) -> None:
-        """Let a stored rollout be learned from."""
+        """Replace the batch by a stored rollout."""
         if not ctx.idle:
             ctx.batch = self.buffer.sample(self.rng('replay'))
 

@@ -1,9 +1,9 @@
-"""Runs a policy that `xagents export --format litert` wrote; needs ai-edge-litert or tensorflow.
+"""Run a policy that `xagents export --format litert` wrote; needs ai-edge-litert or tensorflow.
 
     python run_litert.py FOLDER [OBSERVATIONS.npz]
 
-The .npz holds a batch of raw observations, one array [N, …] for each input that policy.json names. Without one, two
-observations of zeros show how it is called.
+The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json. Without the file,
+the script uses two observations of zeros.
 """
 
 import json
@@ -25,14 +25,14 @@ def load(folder):
     runner = Interpreter(model_path=str(Path(folder) / 'policy.tflite')).get_signature_runner()
 
     def act(observations):
-        # the runner makes room for another N by itself; what it returns is overwritten by the next call
+        # the runner adapts to another N; the next call overwrites the returned array
         return runner(**observations)['actions'].copy()
 
     return act
 
 
 def observations_for(folder, path=None):
-    """Return a batch of observations by name, in the dtypes that the policy takes: a file's, or zeros."""
+    """Return a batch of observations by name, from a file or zeros, in the dtypes of the policy."""
     inputs = json.loads((Path(folder) / 'policy.json').read_text())['inputs']
     given = np.load(path) if path else {part['name']: np.zeros((2, *part['shape'][1:])) for part in inputs}
     return {part['name']: given[part['name']].astype(part['dtype']) for part in inputs}

@@ -1,9 +1,9 @@
-"""Runs a policy that `xagents export --format onnx` wrote; needs onnxruntime and numpy, no xagents.
+"""Run a policy that `xagents export --format onnx` wrote; needs onnxruntime and numpy, but not xagents.
 
     python run_onnx.py FOLDER [OBSERVATIONS.npz]
 
-The .npz holds a batch of raw observations, one array [N, …] for each input that policy.json names. Without one, two
-observations of zeros show how it is called.
+The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json. Without the file,
+the script uses two observations of zeros.
 """
 
 import json
@@ -26,7 +26,7 @@ def load(folder):
 
 
 def observations_for(folder, path=None):
-    """Return a batch of observations by name, in the dtypes that the policy takes: a file's, or zeros."""
+    """Return a batch of observations by name, from a file or zeros, in the dtypes of the policy."""
     inputs = json.loads((Path(folder) / 'policy.json').read_text())['inputs']
     given = np.load(path) if path else {part['name']: np.zeros((2, *part['shape'][1:])) for part in inputs}
     return {part['name']: given[part['name']].astype(part['dtype']) for part in inputs}

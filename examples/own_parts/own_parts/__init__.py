@@ -1,10 +1,10 @@
-"""What xagents looks at first; it loads nothing heavy, so that lists and help pages stay fast."""
+"""Entries that xagents imports first. This module has no heavy imports, so lists and help pages stay fast."""
 
 from pathlib import Path
 
 from xagents.registry import Entry
 
-# an agent of the family of A2C: the same networks, another class and one option more
+# an agent like A2C: the same networks, another class and one additional option
 awr = Entry.derived_from(
     'a2c',
     'own-awr',
@@ -12,5 +12,5 @@ awr = Entry.derived_from(
     'advantage-weighted regression: imitates what went better than expected',
     declaration='own_parts.options:AWROptions',
 )
-# a network is a file, too
+# a network may also be a .cfg file
 SMALL = Path(__file__).with_name('small.cfg')

@@ -1,4 +1,4 @@
-"""A corridor: walk to its right end, which pays 1; every step before costs 0.01."""
+"""A corridor: reaching its right end gives the reward 1; every other step gives -0.01."""
 
 import gymnasium
 import numpy as np
@@ -6,10 +6,10 @@ from gymnasium import spaces
 
 
 class Corridor(gymnasium.Env):
-    """Observations are the place from 0 to 1, actions are left and right.
+    """Observations are the position from 0 to 1; actions are left and right.
 
     Args:
-        length: steps from the left end to the right one.
+        length: number of steps from the left end to the right end.
         render_mode: 'rgb_array' or None.
     """
 
@@ -22,13 +22,13 @@ class Corridor(gymnasium.Env):
         self.place = self.age = 0
 
     def reset(self, *, seed=None, options=None):
-        """Begin in the left half."""
+        """Start a new episode in the left half."""
         super().reset(seed=seed)
         self.place, self.age = int(self.np_random.integers(self.length // 2)), 0
         return self._seen(), {}
 
     def step(self, action):
-        """Go one place to the left or to the right."""
+        """Move one position to the left or to the right."""
         self.place = int(np.clip(self.place + (1 if action else -1), 0, self.length))
         self.age += 1
         there = self.place == self.length
@@ -38,7 +38,7 @@ class Corridor(gymnasium.Env):
         return np.array([self.place / self.length], np.float32)
 
     def render(self):
-        """Return a picture of the corridor, white where the walker is."""
+        """Return an image of the corridor with the position in white."""
         picture = np.zeros((32, 32 * (self.length + 1), 3), np.uint8)
         picture[:, 32 * self.place : 32 * (self.place + 1)] = 255
         return picture

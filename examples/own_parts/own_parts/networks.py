@@ -1,8 +1,8 @@
-"""A network that no .cfg file can describe; Keras is loaded when it is built."""
+"""A network that a .cfg file cannot describe. Keras is imported only when the network is built."""
 
 
 def gated(input_shape, output_units, units=32):
-    """Return two layers of which one opens and shuts the other, and a head for each output."""
+    """Return a model of two layers, one of which gates the other, and one head for each output."""
     import keras
 
     observations = keras.Input(input_shape)

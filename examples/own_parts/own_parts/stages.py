@@ -1,4 +1,4 @@
-"""Two stages: one of a context, and one that is made for an agent."""
+"""Two stages: a function of a context, and a function that makes a stage for an agent."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from xagents import register_stage
 
 @register_stage('own-sign', after='collect')
 def sign_rewards(ctx):
-    """Let the agent learn from the sign of its rewards; episodes are still counted by the real ones."""
+    """Replace the rewards in the batch by their signs. The returns of episodes do not change."""
     ctx.batch['rewards'] = np.sign(ctx.batch['rewards'])
 
 
 @register_stage('own-share', before='learn')
 def share_of_positive(agent):
-    """Log the share of steps with a positive reward, and how many environments it is taken over."""
+    """Log the share of steps with a positive reward, and the number of environments."""
 
     def share(ctx):
         ctx.logs['own/positive'] = float((ctx.batch['rewards'] > 0).mean())

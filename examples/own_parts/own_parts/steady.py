@@ -1,4 +1,4 @@
-"""PPO under a name of its own; all of it is inherited but one default."""
+"""PPO with another name and another default of one option."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from xagents.ppo.cli import PPOOptions
 
 @dataclass
 class SteadyOptions(PPOOptions):
-    """Those of PPO."""
+    """The options of PPO, with a linear schedule of the clip range."""
 
     clip_schedule: str = changed(PPOOptions, 'clip_schedule', 'linear')
 
 
 class SteadyPPO(PPO):
-    """PPO whose clip range falls to 0."""
+    """PPO whose clip range decreases to 0."""
 
     Options = SteadyOptions
