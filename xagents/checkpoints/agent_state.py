@@ -1,4 +1,4 @@
-"""The state of an agent and its run: how it is gathered, and how it is taken over."""
+"""The state of an agent and its run: how it is captured, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from xagents.system.arrays import add_prefix, strip_prefix
 
 
 def capture_state(agent: LearningAgent, counters: Mapping[str, Any] | None = None) -> AgentState:
-    """Return a copy of what an agent knows: all but its environments and its replay buffer.
+    """Return a copy of the state of an agent, without its environments and its replay buffer.
 
-    Counters are those of the present iteration; those of the last one when not given.
+    `counters` are those of the present iteration; the default is those of the last iteration.
     """
     record = {
         'agent': agent.id,
@@ -34,7 +34,7 @@ def capture_state(agent: LearningAgent, counters: Mapping[str, Any] | None = Non
 
 
 def capture_policy(agent: LearningAgent) -> PolicyData | None:
-    """Return the policy by an agent's present weights as data; None where it has no plan."""
+    """Return the policy with an agent's present weights as data; None if the policy has no plan."""
     if not agent.acting_policy.self_contained:
         return None
     agent.refresh()
@@ -61,27 +61,27 @@ def capture_run_state(agent: LearningAgent, collector: Collector, in_flight: InF
 
 
 def init_target_networks(agent: LearningAgent, loaded_names: Iterable[str] = ()) -> None:
-    """Let what follows a network begin as its copy, but for that whose parameters are among those `loaded_names`."""
+    """Initialise target networks as copies, except those whose parameters are in `loaded_names`."""
     for name, part in agent.parts().items():
         if hasattr(part, 'soft_update') and f'{name}/parameters' not in loaded_names:
             part.copy()
 
 
 def load_parts(agent: LearningAgent, arrays: Mapping[str, np.ndarray]) -> None:
-    """Let the parts of an agent be those of a state; target networks that it lacks begin as copies."""
+    """Load the parts of an agent from arrays; target networks without arrays start as copies."""
     for name, part in agent.parts().items():
         if isinstance(part, np.ndarray):
             part[...] = arrays.get(name, part)
         elif saved := strip_prefix(name, arrays):
             part.load(saved)
-    init_target_networks(agent, arrays)  # weights may have come alone
+    init_target_networks(agent, arrays)  # a weight file may contain no target networks
 
 
 def load_state(agent: LearningAgent, state: AgentState) -> None:
-    """Take over a state; the environments stand where they are.
+    """Load a state; the environments do not change.
 
     Raises:
-        ValueError: where it is of another network.
+        ValueError: if the state belongs to another network.
     """
     _assign_weights(agent, state.weights)
     load_parts(agent, state.arrays)
@@ -91,10 +91,10 @@ def load_state(agent: LearningAgent, state: AgentState) -> None:
 
 
 def load_run_state(agent: LearningAgent, state: AgentState, environments: bool = True) -> bool:
-    """Go on exactly where `capture_run_state` was taken; for `environments` and the result see `Collector.load`.
+    """Load a state of `capture_run_state`; for `environments` and the result see `Collector.load`.
 
     Raises:
-        ValueError: where it is of another network.
+        ValueError: if the state belongs to another network.
     """
     load_state(agent, state)
     arrays, record = state.arrays, state.record
@@ -109,9 +109,9 @@ def load_run_state(agent: LearningAgent, state: AgentState, environments: bool =
 
 @contextlib.contextmanager
 def temporary_weights(agent: LearningAgent, state: AgentState) -> Iterator[None]:
-    """Let an agent's models and parts be those of a state for a while, but not its exploration.
+    """Use the models and parts of a state within the context, except for exploration.
 
-    Under overlap a thread explores meanwhile.
+    With overlap, a thread explores at the same time.
     """
     present, exploring = AgentState(_copy_weights(agent), _copy_parts(agent)), agent.acting_policy.parts()
 
@@ -131,7 +131,7 @@ def temporary_weights(agent: LearningAgent, state: AgentState) -> Iterator[None]
 
 def model_variables(model: Any) -> list[Any]:
     """Return the variables of a model and of its optimizer, if it has one."""
-    # what Keras calls variables has the random seeds of layers, too
+    # `model.variables` also contains the random seeds of layers
     return [*model.variables, *(model.optimizer.variables if getattr(model, 'optimizer', None) else ())]
 
 

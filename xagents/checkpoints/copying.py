@@ -1,4 +1,4 @@
-"""A copy of a run, to go on with elsewhere."""
+"""Copies of run directories."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from xagents.checkpoints.run_directory import REPLAY_DIRECTORY
 
 
 def copy_run(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy the folder of a run that nobody is at: whoever resumes the copy goes on as the run itself would.
+    """Copy a run directory that no process uses. A resumed copy continues exactly as the original run would.
 
-    Segments of replay buffers, which are written once, are shared where the file system can; the rest is copied.
+    Segments of replay buffers are written once, so they are hard-linked if possible; other files are copied.
 
     Args:
-        source: the folder of a run.
-        target: a folder that is not there; one that is there from a copy that was killed is replaced.
+        source: the run directory.
+        target: the new directory; an existing one, from a copy that was killed, is replaced.
     """
     shutil.rmtree(target, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""An iteration that was collected and not learned from yet: what `--overlap` has in flight, and a checkpoint keeps."""
+"""An iteration that was collected but not learned from yet (`--overlap`). Checkpoints contain it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from xagents.pipeline.context import Context, EndedEpisode
 from xagents.system.arrays import add_prefix, strip_prefix
 
-# of a context, what collecting gives to learning, besides counters and the batch
+# fields of a context that collecting sets for learning, in addition to counters and the batch
 _COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
 
 
@@ -21,8 +21,8 @@ class InFlightIteration:
 
     Attributes:
         changed_counters: counters that collecting has changed, by name.
-        context: the iteration's.
-        custom_fields: of one that was loaded, the fresh fields that only the recipe's own class of contexts has.
+        context: the context of the iteration.
+        custom_fields: of a loaded iteration, the values of fields that only a recipe's own context class has.
     """
 
     changed_counters: dict[str, Any]
@@ -31,7 +31,7 @@ class InFlightIteration:
 
     def to_context(self, previous: Context) -> Context:
         """Return the iteration's context, with the other counters of `previous`."""
-        # one that was loaded is of the recipe's own class again
+        # a loaded iteration gets the recipe's own context class
         fields = previous.__dataclass_fields__.keys()
         known = {name: getattr(self.context, name) for name in fields & self.context.__dataclass_fields__.keys()}
         values = {**known, **self.custom_fields, **previous.carried_over(), **self.changed_counters}
@@ -40,10 +40,10 @@ class InFlightIteration:
         return ctx
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the batch and own fields as arrays, and the rest as JSON holds it.
+        """Return the batch and custom fields as arrays by name, and the rest as a record for JSON.
 
         Raises:
-            TypeError: for something in the batch, or in a field of an own class of contexts, that neither can hold.
+            TypeError: for a value of the batch or of a custom field that neither an array nor JSON can represent.
         """
         ctx = self.context
         fields = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()
@@ -64,7 +64,7 @@ class InFlightIteration:
 
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> InFlightIteration:
-        """Undo `state`."""
+        """Return the iteration from the results of `state`."""
         episodes = [EndedEpisode(**episode) for episode in record['episodes']]
         ctx = Context(batch=strip_prefix('batch', arrays), episodes=episodes)
         for name in _COLLECTED:
@@ -74,7 +74,7 @@ class InFlightIteration:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether JSON gives a value back as it is."""
+    """Return whether a value is unchanged after a round trip through JSON."""
     if isinstance(value, list):
         return all(map(_is_plain, value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""An evaluation that was asked for and whose result is not taken yet: what `--eval-async` has under way."""
+"""An evaluation that was requested and whose result is not applied yet (`--eval-async`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from xagents.checkpoints.state_files import AgentState, state_from_arrays, state
 
 @dataclass
 class PendingEvaluation:
-    """An evaluation under way.
+    """A pending evaluation.
 
     Attributes:
-        state: the weights that are evaluated, with the counters of then.
-        seed: of its episodes.
-        episodes: how many.
-        age: iterations since it was asked for.
+        state: the evaluated weights, with the counters at the time of the request.
+        seed: the seed of the episodes.
+        episodes: the number of episodes.
+        age: iterations since the request.
     """
 
     state: AgentState
@@ -33,12 +33,12 @@ class PendingEvaluation:
         return self.state.record['counters']['steps']
 
     def to_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return all of it as arrays by name and a record for JSON; the result is played again from these."""
+        """Return arrays by name and a record for JSON, from which the evaluation can be repeated."""
         counters = {'seed': self.seed, 'episodes': self.episodes, 'age': self.age}
         return state_to_arrays(self.state), {'state': self.state.record, **counters}
 
     @classmethod
     def load(cls, arrays: dict[str, np.ndarray], record: Mapping[str, Any]) -> PendingEvaluation:
-        """Undo `to_state`; the policy as data is not read again."""
+        """Return the evaluation from the results of `to_state`, without its policy as data."""
         counters = {name: record[name] for name in ('seed', 'episodes', 'age')}
         return cls(state_from_arrays(arrays, record['state']), **counters)

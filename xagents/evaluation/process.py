@@ -1,8 +1,8 @@
 """The process that evaluates while a run trains: `python -m xagents.evaluation.process FOLDER`. Loads no TensorFlow.
 
-It reads an order a line from standard input, a JSON object, and answers in the same way on what was its standard
-output. The folder holds what makes the environments, and the policies of the orders. It ends with its parent, whatever
-ends that. The parent's side is `evaluator.py`.
+It reads requests from standard input and writes results to its original standard output, one JSON object a line. The
+folder contains the factory of the environments and the policies of the requests. The process ends when its parent
+ends, for any reason. The parent's side is `remote.py`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from xagents.evaluation.playing import DEFAULT_N_ENVS, evaluate_collector
 from xagents.options.errors import error_line
 from xagents.system.answering import Orders, answering
 
-# in the folder: what makes the environments
+# file of the folder: the factory of the environments
 ENVIRONMENTS_FILE = 'environments'
 
 
 class PolicyEvaluator:
-    """Plays what is ordered, in environments that are kept for the next order.
+    """An evaluator that plays requested episodes and reuses its environments for later requests.
 
     Args:
-        folder: of the orders.
-        say: takes a line that must be seen.
+        folder: the folder of the requests.
+        say: prints a line for the user.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], Any]):
@@ -44,7 +44,7 @@ class PolicyEvaluator:
         """Return the result of an evaluation.
 
         Raises:
-            Exception: whatever an environment raises.
+            Exception: any exception of an environment.
         """
         files = policy_paths(self._folder, request['number'])
         policy = read_policy(*files)
@@ -52,7 +52,7 @@ class PolicyEvaluator:
             path.unlink()
         envs = self._evaluation_envs(min(request['episodes'], DEFAULT_N_ENVS))
         if EnvSpaces(envs.encoder.raw_space, envs.action_space) != policy.spaces:
-            raise ValueError(f'{envs.id} made afresh has other spaces than those that are learned in')
+            raise ValueError(f'{envs.id} in the evaluation process has other spaces than the training environment')
         collector = Collector(envs, policy.acting_policy, policy.statistics, RandomStreams(0))
         return evaluate_collector(collector, request['episodes'], request['seed'], say=self._say)
 
@@ -63,7 +63,7 @@ class PolicyEvaluator:
 
 
 def policy_paths(folder: Path, number: int) -> tuple[Path, Path]:
-    """Return the two files of an order's policy."""
+    """Return the two policy files of a request."""
     return folder / f'{number}.json', folder / f'{number}.npz'
 
 
@@ -78,13 +78,13 @@ def serve(answers: IO[str], requests: Orders, folder: Path) -> None:
         request = requests.get()
         try:
             send(result=evaluator.play(request))
-        except Exception as error:  # whatever somebody's environment raises
+        except Exception as error:  # environments may raise anything
             send(error=error_line(error))
 
 
 def main(folder: Path) -> None:
-    """Do what the lines on standard input say, until they end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to hear
+    """Process the requests on standard input until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner handles Ctrl-C
     serve(*answering(functools.partial(shutil.rmtree, folder, ignore_errors=True)), folder)
 
 

@@ -19,9 +19,9 @@ from xagents.system.child_process import ChildProcess, OutputQueue, last_line
 from xagents.system.interruption import Interruption
 
 SECONDS_TO_END = 2.0
-# between two looks at whether the run is to end
+# interval between two checks for an interruption of the run
 POLL_SECONDS = 0.5
-# so many processes that die in a row, without a result between them, end the run
+# number of consecutive crashes without a result that ends the run
 MAX_DEATHS = 2
 EvaluationRequest = tuple[dict[str, Any], PolicyData]
 
@@ -31,13 +31,13 @@ class EvaluationError(RuntimeError):
 
 
 class EvaluationProcess:
-    """A process that plays evaluations, one after the other; another one takes the place of one that dies.
+    """A process that plays evaluations in order, and that is replaced if it crashes.
 
-    What it is asked for is the whole cause of a result: played again, it is the same.
+    A request fully determines its result, so a repeated request has the same result.
 
     Args:
-        environments: what makes them, see `Envs.factory_to_bytes`.
-        say: takes a line that must be seen.
+        environments: the serialised factory of the environments, see `Envs.factory_to_bytes`.
+        say: prints a line for the user.
     """
 
     def __init__(self, environments: bytes, say: Callable[[str], Any]):
@@ -56,7 +56,7 @@ class EvaluationProcess:
         return ChildProcess(words, self._messages, SECONDS_TO_END, self._stderr, **ONE_THREAD)
 
     def submit(self, policy: PolicyData, episodes: int, seed: int) -> None:
-        """Ask for an evaluation of a policy: greedy episodes."""
+        """Request an evaluation of a policy by greedy episodes."""
         self._n_requests += 1
         self._requests.append(({'number': self._n_requests, 'episodes': episodes, 'seed': seed}, policy))
         self._send(self._requests[-1])
@@ -67,13 +67,13 @@ class EvaluationProcess:
         self._process.write(json.dumps(about))
 
     def take_result(self, on_wait: Callable[[], Any] = Interruption.check) -> dict[str, float]:
-        """Return the result of the oldest evaluation that was asked for and not taken, waiting where it is late.
+        """Return the result of the oldest pending evaluation; wait if the result is late.
 
-        `on_wait` is called once in a while, and may end the waiting.
+        `on_wait` is called regularly while waiting, and may raise to stop waiting.
 
         Raises:
-            EvaluationError: where it cannot be played.
-            Interrupted: where the run is to end, when nothing else is said.
+            EvaluationError: if the evaluation fails.
+            Interrupted: by the default `on_wait`, if the run is interrupted.
         """
         while not self._results:
             with contextlib.suppress(queue.Empty):
@@ -82,7 +82,7 @@ class EvaluationProcess:
         return self._results.popleft()
 
     def _handle_message(self, process: Any, line: str | None) -> None:
-        """Take what a process says."""
+        """Handle a message of the process."""
         if process is not self._process:
             return
         if line is None:
@@ -90,7 +90,7 @@ class EvaluationProcess:
             return
         try:
             message = json.loads(line)
-        except ValueError:  # it died meanwhile
+        except ValueError:  # the process crashed while writing
             return
         if 'said' in message:
             self._say(message['said'])
@@ -102,7 +102,7 @@ class EvaluationProcess:
             self._deaths = 0
 
     def _replace(self) -> None:
-        """Begin another process in the place of one that is dead, and give it the same orders."""
+        """Replace a crashed process and send the same requests to the new one."""
         how = ': '.join([self._process.exit_status, *last_line(self._stderr)])
         self._process.end()
         self._deaths += 1
@@ -116,7 +116,7 @@ class EvaluationProcess:
             self._send(request)
 
     def close(self) -> None:
-        """End the process; what it plays is given up."""
+        """End the process and drop the evaluation that it is playing."""
         self._process.end()
         self._stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -24,8 +24,8 @@ MAX_VIDEO_STEPS = 2000
 def video(run: RunProtocol, stream: Stream) -> Iterator[Context]:
     """Record a greedy episode whenever the steps pass a multiple of `video_frequency`.
 
-    What is recorded, and when, depends on the weights, the seed and the steps alone: a resumed run records the same
-    videos, and training is the same with and without.
+    Videos depend only on the weights, the seed and the steps. A resumed run records the same videos, and videos do not
+    change training.
     """
     frequency = run.options.video_frequency
     if not frequency:
@@ -45,7 +45,7 @@ def record_video(run: RunProtocol, steps: int) -> Path | None:
     """Record a greedy episode with the present weights; `steps` name the file and give the episode's seed.
 
     Returns:
-        The video; None where the run is to end, and nothing is left of it then.
+        The path of the video; None if the run was interrupted, in which case no file remains.
     """
     path = Path(run.options.video_folder) / f'step-{steps:012d}.mp4'
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def record_video(run: RunProtocol, steps: int) -> Path | None:
 
 
 def check_video(run: RunProtocol) -> None:
-    """Check, before a run, that it can record videos where it is to; the environment for them is made.
+    """Check, before a run with videos, that it can record them. This creates the environment for videos.
 
     Raises:
         OptionError: naming `video_frequency`, in one line.
@@ -85,7 +85,7 @@ def check_video(run: RunProtocol) -> None:
 
 
 def _render_problem(run: RunProtocol) -> str:
-    """Return why an agent's environment cannot be drawn; empty where it can."""
+    """Return why the environment cannot be rendered; empty if it can."""
     try:
         envs = run.agent.collector.evaluation_envs(1, 'rgb_array')
         envs.reset(0)
@@ -97,7 +97,7 @@ def _render_problem(run: RunProtocol) -> str:
 
 
 def _video_missing(run: RunProtocol, steps: int, frequency: int) -> bool:
-    """Return whether the last video that a resumed run should have is missing: it was interrupted in the midst."""
+    """Return whether the last due video of a resumed run is missing because recording was interrupted."""
     due = steps // frequency * frequency
     names = (path.stem.removeprefix('step-') for path in Path(run.options.video_folder).glob('step-*.mp4'))
     return due > 0 and not any(due <= int(name) <= steps for name in names if name.isdigit())
