@@ -129,7 +129,7 @@ def test_nobody_there_is_one_line(address, machines):
         ({'cluster': '127.0.0.1:5', 'explorers': 2, 'cluster_key': __file__}, 'holds no private key'),
         ({'explorers': 2, 'cluster_key': 'none.pem'}, 'without --cluster'),
         ({'max_lag': 2}, 'without --explorers'),
-        ({'max_lag': 2, 'explorers': 2, 'overlap': True}, 'beside --overlap'),
+        ({'max_lag': 2, 'explorers': 2, 'overlap': True}, 'with --overlap'),
         ({'max_lag': 2, 'explorers': 3}, 'admits 1, 2, 4, 8'),
     ],
 )

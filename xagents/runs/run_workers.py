@@ -70,7 +70,7 @@ def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
 
 
 def worker_spec(agent: LearningAgent) -> dict[str, Any]:
-    """Return what every explorer of an agent is told: environments, policy and network; see `explorers.work`.
+    """Return the specification that every explorer receives: environments, policy and network.
 
     Raises:
         OptionError: if they cannot be sent.
