@@ -288,8 +288,8 @@ _CASES = (
         steps=15,
         refusals=(
             Refusal('--gamma 0.5', 'without effect on BC: --gamma', 'time limits'),
-            Refusal('--overlap', '--overlap: got it beside --dataset, which stands in the place of', 'one ahead'),
-            Refusal('--explorers 2', '--explorers: got 2 beside --dataset, which stands in', 'explorers'),
+            Refusal('--overlap', '--overlap: got it with --dataset, which replaces collecting', 'one ahead'),
+            Refusal('--explorers 2', '--explorers: got 2 with --dataset, which replaces collecting', 'explorers'),
         ),
         deployed=(spaces.Tuple((spaces.Discrete(3), VECTOR)), SEVERAL, {}),
     ),

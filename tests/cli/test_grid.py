@@ -342,7 +342,7 @@ def test_a_run_that_another_process_has_is_left_alone(stand_in):
     with take_lock(path.parent):
         code, lines, _ = train('--resume', 'runs/g')
     assert (code, words_of(lines)) == (0, {})
-    assert lines[0].startswith(f'seed=3 is left alone: process {os.getpid()} on ')
+    assert lines[0].startswith(f'seed=3 is skipped: process {os.getpid()} on ')
 
 
 def test_a_torn_status_does_not_stop_a_run_from_going_on(stand_in):
@@ -406,7 +406,7 @@ def test_a_signal_that_comes_while_a_run_is_started_reaches_it(started):
     started.then = lambda: os.kill(os.getpid(), signal.SIGINT)
     ended = run_all({name: ['train', '--seed', '0', '--run-dir', name] for name in 'ab'}, 1)
     assert (ended.signal, ended.not_started) == (signal.SIGINT, ['b'])
-    assert ended.codes['a'] != 0, 'left alone it would have finished'
+    assert ended.codes['a'] != 0, 'without the interruption it would have finished'
 
 
 @POSIX

@@ -1,4 +1,4 @@
-"""What `xagents --version --verbose` tells of an installation: what a report of a defect should have."""
+"""The page of `xagents --version --verbose`: facts about the installation that a bug report needs."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def open_agent(agent_id: str, given: GivenOptions, *own: type) -> contextlib.clo
 
 
 def open_player(agent_id: str, given: GivenOptions, *own: type) -> contextlib.closing:
-    """Return who plays for a trained agent: its policy alone, where that is enough, or as `open_agent` does."""
+    """Return a player for a trained agent: only its policy if that is enough, otherwise the agent."""
     if given.get('action_idx'):  # another output of the model
         return open_agent(agent_id, given, *own)
     options, player = _agent_options(given, *own), None
@@ -131,7 +131,7 @@ def evaluation_line(result: Mapping[str, Any], episodes: int, precision: int = 2
 
 
 def export(agent_id: str, given: GivenOptions, line: str) -> None:
-    """Write the policy; it says itself what it wrote."""
+    """Write the policy; the writer prints the written files."""
     arguments = {'format': declared_options(ExportOptions)['format'].default, **_command_options(given, ExportOptions)}
     with as_input_errors():
         find_format(arguments['format'])

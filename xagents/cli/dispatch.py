@@ -142,7 +142,7 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
 def _value(option: Option, typed: bool | str | list[str]) -> Any:
     if isinstance(typed, bool):
         return typed
-    if typed == []:  # a switch alone; of --flag=-- argparse drops the two dashes
+    if typed == []:  # a switch without a value; of --flag=-- argparse drops the two dashes
         typed = ['true'] if option.type is bool else ['--'] if option.accepts_multiple else '--'
     return option.parse(typed)
 

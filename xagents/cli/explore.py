@@ -14,7 +14,7 @@ from xagents.system.interruption import exit_by_signal, handle_signals
 
 
 def explore(paths: list[str], given: GivenOptions, line: str) -> str:
-    """Explore until the training ends; returns the line that says so."""
+    """Explore until the training ends; return the closing line."""
     options = ExploreOptions.resolve(given)
     assert options.cluster_key is not None
     n_explorers = options.explorers or os.cpu_count() or 1

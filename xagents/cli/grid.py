@@ -1,4 +1,4 @@
-"""A grid: a run for every combination of values, each in a folder named by what varies, beside `group.yaml`."""
+"""A grid: a run for every combination of values, each in a directory named by its values, next to `group.yaml`."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _should_resume(name: str, folder: str, given: Mapping[str, Any], options: Ma
     except ValueError:  # it is resumed from its checkpoints, whatever happened to that file
         return True
     if status['state'] == 'running':
-        _say(f'{name} is left alone: process {status["pid"]} on {status["host"]} runs it', options)
+        _say(f'{name} is skipped: process {status["pid"]} on {status["host"]} runs it', options)
         return False
     return status['state'] != 'finished' or bool(set(BUDGET_OPTIONS) & given.keys())
 
@@ -195,7 +195,7 @@ def _start_words(agent_id: str, options: Mapping[str, Any], jobs: int) -> list[s
 
 
 def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
-    # several runs side by side would take the cores from each other
+    # parallel runs would compete for the cores
     return {**options, 'threads': options.get('threads', 1)} if jobs > 1 else dict(options)
 
 

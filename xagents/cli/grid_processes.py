@@ -1,6 +1,6 @@
 """The processes of a grid's runs: a few at a time, their lines printed under their names, none of them left behind.
 
-Each is an `xagents train` in a session of its own, so that a Ctrl-C in the terminal reaches the parent alone, which
+Each is an `xagents train` in a session of its own, so that a Ctrl-C in the terminal reaches only the parent, which
 passes it on. A child whose parent is gone saves and ends, because its standard input ends then.
 """
 

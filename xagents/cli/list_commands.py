@@ -29,7 +29,7 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
 
     with as_input_errors():
         if len(paths) + len(given['run_dir']) > 1:
-            raise OptionError('run_dir', 'a population is drawn by itself, admits its folder alone')
+            raise OptionError('run_dir', 'a population is drawn by itself, expected only its directory')
         for name in given.keys() - {'run_dir', 'out', 'title', 'debug'}:
             raise OptionError(name, 'is for curves, and cannot be used with a population')
         out = save_lineage(given['run_dir'][0], given.get('out', 'plot.png'), given.get('title'))
@@ -37,7 +37,7 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
 
 
 def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:
-    """Return the page that says how runs stand."""
+    """Return the page with the state of runs."""
     with as_input_errors():
         return runs_page(folders, given.get('json', False))
 

@@ -1,4 +1,4 @@
-"""The pages that say what can be typed; what they say of an option comes from its declaration alone."""
+"""The usage pages; the text about an option comes only from its declaration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from xagents.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# columns of the table: a flag longer than this stands on its own line where that gives the help this much room
+# columns of the table: a longer flag gets its own line if that gives the help this width
 LONG_FLAG = 22
 GOOD_HELP = 40
 LEGEND = '-: not given. off, on: a switch, which --no-… turns off. …: one or more values.'
@@ -35,7 +35,7 @@ STYLES = ('cyan', '', 'green', 'dim')
 
 
 class OptionRow(NamedTuple):
-    """What the table says of one option."""
+    """The row of an option in the table."""
 
     flag: str
     help: str
@@ -99,7 +99,7 @@ def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterato
     tuned = 0 if all(row.tuned == '-' for row in every) else tuned
     help_width = width - default - tuned - 3 * COLUMN_GAP
     if help_width - flag < GOOD_HELP:
-        # a few long flags stand on lines of their own, so that the help of all the others has room
+        # a few long flags get their own lines, so that the help of the other flags has enough width
         flag = min(flag, LONG_FLAG)
     widths = (flag, min(help_, help_width - flag), default, tuned)
     yield make_table([header], widths, ('bold',) * 4)

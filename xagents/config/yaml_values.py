@@ -35,7 +35,7 @@ def add_scalar_resolvers(resolver: type[yaml.resolver.BaseResolver]) -> None:
 
 
 def parse_node(option: Option, node: yaml.Node) -> Any:
-    """Return the value of an option in its declared type, None for null; raises OptionError with what it admits."""
+    """Return the value of an option in its declared type, None for null; raises OptionError for other values."""
     check_tag(option, node)
     if node.tag == NULL:
         return option.check(None)

@@ -22,7 +22,7 @@ from xagents.options.errors import OptionError
 class AgentOptions(Options):
     """The mathematics that every agent shares.
 
-    `datasets` says whether the agent learns from data sets: instead of what it collects, or only so.
+    `datasets` is 'never', 'also' (the agent can learn from a data set) or 'only' (it learns from nothing else).
     """
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
@@ -37,18 +37,16 @@ class AgentOptions(Options):
         'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
     )
     schedule_steps: int | None = positive_int(
-        None, 'steps of the schedules, --max-steps when not given; more let them fall more slowly'
+        None, 'steps of the schedules, --max-steps when not given; larger values decay more slowly'
     )
     normalize_obs: bool = option(
         False, 'normalise observations by their running mean and deviation', tune='categorical'
     )
     normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
-    reward_scale: float = positive_float(
-        1.0, 'factor on the reward that is learned from; larger gives larger gradients'
-    )
+    reward_scale: float = positive_float(1.0, 'factor on the reward during training; larger gives larger gradients')
     precision: str = option('float32', 'arithmetic of the networks', choices=('float32', 'bfloat16'))
     reward_buffer_size: int = positive_int(
-        100, 'episodes in the mean reward; more make it steadier and older', at_most=10**9
+        100, 'episodes in the mean reward; larger values make it smoother and slower to change', at_most=10**9
     )
     seed: int | None = option(
         None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
@@ -100,7 +98,7 @@ class SDEOptions(OnPolicyOptions):
     )
     sde_sample_frequency: int = option(
         -1,
-        'steps after which that noise is drawn anew, -1 for once a rollout; more explore more smoothly',
+        'steps between samples of the gSDE noise, -1 for once a rollout; larger values explore more smoothly',
         at_least=-1,
         tune='categorical',
     )
@@ -121,11 +119,13 @@ class ReplayOptions(AgentOptions):
     """What agents with a replay buffer share; sizes are totals over all environments."""
 
     buffer_max_size: int = positive_int(
-        10_000, 'transitions the replay buffer holds; a larger one forgets later and takes more memory', tune='int'
+        10_000,
+        'capacity of the replay buffer in transitions; larger keeps older data and takes more memory',
+        tune='int',
     )
     buffer_initial_size: int | None = option(
         None,
-        'transitions stored before learning starts, the largest size when not given; more start later and more varied',
+        'transitions stored before learning starts, the capacity when not given; larger values start later',
         at_least=0,
         tune='int',
         aliases=('learning_starts',),
@@ -158,31 +158,31 @@ class OffPolicyOptions(ReplayOptions):
     )
     gradient_steps: int = option(
         -1,
-        'updates of a training, -1 for as many as steps were taken; more learn more from each step',
+        'updates of a training, -1 for one a step taken; larger values learn more from each step',
         at_least=-1,
         tune='int',
     )
     fragment_steps: int | None = positive_int(
         None,
-        'steps of each environment that are taken at once, with the updates of as many trainings after them; what '
-        '--train-frequency says when not given; more make messages of explorers rarer, and updates later',
+        'steps of each environment before the updates for all of them, as in --train-frequency when not given; '
+        'larger values need fewer messages from explorers and update later',
     )
     n_step: int = positive_int(
         1,
-        'steps whose rewards a target sums before it bootstraps; more spread rewards faster and less exactly',
+        'rewards that a target sums before it bootstraps; larger values propagate rewards faster and less exactly',
         tune='int',
     )
     her: bool = option(
-        False, 'give transitions another goal when they are drawn, one achieved in their episode (hindsight replay)'
+        False, 'replace goals of sampled transitions by goals achieved in their episode (hindsight experience replay)'
     )
     her_strategy: str = option(
         'future',
-        'which goal: one achieved by the transition or later, the last one, or any of the episode',
+        'new goals of --her: achieved by the transition or later, at the end of the episode, or anywhere in it',
         choices=('future', 'final', 'episode'),
         tune='categorical',
     )
     her_ratio: float = fraction(
-        0.8, 'share of the drawn transitions that get one; more learn less of the goals that were given'
+        0.8, 'share of sampled transitions with a new goal; larger values use fewer original goals'
     )
 
     def check(self) -> None:

@@ -31,9 +31,7 @@ class TuneOptions(Options):
     n_trials: int = positive_int(
         1, 'trials that this call finishes, as many as --timeout allows where only that is given; more search longer'
     )
-    trial_steps: int = positive_int(
-        500_000, 'environment steps of a trial; more tell good settings from bad ones more surely'
-    )
+    trial_steps: int = positive_int(500_000, 'environment steps of a trial; larger values rank settings more precisely')
     timeout: float | None = option(
         None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
     )
@@ -52,10 +50,10 @@ class TuneOptions(Options):
         choices=('reward', 'evaluation'),
     )
     eval_episodes: int = positive_int(
-        10, 'greedy episodes of an evaluation, for --objective evaluation; more give a surer mean'
+        10, 'greedy episodes of an evaluation, for --objective evaluation; larger values give a more precise mean'
     )
     trial_seeds: int = positive_int(
-        1, 'runs of a trial with seeds of their own, whose mean is its value; more judge more surely'
+        1, 'runs of a trial with seeds of their own, whose mean is its value; larger values judge more precisely'
     )
     sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
     pruner: str = option('median', 'how bad trials are stopped early', choices=('median', 'hyperband', 'none'))
@@ -63,7 +61,7 @@ class TuneOptions(Options):
         5, 'trials that end before --pruner median stops any; more stop fewer good ones by mistake', at_least=0
     )
     out: str | None = option(None, 'folder for best.yaml, trials.parquet and pictures', metavar='DIR')
-    non_silent: bool = option(False, 'show what the trials say')
+    non_silent: bool = option(False, 'show the output of the trials')
     tuned: bool = option(False, "begin with the environment's tuned settings: xagents presets lists them")
     weights: list[str] | None = option(None, 'checkpoints that trials start from, one path a model', metavar='PATH')
     population: int | None = option(
@@ -73,8 +71,8 @@ class TuneOptions(Options):
     )
     exploit_steps: int | None = positive_int(
         None,
-        'population: steps after which members are compared, a twentieth of --trial-steps when not given; more let '
-        'settings show what they are worth',
+        'population: steps after which members are compared, a twentieth of --trial-steps when not given; '
+        'larger values compare settings more precisely',
     )
     exploit: float = option(
         0.2,
@@ -88,7 +86,9 @@ class TuneOptions(Options):
         above=0,
         metavar='FACTOR',
     )
-    resample: float = fraction(0.25, 'population: probability of drawing a setting anew; more search more widely')
+    resample: float = fraction(
+        0.25, 'population: probability of sampling a new value of a setting; larger values explore more'
+    )
 
     def check(self) -> None:
         """Check what goes with a population."""
@@ -113,9 +113,9 @@ class TrainedAgentOptions(Options):
     """Where the trained agent is, which `play`, `evaluate` and `export` take."""
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
-    run_dir: str | None = option(None, 'run folder of the trained agent, instead of --weights', metavar='DIR')
+    run_dir: str | None = option(None, 'run directory of the trained agent, instead of --weights', metavar='DIR')
     checkpoint: str = option(
-        'best', 'which checkpoint of the run folder: best, last, or the name of one', metavar='NAME'
+        'best', 'which checkpoint of the run directory: best, last, or the name of one', metavar='NAME'
     )
 
 
@@ -148,13 +148,13 @@ class PlayOptions(ActOptions):
 class EvaluateOptions(ActOptions):
     """`xagents evaluate`."""
 
-    episodes: int = positive_int(20, 'episodes to play; more give a surer mean')
+    episodes: int = positive_int(20, 'episodes to play; larger values give a more precise mean')
     follow: str | None = option(
-        None, 'score each new checkpoint of this run, which may go on elsewhere, until it ends', metavar='DIR'
+        None, 'score each new checkpoint of this run, which may still be training, until it ends', metavar='DIR'
     )
     out: str | None = option(
         None,
-        'the .parquet of --follow, which goes on; evaluations.parquet in the folder when not given',
+        '.parquet file to which --follow appends; evaluations.parquet in the directory when not given',
         metavar='PATH',
     )
     json: bool = option(False, 'print one JSON object')
@@ -165,7 +165,7 @@ class DatasetRecordingOptions(ActOptions):
     """`xagents record`."""
 
     dataset: str | None = option(None, 'name of the data set, with its version: pendulum/medium-v0', metavar='DATASET')
-    episodes: int = positive_int(100, 'episodes to record; more teach more')
+    episodes: int = positive_int(100, 'episodes to record; larger values give more data')
     random_actions: float = option(
         0.0, 'share of actions that are drawn at random; more make worse and more varied data', at_least=0, at_most=1
     )
@@ -176,7 +176,7 @@ class DatasetsOptions(Options):
     """`xagents datasets`."""
 
     json: bool = option(False, 'print one JSON object a data set, a line each')
-    download: bool = option(False, "ask Minari's server for those that are not here")
+    download: bool = option(False, "download missing data sets from Minari's server")
     debug: bool = option(False, 'show the traceback of an error')
 
 
@@ -201,7 +201,7 @@ class RunsOptions(Options):
 class PlotOptions(Options):
     """`xagents plot`."""
 
-    run_dir: list[str] | None = option(None, 'run folders, or groups of them, to draw', metavar='DIR')
+    run_dir: list[str] | None = option(None, 'run directories, or groups of them, to plot', metavar='DIR')
     labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
     by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
     column: str = option(
@@ -241,11 +241,13 @@ class ExploreOptions(Options):
 
     explorers: int | None = positive_int(
         None,
-        'processes here, as many as there are processors when not given; more help while processors are free',
+        'number of processes, one a processor when not given; larger values help while processors are free',
         at_most=1024,
     )
-    cluster_key: str | None = option(None, "the key's file, as the training has printed it", metavar='FILE')
+    cluster_key: str | None = option(None, "the key's file, as printed by the training", metavar='FILE')
     wait: float = option(
-        60.0, 'seconds for which the learner is looked for, again after it was lost; more wait longer', above=0
+        60.0,
+        'seconds to wait for the learner, at the start and after each lost connection; larger values wait longer',
+        above=0,
     )
     debug: bool = option(False, 'show the traceback of an error')

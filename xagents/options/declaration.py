@@ -63,7 +63,7 @@ class Option:
 
     @property
     def expected(self) -> str:
-        """What the option admits, in words."""
+        """The expected values, in words."""
         if self.choices is not None:
             return 'one of ' + ', '.join(map(str, self.choices))
         if self.type is dict:
@@ -76,7 +76,7 @@ class Option:
         return [(name, bound) for name in BOUNDS if (bound := getattr(self, name)) is not None]
 
     def check(self, value: Any) -> Any:
-        """Return `value` in the option's own type; raises OptionError with what it got and what it admits."""
+        """Return `value` in the option's own type; raises OptionError with the value and the expected values."""
         if value is None:
             if self.optional:
                 return None
@@ -87,7 +87,7 @@ class Option:
             return dict(value)
         if not self.is_list:
             return self._check_one(value)
-        # an array without dimensions says that it is iterable, and is not
+        # an array without dimensions has __iter__ but cannot be iterated
         if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, 'ndim', 1) == 0:
             value = [value]
         return [self._check_one(v) for v in value]
@@ -110,7 +110,7 @@ class Option:
 
     def _parse_one(self, text: str) -> Any:
         if text == 'none' and self.optional and self.type in (int, float):
-            return None  # takes back what a file or a run folder says
+            return None  # overrides the value of a file or a run directory
         value: Any = text
         try:
             if self.type is bool:
@@ -172,7 +172,7 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
         default: its default; None where it is not given.
         help: one line; for a number, what a larger value does.
         declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar,
-            instead_of, without_effect (accepted where others of the family have it; the agent says so once).
+            replaces, ignored (accepted because related agents have the option; the agent warns once).
     """
     metadata = {'help': help, **declaration}
     if isinstance(default, (list, dict)):
@@ -189,7 +189,7 @@ nonnegative_float = functools.partial(option, at_least=0, tune='log_uniform')
 
 
 def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
-    """Declare a parent's option anew with another default; what else `declaration` does not say stays as it was."""
+    """Declare a parent's option with another default; `declaration` changes other fields of `Option`."""
     field = parent.__dataclass_fields__[name]  # type: ignore[attr-defined]
     return option(default, **{**field.metadata, **declaration})
 
@@ -203,7 +203,7 @@ def resolve_aliases(given: Mapping[str, Any], known: Mapping[str, Option], place
     """Return `given` with every option under its own name instead of an alias.
 
     Raises:
-        OptionError: for an option given under two names, and where `place` says what `known` is of, for an unknown one.
+        OptionError: for an option given under two names, or, if `place` is given, an unknown name.
     """
     aliases = {alias: option.name for option in known.values() for alias in option.aliases}
     names: dict[str, Any] = {}
@@ -290,7 +290,7 @@ def to_flags(options: Mapping[str, Any]) -> list[str]:
             words.append(flag if value else f'--no-{flag[2:]}')
         elif isinstance(value, Mapping):
             words += [flag, *(f'{key}={json.dumps(one)}' for key, one in value.items())]
-        elif isinstance(value, str) and value.startswith('-'):  # alone it would be taken for a flag
+        elif isinstance(value, str) and value.startswith('-'):  # as a separate word it would be parsed as a flag
             words.append(f'{flag}={value}')
         elif value is not None:
             words += [flag, *map(str, value if isinstance(value, (list, tuple)) else [value])]
@@ -300,9 +300,9 @@ def to_flags(options: Mapping[str, Any]) -> list[str]:
 def effective_options(
     candidates: Mapping[str, Any], given: Mapping[str, Any], known: Mapping[str, Option]
 ) -> dict[str, Any]:
-    """Return what of the offered options still counts beside the given ones.
+    """Return the candidates that the given options do not override.
 
-    Left out is what was given itself, what a given option stands instead of, and what would stand instead of one.
+    A given option overrides the candidate of its name, the option it replaces and the options that replace it.
     """
     overridden = given.keys() | {option.replaces for name, option in known.items() if name in given}
     overridden |= {name for name, option in known.items() if option.replaces in given}

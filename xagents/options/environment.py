@@ -23,28 +23,30 @@ class EnvironmentOptions(Options):
         metavar='ID',
     )
     n_envs: int = positive_int(
-        1, 'environments side by side; more give more varied data an update', at_most=16384, tune='categorical'
+        1, 'number of parallel environments; larger values give more varied batches', at_most=16384, tune='categorical'
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
     max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
     max_episode_steps: int | None = positive_int(
-        None, "time limit of an episode, instead of the environment's own; more let it last longer"
+        None, "time limit of an episode, instead of the environment's own; larger values allow longer episodes"
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
     vector: str = option(
-        'auto', 'how environments run side by side', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
+        'auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
     )
     frame_stack: int = positive_int(
-        4, 'Atari frames in one observation; more show more of the past', tune='categorical'
+        4, 'Atari frames in one observation; larger values show more of the past', tune='categorical'
     )
     clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
-    fire_reset: bool = option(True, 'Atari: press FIRE after a reset, where the game has it')
+    fire_reset: bool = option(True, 'Atari: press FIRE after a reset, if the game has that action')
     sticky_actions: bool = option(False, 'Atari: repeat the last action with probability 0.25')
     wrapper: list[str] | None = option(
         None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
     )
-    agent_index: bool = option(False, 'several agents in one environment: each sees which of them it is')
+    agent_index: bool = option(
+        False, 'several agents in one environment: add the index of the agent to its observation'
+    )
 
     def create_envs_kwargs(self) -> dict[str, Any]:
         """Return the keywords of `create_envs`."""

@@ -14,7 +14,7 @@ class OptionError(ValueError):
 
     Args:
         name: the option's Python name, or what else stands in its place.
-        problem: what it got and what it admits, without the name.
+        problem: the value and the expected values, without the name.
     """
 
     def __init__(self, name: str, problem: str):
@@ -44,7 +44,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def one_line(thing: object) -> str:
-    """Return what an exception, or anything else, says of itself, on one line."""
+    """Return the text of an exception or another object on one line, or the name of its type if it has no text."""
     return ' '.join(str(thing).split()) or type(thing).__name__
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
-"""The process around an agent: when it ends, what it keeps and says."""
+"""The options of a run: when it ends, what it saves and what it logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xagents.options.declaration import Options, option, positive_int
 from xagents.options.errors import OptionError
 
 # of an agent, by its id, that learns from data sets only
-NO_DATASET = 'got nothing: {} learns from a data set alone, xagents datasets lists them'
+NO_DATASET = 'got nothing: {} learns only from a data set, xagents datasets lists them'
 
 
 @dataclasses.dataclass
@@ -26,7 +26,7 @@ class RunControlOptions(Options):
     max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
     eval_frequency: int | None = positive_int(
         None,
-        'steps between evaluations, which then decide target, best and plateau; more evaluate less often',
+        'steps between evaluations, which then decide target, best and plateau; larger values evaluate less often',
         metavar='STEPS',
     )
     eval_async: bool = option(
@@ -34,30 +34,32 @@ class RunControlOptions(Options):
     )
     eval_delay: int | None = positive_int(
         None,
-        'iterations after which a result of --eval-async is taken, when not given those until the next evaluation is '
-        'due; more wait for it less, and know it later',
+        'iterations until a result of --eval-async is applied, those until the next evaluation when not given; '
+        'larger values wait less and apply the result later',
         metavar='ITERATIONS',
     )
-    eval_episodes: int = positive_int(10, 'greedy episodes of an evaluation; more give a surer mean')
+    eval_episodes: int = positive_int(10, 'greedy episodes of an evaluation; larger values give a more precise mean')
     final_episodes: int = option(
-        10, 'greedy episodes of best and last at the end of a run, 0 for none; more choose more surely', at_least=0
+        10,
+        'greedy episodes of best and last at the end of a run, 0 for none; larger values compare more precisely',
+        at_least=0,
     )
     run_dir: str | None = option(
-        None, 'folder that keeps everything of the run: settings, history, metrics, checkpoints, events', metavar='DIR'
+        None, 'directory for all files of the run: settings, history, metrics, checkpoints, events', metavar='DIR'
     )
     save_seconds: float = option(
-        10.0, 'least seconds between writings of checkpoints; more write less often', at_least=0
+        10.0, 'minimum seconds between two writes of checkpoints; larger values save less often', at_least=0
     )
     checkpoint_frequency: int | None = positive_int(
         None,
-        'steps between kept checkpoints of --run-dir, in addition to best and last; larger values keep fewer',
+        'steps between numbered checkpoints of --run-dir, in addition to best and last; larger values save fewer',
         metavar='STEPS',
     )
     keep: int | None = positive_int(
-        None, 'how many of the checkpoints of --checkpoint-frequency stay, all when not given; more fill the disk'
+        None, 'number of --checkpoint-frequency checkpoints to keep, all when not given; larger values take more disk'
     )
     on_nan: str = option(
-        'stop', 'at numbers that are not finite: stop the run, or skip what they would teach', choices=('stop', 'skip')
+        'stop', 'at numbers that are not finite: stop the run, or skip the update', choices=('stop', 'skip')
     )
     overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
     log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
@@ -65,26 +67,26 @@ class RunControlOptions(Options):
         None, 'steps between videos of a greedy episode; more record less often', metavar='STEPS'
     )
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
-    record_dataset: str | None = option(None, 'data set that keeps every episode which is collected', metavar='DATASET')
-    monitor_session: str | None = option(None, 'name of a Weights & Biases run that gets every metric', metavar='NAME')
+    record_dataset: str | None = option(None, 'data set to which every collected episode is written', metavar='DATASET')
+    monitor_session: str | None = option(None, 'name of a Weights & Biases run for all metrics', metavar='NAME')
 
 
 @dataclasses.dataclass
 class LoggingOptions(Options):
-    """What every run keeps and says, a trial of `tune` too; 1.0 took these in every command."""
+    """What every run saves and logs, also a trial of `tune`; every command of 1.0 had these."""
 
     checkpoints: list[str] | None = option(
-        None, 'where the best weights are kept, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
+        None, 'files for the best weights, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
     )
     history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
     plateau_reduce_factor: float = option(
         0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
     )
     plateau_reduce_patience: int = positive_int(10, 'checks without a new best before a reduction; more wait longer')
-    early_stop_patience: int = positive_int(3, 'reductions before the run stops early; more go on longer')
+    early_stop_patience: int = positive_int(3, 'reductions before the run stops early; larger values train longer')
     divergence_monitoring_steps: int | None = option(
         None,
-        'steps before plateaus are looked for, off when not given; more wait longer',
+        'steps before plateaus are detected, off when not given; larger values start later',
         at_least=0,
         metavar='STEPS',
     )
@@ -93,20 +95,20 @@ class LoggingOptions(Options):
         'episodes between two checks of the mean, the number of environments when not given; more check less often',
     )
     display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
-    quiet: bool = option(False, 'only the closing line')
+    quiet: bool = option(False, 'print only the last line')
 
 
 @dataclasses.dataclass
 class ExplorerOptions(Options):
-    """Who steps the environments of a run, a trial of `tune` too."""
+    """The processes that step the environments of a run, also of a trial of `tune`."""
 
     explorers: int | None = positive_int(
-        None, 'processes among which the environments are divided; more help while environments take the time'
+        None, 'number of processes that step the environments; larger values help when environments are slow'
     )
     max_lag: int | None = positive_int(
         None,
-        'learn from what explorers bring as it comes, none of it ordered more than so many rollouts before: faster '
-        'where some are slow, and no longer the same run twice; a larger one waits less for the slowest',
+        'learn from rollouts as they arrive, requested at most this many rollouts earlier: faster if some '
+        'explorers are slow, but not reproducible; larger values wait less for the slowest explorer',
     )
 
 
@@ -115,17 +117,17 @@ class DatasetOptions(Options):
     """Experience that was recorded, for a run or a trial of `tune`."""
 
     dataset: str | None = option(
-        None, 'learn from a data set alone: nothing is collected, and steps are updates', metavar='DATASET'
+        None, 'learn only from a data set: no environment steps, and steps count updates', metavar='DATASET'
     )
     fill_from: str | None = option(
         None, 'data set that fills the replay buffer before the first step', metavar='DATASET'
     )
-    download: bool = option(False, "ask Minari's server for a data set that is not here")
+    download: bool = option(False, "download a missing data set from Minari's server")
 
 
 @dataclasses.dataclass
 class ClusterOptions(Options):
-    """Where the explorers of a run are, if not here."""
+    """Where the explorers of a run are, if not on this machine."""
 
     cluster: str | None = option(
         None,
@@ -134,7 +136,7 @@ class ClusterOptions(Options):
         metavar='WHERE',
     )
     cluster_key: str | None = option(
-        None, 'file with the key of --cluster, made in the run folder when not given', metavar='FILE'
+        None, 'file with the key of --cluster, made in the run directory when not given', metavar='FILE'
     )
 
 
@@ -146,7 +148,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
     """
 
     stages: list[str] | None = option(
-        None, 'registered stages of your own, see docs/extending.md; they stand where they say', metavar='NAME'
+        None, 'names of your registered stages; each defines its own position, see docs/extending.md', metavar='NAME'
     )
 
     def check(self) -> None:
@@ -175,7 +177,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
                 raise OptionError(name, f'got {got} with --dataset, which replaces collecting')
 
     def path_in_run_dir(self, name: str) -> str | None:
-        """Return where something of the run is kept, a file or folder of the run folder; None without one."""
+        """Return where something of the run is kept, a file or directory of the run directory; None without one."""
         return None if self.run_dir is None else os.path.join(self.run_dir, name)
 
     @property
@@ -204,7 +206,7 @@ class SessionOptions(Options):
     """The machine and the console."""
 
     threads: int | None = positive_int(
-        None, "TensorFlow's threads, chosen by the network when not given; more help large networks"
+        None, 'number of TensorFlow threads, chosen by the network when not given; larger values help large networks'
     )
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -217,13 +219,13 @@ class TrainOptions(Options):
     from_study: str | None = option(
         None, 'take the settings of the best trial of a study that xagents tune made', metavar='NAME'
     )
-    storage: str | None = option(None, 'where the study of --from-study is kept', metavar='URL')
+    storage: str | None = option(None, 'URL of the storage of --from-study', metavar='URL')
     tuned: bool = option(
         False, 'settings that ship for the agent and the environment, see xagents presets; flags on the line win'
     )
     resume: str | None = option(
         None,
-        'run folder (or group of them) to go on with, as if it had never stopped; flags on the line win',
+        'run directory (or group of them) to resume, as if it had never stopped; flags on the line win',
         metavar='DIR',
     )
     config: str | None = option(
@@ -231,10 +233,10 @@ class TrainOptions(Options):
         'YAML file whose keys are flags; a list of values makes a grid of runs; flags on the line win',
         metavar='FILE',
     )
-    print_config: bool = option(False, 'print the file for --config that this command stands for, and stop')
+    print_config: bool = option(False, 'print this command as a file for --config, and stop')
     seeds: list[int] | None = option(
         None,
-        'one run for each seed, in folders of their own under --run-dir; more judge settings more surely',
+        'one run for each seed, each in its own directory under --run-dir; more seeds compare settings more precisely',
         at_least=0,
         at_most=2**32 - 1,
     )

@@ -27,7 +27,7 @@ class NetworkRole:
     """One network of an agent.
 
     `label` is what messages call it, `option` names its .cfg. The agent knows the sizes of its `outputs`;
-    `output_activation` is that of `--net`'s. `takes_actions` says whether it sees actions beside observations.
+    `output_activation` is that of `--net`'s. `takes_actions` is true if its input has actions and observations.
     """
 
     label: str

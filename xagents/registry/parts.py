@@ -46,7 +46,7 @@ class PartRegistry(Generic[Part]):
     def register(self, name: str, thing: Any, part: Part | None = None) -> None:
         """Register something under a name, in this process and in those that it starts.
 
-        A definition may be registered again, as a notebook's cell is run again.
+        A definition may be registered twice, for example when a notebook's cell is rerun.
 
         Raises:
             OptionError: for a name that is taken or none, or a thing that is no such part.
@@ -145,7 +145,7 @@ class PartRegistry(Generic[Part]):
             raise self._error(f'{where} cannot be loaded: {error_line(error)}', option) from error
 
     def _import(self, name: str, module: str, option: str) -> None:
-        """Register again what the process that started this one had registered."""
+        """Register the entries that the parent process had registered."""
         if module.startswith(FILE_PREFIX):
             self.registered[name] = self.convert(name, module.removeprefix(FILE_PREFIX), '')
             return
