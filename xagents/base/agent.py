@@ -1,4 +1,4 @@
-"""What all agents share: options, environments, random streams, the policy that they publish, the doors to a run."""
+"""The base class of all agents: options, environments, random streams, the published policy, and `fit`."""
 
 from __future__ import annotations
 

@@ -90,8 +90,7 @@ class Collector(EnvOwner):
         stepper: who steps the environments for `collect`: this process, or others.
         ended_episodes: the episodes that ended with the last `step`.
         stats: counts episodes, steps and seconds.
-        recorder_state: of a state that was loaded, where the witness of its environments stood; None where there was
-            none.
+        recorder_state: the state of the recorder in a loaded state; None if it had no recorder.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def _finite(array: np.ndarray) -> bool:
 
 
 def find_nonfinite(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str, int | None]:
-    """Return what made an update's loss or gradient not finite, as far as that can be told afterwards.
+    """Return the probable source of a loss or gradient that is not finite.
 
     Returns:
         What it is, and the index of the environment it came from; None where it is of none, or was replayed.

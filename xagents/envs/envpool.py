@@ -23,7 +23,7 @@ class EnvPoolVectorEnv(VectorEnv):
     """EnvPool with seeds at every reset and raw episode statistics; for the arguments see `create_envs`.
 
     - EnvPool fixes its seeds when it is made: it is made at the first reset, and anew at each reset with seeds.
-    - Rewards are clipped here, not in EnvPool, and a life lost is told from the end of a game by its info, so that
+    - Rewards are clipped here, not in EnvPool, and the info distinguishes a lost life from the end of a game, so that
       statistics come from raw rewards of whole games.
     - EnvPool accepts actions outside of a Discrete space silently: they are refused here.
     - A failure on the very step of the time limit is reported by EnvPool as truncated only, not terminated; nothing

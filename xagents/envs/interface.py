@@ -440,7 +440,7 @@ class Envs(Copyable):
 
 
 def envs_from_bytes(sent: bytes, n_envs: int) -> Envs:
-    """Makes so many of the environments that `Envs.factory_to_bytes` has told, as `Envs.recreate` does."""
+    """Create `n_envs` environments from the bytes of `Envs.factory_to_bytes`, as `Envs.recreate` does."""
     return pickle.loads(sent).fn(n_envs, None, False, False)
 
 

@@ -115,7 +115,7 @@ class FireReset(gymnasium.Wrapper):
 class StickyActions(gymnasium.Wrapper):
     """Repeats the action before with the probability that the ALE was made with, in each frame (`frameskip=1`) anew.
 
-    The emulator's own repetition remembers an action that no copy of its state holds, so here it is told not to repeat.
+    The emulator's own repetition keeps an action that its saved state does not contain, so it is switched off here.
     Machado et al., "Revisiting the Arcade Learning Environment" (2018), section 5.2.
     """
 

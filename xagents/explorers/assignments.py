@@ -1,4 +1,4 @@
-"""What a fleet keeps: slots, which are the work; and who does it: links to explorers, and a crew that brings them."""
+"""Assignments of environments to rollout workers, and the interfaces of links and launchers."""
 
 from __future__ import annotations
 

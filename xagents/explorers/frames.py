@@ -1,4 +1,4 @@
-"""Frames: how several explorers share one stream, and what they are all told goes over it once.
+"""Frames: several explorers share one stream, and a broadcast is sent over it once.
 
 A frame is the number of a channel (4 bytes), what it is (1 byte), the length of its data (4 bytes), little-endian, and
 the data. A channel is an explorer; a process that explores alone is channel 0 of its stream.

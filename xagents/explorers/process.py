@@ -1,7 +1,7 @@
 """The process of an explorer: `python -m xagents.explorers.process ADDRESS FOLDER`. Loads no TensorFlow.
 
-It dials the learner, makes the environments that it is told, and collects when it is ordered to. It ends with its
-parent, whose end closes standard input.
+It connects to the learner, creates the environments of the specification, and collects on request. It exits with its
+parent, whose exit closes standard input.
 """
 
 from __future__ import annotations

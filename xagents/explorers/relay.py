@@ -1,4 +1,4 @@
-"""A machine of explorers: processes here, and one stream to the learner, which is told by it of each of them."""
+"""The explorers of one machine: local processes, and one stream that relays their messages to the learner."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An explorer's own side: what it is told, and what it makes of an order. No connection, no process.
+"""A rollout worker: it handles the messages of the learner, without connection or process.
 
-Told once (`spec`): environments, policy, network, and which of the environments are its own. Told before an order, to
-all explorers alike (`share`): weights, statistics, the schedule's values. Told with each order: noise, and where the
-environments stand if they do not stand there already.
+It receives one specification (`spec`): environments, policy, network, and its range of environments. Before each
+request, all workers receive a broadcast (`share`): weights, statistics, schedule values. Each request (`order`)
+contains the noise, and the state of the environments if the worker does not have it.
 """
 
 from __future__ import annotations

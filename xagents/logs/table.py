@@ -24,8 +24,8 @@ REWRITE_COST_FACTOR = 120
 class TableWriter(ABC):
     """Writes rows as they come, so that killing the process at any instant loses next to nothing.
 
-    The rows are stored in a parquet file and a tail file (see `xagents.logs.table_files`). A subclass says which columns
-    there are from the start, and adds to `_names` those that come later, which are null before. The column of steps
+    The rows are stored in a parquet file and a tail file (see `xagents.logs.table_files`). A subclass defines
+    the initial columns and adds later columns to `_names`; earlier rows contain null there. The column of steps
     holds int64, all others float64.
     """
 

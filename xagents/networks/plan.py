@@ -1,4 +1,4 @@
-"""A network as data that acts: which layers are called on what, as JSON holds it, beside one flat vector of weights.
+"""A network as data: the list of layer calls as JSON, and one flat vector of weights.
 
 Loads no TensorFlow. `xagents.networks.keras_to_plan` makes a plan of a Keras model, `xagents.networks.numpy_inference`
 computes by it.

@@ -257,7 +257,7 @@ _COUNTERS = ('position', 'stored', 'new_priority')
 def layout(
     max_size: int, n_envs: int, observation: ArraySpec, action: ArraySpec, stack: int, columns: RingColumns
 ) -> dict[str, ArraySpec]:
-    """Return shape and dtype of each array of a ring, with room for at least a transition of each environment."""
+    """Return shape and dtype of each array of a ring that holds at least one transition per environment."""
     if max_size < n_envs:
         raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)

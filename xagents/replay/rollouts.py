@@ -147,7 +147,7 @@ _TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages'}
 
 
 def rounded_size(max_size: int, n_steps: int, n_envs: int) -> int:
-    """Return how many transitions whole rollouts have room for, or raise an `OptionError` where there is none."""
+    """Return the capacity in transitions, rounded down to whole rollouts; raise an `OptionError` if it is 0."""
     size = n_steps * n_envs
     if max_size < size:
         problem = f'got {max_size}, admits at least {size}, one rollout of {n_steps} steps x {n_envs} environments'

@@ -110,26 +110,26 @@ class ReplayBuffer(Buffer):
         Args:
             n_batches: K.
             rng: NumPy's.
-            max_batches: for how many batches the arrays returned have room, K when not given; beyond K they hold
-                anything.
+            max_batches: number M of batches of the returned arrays, K by default; their contents after K batches are
+                undefined.
             beta: exponent of the importance weights.
             scale: of rewards, to as many, before they are summed.
 
         Returns:
-            Arrays [room, B, …] that the next call with the same room overwrites: `observations`, `actions`, `rewards`
+            Arrays [M, B, …] that the next call with the same M overwrites: `observations`, `actions`, `rewards`
             (discounted sums over m <= n_step steps), `next_observations` (after the last of these steps), `discounts`
             float32, gamma^m (1 - terminated); with priorities also `weights` float32, importance weights divided by
             the largest of their batch, and `rows` int64, for `prioritize`.
 
         Raises:
-            ValueError: where there is nothing to sample, or less room than batches.
+            ValueError: if there is nothing to sample, or M < K.
         """
         max_batches = n_batches if max_batches is None else max_batches
         ring = self._ring
         if not ring or not ring.count:
             raise ValueError('the replay buffer holds no transition that can be sampled')
         if not 0 < n_batches <= max_batches:
-            raise ValueError(f'n_batches: got {n_batches}, admits at least 1 and at most room, {max_batches}')
+            raise ValueError(f'n_batches: got {n_batches}, expected 1 to max_batches, {max_batches}')
         batches, out = self._allocate(ring, max_batches, n_batches)
         tree = ring.priorities
         if tree is None:
@@ -157,7 +157,7 @@ class ReplayBuffer(Buffer):
     def _allocate(
         self, ring: Ring, max_batches: int, n_batches: int
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the arrays [room, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""
+        """Return the arrays [M, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""
         if max_batches not in self._outputs:
             actions, number = ring.arrays['actions'], ((), np.float32)
             observation = (ring.shape[1:], ring.arrays['observations'].dtype)

@@ -28,7 +28,8 @@ class TuningError(RuntimeError):
 class WorkerProcess(ChildProcess):
     """A process that runs one trial after another; it ends when this one does.
 
-    With `silent`, the output is captured, and its last line is reported if the process dies. `threads` are TensorFlow's.
+    With `silent`, the output is captured, and its last line is reported if the process dies. `threads` are
+    TensorFlow's.
     """
 
     def __init__(self, answers: OutputQueue, threads: int | None, silent: bool):

@@ -61,7 +61,7 @@ def restore_snapshot(state: Any, snapshot: Snapshot) -> Any:
 
 
 class SnapshotReader:
-    """Reads a snapshot beside the state that it is to be put into; `changes` is what remains to be done to that."""
+    """Reads a snapshot and compares it with the present state; `changes` lists the assignments that restore it."""
 
     def __init__(self, snapshot: Snapshot, classes: dict[str, type]) -> None:
         if snapshot.record['format'] != 1:
