@@ -241,7 +241,7 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
         ('dqn --env CartPole-v1 --download', '--download: got it without --dataset or --fill-from'),
         (f'bc --dataset {CART} --env-kwargs nope=1', '--env-kwargs: CartPole-v1 takes no'),
         ('dqn --env CartPole-v1 --seeds 1 2 --record-dataset a-v0', '--record-dataset: got a-v0 for several runs'),
-        ('dqn --env CartPole-v1 --n-envs 2 --explorers 2 --record-dataset a-v0', '--record-dataset: got a-v0 beside'),
+        ('dqn --env CartPole-v1 --n-envs 2 --explorers 2 --record-dataset a-v0', '--record-dataset: got a-v0 with'),
     ],
 )
 def test_what_does_not_go_together_is_refused_and_nothing_is_written(line, message, folder):
@@ -279,7 +279,7 @@ def test_the_session_of_the_commands(folder):
     code, stdout, _ = execute(*tune.split())
     assert code == 0 and '--dataset cart/session-v0' in stdout
     code, _, stderr = execute(*tune.split(), '--objective', 'reward')
-    assert code == 2 and '--objective: got reward beside --dataset' in stderr
+    assert code == 2 and '--objective: got reward with --dataset' in stderr
 
 
 def small():
