@@ -28,7 +28,7 @@ def test_explorers_lead_to_the_same_weights_as_none(case):
         with contextlib.closing(case.make(n_envs=4)) as agent:
             agent.fit(max_steps=2 * case.steps, explorers=explorers)
             assert agent.context.updates > 0
-            found.append((everything(agent), agent.steps, agent.games, list(agent.total_rewards)))
+            found.append((everything(agent), agent.steps, agent.games, list(agent.progress.rewards)))
     (alone, *counted), (explored, *counted_too) = found
     assert_same(alone, explored)
     assert counted == counted_too

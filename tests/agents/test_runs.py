@@ -24,6 +24,7 @@ from tests.commands import execute
 from tests.runs.folders import assert_same_run, stopped_in_the_middle
 from xagents.networks.models import ModelReader
 from xagents.registry.agents import BUILTIN_AGENTS
+from xagents.runs.saving import write_weights
 from xagents.tuning.report import train_command
 
 pytestmark = pytest.mark.usefixtures('eager')
@@ -90,8 +91,7 @@ def test_weight_files_of_every_format_hold_the_whole_agent_and_weights_alone_are
     shown = observations(agent)
     for ending in ('.tf', '.weights.h5', '.keras'):
         paths = [str(tmp_path / f'{i}{ending}') for i in range(len(agent.output_models))]
-        agent.run.options.checkpoints = paths
-        agent.checkpoint()  # the present weights
+        write_weights(paths, agent, agent.state())  # the present weights
         other = xagents.make(case.id, weights=paths, seed=5, quiet=True)
         assert_same(everything(agent), everything(other))
         np.testing.assert_array_equal(agent.act(shown), other.act(shown))
@@ -101,7 +101,7 @@ def test_weight_files_of_every_format_hold_the_whole_agent_and_weights_alone_are
         for model, same in zip(alone.output_models, agent.output_models, strict=True):
             np.testing.assert_equal(model.get_weights(), same.get_weights())
         for name, part in alone.parts().items():
-            if hasattr(part, 'follow'):  # what follows a network begins as its copy
+            if hasattr(part, 'soft_update'):  # what follows a network begins as its copy
                 parameters = part.state()['parameters']
                 part.copy()
                 np.testing.assert_array_equal(part.state()['parameters'], parameters, name)

@@ -33,7 +33,7 @@ def measured(value):
     return {'value': value}
 
 
-@pytest.mark.parametrize('at_once', [1, 2])
+@pytest.mark.parametrize('n_parallel', [1, 2])
 def test_jobs_continue_after_a_failure(n_parallel, monkeypatch, capsys):
     monkeypatch.setattr(tables, 'machine', lambda: MACHINE)
     kept = {}

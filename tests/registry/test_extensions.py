@@ -302,7 +302,7 @@ def test_a_package_may_use_the_decorators_too(package):
     package(code, agents={'theirs': 'foreign:Foreign'}, stages={'their-stage': 'foreign:stage'})
     assert find_agent('theirs').help == 'theirs'
     (part,) = find_registered_stages(['their-stage'])
-    assert (part.place, part.existing) == ('before', 'learn')
+    assert (part.position, part.anchor) == ('before', 'learn')
     assert not os.environ[REGISTERED_MODULES], 'other processes find an installed package themselves'
 
 
