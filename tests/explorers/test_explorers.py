@@ -306,7 +306,7 @@ def test_explorers_close_their_environments(own, tmp_path, launchers):
 
 @pytest.mark.parametrize('table', [{1: 2}, {'a': (1, 2)}, len, np.ones(2)], ids=['key', 'tuple', 'function', 'array'])
 def test_arguments_that_would_arrive_as_others_are_refused(own, table):
-    refused = pytest.raises(OptionError, match='env_kwargs cannot be told')
+    refused = pytest.raises(OptionError, match='env_kwargs cannot be sent')
     with contextlib.closing(xagents.make('ppo', own, **COMMON, env_kwargs={'table': table})) as agent, refused:
         agent.fit(max_steps=100, explorers=2)
 

@@ -174,11 +174,11 @@ def test_options_of_the_environment_win(folder):
             '--pretrained: got Pendulum-v1, .* td3 ships, but one of ppo, see',
         ),
         ('ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
-        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x beside --pretrained, admits one of the two'),
-        ('ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b beside --pretrained'),
-        ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last beside --pretrained'),
-        ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: is no option beside --pretrained CartPole-v1'),
-        ('ppo --pretrained CartPole-v1 --net 8', '--net: is no option beside --pretrained CartPole-v1'),
+        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x with --pretrained, expected one of the two'),
+        ('ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b with --pretrained'),
+        ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last with --pretrained'),
+        ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: cannot be used with --pretrained CartPole-v1'),
+        ('ppo --pretrained CartPole-v1 --net 8', '--net: cannot be used with --pretrained CartPole-v1'),
         (
             'ppo --pretrained CartPole-v1 --env Pendulum-v1',
             '--env: got Pendulum-v1, which the networks of --pretrained CartPole-v1 do not fit$',
@@ -197,7 +197,7 @@ def test_a_wrong_line_is_refused_in_one(command, words, said, folder, monkeypatc
 
 def test_an_index_into_outputs_takes_an_agent(folder):
     code, _, err = execute('play', 'ppo', '--pretrained', 'CartPole-v1', '--action-idx', '1')
-    assert code == 2 and '--action-idx: got 1 beside --pretrained' in err
+    assert code == 2 and '--action-idx: got 1 with --pretrained' in err
 
 
 def test_the_list_of_settings_marks_them():

@@ -359,7 +359,7 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, mon
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
         ('a2c --from-study s', '--from-study and --storage: got one of them'),
         ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),
-        ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s beside --tuned'),
+        ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s with --tuned'),
     ],
 )
 def test_a_study_that_gives_nothing_is_refused_before_anything_is_written(line, said, study_of_a2c, work, capsys):
