@@ -1,6 +1,6 @@
 """xagents: deep reinforcement learning for TensorFlow and Keras.
 
-Names are resolved when they are used: `import xagents` loads no TensorFlow.
+`import xagents` does not import TensorFlow. Each public name is imported at its first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m xagents` is `xagents`."""
+"""Entry point of `python -m xagents`, which is equivalent to the command `xagents`."""
 
 from xagents.cli.dispatch import main
 

@@ -436,7 +436,7 @@ def test_more_memory_than_there_is_is_refused_before_anything_is_written(tmp_pat
     )
     needed = agent.buffer_bytes()
     monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=needed - 1))
-    with pytest.raises(OptionError, match=r'buffer_max_size: got 1000, whose .* MB of memory this machine has not'):
+    with pytest.raises(OptionError, match=r'buffer_max_size: got 1000, which needs .* MB of memory, but'):
         agent.fit(max_steps=10)
     assert not list(tmp_path.iterdir()) and agent.context.steps == 0
     monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=needed))

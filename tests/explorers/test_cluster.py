@@ -106,14 +106,14 @@ def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path,
     assert said == [(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')]
     assert stranger.wait(20) == 2
     line = stranger.stderr.read()
-    assert line.count('\n') == 1 and f'who answers at {address} has another key' in line
+    assert line.count('\n') == 1 and f'the process at {address} has another key' in line
 
 
 def test_nobody_there_is_one_line(address, machines):
     machine = machines(1, wait=1)
     _, said = machine.communicate(timeout=30)
     assert machine.returncode == 2
-    assert said == f'xagents explore: nobody answers at {address}, after 1 s\n'
+    assert said == f'xagents explore: got no answer from {address} within 1 s\n'
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_address_that_is_taken_is_one_line(key):
         taken.bind(('127.0.0.1', 0))
         taken.listen()
         place = f'127.0.0.1:{taken.getsockname()[1]}'
-        refused = pytest.raises(OptionError, match=r'nothing can listen \(Address already in use\)')
+        refused = pytest.raises(OptionError, match=r'cannot listen there \(Address already in use\)')
         with contextlib.closing(make()) as agent, refused:
             agent.fit(max_steps=100, explorers=2, cluster=place, cluster_key=key)
 

@@ -191,7 +191,7 @@ def test_an_environment_that_fails_ends_the_run_with_its_line(tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(tmp_path)
     options = {**COMMON, 'n_steps': 64, 'explorers': 2}
-    failed = pytest.raises(ExplorerError, match=r'3 times at the same order: RuntimeError: the motor is hot$')
+    failed = pytest.raises(ExplorerError, match=r'3 times at the same task: RuntimeError: the motor is hot$')
     with contextlib.closing(xagents.make('ppo', 'failing:Failing-v0', **options)) as agent, failed:
         agent.fit(max_steps=1000)
 

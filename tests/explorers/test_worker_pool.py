@@ -164,7 +164,7 @@ def test_an_order_that_fails_three_times_ends_the_run_with_its_line(pool):
     link.say('ready')
     for _ in range(3):
         link.say('error', {'why': 'the motor\nis \x1b[31mhot'})
-    with pytest.raises(ExplorerError, match=r'3 times at the same order: the motor is  \[31mhot'):
+    with pytest.raises(ExplorerError, match=r'3 times at the same task: the motor is  \[31mhot'):
         pool.fill()
     assert [message.message_type for message in link.sent] == ['spec', 'order', 'order', 'order']
 
@@ -187,7 +187,7 @@ def test_an_order_at_which_explorers_die_ends_the_run(pool):
         link.hello()
         link.say('ready')
         link.disconnect()
-    with pytest.raises(ExplorerError, match=r'8 explorers have ended at the same order \(SIGSEGV\)'):
+    with pytest.raises(ExplorerError, match=r'8 explorers ended during the same task \(SIGSEGV\)'):
         pool.fill()
 
 

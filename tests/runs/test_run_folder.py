@@ -201,7 +201,7 @@ def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_p
     resumed = f'train small --resume {copied} --max-steps 300'
     gone = f'{copied}/checkpoints: what the run goes on from is gone'
     with untouched(copied):
-        refused(resumed, 'put that back' if missing == 'config.yaml' else gone)
+        refused(resumed, 'restore this file' if missing == 'config.yaml' else gone)
         refused(f'{LINE} --max-steps 60 --run-dir {copied}', copied)
     if missing == 'checkpoints':
         (copied / missing).mkdir()  # a copy that left all of them out
@@ -220,7 +220,7 @@ def test_a_run_in_a_run_or_where_something_else_is_is_refused(copied, typed, ref
     link, folder = tmp_path / 'link', tmp_path / 'run'
     link.symlink_to(tmp_path / 'nowhere')
     for place in (link, link / 'x'):
-        refused(f'{LINE} --max-steps 60 --run-dir {place}', 'is a link to what is not there')
+        refused(f'{LINE} --max-steps 60 --run-dir {place}', 'is a link to a missing file')
     folder.mkdir()
     (folder / 'checkpoints').write_text('mine')
     code, _, said = typed(f'{LINE} --max-steps 60 --run-dir {folder}')

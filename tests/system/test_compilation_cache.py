@@ -136,7 +136,7 @@ def test_a_folder_without_room_keeps_nothing_and_is_left_as_it_was(cache, monkey
         raise OSError(28, 'No space left on device')
 
     monkeypatch.setattr(compilation_cache.Path, 'write_bytes', full)
-    assert enable_cache() == 'compiled programs are not kept: [Errno 28] No space left on device'
+    assert enable_cache() == 'compiled programs are not cached: [Errno 28] No space left on device'
     assert 'TF_XLA_FLAGS' not in os.environ and not list((cache / 'programs' / 'processes').iterdir())
     monkeypatch.delenv('XAGENTS_CACHE')
     monkeypatch.setenv('XDG_CACHE_HOME', str(cache))
@@ -155,7 +155,7 @@ def test_who_has_no_home_keeps_nothing(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, 'expanduser', lambda path: path)
     assert enable_cache() == ''
-    assert cache_summary() == 'not kept: the user has no home (name a folder in XAGENTS_CACHE)'
+    assert cache_summary() == 'not cached: the user has no home directory (set XAGENTS_CACHE to a folder)'
 
 
 @pytest.mark.parametrize('mode', [0o770, 0o707, 0o777])
@@ -163,15 +163,15 @@ def test_a_folder_that_others_may_write_to_is_refused_with_a_word(cache, mode):
     cache.mkdir()
     cache.chmod(mode)
     said = enable_cache()
-    assert said == f'compiled programs are not kept: others may write to {cache} (chmod 700 it, or name another in ' \
-        'XAGENTS_CACHE)'  # fmt: skip
-    assert cache_summary().startswith(f'not kept: others may write to {cache}')
+    assert said == f'compiled programs are not cached: other users can write to {cache} (chmod 700 it, or set ' \
+        'XAGENTS_CACHE to another folder)'  # fmt: skip
+    assert cache_summary().startswith(f'not cached: other users can write to {cache}')
     assert not list(cache.iterdir()) and 'TF_XLA_FLAGS' not in os.environ
 
 
 def test_a_folder_that_others_could_exchange_is_refused(cache):
     cache.parent.chmod(0o777)
-    with pytest.raises(UnsafeFolderError, match=f'others may write to {cache.parent}, and so exchange {cache} '):
+    with pytest.raises(UnsafeFolderError, match=f'other users can write to {cache.parent} and replace {cache} '):
         private_folder(cache)
     cache.parent.chmod(0o1777)
     assert private_folder(cache) == cache
@@ -185,7 +185,7 @@ def test_the_place_is_the_users_choice(monkeypatch, tmp_path):
     monkeypatch.setenv('HOME', str(tmp_path))
     assert cache_folder() == tmp_path / '.cache' / 'xagents'
     monkeypatch.setenv('XAGENTS_CACHE', 'off')
-    assert cache_folder() is None and cache_summary() == 'not kept: XAGENTS_CACHE is off' and enable_cache() == ''
+    assert cache_folder() is None and cache_summary() == 'not cached: XAGENTS_CACHE is off' and enable_cache() == ''
 
 
 def test_a_process_does_not_use_the_folder_of_the_one_that_started_it(cache, monkeypatch):

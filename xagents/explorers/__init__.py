@@ -1,6 +1,10 @@
-"""Collecting in other processes: orders go out, fragments come back. Loads no TensorFlow."""
+"""Collecting in other processes: the learner sends assignments to rollout workers, which return fragments of rollouts.
+
+A rollout worker is an *explorer* in flags, messages and the documentation. An assignment is a *task* there. The package
+does not import TensorFlow.
+"""
 
 import os
 
-# gRPC's own log, of handshakes that fail and the like, says nothing that errors do not say
+# gRPC's own log, for example of failed handshakes, contains nothing that the errors do not contain
 os.environ.setdefault('GRPC_VERBOSITY', 'NONE')

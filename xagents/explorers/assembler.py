@@ -1,4 +1,4 @@
-"""Putting fragments together to a rollout: by slot, never by arrival."""
+"""Assemble fragments into a rollout, ordered by environment and not by arrival."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from xagents.explorers.fragments import Fragment
 
 
 class RolloutAssembler:
-    """Writes fragments into rollouts, and counts what they tell.
+    """A writer of fragments into rollouts that also updates the statistics of collecting.
 
     Args:
-        shards: whose fragments they are.
-        allows_lag: whether they may be of several orders, and two of one slot.
+        shards: all shards, in order.
+        allows_lag: whether a rollout may contain fragments from different iterations, and several of one shard.
     """
 
     def __init__(self, shards: Sequence[EnvShard], allows_lag: bool):
         self._shards, self._allows_lag, self._n_envs = shards, allows_lag, shards[-1].range.stop
-        # whose fragment each slot's columns held last, and which of it
+        # by shard whose columns were written: the shard and the sequence number of the fragment that was written last
         self._last_fragments: dict[int, tuple[int, int]] = {}
         self._last_count_time = time.perf_counter()
 
@@ -37,15 +37,18 @@ class RolloutAssembler:
         rollout_index: int,
         seconds: float,
     ) -> FillResult:
-        """Put as many fragments as there are slots into a rollout, and count what they tell.
+        """Write one fragment per shard into a rollout and update the statistics.
 
         Args:
-            batch: the fragments, in the order in which they are learned from.
-            rollout: to be written.
-            request: that the rollout is filled by.
-            stats: that counts.
-            rollout_index: number of the rollout.
-            seconds: for which they were waited for.
+            batch: M fragments, in the order in which the learner uses them.
+            rollout: the rollout to write.
+            request: the request that this rollout answers.
+            stats: the statistics to update.
+            rollout_index: the number of the rollout.
+            seconds: the time for which the learner waited for the fragments.
+
+        Returns:
+            The result of the fill: reset environments, columns that do not continue their last rollout, and blocks.
         """
         lost, discontinuous = np.zeros(self._n_envs, bool), np.zeros(self._n_envs, bool)
         blocks = []
@@ -67,13 +70,17 @@ class RolloutAssembler:
         return FillResult(lost if lost.any() else None, discontinuous, tuple(blocks) if self._allows_lag else ())
 
     def _target_shards(self, batch: Sequence[ReceivedFragment]) -> list[EnvShard]:
-        """Return the slot whose columns each fragment gets: its own where that is free."""
+        """Return the shard whose columns each fragment is written to.
+
+        The first fragment of a shard is written to its own columns. Further ones get the columns of shards that have no
+        fragment in the batch.
+        """
         firsts = {received.shard.index: i for i, received in reversed([*enumerate(batch)])}
         free = iter([shard for shard in self._shards if shard.index not in firsts])
         return [a.shard if firsts[a.shard.index] == i else next(free) for i, a in enumerate(batch)]
 
     def _restore_noise_state(self, shard: EnvShard, fragment: Fragment, request: CollectRequest) -> None:
-        """Let the policy's noise have the memory that a fragment ended with."""
+        """Set the state of the policy's exploration noise to the state at the end of a fragment."""
         exploration, noise_state = request.policy.exploration, fragment.noise_state
         if noise_state is None or exploration is None or not len(noise_state):
             return

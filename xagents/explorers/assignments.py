@@ -13,63 +13,67 @@ from xagents.explorers.messages import pack
 
 
 class ExplorerError(RuntimeError):
-    """Explorers cannot do what is asked of them; one line."""
+    """The explorers cannot continue to collect; the message is one line."""
 
 
 class Link(Protocol):
-    """The connection to one explorer, whose process has the number `pid` where it is."""
+    """The connection to one worker; `pid` is the process id of the worker on its machine."""
 
     pid: Any
 
     @property
     def has_extra_workers(self) -> bool:
-        """Whether its machine has more explorers now than it came with."""
+        """Whether the machine of the worker runs more workers now than it connected with."""
 
     def send(self, message: bytes, broadcast: bytes | None = None) -> None:
-        """Send a message after the shared `broadcast`; do nothing if the explorer has disconnected."""
+        """Send a message after the shared `broadcast`; do nothing if the worker has disconnected."""
 
     def disconnect(self) -> None:
         """End the connection."""
 
     def acknowledge(self) -> None:
-        """Note that a message was handled, so that another one can be queued."""
+        """Mark a message as handled, so that the next one can be queued."""
 
 
 class Event(NamedTuple):
-    """What a link, or the process of an explorer, has to tell: a message, or None as its last word."""
+    """A message from a link or from the process of a worker; `data` is None when `source` has ended."""
 
     source: Any
     data: bytes | None
 
 
 class Launcher(Protocol):
-    """Who brings explorers."""
+    """A source of workers: it starts them or waits for them, and replaces workers that are lost."""
 
-    # how explorers ended last, where that is known
+    # why the last worker ended; empty if that is unknown
     last_exit_reason: str
 
     def on_connect(self, link: Link) -> None:
-        """Hear that an explorer has come."""
+        """Handle a new connection of a worker."""
 
     def on_exit(self, source: Any) -> None:
-        """Hear that something has had its last word; raises ExplorerError where it makes no sense to go on."""
+        """Handle the end of a link or of a process.
+
+        Raises:
+            ExplorerError: If workers end so often that the run cannot continue.
+        """
 
     def terminate(self, link: Link | None) -> None:
-        """End an explorer that is silent; without a link those that have not come."""
+        """End a worker that does not respond; if `link` is None, end all workers that have not connected."""
 
     def on_refusal(self, why: str) -> None:
-        """Hear that an explorer cannot collect here, and was let go."""
+        """Handle the refusal of a worker that cannot collect for this learner."""
 
     def on_shortage(self, links: list[Link], n: int) -> None:
-        """Hear, once a second, that `n` slots have no explorer, and who there is; 0 when all have one."""
+        """Handle `n` shards without a worker, and the connected workers; called once a second, also with n = 0."""
 
 
 class Broadcast:
-    """The part of an order that is the same for all explorers.
+    """The part of an assignment that is the same for all workers.
 
     Args:
-        header: of the message, with the `version` of the weights.
-        arrays: of the message, with `weights`.
+        header: the header of the message, with the `version` of the weights.
+        arrays: the arrays of the message, with `weights`.
     """
 
     def __init__(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]):
@@ -78,7 +82,10 @@ class Broadcast:
         self._packed: dict[bool, bytes] = {}
 
     def message(self, version: int) -> bytes:
-        """Return it as a message, for an explorer that has the weights of a version: the same object every time."""
+        """Return the message for a worker that has the weights of `version`; equal messages are the same object.
+
+        The message omits `weights` if the worker already has them.
+        """
         known = version == self.version
         if known not in self._packed:
             arrays = {name: array for name, array in self._arrays.items() if not known or name != 'weights'}
@@ -87,14 +94,14 @@ class Broadcast:
 
 
 class Assignment(NamedTuple):
-    """An order that is under way.
+    """A task for one shard: it determines the resulting fragment completely.
 
     Attributes:
-        number: its own.
-        rollout_index: number of the rollout that was being filled when it was given.
-        broadcast: what it has in common with others of that time.
-        arrays: what is the slot's.
-        statistics: through which observations are looked at.
+        number: the number of the assignment, unique in a run.
+        rollout_index: the number of the rollout that was being filled when the assignment was sent.
+        broadcast: the part that assignments of the same time share.
+        arrays: the arrays of the shard, such as noise [T, n, …].
+        statistics: the statistics that normalise the observations.
     """
 
     number: int
@@ -105,14 +112,14 @@ class Assignment(NamedTuple):
 
 
 class ReceivedFragment(NamedTuple):
-    """A fragment that has come.
+    """A fragment that the learner has received.
 
     Attributes:
-        shard: whose it is.
-        assignment: that it answers.
-        fragment: itself.
-        sequence: how many the slot has brought before.
-        envs_reset: whether its environments were lost, and began anew with it.
+        shard: the shard of the fragment.
+        assignment: the assignment that produced the fragment.
+        fragment: the fragment.
+        sequence: the number of earlier fragments of the shard.
+        envs_reset: whether the environments were lost before the fragment, and were reset.
     """
 
     shard: EnvShard
@@ -123,26 +130,26 @@ class ReceivedFragment(NamedTuple):
 
 
 class EnvShard:
-    """A range of environments.
+    """A fixed range of environments, which one worker at a time steps.
 
     Attributes:
-        index: among the slots.
-        n_envs: how many environments it has.
-        agents_per_env: how many of a rollout's columns are of one environment: its agents.
-        range: their columns among all.
-        link: to who collects for it; None while nobody does.
-        ready: whether its explorer has made the environments.
-        version: of the weights that its explorer has.
-        in_sync: whether its explorer's environments stand where the slot's do.
-        state_before: where they stood when the present order was given; None where that is not known.
-        state_after: where they stood after the last fragment that was learned from; likewise.
-        assignment: under way; None where nothing is.
-        failures: how often the present order has failed.
-        deaths: how often who did it was gone.
-        last_seen: when its order was given.
-        envs_reset: whether its environments began anew with the present order, because they were lost.
-        n_fragments: fragments so far.
-        noise_rollout: number of the rollout whose noise it has used.
+        index: the index of the shard.
+        n_envs: the number of environments n.
+        agents_per_env: the number of agents in an environment; each agent is one column of a rollout.
+        range: the columns of the shard in a rollout.
+        link: the connection to the worker of the shard; None if the shard has no worker.
+        ready: whether the worker has created the environments.
+        version: the version of the weights that the worker has; -1 if it has none.
+        in_sync: whether the environments of the worker are in the state of the shard.
+        state_before: the state of the environments at the start of the present assignment; None if it is unknown.
+        state_after: the state after the last fragment that was learned from; None if it is unknown.
+        assignment: the assignment in progress; None if there is none.
+        failures: how often the present assignment has failed.
+        deaths: how many workers were lost during the present assignment.
+        last_seen: the time in seconds when the assignment was sent, or of the last sign of life.
+        envs_reset: whether the environments were reset for the present assignment, because they were lost.
+        n_fragments: the number of fragments so far.
+        noise_rollout: the number of the rollout whose noise the shard has used.
     """
 
     def __init__(self, index: int, first: int, n_envs: int, agents_per_env: int = 1):
@@ -159,9 +166,9 @@ class EnvShard:
 
     @property
     def columns(self) -> range:
-        """Its columns of a rollout, one by one."""
+        """The columns of the shard in a rollout, as a `range`."""
         return range(self.range.start, self.range.stop)
 
     def clear_worker(self) -> None:
-        """Have no explorer any more."""
+        """Remove the worker from the shard."""
         self.link, self.ready, self.in_sync, self.version = None, False, False, -1

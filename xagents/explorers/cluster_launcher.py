@@ -1,4 +1,4 @@
-"""Explorers on other machines: the learner listens for them, and says what is to be typed there."""
+"""Workers on other machines: the learner listens for connections and prints the command for these machines."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from xagents.explorers.keys import ClusterKey, read_key
 from xagents.explorers.transport import Server
 from xagents.options.errors import OptionError
 
-# how long slots without an explorer wait for another machine, before those that are there are asked for one more
+# time that shards without a worker wait for another machine, before the connected machines are asked for more workers
 SECONDS_FOR_NEW_MACHINES = 10.0
-# how often it is said that explorers are waited for
+# time between two lines that say how many explorers are missing
 SECONDS_BETWEEN_LINES = 60.0
 ANY_ADDRESSES = ('0.0.0.0', '[::]')
 
 
 class ClusterEndpoint(NamedTuple):
-    """Where a learner listens.
+    """The address at which a learner listens, and its key.
 
     Attributes:
-        host: as it was typed; an address, or a name.
-        port: 0 for any that is free.
-        key_path: path of the key's file.
+        host: the host as the user typed it, an address or a name.
+        port: the port; 0 for any free one.
+        key_path: the path of the key file.
     """
 
     host: str
@@ -37,11 +37,11 @@ class ClusterEndpoint(NamedTuple):
 
 
 class ClusterLauncher:
-    """Those who come from elsewhere.
+    """A launcher that waits for workers from other machines.
 
     Args:
-        line: what is to be typed there.
-        say: prints a line of the run.
+        line: the command to type on the other machines.
+        say: the function that prints a line of the run.
     """
 
     def __init__(self, line: str, say: Callable[[str], None]):
@@ -52,24 +52,24 @@ class ClusterLauncher:
         self._printed_at = time.perf_counter()
 
     def on_connect(self, link: Link) -> None:
-        """Hear that an explorer has come."""
+        """Do nothing: the learner expects new connections."""
 
     def on_exit(self, source: Any) -> None:
-        """Hear that one has gone."""
+        """Do nothing: the machine of the worker starts another one."""
 
     def terminate(self, link: Link | None) -> None:
-        """Let one go that is silent; its machine begins another one."""
+        """Disconnect a worker that does not respond; its machine starts another one."""
         if link is not None:
             link.disconnect()
 
     def on_refusal(self, why: str) -> None:
-        """Say why an explorer was let go, once."""
+        """Print the reason for a refusal, each reason once."""
         if why not in self._refusals:
             self._refusals.add(why)
             self._say(f'An explorer was refused: {why}')
 
     def on_shortage(self, links: list[Any], n: int) -> None:
-        """Say what is waited for; ask the machines that are there for more, where nobody else comes."""
+        """Print how many explorers are missing; if no machine joins, ask the connected machines for more workers."""
         now = time.perf_counter()
         if not n:
             self._short_since = 0.0
@@ -78,7 +78,7 @@ class ClusterLauncher:
         if now - self._printed_at >= SECONDS_BETWEEN_LINES:
             self._printed_at = now
             self._say(f'{n} of {n + len(links)} explorers are missing: {self._line}')
-        # those that were asked for may take a while to begin
+        # workers that were requested earlier need time to start
         if (
             links
             and now - max(self._short_since, self._requested_at + 5 * SECONDS_FOR_NEW_MACHINES)
@@ -93,16 +93,25 @@ class ClusterLauncher:
 def listen(
     endpoint: ClusterEndpoint, n_explorers: int, events: queue.SimpleQueue[Event], largest: int
 ) -> Iterator[tuple[str, ClusterKey]]:
-    """Listen for explorers, for as long as the context lasts; yields the address that they dial, and the key.
+    """Listen for workers inside a `with` block.
+
+    Args:
+        endpoint: the address at which to listen, and the key.
+        n_explorers: the number of workers.
+        events: the queue for events of the workers.
+        largest: the maximum size of a message in bytes.
+
+    Yields:
+        The address to which workers connect, and the key.
 
     Raises:
-        OptionError: where nothing can listen there.
+        OptionError: If this machine cannot listen there.
     """
     key = read_key(endpoint.key_path)
     try:
         server = Server(f'{endpoint.host}:{endpoint.port}', events, n_explorers, largest, key)
     except OSError as error:
-        raise OptionError('cluster', f'got {endpoint.host}:{endpoint.port}, and {error}') from error
+        raise OptionError('cluster', f'got {endpoint.host}:{endpoint.port}, but {error}') from error
     with contextlib.closing(server):
         host = socket.gethostname() if endpoint.host in ANY_ADDRESSES else endpoint.host
         yield f'{host}:{server.port}', key
@@ -116,8 +125,8 @@ def cluster_launcher(
     largest: int,
     say: Callable[[str], None],
 ) -> Iterator[ClusterLauncher]:
-    """Let explorers from elsewhere come, for as long as the context lasts; arguments as for `listen`."""
+    """Accept workers from other machines inside a `with` block; see `listen` for the arguments. `say` prints a line."""
     with listen(endpoint, n_explorers, events, largest) as (address, _):
         line = f'xagents explore {address} --explorers {n_explorers} --cluster-key {shlex.quote(endpoint.key_path)}'
-        say(f'Listening for {n_explorers} explorers. On each machine, with as many as it has cores: {line}')
+        say(f'Listening for {n_explorers} explorers. Run on each machine, one explorer per core: {line}')
         yield ClusterLauncher(line, say)

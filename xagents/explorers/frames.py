@@ -1,7 +1,7 @@
-"""Frames: several explorers share one stream, and a broadcast is sent over it once.
+"""Frames: several workers share one stream, and a broadcast is sent over it once.
 
-A frame is the number of a channel (4 bytes), what it is (1 byte), the length of its data (4 bytes), little-endian, and
-the data. A channel is an explorer; a process that explores alone is channel 0 of its stream.
+A frame consists of the number of a channel (4 bytes), the type (1 byte), the length of the data (4 bytes), all
+little-endian, and the data. Each channel belongs to one worker. A stream of a single worker uses channel 0.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from typing import NamedTuple
 from xagents.explorers.messages import WireError
 
 _FRAME_HEADER = struct.Struct('<IBI')
-# what waits is joined up to here
+# queued frames are joined until a chunk has this size
 MAX_CHUNK_BYTES = 2**20
 NO_CHANNEL = 2**32 - 1
 
 
 class FrameType(enum.IntEnum):
-    """What a frame is."""
+    """The type of a frame."""
 
-    MESSAGE = 0  # for a channel
-    SHARED = 1  # for a channel, and to be kept
-    REPEAT = 2  # what was kept, for another channel
-    END = 3  # of a channel
-    REQUEST_WORKER = 4  # one more explorer is asked for
-    FILE = 5  # a message that lies in a file of the folder that both know, by the name of it
+    MESSAGE = 0  # a message for a channel
+    SHARED = 1  # a broadcast for a channel, which the receiver stores
+    REPEAT = 2  # the stored broadcast, for another channel
+    END = 3  # the end of a channel
+    REQUEST_WORKER = 4  # a request for one more worker
+    FILE = 5  # a message in a file of the shared folder; the data is the name of the file
 
 
 class Frame(NamedTuple):
-    """One frame."""
+    """A frame of a stream."""
 
     channel: int
     frame_type: FrameType
     data: bytes = b''
 
     def packed(self) -> bytes:
-        """Return it as bytes."""
+        """Return the frame as bytes."""
         return _FRAME_HEADER.pack(self.channel, self.frame_type, len(self.data)) + self.data
 
 
 def frames_of(data: bytes) -> Iterator[Frame]:
-    """Yield the frames that bytes hold.
+    """Yield the frames in `data`.
 
     Raises:
-        WireError: where they hold something else.
+        WireError: If `data` is not a sequence of frames.
     """
     at = 0
     while at < len(data):
@@ -55,25 +55,25 @@ def frames_of(data: bytes) -> Iterator[Frame]:
             channel, frame_type, length = _FRAME_HEADER.unpack_from(data, at)
             found = FrameType(frame_type)
         except (struct.error, ValueError) as error:
-            raise WireError('it is no frame') from error
+            raise WireError('the header of a frame is invalid') from error
         at += _FRAME_HEADER.size
         if length > len(data) - at:
-            raise WireError(f'a frame of {length} bytes is longer than what came')
+            raise WireError(f'a frame of {length} bytes is longer than the received data')
         yield Frame(channel, found, data[at : at + length])
         at += length
 
 
 class FrameDecoder:
-    """Takes frames as they come, and gives what is repeated as it was."""
+    """A decoder of frames that replaces repetitions by the stored broadcast."""
 
     def __init__(self) -> None:
         self._last_broadcast: bytes | None = None
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """Yield frames, of the kinds MESSAGE, END, MORE and FILE.
+        """Yield frames of the types MESSAGE, END, REQUEST_WORKER and FILE.
 
         Raises:
-            WireError: for bytes that hold something else, and a repetition of nothing.
+            WireError: If `data` is not a sequence of frames, or repeats a broadcast before the first one.
         """
         for frame in frames_of(data):
             if frame.frame_type is FrameType.SHARED:
@@ -81,21 +81,24 @@ class FrameDecoder:
                 yield Frame(frame.channel, FrameType.MESSAGE, frame.data)
             elif frame.frame_type is FrameType.REPEAT:
                 if self._last_broadcast is None:
-                    raise WireError('nothing was there to repeat')
+                    raise WireError('a frame repeats a broadcast that was not sent')
                 yield Frame(frame.channel, FrameType.MESSAGE, self._last_broadcast)
             else:
                 yield frame
 
 
 class SendQueue:
-    """Frames that wait for the stream."""
+    """A queue of frames to send over a stream."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._last_sent_broadcast: bytes | None = None
 
     def put(self, channel: int, message: bytes, broadcast: bytes | None = None) -> None:
-        """Send a message to a channel, after a share; of one that was the last to be sent only that it is the same."""
+        """Send a message to a channel, after a broadcast.
+
+        If the broadcast is the same object as the last one, only a REPEAT frame is sent for it.
+        """
         first = b''
         if broadcast is not None and broadcast is self._last_sent_broadcast:
             first = Frame(channel, FrameType.REPEAT).packed()
@@ -104,15 +107,15 @@ class SendQueue:
         self._queue.put(first + Frame(channel, FrameType.MESSAGE, message).packed())
 
     def put_frame(self, channel: int, frame_type: FrameType, data: bytes = b'') -> None:
-        """Send another frame."""
+        """Send a frame of another type."""
         self._queue.put(Frame(channel, frame_type, data).packed())
 
     def end(self) -> None:
-        """End the stream after what was sent."""
+        """End the stream after the queued frames."""
         self._queue.put(None)
 
     def stream(self) -> Iterator[bytes]:
-        """Yield what is sent, that which waits at once."""
+        """Yield the queued bytes until `end`, and join frames up to MAX_CHUNK_BYTES."""
         while (data := self._queue.get()) is not None:
             parts, size, ends = [data], len(data), False
             while size < MAX_CHUNK_BYTES and not self._queue.empty() and not ends:

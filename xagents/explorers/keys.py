@@ -1,6 +1,7 @@
-"""The key of a cluster: one PEM file with a private key and the certificate of it, made by the run or by `openssl`.
+"""The key of a cluster: one PEM file with a private key and its certificate, created by the run or by `openssl`.
 
-The learner proves by it who it is; explorers show a token that is made of it. Whoever has the file is let in.
+The certificate authenticates the learner. Workers authenticate with a token that is derived from the private key. Any
+machine that has the file can connect.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from typing import NamedTuple
 
 from xagents.options.errors import OptionError
 
-# for whom the certificate is; where it stands does not matter
+# the name in the certificate, for any address of the learner
 NAME = 'xagents'
 VALID_DAYS = 3650
 
 
 class ExplorerCredentials(NamedTuple):
-    """What an explorer needs of a key: whom to believe, PEM, and what to show."""
+    """The part of a key that a worker needs: the certificate of the learner (PEM) and the token of the worker."""
 
     certificate: bytes
     token: str
 
 
 class ClusterKey(NamedTuple):
-    """A private key and its certificate, PEM each."""
+    """A private key and its certificate, both in PEM format."""
 
     private_key: bytes
     certificate: bytes
 
     @property
     def explorer_credentials(self) -> ExplorerCredentials:
-        """The part of it that explorers need; its token is a digest that tells nothing of the key."""
+        """The credentials of workers; the token is an HMAC that does not reveal the private key."""
         token = hmac.new(self.private_key, b'xagents: token of explorers', hashlib.sha256).hexdigest()
         return ExplorerCredentials(self.certificate, token)
 
@@ -44,7 +45,7 @@ def read_key(path: str) -> ClusterKey:
     """Return the key in a file.
 
     Raises:
-        OptionError: naming `cluster_key`, where it holds none.
+        OptionError: If the file contains no key; the error names `cluster_key`.
     """
     try:
         data = Path(path).read_bytes()
@@ -56,13 +57,13 @@ def read_key(path: str) -> ClusterKey:
     except (ssl.SSLError, OSError, ValueError):
         found = None
     if found is None:
-        problem = f'{path} holds no private key with its certificate, admits the file that the run has made'
+        problem = f'{path} holds no private key with its certificate, expected the file that the run created'
         raise OptionError('cluster_key', problem)
     return found
 
 
 def parse_key(data: bytes) -> ClusterKey | None:
-    """Return the key that the bytes of a file hold, if they do."""
+    """Return the key in the content of a file, or None if there is none."""
     blocks: dict[bytes, bytes] = {}
     for part in data.split(b'-----BEGIN ')[1:]:
         kind, _, rest = part.partition(b'-----')
@@ -77,10 +78,10 @@ def parse_key(data: bytes) -> ClusterKey | None:
 
 
 def make_key(path: str) -> None:
-    """Write a new key to a file that only its user can read; one that is there stays.
+    """Write a new key to a file that only its owner can read; an existing file does not change.
 
     Raises:
-        OptionError: where the package for it is missing.
+        OptionError: If the package `cryptography` is not installed.
     """
     if os.path.exists(path):
         return
@@ -91,8 +92,8 @@ def make_key(path: str) -> None:
     except ImportError:
         raise OptionError(
             'cluster_key',
-            "got none, and the package that makes one is missing: pip install 'xagents[cluster]', or make one by "
-            'openssl (docs/explorers.md)',
+            "got none, and the package that creates one is not installed: pip install 'xagents[cluster]', or create "
+            'one with openssl (docs/explorers.md)',
         ) from None
     private_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])

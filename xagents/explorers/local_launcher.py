@@ -1,4 +1,4 @@
-"""Explorers on this machine: processes of this one, and a socket in a folder that only its user can enter."""
+"""Workers on this machine: child processes, connected by a socket in a folder that only the user can access."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from xagents.explorers.transport import Server
 from xagents.system.child_process import ChildProcess
 
 SECONDS_TO_END = 2.0
-# of messages between processes of one user
+# maximum size of a message between processes of one user
 MAX_LOCAL_MESSAGE_BYTES = 2**31 - 2**21
-# a folder whose files lie in memory, if so many bytes are free there
+# a folder whose files are in memory, and the free bytes that it needs
 SHARED_MEMORY_FOLDER, MIN_FREE_BYTES = '/dev/shm', 2**30
-# so many processes that end in a row before they have joined end the run
+# the run ends if this many processes per worker in a row exit before they connect
 MAX_EARLY_EXITS = 3
-# one thread each: there are as many explorers as somebody wants to be busy
+# one thread per worker: the number of workers sets the number of busy processors
 ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}
 
 
 class ExplorerProcess(ChildProcess):
-    """The process of an explorer, whose last words are kept."""
+    """The process of a worker; `last_output` is the last line that it printed."""
 
     def __init__(self, address: str, folder: Path, events: queue.SimpleQueue[Event]):
         self.last_output = ''
@@ -39,17 +39,17 @@ class ExplorerProcess(ChildProcess):
         super().__init__(arguments, _OutputListener(self, events), SECONDS_TO_END, subprocess.STDOUT, **ONE_THREAD)
 
     def exit_reason(self) -> str:
-        """Return how it ended, and the last line that it printed."""
+        """Return the exit status and the last line that the process printed."""
         return ': '.join([self.exit_status, *([self.last_output] if self.last_output else [])])
 
     def kill(self) -> None:
-        """Kill it, with all that its environments have started."""
+        """Kill the process and all processes that its environments started."""
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 class _OutputListener:
-    """Takes what a child process says: its end is an event, and its last line is kept."""
+    """A sink for the output of a worker: it stores the last line and turns the end of the process into an event."""
 
     def __init__(self, process: ExplorerProcess, events: queue.SimpleQueue[Event]):
         self._process, self._events = process, events
@@ -62,12 +62,12 @@ class _OutputListener:
 
 
 class LocalLauncher:
-    """As many processes as are asked for, always.
+    """A launcher that keeps a number of worker processes running on this machine.
 
     Args:
-        n_explorers: how many.
-        folder: where the socket and files of large messages lie.
-        events: receives the ends of processes.
+        n_explorers: the number of processes.
+        folder: the folder for the socket and for files of large messages.
+        events: the queue for the ends of processes.
     """
 
     def __init__(self, n_explorers: int, folder: Path, events: queue.SimpleQueue[Event]):
@@ -85,53 +85,59 @@ class LocalLauncher:
             raise
 
     def add(self) -> None:
-        """Begin one process more, as long as it lasts."""
+        """Start one more process; it is not replaced if it raises the number above `n_explorers`."""
         self.processes.append(self._make())
 
     def on_connect(self, link: Link) -> None:
-        """Hear that an explorer has come."""
+        """Record the process id of a worker that has connected."""
         self._early_exits = 0
         self._connected_pids.add(link.pid)
 
     def terminate(self, link: Link | None) -> None:
-        """Kill an explorer that is silent; without a link those that have not come."""
+        """Kill a worker that does not respond; if `link` is None, kill all workers that have not connected."""
         for process in self.processes:
             if process.pid not in self._connected_pids if link is None else process.pid == link.pid:
                 process.kill()
 
     def on_exit(self, source: Any) -> None:
-        """Begin another process where one has ended, unless there are more than there were."""
+        """Replace a process that has ended, if fewer than `n_explorers` are left.
+
+        Raises:
+            ExplorerError: If the process was refused, or too many processes in a row ended before they connected.
+        """
         if source not in self.processes:
             return
         self.last_exit_reason = source.exit_reason()
         if source.code == EXIT_REFUSED:
             raise ExplorerError(source.last_output)
-        for left in self._folder.glob(f'{source.pid}-*'):  # what it could not send any more
+        for left in self._folder.glob(f'{source.pid}-*'):  # messages that were not read
             left.unlink(missing_ok=True)
         self._early_exits += 1
         if self._early_exits >= MAX_EARLY_EXITS * len(self.processes):
-            raise ExplorerError(f'explorers end before they have begun ({self.last_exit_reason})')
+            raise ExplorerError(f'explorers exit before they connect ({self.last_exit_reason})')
         source.end()
         self.processes.remove(source)
         if len(self.processes) < self.n_explorers:
             self.add()
 
     def on_refusal(self, why: str) -> None:
-        """Do nothing: the process ends, and says why."""
+        """Do nothing: the process prints the reason and exits."""
 
     def on_shortage(self, links: list[Link], n: int) -> None:
-        """Do nothing: there is a process for each slot, or there will be."""
+        """Do nothing: `on_exit` replaces lost processes."""
 
     def close(self) -> None:
         """End all processes."""
         for process in self.processes:
             process.request_exit()
-        with futures.ThreadPoolExecutor(max(len(self.processes), 1)) as threads:  # those that hang, at the same time
+        with futures.ThreadPoolExecutor(
+            max(len(self.processes), 1)
+        ) as threads:  # processes that hang are waited for in parallel
             list(threads.map(ExplorerProcess.end, self.processes))
 
 
 def socket_address(folder: Path) -> str:
-    """Return the address of the socket in a folder."""
+    """Return the address of the Unix socket in a folder."""
     return f'unix:{folder / "explorers"}'
 
 
@@ -139,13 +145,16 @@ def socket_address(folder: Path) -> str:
 def local_launcher(
     n_explorers: int, events: queue.SimpleQueue[Event], largest: int = MAX_LOCAL_MESSAGE_BYTES, most: int | None = None
 ) -> Iterator[LocalLauncher]:
-    """Bring explorers on this machine, for as long as the context lasts.
+    """Run workers on this machine inside a `with` block.
 
     Args:
-        n_explorers: how many.
-        events: receives what the workers do.
-        largest: bytes of a message.
-        most: how many there may come to be; as many as there are when not given.
+        n_explorers: the number of workers.
+        events: the queue for events of the workers.
+        largest: the maximum size of a message in bytes.
+        most: the maximum number of workers; `n_explorers` if not given.
+
+    Yields:
+        The launcher.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(
@@ -160,5 +169,5 @@ def local_launcher(
 
 
 def _has_space(folder: str) -> bool:
-    """Return whether files may lie in a folder that is in memory, and fit."""
+    """Return whether a folder in memory is writable and has enough free bytes."""
     return os.access(folder, os.W_OK | os.X_OK) and shutil.disk_usage(folder).free > MIN_FREE_BYTES

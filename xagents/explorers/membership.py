@@ -1,4 +1,7 @@
-"""Who collects: explorers that come, take slots, fall silent and go. It knows nothing of what they are ordered."""
+"""Membership of workers: they connect, are attached to shards, time out and disconnect.
+
+The module does not depend on the content of assignments.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +17,50 @@ from xagents.options.errors import one_line
 from xagents.system.interruption import Interruption
 from xagents.version import __version__
 
-# how long an explorer may take for a step, and for making its environments; and how often that is looked at
+# seconds that a worker may need for a step, seconds to create its environments, and seconds between two checks
 STEP_TIMEOUT, STARTUP_TIMEOUT, CHECK_SECONDS = 60.0, 600.0, 1.0
 
 
 class AssignmentHandler(Protocol):
-    """What explorers are for."""
+    """The sender of assignments and receiver of fragments."""
 
     def send(self, shard: EnvShard) -> None:
-        """Give a slot's order, if it has one, to its explorer, which is ready."""
+        """Send the assignment of a shard, if it has one, to its worker, which is ready."""
 
     def on_fragment(self, shard: EnvShard, message: Message) -> None:
-        """Take a fragment; raises WireError where it is none, or was not ordered."""
+        """Handle a fragment.
+
+        Raises:
+            WireError: If the message is not a valid fragment, or answers no present assignment.
+        """
 
     def on_worker_lost(self, shard: EnvShard) -> None:
-        """Hear that who did a slot's order is gone; raises ExplorerError where it makes no sense to go on."""
+        """Handle the loss of the worker of a shard that has an assignment.
+
+        Raises:
+            ExplorerError: If too many workers were lost during this assignment.
+        """
 
     def on_failure(self, shard: EnvShard, why: str) -> None:
-        """Hear that a slot's order has failed; raises ExplorerError where it makes no sense to go on."""
+        """Handle an error that the worker of a shard reported for its assignment.
+
+        Raises:
+            ExplorerError: If this assignment has failed too often.
+        """
 
 
 class Membership:
-    """The explorers of some slots.
+    """The connected workers, attached to shards or in reserve.
 
     Args:
-        specification: the message that every explorer receives first; see `xagents.explorers.rollout_worker`.
-        shards: that they take.
-        events: what links and processes tell; their threads put it there.
-        launcher: brings explorers, and others for those that are gone.
-        handler: what they are for.
+        specification: the first message to every worker; see `xagents.explorers.rollout_worker`.
+        shards: the shards to attach workers to.
+        events: the queue into which the threads of links and processes put their events.
+        launcher: the launcher, which starts workers and replaces lost ones.
+        handler: the handler of fragments and failures.
 
     Attributes:
-        n_lost: explorers that were lost so far.
+        n_lost: the number of workers that were lost so far.
     """
 
     def __init__(
@@ -68,16 +83,16 @@ class Membership:
 
     @property
     def no_pending_events(self) -> bool:
-        """Whether nobody has anything to tell."""
+        """Whether the queue of events is empty."""
         return self._events.empty()
 
     @property
     def last_exit_reason(self) -> str:
-        """How explorers ended last, where that is known."""
+        """Why the last worker ended; empty if that is unknown."""
         return self._launcher.last_exit_reason
 
     def process_event(self) -> None:
-        """Handle the next event, and look after explorers once in a while."""
+        """Handle the next event, and check timeouts every CHECK_SECONDS if no other event is queued."""
         with contextlib.suppress(queue.Empty):
             self._handle(self._events.get(timeout=CHECK_SECONDS))
         now = time.perf_counter()
@@ -86,7 +101,7 @@ class Membership:
             self._check_timeouts(now)
 
     def reset_timeouts(self) -> None:
-        """Begin to listen: for what was said meanwhile nobody was waited for."""
+        """Restart the timeouts of all shards, because events were not handled in the meantime."""
         for shard in self._shards:
             shard.last_seen = time.perf_counter()
 
@@ -99,15 +114,19 @@ class Membership:
         try:
             self._handle_message(link, shard, unpack(data))
         except WireError:
-            link.disconnect()  # it is gone then
+            link.disconnect()  # the link then reports its end as an event
         link.acknowledge()
 
     def _handle_message(self, link: Link, shard: EnvShard | None, message: Message) -> None:
-        """Do what a message asks for; raises WireError where nobody has asked for it."""
+        """Handle a message of a worker.
+
+        Raises:
+            WireError: If the message is not expected from this worker.
+        """
         if message.message_type == 'hello' and shard is None and link not in self._spare:
             self._admit(link, message)
         elif shard is None:
-            raise WireError('nothing was asked of it')
+            raise WireError('a worker without a shard sent a message')
         elif message.message_type == 'ready' and not shard.ready:
             shard.ready = True
             self._handler.send(shard)
@@ -117,15 +136,15 @@ class Membership:
             self._handler.on_fragment(shard, message)
         elif message.message_type == 'error' and shard.ready:
             self._handler.on_failure(shard, _error_text(message))
-        elif message.message_type == 'error':  # it cannot make the environments; others may
+        elif message.message_type == 'error':  # this worker cannot create the environments; other workers may
             shard.clear_worker()
             self._refuse(link, _error_text(message))
             self._fill_free_shards()
         else:
-            raise WireError(f'it says {message.message_type[:20]!r}')
+            raise WireError(f'a worker sent an unexpected message {message.message_type[:20]!r}')
 
     def _check_timeouts(self, now: float) -> None:
-        """End explorers that have been silent for too long, and report their ends like those of others."""
+        """Terminate workers that did not respond in time, and report shards without a worker to the launcher."""
         Interruption.check()
         for shard in self._shards:
             patience = STEP_TIMEOUT if shard.ready else STARTUP_TIMEOUT
@@ -138,7 +157,7 @@ class Membership:
     def _admit(self, link: Link, message: Message) -> None:
         versions = [message.header.get(name) for name in ('format', 'xagents')]
         if versions != [FORMAT, __version__]:
-            self._refuse(link, f'it is xagents {str(versions[1])[:20]}, the learner is {__version__}')
+            self._refuse(link, f'it has xagents {str(versions[1])[:20]}, the learner has {__version__}')
             return
         link.pid = pid_of(message)
         self._launcher.on_connect(link)
@@ -146,24 +165,24 @@ class Membership:
         self._fill_free_shards()
 
     def _refuse(self, link: Link, why: str) -> None:
-        """Let an explorer go that cannot collect here."""
+        """Refuse a worker that cannot collect for this learner, and disconnect it."""
         link.send(pack('refused', {'why': f'an explorer was refused: {why}'}))
         link.disconnect()
         self._launcher.on_refusal(why)
 
     def _fill_free_shards(self) -> None:
-        """Give free slots to explorers that have none."""
+        """Attach workers in reserve to shards without a worker."""
         for shard in self._shards:
             if shard.link is None and self._spare:
                 self._attach(shard, self._spare.pop(0))
 
     def _attach(self, shard: EnvShard, link: Link) -> None:
-        """Give a slot to an explorer."""
+        """Attach a worker to a shard and send it the specification."""
         shard.link, shard.last_seen = link, time.perf_counter()
         self._send_spec(shard)
 
     def replace_extra_workers(self) -> None:
-        """Let those who wait take the slots of explorers that a machine has begun for want of others."""
+        """Replace extra workers, which a machine started because workers were missing, by workers in reserve."""
         for shard in self._shards:
             fresh = [link for link in self._spare if not link.has_extra_workers]
             if fresh and shard.assignment is None and shard.link is not None and shard.link.has_extra_workers:
@@ -189,12 +208,12 @@ class Membership:
         shard.link.send(pack('spec', {**self._spec, 'first': shard.range.start, 'n_envs': shard.n_envs}))
 
     def release_workers(self) -> None:
-        """Let every explorer go."""
+        """Tell all workers to end."""
         for link in [*self._spare, *(shard.link for shard in self._shards if shard.link is not None)]:
             link.send(pack('end', {}))
 
 
 def _error_text(message: Message) -> str:
-    """Return what an error says, in one line that a terminal may show."""
+    """Return the text of an error as one printable line of at most 300 characters."""
     line = one_line(message.header.get('why', ''))[:300]
     return ''.join(c if c.isprintable() else ' ' for c in line)

@@ -1,7 +1,8 @@
-"""What goes over the wire: a header, as JSON holds it, and arrays by name. Nothing in it is executed.
+"""Messages between learner and workers: a JSON header and named arrays. No part of a message is executed.
 
-A message is the header's length (4 bytes, little-endian), the header with the names, dtypes and shapes of the arrays,
-and their bytes, one after the other. Sizes are checked before memory is taken.
+A message consists of the length of the header (4 bytes, little-endian), the header, and the bytes of the arrays, one
+after the other. The header contains the names, dtypes and shapes of the arrays. Sizes are checked before memory is
+allocated.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FORMAT = 2
-# of a header, with the records of environments that a fragment brings; and how deep it may be nested
+# maximum size of a header, which contains the records of environments in a fragment
 MAX_HEADER_BYTES = 64 * 2**20
-# as NumPy writes them; no other text is given to it
+# NumPy's names of the accepted dtypes; np.dtype() is not called with any other text
 DTYPES = frozenset(np.dtype(code).str for code in '?bBhHiIlLqQefd')
 MAX_DIMENSIONS = 8
 
 
 class WireError(ValueError):
-    """What came over the wire is none of our messages; one line."""
+    """The received data is not a valid message; the text is one line."""
 
 
 class Message(NamedTuple):
-    """A message.
+    """A decoded message.
 
     Attributes:
-        message_type: what it is.
-        header: the rest of what JSON holds.
-        arrays: by name.
+        message_type: the type, such as `fragment`.
+        header: the other entries of the JSON header.
+        arrays: the arrays by name.
     """
 
     message_type: str
@@ -41,7 +42,7 @@ class Message(NamedTuple):
 
 
 def pack(message_type: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> bytes:
-    """Return a message as bytes."""
+    """Return a message of a type as bytes."""
     held = {name: np.asarray(array) for name, array in (arrays or {}).items()}
     table = [[name, array.dtype.str, list(array.shape)] for name, array in held.items()]
     text = json.dumps({**header, 'kind': message_type, 'arrays': table}, separators=(',', ':')).encode()
@@ -49,37 +50,39 @@ def pack(message_type: str, header: Mapping[str, Any], arrays: Mapping[str, np.n
 
 
 def unpack(data: bytes) -> Message:
-    """Return a message; its arrays are views of the bytes.
+    """Return the message in `data`; its arrays are views of `data`.
 
     Raises:
-        WireError: in one line, where it is none.
+        WireError: If `data` is not a valid message.
     """
     try:
         (length,) = struct.unpack_from('<I', data)
         if length > min(MAX_HEADER_BYTES, len(data) - 4):
-            raise WireError(f'its header is to have {length} of {len(data)} bytes')
+            raise WireError(f'a header of {length} bytes is too long for a message of {len(data)} bytes')
         header = json.loads(data[4 : 4 + length])
         message_type, table = header.pop('kind'), header.pop('arrays')
         arrays, at = {}, 4 + length
         for name, dtype, shape in table:
             if not isinstance(name, str) or name in arrays:
-                raise WireError(f'an array has the name {str(name)[:20]!r}')
+                raise WireError(f'the name {str(name)[:20]!r} of an array is no text or not unique')
             array = _array(data, at, dtype, shape)
             arrays[name], at = array, at + array.nbytes
         if at != len(data) or not isinstance(message_type, str):
-            raise WireError(f'it has {len(data)} bytes and tells of {at}')
+            raise WireError(f'a message has {len(data)} bytes, but its header describes {at}')
         return Message(message_type, header, arrays)
     except WireError:
         raise
     except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise WireError(f'it is no message ({type(error).__name__}: {" ".join(str(error).split())[:100]})') from error
+        raise WireError(
+            f'the message is invalid ({type(error).__name__}: {" ".join(str(error).split())[:100]})'
+        ) from error
 
 
 def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
     plain = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS
     known = isinstance(dtype, str) and dtype in DTYPES
     if not known or not plain or any(type(n) is not int or n < 0 for n in shape):
-        raise WireError(f'it has an array of {str(dtype)[:20]!r} and {str(shape)[:40]}')
+        raise WireError(f'an array has the dtype {str(dtype)[:20]!r} and the shape {str(shape)[:40]}')
     item_type = np.dtype(dtype)
     size = math.prod(shape)
     if size * item_type.itemsize > len(data) - at:
@@ -88,6 +91,6 @@ def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
 
 
 def pid_of(message: Message) -> int:
-    """Return the number of the process that a message tells of; 0 where it tells of none."""
+    """Return the process id in a message, or 0 if there is none."""
     pid = message.header.get('pid')
     return pid if type(pid) is int else 0

@@ -1,7 +1,7 @@
-"""The process of an explorer: `python -m xagents.explorers.process ADDRESS FOLDER`. Loads no TensorFlow.
+"""The process of a worker: `python -m xagents.explorers.process ADDRESS FOLDER PARENT_PID`.
 
-It connects to the learner, creates the environments of the specification, and collects on request. It exits with its
-parent, whose exit closes standard input.
+The process connects to the learner, creates the environments of the specification, and collects on request. It exits
+with its parent, whose exit closes standard input. It does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from xagents.options.errors import error_line
 from xagents.system.parent_exit import wait_for_parent_exit
 from xagents.version import __version__
 
-# exit code of an explorer that was not taken
+# exit code of a worker that the learner refused
 EXIT_REFUSED = 3
-# between two looks at whether something happens
+# seconds between two checks for progress
 HEARTBEAT_SECONDS = 5.0
-# that environments may take to close, once the learner is gone
+# seconds that environments have to close after the exit of the parent
 SECONDS_TO_CLOSE = 1.5
 
 
 class RefusedError(Exception):
-    """The learner does not take this explorer; one line."""
+    """The learner refuses this worker; the message is one line."""
 
 
 def explore(connection: Connection) -> None:
-    """Explore until the learner lets go, and close the connection.
+    """Collect until the learner ends the work, and close the connection.
 
     Raises:
-        RefusedError: where it does not take this explorer.
-        RpcError: of gRPC, where it is lost.
-        WireError: where it says what makes no sense.
+        RefusedError: If the learner refuses this worker.
+        grpc.RpcError: If the connection is lost.
+        WireError: If the learner sends an invalid message.
     """
     connection.send(pack('hello', {'format': FORMAT, 'xagents': __version__, 'pid': os.getpid()}))
     worker: RolloutWorker | None = None
@@ -64,7 +64,7 @@ def explore(connection: Connection) -> None:
 
 
 class Heartbeat(threading.Thread):
-    """Tells the learner, once in a while, that an explorer is at work: that it has taken a step since."""
+    """A thread that sends `alive` to the learner every few seconds if the worker has taken new steps."""
 
     def __init__(self, connection: Connection):
         super().__init__(daemon=True)
@@ -73,7 +73,7 @@ class Heartbeat(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Look, and tell."""
+        """Check for new steps and send `alive` until `ended` is set."""
         before = 0
         while not self.ended.wait(HEARTBEAT_SECONDS):
             steps = 0 if self.worker is None else self.worker.steps
@@ -83,7 +83,7 @@ class Heartbeat(threading.Thread):
 
 
 def _handle_message(connection: Connection, worker: RolloutWorker | None, message: Message) -> RolloutWorker | None:
-    """Handle messages of the learner; an error is sent back and does not end the process."""
+    """Handle a message of the learner and return the worker; errors are sent to the learner."""
     try:
         if message.message_type == 'spec':
             if worker is not None:
@@ -95,13 +95,13 @@ def _handle_message(connection: Connection, worker: RolloutWorker | None, messag
             worker.receive_broadcast(message)
         elif worker is not None:
             connection.send(worker.collect(message))
-    except Exception as error:  # whatever somebody's environment raises
+    except Exception as error:  # environments can raise any exception
         connection.send(pack('error', {'why': error_line(error)}))
     return worker
 
 
 def main(address: str, folder: str) -> int:
-    """Explore for a learner on this machine; returns the exit code."""
+    """Collect for a learner on this machine and return the exit code."""
     try:
         explore(Connection(address, folder=Path(folder)))
     except RefusedError as error:
@@ -114,7 +114,7 @@ def main(address: str, folder: str) -> int:
 
 
 def _print_error(line: str) -> None:
-    with contextlib.suppress(OSError):  # who reads it may be gone
+    with contextlib.suppress(OSError):  # the reader may have exited
         print(line, file=sys.stderr, flush=True)
 
 
@@ -126,7 +126,7 @@ def _exit_with_parent(ended: threading.Event, parent: int, folder: str) -> None:
 
 
 def _remove_folder(parent: int, folder: str, seconds: float = 0.0) -> None:
-    """Remove the folder of a parent that was killed, which may take a moment to be seen."""
+    """Remove the folder if the parent has exited; wait up to `seconds` for its exit."""
     deadline = time.monotonic() + seconds
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -135,7 +135,7 @@ def _remove_folder(parent: int, folder: str, seconds: float = 0.0) -> None:
 
 
 if __name__ == '__main__':
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner handles Ctrl-C
     ended, parent = threading.Event(), int(sys.argv[3])
     threading.Thread(target=_exit_with_parent, args=(ended, parent, sys.argv[2]), daemon=True).start()
     code = main(*sys.argv[1:3])

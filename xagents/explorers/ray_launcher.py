@@ -1,6 +1,7 @@
-"""Explorers that Ray places: by free processors, on whatever machines it has. They dial in as all others do.
+"""Workers that Ray starts on free processors of its machines. They connect to the learner as all others do.
 
-What Ray lets in is Ray's own affair: it sends pickled code to its machines, and whoever reaches its ports can run some.
+The security of Ray is not part of this package: Ray sends pickled code to its machines, and anyone who can reach its
+ports can execute code there.
 """
 
 from __future__ import annotations
@@ -21,41 +22,45 @@ from xagents.explorers.process import RefusedError, explore
 from xagents.explorers.transport import Connection
 from xagents.options.errors import OptionError, error_line
 
-# how long explorers may take to go
+# seconds that workers have to end
 SECONDS_TO_END = 2.0
 
 
 def check_ray(where: str) -> None:
-    """Check that Ray is installed; raises OptionError naming `cluster`."""
+    """Check that Ray is installed.
+
+    Raises:
+        OptionError: If it is not installed; the error names `cluster`.
+    """
     if importlib.util.find_spec('ray') is None:
         raise OptionError('cluster', f"got {where}, which needs an extra: pip install 'xagents[ray]'")
 
 
 class RayWorker:
-    """An explorer in a process of Ray's."""
+    """A worker in a process that Ray started."""
 
     def explore(self, address: str, key: ExplorerCredentials) -> str:
-        """Explore until the learner lets go; returns why not, on one line, where something went wrong."""
+        """Collect until the learner ends the work; return an error as one line, or an empty string."""
         try:
             explore(Connection(address, key=key))
-        except Exception as error:  # Ray would send a traceback
+        except Exception as error:  # Ray would send a traceback instead of one line
             return error_line(error)
         return ''
 
 
 class RayLauncher(ClusterLauncher):
-    """Those whom Ray brings.
+    """A launcher that starts workers with Ray.
 
     Args:
-        ray: the module.
-        n_explorers: how many.
-        address: that they dial.
-        key: what opens the cluster.
-        say: prints a line of the run.
+        ray: the module `ray`.
+        n_explorers: the number of workers.
+        address: the address to which the workers connect.
+        key: the credentials of the workers.
+        say: the function that prints a line of the run.
     """
 
     def __init__(self, ray: Any, n_explorers: int, address: str, key: ExplorerCredentials, say: Callable[[str], None]):
-        why = f'Ray has no free processors for them, or they cannot reach the learner at {address}'
+        why = f'Ray has no free processors for them, or they cannot connect to the learner at {address}'
         super().__init__(why, say)
         self._ray, self._arguments = ray, (address, key)
         variables = {**ONE_THREAD, 'PYTHONPATH': os.pathsep.join(path or os.getcwd() for path in sys.path)}
@@ -66,7 +71,7 @@ class RayLauncher(ClusterLauncher):
         self._running = [actor.explore.remote(*self._arguments) for actor in self.actors]
 
     def on_shortage(self, links: list[Link], n: int) -> None:
-        """Let those explore again who have come back."""
+        """Restart the collection in actors that Ray has restarted."""
         if n:
             done, _ = self._ray.wait(self._running, num_returns=len(self._running), timeout=0)
             for ref in done:
@@ -84,7 +89,7 @@ class RayLauncher(ClusterLauncher):
         self._running[i] = self.actors[i].explore.remote(*self._arguments)
 
     def close(self) -> None:
-        """Let Ray have its processors back, once explorers have heard that they may go."""
+        """Wait for the workers to end, and return their processors to Ray."""
         self._ray.wait(self._running, num_returns=len(self._running), timeout=SECONDS_TO_END)
         for actor in self.actors:
             self._ray.kill(actor)
@@ -99,29 +104,33 @@ def ray_launcher(
     largest: int,
     say: Callable[[str], None],
 ) -> Iterator[RayLauncher]:
-    """Let Ray bring explorers, for as long as the context lasts.
+    """Run workers with Ray inside a `with` block.
 
     Args:
-        where: `ray` for the cluster of this machine, or one that begins here; `ray://HOST:PORT` for another one.
-        path: of the key's file.
-        n_explorers: how many.
-        events: receives what the workers do.
-        largest: bytes of a message.
-        say: prints a line of the run.
+        where: `ray` for the cluster of this machine, which is started if it does not exist; `ray://HOST:PORT` for a
+            remote one.
+        path: the path of the key file.
+        n_explorers: the number of workers.
+        events: the queue for events of the workers.
+        largest: the maximum size of a message in bytes.
+        say: the function that prints a line of the run.
+
+    Yields:
+        The launcher.
 
     Raises:
-        OptionError: where Ray cannot be reached.
+        OptionError: If the connection to Ray fails; the error names `cluster`.
     """
     import ray
 
-    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')  # no call to others that nobody asked for
+    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')  # no usage report to Ray's servers
     quiet: dict[str, Any] = {'log_to_driver': False, 'logging_level': 'ERROR'}
     began = not ray.is_initialized()
     try:
         if began:
             ray.init(None if where == 'ray' else where, **quiet)
-    except Exception as error:  # Ray raises what it likes
-        raise OptionError('cluster', f'got {where}, where Ray cannot be reached ({error_line(error)})') from error
+    except Exception as error:  # Ray can raise any exception
+        raise OptionError('cluster', f'got {where}, cannot connect to Ray ({error_line(error)})') from error
     with contextlib.ExitStack() as stack:
         if began:
             stack.callback(ray.shutdown)

@@ -1,4 +1,4 @@
-"""The explorers of one machine: local processes, and one stream that relays their messages to the learner."""
+"""The workers of one machine: local processes, and one stream that relays their messages to the learner."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from xagents.explorers.local_launcher import ExplorerProcess, LocalLauncher, loc
 from xagents.explorers.messages import WireError, pid_of, unpack
 from xagents.explorers.transport import Connection
 
-# explorers that a learner may request in addition to those of the command
+# workers that a learner may request in addition to those of the command
 MAX_EXTRA_WORKERS = 256
-# what is not another time
+# status codes after which another attempt cannot succeed
 FINAL_STATUS_CODES = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class LearnerLostError(Exception):
-    """The learner was lost, or does not want this machine, which is final; one line."""
+    """The connection to the learner failed or was lost; if `final`, another attempt cannot succeed. One line."""
 
     def __init__(self, why: str, final: bool = False):
         super().__init__(why)
@@ -31,12 +31,12 @@ class LearnerLostError(Exception):
 
 
 class ExplorerRelay:
-    """Passes on what a learner and the explorers of this machine have to say to each other.
+    """A relay of messages between the learner and the workers of this machine.
 
     Args:
-        connection: to the learner.
-        launcher: brings the explorers.
-        events: what explorers and their processes tell.
+        connection: the connection to the learner.
+        launcher: the launcher of the workers.
+        events: the queue for events of the workers and their processes.
     """
 
     def __init__(self, connection: Connection, launcher: LocalLauncher, events: queue.SimpleQueue[Any]):
@@ -46,11 +46,11 @@ class ExplorerRelay:
         self._count = itertools.count()
 
     def explore(self) -> None:
-        """Go on until the learner lets go.
+        """Relay messages until the learner ends the work.
 
         Raises:
-            LostError: where it is lost.
-            ExplorerError: where processes end before they have begun.
+            LearnerLostError: If the connection is lost.
+            ExplorerError: If processes exit before they connect.
         """
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
@@ -67,7 +67,7 @@ class ExplorerRelay:
                 self._forward_to_learner(source, data)
 
     def _listen(self) -> None:
-        """Put the learner's frames among the events, and then None, or that it was lost."""
+        """Put the learner's frames into the queue of events, followed by None or by the error that ended the stream."""
         why: LearnerLostError | None
         try:
             for frame in self._connection:
@@ -86,7 +86,7 @@ class ExplorerRelay:
             return
         elif frame.frame_type is FrameType.MESSAGE:
             link.send(frame.data)
-        elif frame.frame_type is FrameType.END:  # it may hang: another one comes in its place
+        elif frame.frame_type is FrameType.END:  # the worker may hang: the launcher replaces it
             link.disconnect()
             self._launcher.terminate(link)
 
@@ -108,7 +108,7 @@ class ExplorerRelay:
 
 
 def learner_lost(error: BaseException) -> LearnerLostError:
-    """Return how a connection was lost."""
+    """Return the error of a lost connection as one line."""
     if not isinstance(error, grpc.Call):
         return LearnerLostError(str(error))
     code: Any = error.code()
@@ -117,17 +117,17 @@ def learner_lost(error: BaseException) -> LearnerLostError:
 
 
 def run_explorers(address: str, n_explorers: int, key: ExplorerCredentials, seconds: float) -> None:
-    """Let explorers of this machine explore for a learner until it lets go; a lost one is looked for again.
+    """Run workers on this machine until the learner ends the work; if the connection is lost, reconnect.
 
     Args:
-        address: of the learner.
-        n_explorers: how many.
-        key: what opens the cluster.
-        seconds: for which the learner is looked for.
+        address: the address of the learner.
+        n_explorers: the number of workers.
+        key: the credentials of the workers.
+        seconds: the time for which to try to connect.
 
     Raises:
-        LostError: where nobody answers there, or with another key.
-        ExplorerError: where explorers end before they have begun.
+        LearnerLostError: If the learner does not answer or has another key.
+        ExplorerError: If workers exit before they connect.
     """
     while True:
         connection = Connection(address, key=key, machine_size=n_explorers)
@@ -140,18 +140,22 @@ def run_explorers(address: str, n_explorers: int, key: ExplorerCredentials, seco
         except LearnerLostError as error:
             if error.final:
                 raise
-            print(f'The learner was lost ({error}); looking for it again for {seconds:.0f} s', flush=True)
+            print(f'The learner was lost ({error}); trying to reconnect for {seconds:.0f} s', flush=True)
         finally:
             connection.close()
 
 
 def _wait_for_learner(connection: Connection, address: str, seconds: float) -> None:
-    """Return once the learner answers; raises LostError, which is final, where it does not in so many seconds."""
+    """Wait until the learner answers.
+
+    Raises:
+        LearnerLostError: If the learner does not answer within `seconds`, or has another key; final.
+    """
     ready = grpc.channel_ready_future(connection.channel)
     try:
         ready.result(seconds)
     except grpc.FutureTimeoutError:
         ready.cancel()
         if connection.peer_has_other_key():
-            raise LearnerLostError(f'who answers at {address} has another key, or none', final=True) from None
-        raise LearnerLostError(f'nobody answers at {address}, after {seconds:.0f} s', final=True) from None
+            raise LearnerLostError(f'the process at {address} has another key, or none', final=True) from None
+        raise LearnerLostError(f'got no answer from {address} within {seconds:.0f} s', final=True) from None

@@ -1,8 +1,8 @@
-"""A rollout worker: it handles the messages of the learner, without connection or process.
+"""A rollout worker: it handles the messages of the learner and does not depend on connections or processes.
 
-It receives one specification (`spec`): environments, policy, network, and its range of environments. Before each
-request, all workers receive a broadcast (`share`): weights, statistics, schedule values. Each request (`order`)
-contains the noise, and the state of the environments if the worker does not have it.
+The worker receives one specification (`spec`): environments, policy, network, and its range of environments. Before
+each assignment, all workers receive a broadcast (`share`): weights, statistics, schedule values. Each assignment
+(`order`) contains the noise, and the state of the environments if the worker does not have it.
 """
 
 from __future__ import annotations
@@ -36,32 +36,35 @@ MAX_ENVS = 2**16
 
 @dataclass
 class FragmentStats(CollectStats):
-    """Notes of each episode what the learner needs to put it among those of others."""
+    """Statistics of a fragment, with the row and the environment of each finished episode for the learner."""
 
     finished_episodes: list[tuple[float, int, bool | None, int, int, float, float | None]] = field(default_factory=list)
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
-        """Add episodes that ended with the row that is being written."""
+        """Add episodes that ended in the present row."""
         self.finished_episodes += [(e.reward, e.length, e.success, e.env, self.row, seconds, e.team) for e in episodes]
 
 
 class RolloutWorker:
-    """Environments of a slot, and the policy that acts in them.
+    """The environments of a shard and the policy that acts in them.
 
     Args:
-        spec: what the learner says of a run; see `xagents.explorers.worker_pool.specification`.
-        first: index of the first of its environments among all.
-        n_envs: how many of them are its own.
+        spec: the specification of the run; see `xagents.runs.run_workers.worker_spec`.
+        first: the index of the first environment of the worker among all.
+        n_envs: the number of environments of the worker.
+
+    Raises:
+        ValueError: If `n_envs` is out of range, or package versions differ from the learner's.
     """
 
     def __init__(self, spec: Mapping[str, Any], first: int, n_envs: int):
         if not 0 < n_envs <= MAX_ENVS:
-            raise ValueError(f'it is to make {n_envs} environments')
+            raise ValueError(f'got {n_envs} environments, expected 1 to {MAX_ENVS}')
         self.first, envs = first, create_envs(**{**spec['environment'], 'n_envs': n_envs, 'vector': 'sync'})
         others = version_differences(versions(spec['environment']['env']), spec['versions'])
         if others:
             envs.close()
-            raise ValueError(f"an explorer's environments are others than the learner's: {others}")
+            raise ValueError(f'package versions of explorer and learner differ: {others}')
         self.stepper = LocalEnvStepper(envs)
         plan = NetworkPlan.from_dict(spec['network'])
         network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
@@ -75,21 +78,22 @@ class RolloutWorker:
 
     @property
     def steps(self) -> int:
-        """Steps so far, also of a fragment that is not done; another thread may ask."""
+        """Steps so far, including those of an unfinished fragment; can be read from another thread."""
         return self._steps + self._stats.steps
 
     def receive_broadcast(self, message: Message) -> None:
-        """Keep what the orders to come have in common."""
+        """Store the broadcast for the next assignments."""
         self._broadcast = message
 
     def collect(self, assignment: Message) -> bytes:
-        """Return the fragment of an order, as a message.
+        """Return the fragment of an assignment as a message.
 
         Raises:
-            Exception: whatever an environment raises.
+            WireError: If no broadcast was received.
+            Exception: Any exception of an environment.
         """
         if self._broadcast is None:
-            raise WireError('an order came without what it shares with others')
+            raise WireError('an assignment arrived before its broadcast')
         header, arrays = (
             {**self._broadcast.header, **assignment.header},
             {**self._broadcast.arrays, **assignment.arrays},
@@ -100,9 +104,9 @@ class RolloutWorker:
         rollout, stats = self._rollout_buffer(header['n_steps']), FragmentStats()
         self._stats = stats
         request = CollectRequest(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
-        with contextlib.suppress(NotFiniteError):  # the learner finds it, too, and knows what to do
+        with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
             self.stepper.fill(rollout, request, stats)
-        rollout['valid'][stats.row + 1 :] = False  # of what was broken off nothing follows
+        rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
         sent = {**rollout, **self._exploration(), **self._env_state(result)}
         result['seconds'] = {**stats.seconds, 'busy': time.perf_counter() - start}
@@ -132,12 +136,15 @@ class RolloutWorker:
         return {} if self.policy.exploration is None else add_prefix(EXPLORATION, self.policy.exploration.state())
 
     def _env_state(self, result: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Return where the environments stand now, and tell the rest of it; nothing where they cannot be copied."""
+        """Return the arrays of the state of the environments, and add its header to `result`.
+
+        If the environments cannot be copied, return no arrays and add only the reason.
+        """
         copies = None if self.stepper.observations is None else self.stepper.envs.snapshot_each()
         result['uncopied'] = self.stepper.envs.snapshot_problem
         if copies is None:
             return {}
-        header, arrays = pack_env_state(copies)  # the learner has the observations: a rollout ends with them
+        header, arrays = pack_env_state(copies)  # the last row of the fragment has the observations
         result |= header
         return arrays
 

@@ -1,7 +1,7 @@
-"""The wire: gRPC streams. A stream is a membership: whatever ends an explorer, or its machine, ends it.
+"""Transport of messages by gRPC streams. A worker is connected as long as its stream exists.
 
-On one machine they go through a Unix socket in a folder that only its user can enter; messages of many bytes lie in
-files there. Between machines they go over TLS with a pinned certificate, and open with a token.
+On one machine, streams use a Unix socket in a folder that only the user can access. Large messages are files in this
+folder. Between machines, streams use TLS with a pinned certificate and begin with a token.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from xagents.explorers.keys import ClusterKey, ExplorerCredentials
 from xagents.explorers.messages import WireError
 
 SERVICE, METHOD = 'xagents', 'explore'
-# additional explorers, which wait for a free slot
+# additional workers that may connect and wait in reserve
 SPARE_CONNECTIONS = 64
-# explorers that a machine may come with, and have begun for others
+# maximum number of workers that a machine connects with, and maximum number that it adds later
 MAX_MACHINE_SIZE = 1024
-# messages of one explorer that wait: it has never more to say before it is answered
+# maximum number of queued messages per worker: a worker never sends more before it gets an answer
 MAX_PENDING_MESSAGES = 2
-# bytes from which on a message lies in a file where it can
+# messages of at least this size are written to files if there is a shared folder
 FILE_THRESHOLD_BYTES = 2**18
 TOKEN, MACHINE = 'xagents-token', 'xagents-machine'
-# a peer that does not answer is gone after 8 s, and one that was not there is looked for every other second
+# a peer that does not answer is disconnected after 8 s; connection attempts are at most 2 s apart
 KEEPALIVE_OPTIONS = [
     ('grpc.keepalive_time_ms', 5000),
     ('grpc.keepalive_timeout_ms', 3000),
@@ -60,7 +60,7 @@ def _options(largest: int) -> list[tuple[str, int]]:
 
 
 class Channel:
-    """The learner's end of one explorer."""
+    """The learner's side of the connection to one worker."""
 
     def __init__(self, stream: WorkerStream, number: int):
         self._stream, self._number = stream, number
@@ -69,12 +69,12 @@ class Channel:
         self._ended = False
 
     def send(self, message: bytes, broadcast: bytes | None = None) -> None:
-        """Send a message after the shared `broadcast`; do nothing if the explorer has disconnected."""
+        """Send a message after the shared `broadcast`; do nothing if the worker has disconnected."""
         if not self._ended:
             self._stream.outgoing.put(self._number, message, broadcast)
 
     def disconnect(self) -> None:
-        """End the connection, after what was sent."""
+        """End the connection after the queued messages."""
         if not self._ended:
             self._stream.outgoing.put_frame(self._number, FrameType.END)
             self.end()
@@ -82,23 +82,23 @@ class Channel:
                 self._stream.outgoing.end()
 
     def request_worker(self) -> bool:
-        """Ask the machine of the explorer for one more; returns whether it can."""
+        """Ask the machine of the worker for one more worker; return whether the machine supports that."""
         if self._stream.machine:
             self._stream.outgoing.put_frame(NO_CHANNEL, FrameType.REQUEST_WORKER)
         return self._stream.machine
 
     @property
     def has_extra_workers(self) -> bool:
-        """Whether its machine has more explorers now than it came with."""
+        """Whether the machine of the worker runs more workers now than it connected with."""
         return self._stream.n_alive > self._stream.machine_size
 
     def acknowledge(self) -> None:
-        """Note that a message was handled, so that another one can be queued."""
+        """Mark a message as handled, so that the next one can be queued."""
         with contextlib.suppress(ValueError):
             self._capacity.release()
 
     def receive(self, data: bytes) -> None:
-        """Pass a message on as soon as the queue has space."""
+        """Queue a message as an event, as soon as fewer than MAX_PENDING_MESSAGES are queued."""
         while not self._ended:
             if self._capacity.acquire(timeout=1.0):
                 with self._stream.lock:
@@ -107,7 +107,7 @@ class Channel:
                 return
 
     def end(self) -> None:
-        """Have the last word, after which there is none."""
+        """Put the final event of the worker into the queue, once."""
         with self._stream.lock:
             if not self._ended:
                 self._ended = True
@@ -116,12 +116,12 @@ class Channel:
 
 
 class WorkerStream:
-    """The learner's end of a gRPC stream, of one explorer or of a machine.
+    """The learner's side of a gRPC stream, for one worker or for a machine.
 
     Args:
-        events: where what happens is put.
-        machine_size: with how many explorers a machine comes; 0 for an explorer alone.
-        folder: where files of large messages lie; None where none may.
+        events: the queue for events of the workers.
+        machine_size: the number of workers that the machine connects with; 0 for a stream of a single worker.
+        folder: the folder for files of large messages; None if files are not accepted.
     """
 
     def __init__(self, events: queue.SimpleQueue[Event], machine_size: int, folder: Path | None):
@@ -136,12 +136,12 @@ class WorkerStream:
         self._channels: dict[int, Channel] = {}
 
     def read(self, requests: Iterator[bytes]) -> None:
-        """Take what comes, until it ends."""
+        """Handle the frames of the stream until it ends."""
         try:
             for data in requests:
                 for frame in frames_of(data):
                     self._take(frame)
-        except Exception:  # gRPC raises what it likes when a stream breaks; others send what they like
+        except Exception:  # gRPC can raise any exception when a stream breaks, and peers can send any data
             pass
         for channel in self._channels.values():
             channel.end()
@@ -152,7 +152,7 @@ class WorkerStream:
         channel = self._channels.get(number)
         if channel is None:
             if len(self._channels) >= self._most or frame_type is FrameType.END:
-                raise WireError('nobody more is admitted')
+                raise WireError('the stream has too many channels, or ends one that does not exist')
             channel = self._channels[number] = Channel(self, number)
             with self.lock:
                 self.n_alive += 1
@@ -163,22 +163,22 @@ class WorkerStream:
         elif frame_type is FrameType.MESSAGE:
             channel.receive(data)
         else:
-            raise WireError('it asks for what it is to give')
+            raise WireError('a frame has a type that only the learner sends')
 
 
 class Server:
-    """Takes explorers in, and tells of them by events.
+    """A gRPC server that accepts workers and reports their messages as events.
 
     Args:
-        address: as gRPC has it, such as `unix:/folder/socket`.
-        events: where what happens is put.
-        n_explorers: how many there may be, but for some more.
-        largest: bytes of a message.
-        key: of the cluster; None for a Unix socket.
-        folder: where files of large messages lie; None where none may.
+        address: the address in the form of gRPC, such as `unix:/folder/socket`.
+        events: the queue for events of the workers.
+        n_explorers: the number of workers; SPARE_CONNECTIONS more can connect.
+        largest: the maximum size of a message in bytes.
+        key: the key of the cluster; None for a Unix socket.
+        folder: the folder for files of large messages; None if files are not accepted.
 
     Raises:
-        OSError: where it cannot listen there.
+        OSError: If the server cannot listen at the address.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Server:
                 self.port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             self._threads.shutdown()
-            raise OSError(f'nothing can listen at {address}') from error
+            raise OSError(f'cannot listen at {address}') from error
         self._server.start()
 
     def _explore(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -218,12 +218,12 @@ class Server:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')
         machine_size = str(metadata.get(MACHINE, '0'))
         if not (machine_size.isdecimal() and len(machine_size) < 9 and int(machine_size) <= MAX_MACHINE_SIZE):
-            said = f'it brings {machine_size[:9]} explorers, {MAX_MACHINE_SIZE} are admitted'
+            said = f'got {machine_size[:9]} explorers, expected at most {MAX_MACHINE_SIZE} per machine'
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
         stream = WorkerStream(self._events, int(machine_size), self._folder)
         self._streams.add(stream)
         if not context.add_callback(functools.partial(self._on_stream_end, stream)):
-            self._on_stream_end(stream)  # it is over already
+            self._on_stream_end(stream)  # the stream has already ended
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
         yield from stream.outgoing.stream()
 
@@ -241,14 +241,14 @@ class Server:
 
 
 class Connection:
-    """The other end of a stream: an iterator of the learner's frames.
+    """The worker's side of a stream; iterating over it yields the learner's frames.
 
     Args:
-        address: of the learner.
-        largest: bytes of a message; any where it is not known.
-        key: what opens the cluster; None for a Unix socket.
-        machine_size: how many explorers of a machine are at this end; 0 for an explorer alone.
-        folder: where files of large messages lie; None where none may.
+        address: the address of the learner.
+        largest: the maximum size of a message in bytes; -1 for no limit.
+        key: the credentials of the workers; None for a Unix socket.
+        machine_size: the number of workers of this machine; 0 for a stream of a single worker.
+        folder: the folder for files of large messages; None to send all messages over the stream.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Connection:
         if key is None:
             self.channel = grpc.insecure_channel(address, options)
         else:
-            # pinned: it is this certificate, wherever it stands
+            # the certificate is pinned: it is valid for any address of the learner
             options += [('grpc.ssl_target_name_override', 'xagents'), ('grpc.default_authority', 'xagents')]
             self.channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(key.certificate), options)
         metadata = [*([(TOKEN, key.token)] if key else []), *([(MACHINE, str(machine_size))] if machine_size else [])]
@@ -273,27 +273,31 @@ class Connection:
         self._stream: Any = explore(self.outgoing.stream(), wait_for_ready=True, metadata=metadata)
 
     def send(self, message: bytes, channel: int = 0) -> None:
-        """Send a message of an explorer."""
+        """Send a message of a worker, large ones as a file if there is a shared folder."""
         if self._folder is None or len(message) < FILE_THRESHOLD_BYTES:
             self.outgoing.put(channel, message)
             return
         name = f'{os.getpid()}-{next(self._names)}'
         try:
             (self._folder / name).write_bytes(message)
-        except OSError:  # no space there
+        except OSError:  # no space left in the folder
             (self._folder / name).unlink(missing_ok=True)
             self.outgoing.put(channel, message)
         else:
             self.outgoing.put_frame(channel, FrameType.FILE, name.encode())
 
     def __iter__(self) -> Iterator[Frame]:
-        """Give the learner's frames; ends when it lets go, raises `grpc.RpcError` when it is lost."""
+        """Yield the learner's frames until the learner ends the stream.
+
+        Raises:
+            grpc.RpcError: If the connection is lost.
+        """
         repeats = FrameDecoder()
         for data in self._stream:
             yield from repeats.read(data)
 
     def peer_has_other_key(self) -> bool:
-        """Return whether somebody is there who is not the one of the key."""
+        """Return whether a process answers at the address, but does not have the key."""
         try:
             self.channel.unary_unary(f'/{SERVICE}/{METHOD}', _identity, _identity)(b'', timeout=5)
         except grpc.RpcError as error:
@@ -307,18 +311,18 @@ class Connection:
 
 
 def _read_file(folder: Path | None, name: bytes) -> Any:
-    """Return the bytes of a file that a child has written, which goes when nobody looks at them any more.
+    """Return the bytes of a file that a worker has written, memory-mapped, and remove the name of the file.
 
     Raises:
-        WireError: where there is no such file.
+        WireError: If there is no such file.
     """
     text = name.decode('ascii', 'replace')
     if folder is None or not text.replace('-', '').isalnum():
-        raise WireError('no file can lie there')
+        raise WireError('the name of a file is invalid')
     path = folder / text
     try:
         with path.open('rb') as file:
             path.unlink()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        raise WireError('there is no such file') from error
+        raise WireError('a file of a message does not exist') from error

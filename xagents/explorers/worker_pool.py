@@ -1,11 +1,11 @@
-"""The learner's side: orders go to slots, fragments come back. It knows no wire; links bring explorers.
+"""The learner's side of collecting with workers. It sends assignments to shards and receives fragments.
 
-A slot is a fixed range of environments. Slots are the work, explorers are the workers, and come and go: a slot whose
-explorer is gone keeps its order, and whoever takes it does the same order again, from where the slot's environments
-stood when it was given. So what is collected does not depend on who collects, or on what happens to them.
+A shard is a fixed range of environments. If a worker is lost, its shard keeps the assignment. Another worker restores
+the state of the environments at the start of the assignment and repeats it. The collected data therefore depend neither
+on the assignment of workers to shards nor on lost workers.
 
-Of M slots, a rollout takes the M oldest fragments, and waits for those that would be older than `max_lag` rollouts with
-the next one. With a lag of 0 these are the M of this rollout, and nothing depends on who comes first.
+With M shards, a rollout consumes the M oldest fragments. It blocks only on fragments that would exceed `max_lag` in the
+next rollout. With a lag of 0, these are the M fragments of this rollout, and the order of arrival has no effect.
 """
 
 from __future__ import annotations
@@ -46,26 +46,27 @@ from xagents.explorers.messages import Message, WireError, pack
 from xagents.options.errors import one_line
 from xagents.system.arrays import add_prefix
 
-# so often may the same order fail, and so many may end with it
+# failures of one assignment, and workers lost during one assignment, that end the run
 MAX_FAILURES, MAX_DEATHS = 3, 8
 
 
 class WorkerPool:
-    """Explores by explorers elsewhere; see `xagents.collecting.env_stepper.EnvStepper`.
+    """An `EnvStepper` that steps the environments in workers; see `xagents.collecting.env_stepper`.
 
     Args:
-        specification: the message that every explorer receives first; see `xagents.explorers.rollout_worker`.
-        n_envs: N, of all slots; with several agents in an environment it counts these.
-        n_explorers: how many slots there are: at most one an environment, and with a lag a divisor of their number.
-        local_stepper: the environments of this process, of the same kind, which stand still meanwhile.
-        streams: for the noise of further orders, and the seeds of environments that are lost.
-        events: what links and processes tell; their threads put it there.
-        launcher: brings explorers, and others for those that are gone.
-        max_lag: K, of how many rollouts before its own a fragment's order may be.
+        specification: the first message to every worker; see `xagents.explorers.rollout_worker`.
+        n_envs: N, the number of columns of a rollout: environments times agents per environment.
+        n_explorers: M, the number of shards; at most one per environment, with a lag a divisor of their number.
+        local_stepper: equal environments in this process, which are not stepped while workers collect.
+        streams: the random streams for the noise of further assignments and the seeds of lost environments.
+        events: the queue into which the threads of links and processes put their events.
+        launcher: the launcher, which starts workers and replaces lost ones.
+        max_lag: K, the maximum age of a fragment in rollouts when the learner uses it.
 
     Attributes:
-        observations: as the last rollout ended; None where the environments begin anew.
-        n_lost_envs: environments that began new episodes because of that.
+        observations: [N, *D], the observations after the last rollout; None if the environments will be reset.
+        n_lost_envs: the number of environments that were reset because their worker was lost.
+        snapshot_problem: the reason why environments cannot be copied; empty if they can.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class WorkerPool:
         self._n_envs, self._max_lag = n_envs, max_lag
         self._assembler = RolloutAssembler(self.shards, max_lag > 0)
         self._membership = Membership(specification, self.shards, events, launcher, self)
-        # orders under way and fragments that wait, together
+        # maximum number of assignments in progress and pending fragments together
         self._max_in_flight = n_explorers * max(1, min(max_lag, 2))
         self._local_stepper, self._streams = local_stepper, streams
         self._pending_fragments: list[ReceivedFragment] = []
@@ -95,25 +96,25 @@ class WorkerPool:
         self._array_specs: ArraySpecs = {}
         self._adopt_local_state()
 
-    # what a collector asks for
+    # methods of EnvStepper
 
     def reset(self, seed: int) -> None:
-        """Begin a new episode in every environment; what is under way is waited for, and forgotten."""
+        """Reset every environment with the next assignment; wait for present assignments and drop their fragments."""
         while any(shard.assignment is not None for shard in self.shards):
             self._membership.process_event()
         self._pending_fragments.clear()
         for shard in self.shards:
             shard.state_before = shard.state_after = ({'seed': seed}, {})
             shard.in_sync = False
-        self.observations = np.zeros(0)  # they are seen with the next order
+        self.observations = np.zeros(0)  # the next fragments contain the observations
 
     def fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> FillResult:
-        """Write what orders make into a rollout, raw, and count it.
+        """Write M fragments into a rollout, unnormalised, and update the statistics.
 
         Raises:
-            ExplorerError: where an order has failed as often as it may.
-            NotFiniteError: where observations or rewards are not finite; the environments begin anew then.
-            Interrupted: where fragments are waited for, and the run is to end; everything is as before then.
+            ExplorerError: If an assignment has failed too often, or too many workers were lost.
+            NotFiniteError: If observations or rewards are not finite; the environments are then reset.
+            RunInterrupted: If the run should end while it waits for fragments; the state is then unchanged.
         """
         start, previous_observations = time.perf_counter(), self.observations
         self._n_rollouts += 1
@@ -130,32 +131,32 @@ class WorkerPool:
             self._pending_fragments[: len(self.shards)],
             self._pending_fragments[len(self.shards) :],
         )
-        self.observations = None  # after an error they begin anew
+        self.observations = None  # after an error the environments are reset
         filled = self._assembler.assemble(batch, rollout, request, stats, self._n_rollouts, time.perf_counter() - start)
         self._report(filled, stats)
         check_rollout(rollout)
         self._store_env_states(batch, previous_observations)
-        if self._max_lag:  # explorers go on while this rollout is learned from
+        if self._max_lag:  # workers collect while the learner uses this rollout
             self._assign(request, broadcast)
         return filled
 
     def snapshot(self) -> Snapshot | None:
-        """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
+        """Return a snapshot of the environments; None if they will be reset or cannot be copied."""
         return self._local_stepper.snapshot() if self.restore_local_envs() else None
 
     @property
     def n_lost(self) -> int:
-        """Explorers that were lost so far."""
+        """The number of workers that were lost so far."""
         return self._membership.n_lost
 
     def release_workers(self) -> None:
-        """Let every explorer go."""
+        """Tell all workers to end."""
         self._membership.release_workers()
 
-    # where the environments stand
+    # state of the environments
 
     def _adopt_local_state(self) -> None:
-        """Let the slots stand where the environments of this process do."""
+        """Set the state of all shards to the state of the environments of this process."""
         local_stepper = self._local_stepper
         copies = None if local_stepper.observations is None else local_stepper.envs.snapshot_each()
         if copies is None:
@@ -165,7 +166,7 @@ class WorkerPool:
             shard.state_before = shard.state_after = pack_env_state(copies[shard.range], self.observations[shard.range])
 
     def restore_local_envs(self) -> bool:
-        """Let the environments of this process stand where the slots do; return whether they do now."""
+        """Set the environments of this process to the state of all shards; return whether that succeeded."""
         local_stepper = self._local_stepper
         local_stepper.observations = None
         states = [
@@ -178,14 +179,14 @@ class WorkerPool:
             return False
         try:
             local_stepper.envs.restore_each([copy for state in states for copy in unpack_env_state(state)[0]])
-        except ValueError as error:  # an explorer may send what it likes
+        except ValueError as error:  # the bytes of a snapshot come from a worker and may be invalid
             local_stepper.envs.snapshot_problem = one_line(error)
             return False
         local_stepper.observations = np.array(self.observations)
         return True
 
     def _store_env_states(self, batch: list[ReceivedFragment], previous_observations: np.ndarray | None) -> None:
-        """Let the environments stand where the fragments of a batch ended."""
+        """Store the states and observations at the end of the fragments of a batch."""
         after = batch[0].fragment.columns['observations'][-1]
         shape = (self._n_envs, *after.shape[1:])
         observations = (
@@ -197,10 +198,10 @@ class WorkerPool:
             observations[shard.range], shard.state_after = fragment.columns['observations'][-1], fragment.env_state
         self.observations = observations
 
-    # orders
+    # assignments
 
     def _broadcast(self, request: CollectRequest, n_steps: int) -> Broadcast:
-        """Return the part of an order that is the same for all slots."""
+        """Return the part of an assignment that is the same for all shards."""
         published_weights = request.policy.published_weights
         header = {'n_steps': n_steps, 'schedule': dict(request.schedule)}
         header |= {'version': published_weights.version, 'warming_up': request.policy.warming_up}
@@ -210,7 +211,7 @@ class WorkerPool:
         return Broadcast(header, arrays)
 
     def _assign(self, request: CollectRequest, broadcast: Broadcast) -> None:
-        """Give an order to each slot that has none, as far as the credit goes."""
+        """Send an assignment to each shard that has none, up to the maximum number in flight."""
         in_flight = sum(shard.assignment is not None for shard in self.shards)
         statistics = (
             request.statistics.copy() if self._max_lag and request.statistics.observations else request.statistics
@@ -229,7 +230,7 @@ class WorkerPool:
             self.send(shard)
 
     def _noise(self, shard: EnvShard, request: CollectRequest) -> np.ndarray | None:
-        """Return a slot's noise: of the rollout's, or other one where the slot has used that."""
+        """Return the columns of a shard in the rollout's noise, or new noise if the shard has used these."""
         noise = request.noise
         if noise is not None and shard.noise_rollout == self._n_rollouts:
             noise = request.policy.draw_exploration(self._streams('act'), (len(noise), self._n_envs))
@@ -239,7 +240,7 @@ class WorkerPool:
     def _assignment_arrays(
         self, shard: EnvShard, request: CollectRequest, noise: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        """Return the part of an order that is a slot's."""
+        """Return the arrays of an assignment that are specific to a shard: noise and the state of the noise."""
         arrays = {} if noise is None else {'noise': noise}
         if request.policy.exploration is not None:
             waiting = [received.fragment.noise_state for received in self._pending_fragments if received.shard is shard]
@@ -250,13 +251,13 @@ class WorkerPool:
         return arrays
 
     def send(self, shard: EnvShard) -> None:
-        """Give a slot's order to its explorer, with what it lacks."""
+        """Send the assignment of a shard to its worker, with the weights and the state that the worker lacks."""
         if shard.assignment is None or shard.link is None or not shard.ready:
             return
         header: dict[str, Any] = {'number': shard.assignment.number}
         arrays = shard.assignment.arrays
         if not shard.in_sync:
-            if shard.state_before is None:  # nobody knows where they stood
+            if shard.state_before is None:  # the state is unknown: reset the environments
                 self.n_lost_envs += shard.n_envs
                 shard.envs_reset, shard.state_before = True, ({'seed': int(self._streams('env').integers(2**31))}, {})
             state_header, state_arrays = shard.state_before
@@ -265,28 +266,40 @@ class WorkerPool:
         shard.link.send(pack('order', header, arrays), broadcast.message(shard.version))
         shard.version, shard.in_sync = broadcast.version, True
 
-    # what becomes of them
+    # results of assignments
 
     def on_failure(self, shard: EnvShard, why: str) -> None:
-        """Give an order once more that has failed; raises ExplorerError where it has failed too often."""
+        """Send a failed assignment a second time.
+
+        Raises:
+            ExplorerError: If the assignment has failed MAX_FAILURES times.
+        """
         shard.failures += 1
         if shard.failures >= MAX_FAILURES:
-            raise ExplorerError(f'explorers have failed {MAX_FAILURES} times at the same order: {why}')
+            raise ExplorerError(f'explorers failed {MAX_FAILURES} times at the same task: {why}')
         shard.in_sync = False
         self.send(shard)
 
     def on_worker_lost(self, shard: EnvShard) -> None:
-        """Keep an order whose explorer is gone; raises ExplorerError where too many are."""
+        """Keep the assignment of a lost worker for the next worker.
+
+        Raises:
+            ExplorerError: If MAX_DEATHS workers were lost during the assignment.
+        """
         shard.deaths += 1
         if shard.deaths >= MAX_DEATHS:
             words = f' ({self._membership.last_exit_reason})' if self._membership.last_exit_reason else ''
-            raise ExplorerError(f'{MAX_DEATHS} explorers have ended at the same order{words}')
+            raise ExplorerError(f'{MAX_DEATHS} explorers ended during the same task{words}')
 
     def on_fragment(self, shard: EnvShard, message: Message) -> None:
-        """Take a fragment, after it was checked."""
+        """Check a fragment and store it until a rollout consumes it.
+
+        Raises:
+            WireError: If the message is not a valid fragment, or answers no present assignment.
+        """
         assignment = shard.assignment
         if assignment is None or not shard.ready or message.header.get('number') != assignment.number:
-            raise WireError('it brings what was not ordered')
+            raise WireError('a fragment answers no present assignment')
         fragment = parse_fragment(
             message, self._array_specs, shard.columns, shard.n_envs, NOISE_STATE in assignment.arrays
         )
@@ -300,10 +313,10 @@ class WorkerPool:
         shard.n_fragments += 1
         self.snapshot_problem = fragment.snapshot_problem
 
-    # fragments
+    # rollouts
 
     def _has_rollout(self) -> bool:
-        """Return whether there are fragments for a rollout, and none under way that would be too old for the next."""
+        """Return whether M fragments are available and no present assignment would be too old for the next rollout."""
         late = (
             shard.assignment is not None and shard.assignment.rollout_index <= self._n_rollouts - self._max_lag
             for shard in self.shards
@@ -311,7 +324,7 @@ class WorkerPool:
         return len(self._pending_fragments) >= len(self.shards) and not any(late)
 
     def _report(self, filled: FillResult, stats: CollectStats) -> None:
-        """Tell of those who are there, and of what was lost."""
+        """Add the numbers of connected and lost workers to the metrics, and a message about reset environments."""
         if filled.lost is not None:
             why = f' ({self.snapshot_problem})' if self.snapshot_problem else ''
             lost = np.count_nonzero(filled.lost) // self.shards[0].agents_per_env

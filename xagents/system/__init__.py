@@ -1,1 +1,1 @@
-"""The machine: files, locks, processes, signals, memory, how a process starts."""
+"""Operating system: files, locks, processes, signals, memory and the start of a process."""

@@ -1,4 +1,4 @@
-"""The child's side of a process that its parent writes to: a JSON object a line in, and one out."""
+"""The child's side of a pipe to its parent: requests and answers are JSON objects, one per line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ Orders = queue.Queue[dict[str, Any]]
 
 
 def answering(at_end: Callable[[], Any] = lambda: None) -> tuple[IO[str], Orders]:
-    """Return the stream for answers and the queue of what the parent writes; the process ends with its parent.
+    """Prepare this process to answer its parent; the process exits when the parent exits or closes the pipe.
 
-    `at_end` is called before that, whatever ended the parent.
+    Args:
+        at_end: a function that is called before this exit.
+
+    Returns:
+        The stream for answers and the queue of requests.
     """
     prepare_process()
-    # standard output is for the answers: what else is printed goes where errors go
+    # standard output is reserved for answers: other output is redirected to standard error
     answers = os.fdopen(os.dup(1), 'w', buffering=1, encoding='utf-8')
     os.dup2(2, 1)
     requests: Orders = queue.Queue()
@@ -34,6 +38,6 @@ def _listen(source: IO[str], requests: Orders, at_end: Callable[[], Any]) -> Non
         for line in source:
             requests.put(json.loads(line))
     finally:
-        # the parent is gone, or wants no more: nobody waits for what is under way
+        # the parent has exited or closed the pipe, so no process waits for the present request
         at_end()
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Arrays by name: those of a part stand in the state of the whole with the part's name and a slash before theirs."""
+"""Prefixes for named arrays: the array `name` of a part is `part/name` in the state of the whole."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def add_prefix(part: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of a part by the names that they have in the whole."""
+    """Return arrays with the prefix `part/` before their names."""
     return {f'{part}/{name}': array for name, array in arrays.items()}
 
 
 def strip_prefix(part: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return those arrays of the whole that a part has, by its own names for them: undo `add_prefix`."""
+    """Return the arrays whose names have the prefix `part/`, without the prefix."""
     return {name.removeprefix(f'{part}/'): array for name, array in arrays.items() if name.startswith(f'{part}/')}

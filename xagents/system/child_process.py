@@ -1,4 +1,4 @@
-"""A Python process of ours: we write to it through a pipe, and what it prints arrives in a queue."""
+"""A Python child process with a pipe for its input and a queue for its output."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import sys
 import threading
 from typing import IO, Any, Protocol
 
-# how long its last lines may take to arrive after it has ended
+# seconds to wait for the last lines of a process that has ended
 SECONDS_TO_DRAIN = 2.0
 OutputQueue = queue.Queue[tuple[Any, str | None]]
-"""Lines of some children, each with the child that printed it; None instead of a line says that the child has ended."""
+"""Pairs of a child process and a line that it printed; None instead of a line means that the process has ended."""
 
 
 class OutputSink(Protocol):
-    """Takes what children say; a queue does."""
+    """A receiver of the output of child processes, such as a queue."""
 
     def put(self, output: tuple[Any, str | None], /) -> None:
-        """Take a child, and a line of it or None."""
+        """Receive a child process and one line of its output, or None if it has ended."""
 
 
 def last_line(printed: IO[bytes], since: int = 0) -> list[str]:
-    """Return the last line of a file from a position on; none where there is none."""
+    """Return a list with the last line of a file after the position `since`, or an empty list."""
     printed.seek(since)
     return printed.read()[-2000:].decode(errors='replace').strip().splitlines()[-1:]
 
 
 class ChildProcess:
-    """Runs a module in a session of its own, so that a Ctrl-C in the terminal reaches its parent alone.
+    """A Python module in a process with its own session, so that Ctrl-C in the terminal reaches only the parent.
 
     Args:
-        arguments: the module, and its arguments.
-        output: where its lines go, and None after the last one.
-        seconds_to_end: how long `end` waits before it kills.
-        stderr: as `subprocess.Popen` takes it.
-        variables: environment variables to add.
+        arguments: the module and its arguments.
+        output: the receiver of the lines of standard output, and of None after the last line.
+        seconds_to_end: the time that `end` waits before it kills the process.
+        stderr: standard error, as for `subprocess.Popen`.
+        variables: additional environment variables.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ChildProcess:
         **variables: str,
     ):
         self._seconds_to_end = seconds_to_end
-        # what is imported here can be imported there, and nothing else
+        # the child can import the same modules as this process, and no others
         importable = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environment = {**os.environ, 'PYTHONPATH': importable, **variables}
         pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': stderr}
@@ -68,48 +68,48 @@ class ChildProcess:
 
     def _await_end(self, output: OutputSink, listener: threading.Thread) -> None:
         self._process.wait()
-        # processes that it has started may hold its output open, so the end of the output is not awaited
+        # processes that the child started may keep its output open, so the wait for the last lines has a limit
         listener.join(SECONDS_TO_DRAIN)
         output.put((self, None))
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     @property
     def code(self) -> int:
-        """The exit code of a process that has ended; below 0 the number of the signal that killed it."""
+        """The exit code, after waiting for the end; -N if signal N killed the process."""
         return self._process.wait()
 
     @property
     def exit_status(self) -> str:
-        """The same in words, such as `SIGKILL` or `exit code 1`."""
+        """The exit code as text, such as `SIGKILL` or `exit code 1`."""
         try:
             return signal.Signals(-self.code).name
         except ValueError:
             return f'exit code {self.code}'
 
     def write(self, line: str) -> None:
-        """Write a line to its standard input; nothing happens where it has ended."""
+        """Write a line to the standard input of the process; do nothing if it has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(line + '\n')
             self._process.stdin.flush()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal; nothing happens where it has ended."""
+        """Send a signal to the process; do nothing if it has ended."""
         with contextlib.suppress(OSError):
             self._process.send_signal(number)
 
     def request_exit(self) -> None:
-        """Close its standard input, which tells it to end."""
+        """Close the standard input of the process, which requests its exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def end(self) -> None:
-        """Tell it to end, and kill it if it does not."""
+        """Request the exit of the process, and kill it after `seconds_to_end`."""
         self.request_exit()
         try:
             self._process.wait(self._seconds_to_end)

@@ -1,8 +1,9 @@
-"""Compiled programs that outlive their process, in a folder of the user's cache; loads nothing heavy.
+"""A cache of compiled programs for later processes, in the user's cache folder. The module imports no large package.
 
-XLA reads and writes them in a folder that each process has for itself (`TF_XLA_FLAGS`), and runs whatever it finds
-there. So what is lent to it is checked first, against the SHA-256 in its name, and what it has written is kept by a
-hard link: a file that is damaged, half written or of somebody else costs the time to compile, and nothing else.
+XLA reads and writes programs in a folder of this process (`TF_XLA_FLAGS`), and executes every program that it finds
+there. Each cached program is therefore checked against the SHA-256 in its name before it is linked into this folder.
+New programs are added to the cache as hard links. A file that is damaged, incomplete or owned by another user only
+costs the time to compile.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from xagents.system.locks import lock_file
 from xagents.system.processor import cpuinfo_lines
 
 VARIABLE = 'XAGENTS_CACHE'
-MAX_BYTES = 128 * 2**20  # bytes that are kept; above that go those that were not used for longest
-MIN_FREE_BYTES = 4 * 2**20  # bytes that a process may write at least, or keeps nothing
+MAX_BYTES = 128 * 2**20  # bytes of the cache; above this, the least recently used programs are removed
+MIN_FREE_BYTES = 4 * 2**20  # bytes that must be free; with less, a process does not use the cache
 _FLAG = '--tf_xla_persistent_cache_directory'
 _LOCK_FILE = '.held'
-_MIN_AGE_SECONDS = 60  # seconds in which a process has taken the folder that it made
+_MIN_AGE_SECONDS = 60  # seconds within which a process locks its new folder
 
 
 class UnsafeFolderError(Exception):
-    """Others than the user could write programs that would be run."""
+    """Other users can write to a folder of programs that would be executed."""
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of what is kept between processes; None where the user wants none.
+    """Return the folder of the cache, or None if the cache is off.
 
-    That is what XAGENTS_CACHE names, else `xagents` in the user's cache folder (XDG Base Directory Specification).
+    The folder is the value of XAGENTS_CACHE, else `xagents` in the user's cache folder (XDG Base Directory
+    Specification).
 
     Raises:
-        OSError: where the user has no home.
+        OSError: If the user has no home directory.
     """
     chosen = os.environ.get(VARIABLE, '')
     if chosen.lower() == 'off':
@@ -54,52 +56,55 @@ def cache_folder() -> Path | None:
         return Path(cache) / 'xagents'
     home = os.path.expanduser('~')
     if not os.path.isabs(home):
-        raise FileNotFoundError(f'the user has no home (name a folder in {VARIABLE})')
+        raise FileNotFoundError(f'the user has no home directory (set {VARIABLE} to a folder)')
     return Path(home) / '.cache' / 'xagents'
 
 
 def cache_summary() -> str:
-    """Return where compiled programs are kept and what they take, or why they are not, as a line for the user."""
+    """Return the folder and the size of the cache, or the reason why it is not used, as one line."""
     try:
         folder = cache_folder()
         if folder is None:
-            return f'not kept: {VARIABLE} is off'
+            return f'not cached: {VARIABLE} is off'
         private_folder(folder)
     except (OSError, UnsafeFolderError) as error:
-        return f'not kept: {error}'
+        return f'not cached: {error}'
     programs = _program_files(folder)
     size = sum(file.stat().st_size for file in programs)
     return (
-        f'{folder} ({len(programs)}, {size / 2**20:.1f} of at most {MAX_BYTES // 2**20} MB; {VARIABLE}=off keeps none)'
+        f'{folder} ({len(programs)}, {size / 2**20:.1f} of at most {MAX_BYTES // 2**20} MB; {VARIABLE}=off disables it)'
     )
 
 
 def private_folder(folder: Path) -> Path:
-    """Return a folder that only the user may write to, made where it is missing.
+    """Create a folder if it does not exist, check that only the user can write to it, and return it.
 
     Raises:
-        Unsafe: where others may.
-        OSError: where it cannot be made.
+        UnsafeFolderError: If other users can write to it or replace it.
+        OSError: If it cannot be created.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UnsafeFolderError(f'others may write to {folder} (chmod 700 it, or name another in {VARIABLE})')
+        raise UnsafeFolderError(
+            f'other users can write to {folder} (chmod 700 it, or set {VARIABLE} to another folder)'
+        )
     for parent in folder.resolve().parents:
         found = parent.stat()
         others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
         if others or found.st_uid not in (0, os.geteuid()):
             raise UnsafeFolderError(
-                f'others may write to {parent}, and so exchange {folder} (name another in {VARIABLE})'
+                f'other users can write to {parent} and replace {folder} (set {VARIABLE} to another folder)'
             )
     return folder
 
 
 class CompilationCache:
-    """The programs that are kept in `folder`, as this process sees them.
+    """The cache of compiled programs in `folder`, for this process.
 
     Attributes:
-        process_folder: the folder that XLA reads and writes, of this process alone.
+        folder: the folder of the cache, which processes share.
+        process_folder: the folder in which XLA reads and writes; no other process uses it.
     """
 
     def __init__(self, folder: Path):
@@ -110,7 +115,7 @@ class CompilationCache:
         self._lock: IO[bytes] | None = lock_file(self.process_folder / _LOCK_FILE)
         self._linked: dict[str, set[str]] = {}
         self._process = os.getpid()
-        try:  # XLA takes a disk that is full for an error of the program
+        try:  # on a full disk, XLA would raise an error that looks like an error of the program
             (self.process_folder / 'free_space_probe').write_bytes(bytes(MIN_FREE_BYTES))
         except OSError:
             self.close()
@@ -119,11 +124,12 @@ class CompilationCache:
 
     @contextlib.contextmanager
     def cached_compilation(self, kind: str) -> Iterator[None]:
-        """Let XLA find the programs of a kind while the block runs, and keep what it makes there.
+        """Make the cached programs of a kind available to XLA inside a `with` block, and cache the new ones.
 
-        A kind is of one TensorFlow, processor and number of threads: programs of others are not to be run.
+        A kind identifies the version of TensorFlow, the processor and the number of threads: XLA must not execute
+        programs of another kind.
         """
-        with contextlib.suppress(OSError):  # no space or no permission: the program is compiled
+        with contextlib.suppress(OSError):  # no space or no permission: XLA compiles the program
             self._link_programs(private_folder(self.folder / _file_name(kind)))
         yield
         with contextlib.suppress(OSError):
@@ -149,14 +155,14 @@ class CompilationCache:
         linked = self._linked.get(programs_folder.name, set())
         new = [file for file in self.process_folder.glob('*.pb') if file.name not in linked]
         for file in new:
-            with contextlib.suppress(FileExistsError):  # another process has compiled the same
+            with contextlib.suppress(FileExistsError):  # another process has cached the same program
                 os.link(file, programs_folder / f'{file.name}.{digest(file)}')
             linked.add(file.name)
         if new:
             _prune(self.folder)
 
     def redirect_writes(self) -> None:
-        """Let XLA write elsewhere, because it cannot in the folder of this process."""
+        """Replace the folder of this process by a link to a temporary one, because XLA cannot write to it."""
         elsewhere = tempfile.mkdtemp()
         atexit.register(shutil.rmtree, elsewhere, ignore_errors=True)
         if self.process_folder.is_dir():
@@ -166,7 +172,7 @@ class CompilationCache:
         self.process_folder.symlink_to(elsewhere)
 
     def close(self) -> None:
-        """Remove this process's own folder; in a process that has come of it by a fork, nothing."""
+        """Remove the folder of this process; do nothing in a forked process."""
         if os.getpid() != self._process:
             return
         if self.process_folder.is_symlink():
@@ -176,18 +182,22 @@ class CompilationCache:
             self._lock.close()
 
 
-# of this process; None before TensorFlow is loaded, and where nothing is kept
+# the cache of this process; None before TensorFlow is imported, and if the cache is not used
 active_cache: CompilationCache | None = None
 
 
 def enable_cache() -> str:
-    """Let TensorFlow, which is not loaded yet, find the kept programs; returns why it must not, in one line."""
+    """Enable the cache for TensorFlow, which must not be imported yet.
+
+    Returns:
+        The reason why the cache is not used, for the user; empty if it is used or off.
+    """
     global active_cache
     try:
         folder = cache_folder()
     except OSError:
         return ''
-    # a process that started this one has a folder of its own
+    # TF_XLA_FLAGS may contain the folder of a parent process, which this process must not use
     flags = [f for f in os.environ.get('TF_XLA_FLAGS', '').split() if not f.startswith(f'{_FLAG}={folder}{os.sep}')]
     if os.name != 'posix' or folder is None or any(f.startswith(_FLAG) for f in flags):
         return ''
@@ -195,9 +205,9 @@ def enable_cache() -> str:
         private_folder(folder)
         active_cache = CompilationCache(folder / 'programs')
     except UnsafeFolderError as error:
-        return f'compiled programs are not kept: {error}'
-    except OSError as error:  # no space or no permission: no message for the default folder
-        return f'compiled programs are not kept: {error}' if os.environ.get(VARIABLE) else ''
+        return f'compiled programs are not cached: {error}'
+    except OSError as error:  # no space or no permission: no message if the folder is the default
+        return f'compiled programs are not cached: {error}' if os.environ.get(VARIABLE) else ''
     atexit.register(active_cache.close)
     os.environ['TF_XLA_FLAGS'] = ' '.join([*flags, f'{_FLAG}={active_cache.process_folder}'])
     return ''
@@ -205,13 +215,13 @@ def enable_cache() -> str:
 
 @contextlib.contextmanager
 def cached_compilation(kind: str) -> Iterator[None]:
-    """See `CompilationCache.cached_compilation`; where nothing is kept, it only compiles."""
+    """Call `CompilationCache.cached_compilation` of the active cache, if there is one."""
     with contextlib.nullcontext() if active_cache is None else active_cache.cached_compilation(f'{kind}-{_machine()}'):
         yield
 
 
 def recover_from_full_disk() -> bool:
-    """Let XLA write elsewhere, as where kept programs are a disk is full; returns whether that may help."""
+    """Redirect the writes of XLA, because the disk of the cache is full; return whether another attempt may succeed."""
     if active_cache is None or active_cache.process_folder.is_symlink():
         return False
     try:
@@ -222,7 +232,7 @@ def recover_from_full_disk() -> bool:
 
 
 def _machine() -> str:
-    """Return what programs are compiled for: they would not run, or not as well, on another processor."""
+    """Return a description of the processor and the flags for which programs are compiled."""
     about = [platform.machine(), platform.processor(), os.environ.get('XLA_FLAGS', '')]
     return '\n'.join([*about, *cpuinfo_lines('model name', 'flags', 'Features')])
 
@@ -232,15 +242,15 @@ def _file_name(kind: str) -> str:
 
 
 def _program_files(folder: Path) -> list[Path]:
-    """Return the files of programs below a folder, those of processes excepted."""
+    """Return the files of cached programs below a folder, without the folders of processes."""
     return [file for file in folder.glob('**/*.pb.*') if file.is_file()]
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest programs until the others fit."""
+    """Remove the least recently used programs until the others have at most MAX_BYTES."""
     ages = []
     for file in _program_files(folder):
-        with contextlib.suppress(OSError):  # another process prunes, too
+        with contextlib.suppress(OSError):  # another process has removed the file
             found = file.stat()
             ages.append((found.st_mtime, found.st_size, file))
     total = 0
@@ -253,7 +263,7 @@ def _prune(folder: Path) -> None:
 def _remove_stale_folders(processes: Path) -> None:
     """Remove the folders of processes that were killed."""
     for folder in processes.iterdir():
-        with contextlib.suppress(OSError):  # held by a process that lives, or just removed
+        with contextlib.suppress(OSError):  # locked by a running process, or just removed
             if time.time() - folder.stat().st_mtime < _MIN_AGE_SECONDS:
                 continue
             held = lock_file(folder / _LOCK_FILE)

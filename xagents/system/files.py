@@ -1,4 +1,4 @@
-"""Files that are old or new at every instant, whatever ends the process."""
+"""Atomic and durable writes: if the process ends during a write, the file has either its old or its new content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def fsync(path: str | os.PathLike[str]) -> None:
-    """Let a file, or the names in a folder, be on the disk when this returns."""
+    """Flush a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -20,14 +20,14 @@ def fsync(path: str | os.PathLike[str]) -> None:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal digits."""
+    """Return the SHA-256 of the content of a file as hexadecimal digits."""
     with path.open('rb') as file:
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 @contextlib.contextmanager
 def name_file_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Give an OSError of the block the name of the file that it is about: a full disk knows none."""
+    """Add the name of the file to an OSError of the `with` block: errors of a full disk do not contain one."""
     try:
         yield
     except OSError as error:
@@ -37,7 +37,11 @@ def name_file_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file atomically: yields a temporary path that becomes `path` when the block succeeds, else is removed."""
+    """Write a file atomically inside a `with` block.
+
+    Yields:
+        A temporary path. It is renamed to `path` if the block succeeds, and removed otherwise.
+    """
     path = Path(path)
     temporary = path.with_name(f'.{path.name}.tmp')
     try:
@@ -49,13 +53,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    if os.name == 'posix':  # the rename itself is durable once the folder is; not every file system can say so
+    if os.name == 'posix':  # makes the rename durable; some file systems do not support this
         with contextlib.suppress(OSError):
             fsync(path.parent)
 
 
 def replace_link(link: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Let a link lead to a folder, in one step; `target` is relative to the folder of the link, or absolute."""
+    """Create or replace a symbolic link atomically; `target` is absolute, or relative to the folder of the link."""
     link = Path(link)
     temporary = link.with_name(f'.{link.name}')
     temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one lets the iteration finish, a second one quits at once."""
+"""Ctrl-C and SIGTERM: after the first signal the iteration finishes, a second signal stops the run immediately."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import ClassVar
 
 
 class RunInterrupted(Exception):
-    """What was going on is given up, because the run is to end."""
+    """The present work is cancelled because the run should end."""
 
 
 @contextlib.contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Let a function handle Ctrl-C and SIGTERM. Only the main thread can: in another one this does nothing."""
+    """Handle Ctrl-C and SIGTERM by a function inside a `with` block; outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -29,14 +29,19 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 
 def exit_by_signal(number: int) -> None:
-    """End a command in the way of the signal `number`: by KeyboardInterrupt, or exit code 143 after a SIGTERM."""
+    """End a command as the signal `number` does: exit code 143 after SIGTERM, KeyboardInterrupt after Ctrl-C."""
     if number == signal.SIGTERM:
         raise SystemExit(128 + signal.SIGTERM)
-    raise KeyboardInterrupt('the last line is said')
+    raise KeyboardInterrupt('the last line was printed')
 
 
 class Interruption:
-    """What was asked for by a signal; the handlers stand only inside `guard`."""
+    """The signals that a run has received; their handlers are installed only inside `guard`.
+
+    Attributes:
+        signal: the number of the first signal; None if there was none.
+        second_signal: whether a second signal arrived.
+    """
 
     _active: ClassVar[Interruption | None] = None
 
@@ -47,7 +52,10 @@ class Interruption:
     @classmethod
     @contextlib.contextmanager
     def guard(cls) -> Iterator[Interruption]:
-        """Hold signals back; within another guard, share that one's. Other threads than the main one get none."""
+        """Record signals inside a `with` block instead of ending the process.
+
+        Inside another guard, yield the `Interruption` of the outer one. Outside the main thread, record nothing.
+        """
         if cls._active is not None or threading.current_thread() is not threading.main_thread():
             yield cls._active or cls()
             return
@@ -65,13 +73,13 @@ class Interruption:
 
     @classmethod
     def check(cls) -> None:
-        """Raise `RunInterrupted` where the run should end."""
+        """Raise `RunInterrupted` if the run should end."""
         if cls.requested():
             raise RunInterrupted
 
     @classmethod
     def quit_requested(cls) -> bool:
-        """Return whether a second signal came: nothing more is to be saved."""
+        """Return whether a second signal arrived, after which the run saves nothing."""
         return cls._active is not None and cls._active.second_signal
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -81,6 +89,6 @@ class Interruption:
         self.signal = number
 
     def exit(self) -> None:
-        """End the command as `exit_by_signal` does, if a signal came."""
+        """Call `exit_by_signal` if a signal arrived."""
         if self.signal is not None:
             exit_by_signal(self.signal)

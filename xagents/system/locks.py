@@ -1,4 +1,4 @@
-"""Files that one process at a time may hold."""
+"""Exclusive locks of files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import IO
 
 
 def lock_file(path: str | os.PathLike[str]) -> IO[bytes] | None:
-    """Return what keeps other processes from holding a file until it is closed, or the process is gone.
+    """Lock a file until the returned file object is closed or the process ends.
 
-    None on systems that have no such locks.
+    Returns:
+        The open file; None if the system has no such locks.
 
     Raises:
-        BlockingIOError: where another one holds it.
+        BlockingIOError: If another process has locked the file.
     """
     try:
         import fcntl
     except ImportError:
         return None
-    file = open(path, 'wb')  # noqa: SIM115 (held as long as the caller wants)
+    file = open(path, 'wb')  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
     except OSError as error:
         file.close()
-        raise BlockingIOError(error.errno, f'{path} is held by another process') from error
+        raise BlockingIOError(error.errno, f'{path} is locked by another process') from error

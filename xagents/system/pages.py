@@ -1,4 +1,4 @@
-"""Pages for a console: lines, and tables whose columns keep their widths from the first line of a page to the last."""
+"""Pages for a console: lines and tables. The columns of a page have the same widths in all of its tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# columns of a page: a narrower console wraps whole lines, and lines of a wider one would be hard to follow
+# characters of a line: a narrower console wraps lines, and longer lines are hard to read
 MIN_WIDTH, MAX_WIDTH = 72, 140
-# columns between two cells
+# spaces between two cells
 COLUMN_GAP = 2
-# of a page whose lines are not wrapped
+# width of a page whose lines are not wrapped
 UNWRAPPED_WIDTH = 1_000_000
 
 
 def format_option_value(value: Any, number: Callable[[float], str] = '{:.6g}'.format) -> str:
-    """Return an option's value as one would type it; '-' for none, on or off for a switch. `number` writes floats."""
+    """Return the value of an option as text: `-` for no value, `on` or `off` for a switch.
+
+    Args:
+        value: the value; the items of a list are joined by spaces.
+        number: the function that formats floats.
+    """
     if value is None or value in ([], {}):
         return '-'
     if isinstance(value, bool):
@@ -30,14 +35,14 @@ def format_option_value(value: Any, number: Callable[[float], str] = '{:.6g}'.fo
 
 
 def console_width(width: int | None = None) -> int:
-    """Return the width for a page: `width`, or the console's when not given, and at least MIN_WIDTH."""
+    """Return the width of a page: `width`, or the width of the console if not given; at least MIN_WIDTH."""
     from rich.console import Console
 
     return max(width or Console().width, MIN_WIDTH)
 
 
 def column_widths(rows: Iterable[Sequence[str | Text]]) -> list[int]:
-    """Return, for each column, the width of its widest cell."""
+    """Return the width of the widest cell of each column."""
     from rich.cells import cell_len
 
     return [max(cell_len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
@@ -46,9 +51,13 @@ def column_widths(rows: Iterable[Sequence[str | Text]]) -> list[int]:
 def make_table(
     rows: Iterable[Sequence[str | Text]], widths: Sequence[int], styles: Sequence[str] = (), right: Collection[int] = ()
 ) -> Table:
-    """Return rows as a table without rules; a cell that is longer than its column is wrapped.
+    """Return rows as a table without lines; a cell that is longer than its column is wrapped.
 
-    A column of width 0 is left out; those numbered in `right` are aligned to the right.
+    Args:
+        rows: the cells of each row.
+        widths: the width of each column; columns of width 0 are omitted.
+        styles: the style of each column in the form of Rich.
+        right: the indices of right-aligned columns.
     """
     from rich.table import Table
     from rich.text import Text
@@ -64,9 +73,9 @@ def make_table(
 
 
 def render_page(parts: Iterable[RenderableType], width: int | None = None) -> str:
-    """Return lines and tables as one text, in colours where the console shows them, without spaces at ends of lines.
+    """Return lines and tables as one text, without spaces at the ends of lines.
 
-    Lines are wrapped at `width`, or nowhere when not given.
+    The text contains colours if the console supports colours. Lines are wrapped at `width`, or not if it is not given.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""Checks of the places a run will write to, before it writes anything."""
+"""Checks of the paths that a run will write to, before it writes any file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from xagents.options.errors import OptionError
 
 
 def check_parent(name: str, path: str | os.PathLike[str]) -> None:
-    """Check that a file can be made at `path`; an error names the option `name`."""
+    """Check that a file can be created at `path`.
+
+    Raises:
+        OptionError: If it cannot; the error names the option `name`.
+    """
     path = Path(path)
     if path.is_dir():
-        raise OptionError(name, f'got {path}, which is a folder, admits the path of a file')
+        raise OptionError(name, f'got {path}, which is a folder, expected the path of a file')
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OptionError(name, f'the folder of {path} does not exist: mkdir -p {folder}')
@@ -21,19 +25,23 @@ def check_parent(name: str, path: str | os.PathLike[str]) -> None:
 
 
 def check_folder(name: str, path: str | os.PathLike[str]) -> None:
-    """Check that `path` is a folder that can be written to, or could be made; an error names the option `name`."""
+    """Check that `path` is a writable folder or that such a folder can be created.
+
+    Raises:
+        OptionError: If neither is true; the error names the option `name`.
+    """
     folder = Path(path).absolute()
     while not folder.exists():
         if folder.is_symlink():
-            raise OptionError(name, f'got {path}, but {folder} is a link to what is not there, admits a folder')
+            raise OptionError(name, f'got {path}, but {folder} is a link to a missing file, expected a folder')
         folder = folder.parent
     if not folder.is_dir():
-        raise OptionError(name, f'got {path}, but {folder} is a file, admits a folder')
+        raise OptionError(name, f'got {path}, but {folder} is a file, expected a folder')
     _check_writable(name, folder)
 
 
 def _check_writable(name: str, folder: Path) -> None:
-    # permissions alone do not tell: the superuser has all of them, and a file system may admit no file
+    # permissions are not sufficient: the superuser has all of them, and a file system may be read-only
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

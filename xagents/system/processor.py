@@ -1,4 +1,4 @@
-"""What Linux tells of the processor."""
+"""Properties of the processor, from /proc/cpuinfo of Linux."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BFLOAT16 = {'avx512_bf16', 'amx_bf16', 'bf16', 'svebf16'}
 
 
 def cpuinfo_lines(*names: str) -> list[str]:
-    """Return the lines of those names, once each; empty if the system has no such information."""
+    """Return the distinct lines that begin with one of `names`; empty if the system has no such file."""
     try:
         lines = Path('/proc/cpuinfo').read_text().splitlines()
     except OSError:
@@ -17,6 +17,6 @@ def cpuinfo_lines(*names: str) -> list[str]:
 
 
 def supports_bfloat16() -> bool:
-    """Return whether it has instructions that multiply in bfloat16; without information, it may have."""
+    """Return whether the processor has instructions that multiply in bfloat16; True if that is unknown."""
     flags = [flag for line in cpuinfo_lines('flags', 'Features') for flag in line.split()]
     return not flags or not BFLOAT16.isdisjoint(flags)

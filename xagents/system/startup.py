@@ -1,4 +1,4 @@
-"""What a command does to its own process before the heavy libraries are loaded; loads none of them itself."""
+"""Preparation of a process before large libraries are imported. The module itself does not import them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 
-# Keras loads them with TensorFlow, for functions that no command calls: a quarter of the time that takes.
+# Keras imports them with TensorFlow for functions that no command calls, which takes a quarter of the import time.
 UNUSED_PACKAGES = ('matplotlib', 'pandas')
 
 
 def prepare_process() -> None:
-    """Set what NumPy, MuJoCo and TensorFlow read once, when they are loaded, and silence TensorFlow's import.
+    """Set the variables that NumPy, MuJoCo and TensorFlow read at import, and silence the import of TensorFlow.
 
-    What the user has set stays.
+    Variables that the user has set do not change.
     """
-    # Waking a second thread takes longer than a small network's product. TensorFlow's threads are others: --threads.
+    # Waking a second thread takes longer than a matrix product of a small network. TensorFlow's threads: --threads.
     os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     os.environ.setdefault('OMP_NUM_THREADS', '1')
     if sys.platform == 'linux' and not (os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')):
         os.environ.setdefault('MUJOCO_GL', 'egl')
-        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # else SDL complains that it finds none
+        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # without a display, SDL would report an error
     silence_tensorflow(UNUSED_PACKAGES)
 
 
 def silence_tensorflow(blocked_packages: Sequence[str] = ()) -> None:
-    """Prepare TensorFlow's import, whoever makes it: it is silent unless it fails, and finds compiled programs.
+    """Prepare the next import of TensorFlow: it prints nothing unless it fails, and uses cached compiled programs.
 
-    `blocked_packages` are packages it goes without.
+    Args:
+        blocked_packages: optional packages that TensorFlow must not import.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     if 'tensorflow' not in sys.modules and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
@@ -43,19 +44,19 @@ def silence_tensorflow(blocked_packages: Sequence[str] = ()) -> None:
 
 
 def replace_unencodable_characters() -> None:
-    """Let a console that lacks a character, such as ±, show a question mark instead of failing."""
+    """Print a question mark instead of raising an error for characters that the console lacks, such as ±."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='replace')
 
 
 def prepare_exit() -> None:
-    """Write what is still in the buffers of files, and collect garbage for the last time.
+    """Flush all open files, collect garbage, and exclude the remaining objects from further collections.
 
-    Python would look through all of TensorFlow's objects several times more, which takes most of a second.
+    Otherwise Python would check all objects of TensorFlow several times at exit, which takes most of a second.
     """
-    for kind in (io.TextIOWrapper, io.BufferedWriter):  # a text is written by way of bytes
+    for kind in (io.TextIOWrapper, io.BufferedWriter):  # text files first: they write to byte files
         for file in [thing for thing in gc.get_objects() if type(thing) is kind]:
-            with suppress(OSError, ValueError):  # no space, or closed
+            with suppress(OSError, ValueError):  # no space left, or the file is closed
                 file.flush()
     gc.collect()
     gc.freeze()
@@ -63,22 +64,22 @@ def prepare_exit() -> None:
 
 @contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Hold back what is written to file descriptor 2, by C++ code too; show it after all if the body raises."""
+    """Hide output to file descriptor 2, also from C++ code, inside a `with` block; print it if the block raises."""
     if sys.stderr is not None:
         sys.stderr.flush()
     try:
         stderr = os.dup(2)
-    except OSError:  # a process without a stderr has nothing to hold back
+    except OSError:  # the process has no standard error
         yield
         return
-    import tempfile  # slow to load, and many commands end before they get here
+    import tempfile  # slow to import, and many commands do not need it
 
     with tempfile.TemporaryFile() as held_back:
         os.dup2(held_back.fileno(), 2)
         failed = False
         try:
             yield
-        except Exception:  # not a Ctrl-C, which explains itself
+        except Exception:  # not for Ctrl-C, which needs no explanation
             failed = True
             raise
         finally:
@@ -94,7 +95,7 @@ def quiet_stderr() -> Iterator[None]:
 
 @contextmanager
 def _block_imports(*names: str) -> Iterator[None]:
-    """Let imports of these optional packages fail for a while, unless they are loaded already."""
+    """Make imports of optional packages fail inside a `with` block, unless they are already imported."""
     absent = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
     try:
@@ -106,7 +107,7 @@ def _block_imports(*names: str) -> Iterator[None]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Collect no garbage: a fifth of TensorFlow's import is spent on looking through what it has just made."""
+    """Disable garbage collection inside a `with` block: it takes a fifth of the import time of TensorFlow."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -117,7 +118,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 class _QuietImport(MetaPathFinder):
-    """Prepares the first import of one module, wherever in the program it happens, and is gone after that."""
+    """An import hook that runs the first import of one module silently, and then removes itself."""
 
     def __init__(self, name: str, blocked_packages: Sequence[str]):
         self.name, self.blocked_packages = name, blocked_packages

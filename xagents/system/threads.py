@@ -1,4 +1,4 @@
-"""TensorFlow's threads, which are fixed once it has started."""
+"""The number of threads of TensorFlow, which cannot change after TensorFlow has started."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import contextlib
 
 
 def set_threads(threads: int) -> bool:
-    """Set TensorFlow's threads, which are fixed once it has started; returns whether they are `threads` now."""
+    """Set the number of threads of TensorFlow, if it has not started yet.
+
+    Returns:
+        Whether TensorFlow uses `threads` threads now.
+    """
     import tensorflow as tf
 
     with contextlib.suppress(RuntimeError):
@@ -16,7 +20,7 @@ def set_threads(threads: int) -> bool:
 
 
 def threads_in_use() -> int:
-    """Return TensorFlow's threads within an operation; 0 where it chooses itself."""
+    """Return the number of threads that TensorFlow uses within an operation; 0 if TensorFlow chooses it."""
     import tensorflow as tf
 
     return tf.config.threading.get_intra_op_parallelism_threads()

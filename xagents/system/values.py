@@ -1,4 +1,4 @@
-"""Values as JSON and YAML hold them."""
+"""Conversion of values to types that JSON and YAML support."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 
 def to_plain_value(value: Any, finite: bool = False) -> Any:
-    """Return a value as mappings, lists, texts, numbers and None; what is none of these as its text.
+    """Return a value as dicts, lists, strings, numbers and None; other objects become strings.
 
-    NumPy's numbers and arrays become Python's. With `finite`, numbers that are not, which JSON lacks, become None.
+    Args:
+        value: the value; scalars and arrays of NumPy become numbers and lists.
+        finite: whether to replace infinite numbers and NaN, which JSON lacks, by None.
     """
     if isinstance(value, Mapping):
         return {str(name): to_plain_value(one, finite) for name, one in value.items()}

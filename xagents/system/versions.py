@@ -1,4 +1,4 @@
-"""The versions of this package and of what it computes with."""
+"""The versions of this package, of Python and of the libraries for computing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ PACKAGES = ('tensorflow', 'keras', 'gymnasium', 'numpy')
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of xagents, Python and the packages that are installed, by name."""
+    """Return the versions of xagents, Python and those of PACKAGES that are installed, by name."""
     found = {'xagents': __version__, 'python': platform.python_version()}
     for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):  # tensorflow-cpu has another name
+        with contextlib.suppress(
+            metadata.PackageNotFoundError
+        ):  # for example, the package tensorflow-cpu has another name
             found[name] = metadata.version(name)
     return found

@@ -1,4 +1,4 @@
-"""1.0's import paths; each name lives elsewhere and is loaded when it is used."""
+"""Import paths of version 1.0; each name is imported from its present module at first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-_HOMES = {
+_MODULES = {
     'ModelReader': 'xagents.networks.models',
     'create_envs': 'xagents.envs.create',
     'plot_history': 'xagents.reports.plotting',
@@ -15,10 +15,12 @@ _HOMES = {
 
 
 def create_agent(agent_id: str, agent_kwargs: Mapping[str, Any], non_agent_kwargs: Mapping[str, Any]) -> Any:
-    """Make an agent as 1.0 did, by its name in `xagents.agents`; `xagents.make` is the shorter way.
+    """Create an agent with the signature of version 1.0; `xagents.make` is the present function.
 
-    `agent_kwargs` are options of the agent and the run, the others those of environments, networks and optimisers, and
-    `weights`.
+    Args:
+        agent_id: the name of the agent in `xagents.agents`.
+        agent_kwargs: options of the agent and the run.
+        non_agent_kwargs: options of environments, networks and optimisers, and `weights`.
     """
     from xagents.factory.make import make
 
@@ -26,6 +28,6 @@ def create_agent(agent_id: str, agent_kwargs: Mapping[str, Any], non_agent_kwarg
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
