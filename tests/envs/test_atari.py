@@ -267,7 +267,10 @@ def test_a_function_that_makes_a_game_is_preprocessed_when_asked(preprocess, sha
     ('arguments', 'problem'),
     [
         ({'env': skips, 'preprocess': True}, 'skips frames itself; make it with frameskip=1'),
-        ({'env': 'ALE/Pong-v5', 'preprocess': True, 'env_kwargs': {'obs_type': 'ram'}}, 'no Atari game that shows'),
+        (
+            {'env': 'ALE/Pong-v5', 'preprocess': True, 'env_kwargs': {'obs_type': 'ram'}},
+            'not an Atari game with screen',
+        ),
         ({'env': 'ALE/Pnog-v5'}, r'did you mean ALE/Pong-v5\?'),
         ({'env': 'PongNoFrameSkip-v4'}, r'did you mean PongNoFrameskip-v4\?'),
     ],

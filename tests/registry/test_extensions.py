@@ -500,7 +500,7 @@ def test_an_environment_by_its_name():
     refused("env_kwargs: counter takes no 'lenght'", xagents.create_envs, 'counter', env_kwargs={'lenght': 3})
     refused('env: a got a int', xagents.register_env, 'a', 3)
     xagents.register_env('wrong', lambda: 3)
-    refused('env: wrong made a int, admits a gymnasium.Env', xagents.create_envs, 'wrong')
+    refused('env: wrong made a int, expected a gymnasium.Env', xagents.create_envs, 'wrong')
 
 
 def test_an_id_of_gymnasiums_stays_one(monkeypatch):

@@ -160,9 +160,12 @@ def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
 WALKS = ['--env', f'{HERE}:Walks', '--max-steps', '100']
 WRONG = {
     'no policy': ([], 'policies: got nothing, admits NAME=AGENT:AGENTS'),
-    'nobody': (['--policies', 'x=ppo:c', 'y=ppo:*'], 'x: got c, admits agents of .*: a, b'),
-    'both': (['--policies', 'x=ppo:*', 'y=ppo:a'], 'a of .* is of x and y, admits one policy for each of a, b'),
-    'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, admits one policy for each of a, b'),
+    'nobody': (['--policies', 'x=ppo:c', 'y=ppo:*'], 'x: got c, expected agents of .*: a, b'),
+    'both': (
+        ['--policies', 'x=ppo:*', 'y=ppo:a'],
+        'a of .* has the policies x and y, expected one policy for each of a, b',
+    ),
+    'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, expected one policy for each of a, b'),
     'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, admits one of'),
     'no agent': (['--policies', 'x=*'], 'x: got no agents, admits NAME=AGENT'),
     'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, admits an agent that learns from what it collects'),
@@ -170,8 +173,8 @@ WRONG = {
     'unequal steps': (['--policies', 'x=ppo:a', 'y=a2c:b'], 'x collects 128 steps an iteration and y 5, admits equal'),
     'overlap': (['--policies', 'x=ppo:*', '--overlap'], 'overlap: got true, but several policies learn here'),
     'continuous only': (['--policies', 'x=td3:*'], 'x: env: '),
-    'one agent': (['--policies', 'x=ppo:*', '--env', 'CartPole-v1'], 'CartPole-v1 has one agent, admits'),
-    'spaces': (['--policies', 'x=ppo:*', '--env', f'{HERE}:Unlike'], 'x is to play for a_0 and z, whose spaces differ'),
+    'one agent': (['--policies', 'x=ppo:*', '--env', 'CartPole-v1'], 'CartPole-v1 has one agent, expected'),
+    'spaces': (['--policies', 'x=ppo:*', '--env', f'{HERE}:Unlike'], 'x has the agents a_0 and z, whose spaces differ'),
 }
 
 
@@ -231,8 +234,8 @@ def test_what_is_given_on_the_line_wins_over_a_policys_own_option(tmp_path):
         ({'seconds': 'ppo:*'}, 'got the name seconds'),
         ({1: 'ppo:*'}, 'got the name 1'),
         ({'x': {'agent': 'ppo', 'agents': {'a': 1}}}, 'x: got .*, admits NAME=AGENT:AGENTS'),
-        ({'x': {'agent': 'ppo', 'agents': 0}}, 'x: got 0, admits agents of Walks: a, b'),
-        ({'x': {'agent': 'ppo', 'agents': 'a, c'}}, 'x: got c, admits agents of Walks'),
+        ({'x': {'agent': 'ppo', 'agents': 0}}, 'x: got 0, expected agents of Walks: a, b'),
+        ({'x': {'agent': 'ppo', 'agents': 'a, c'}}, 'x: got c, expected agents of Walks'),
         ({'x': 3}, 'x: got 3, admits NAME=AGENT:AGENTS'),
     ],
 )
@@ -244,9 +247,9 @@ def test_policies_that_are_none_are_refused(policies, message):
 def test_a_member_acts_with_its_team_only():
     with contextlib.closing(team(Walks, {'x': {**PPO, 'agents': 'a'}, 'y': {**PPO, 'agents': 'b'}})) as both:
         member = both.members['x']
-        with pytest.raises(OptionError, match='x plays with its team only'):
+        with pytest.raises(OptionError, match='x acts with its team only'):
             member.evaluate(2)
-        with pytest.raises(RuntimeError, match='nobody has said what b are to do: a policy of a team acts with its'):
+        with pytest.raises(RuntimeError, match='no actions are set for b: a policy of a team steps together with its'):
             member.collect()
         both.map['z'] = 'x'
         with pytest.raises(OptionError, match='map: got z, admits a, b'):

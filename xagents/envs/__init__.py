@@ -1,4 +1,4 @@
-"""Environments of every kind behind one face."""
+"""One interface to all kinds of environments."""
 
 from xagents.envs.create import as_envs as as_envs
 from xagents.envs.create import create_envs as create_envs

@@ -1,4 +1,4 @@
-"""Environments for an agent: made from a name, or taken as they are handed over."""
+"""Construction of an agent's environments from a name, or from ready-made environments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xagents.envs.vectors import LoopVectorEnv, make_vector, maker_for_vector, w
 from xagents.envs.wrappers import AtariConfig, with_report
 from xagents.options.errors import OptionError, did_you_mean, one_line
 
-# what has an effect on preprocessed Atari games only
+# options that affect only preprocessed Atari games
 ATARI_OPTIONS = ('max_frame', 'frame_stack', 'clip_rewards', 'episodic_life', 'fire_reset', 'sticky_actions')
 VECTORS = ('auto', 'sync', 'async', 'envpool')
 
@@ -43,50 +43,57 @@ def create_envs(
     agent_index: bool = False,
     render_mode: str | None = None,
 ) -> Envs:
-    """Makes environments side by side.
+    """Make a vector of environments.
 
     Args:
-        env: an id of Gymnasium's; 'module:Id' imports the module first; 'gym:Id' is one of the old gym;
-            'pettingzoo:NAME' one of several agents, as pettingzoo:mpe2.simple_spread_v3; or a function that makes one
-            environment (and takes `render_mode`, if it is to be drawn).
-        n_envs: how many; where several agents play in each, every agent is a row of `Envs`.
-        preprocess: the Atari preprocessing; games of the ALE are recognised when not given.
-        max_frame: accepted for 1.0's sake: the maximum of two frames is always taken where frames are skipped.
+        env: a Gymnasium id; 'module:Id', which imports the module first; 'gym:Id' for an environment of the old gym;
+            'pettingzoo:NAME' for several agents, such as pettingzoo:mpe2.simple_spread_v3; or a function that makes one
+            environment (and accepts `render_mode` if the environment can be rendered).
+        n_envs: the number of environments; with several agents in each, every agent is a row of `Envs`.
+        preprocess: whether to use the Atari preprocessing; None detects games of the ALE.
+        max_frame: accepted for compatibility with 1.0, without effect: the maximum of two frames is always taken when
+            frames are skipped.
         max_episode_steps: a time limit, instead of the environment's own.
         env_kwargs: arguments of the environment.
-        vector: 'auto' (Gymnasium's native vectors, else a loop; the same whatever is installed), 'sync' (a loop in
+        vector: 'auto' (Gymnasium's native vectors, else a loop; independent of installed extras), 'sync' (a loop in
             this process), 'async' (worker processes) or 'envpool'.
-        frame_stack: Atari frames in one observation.
+        frame_stack: Atari: the number of frames in an observation.
         clip_rewards: Atari: whether rewards are clipped to their sign; statistics stay raw.
-        episodic_life: Atari: whether a life lost is `terminated`.
+        episodic_life: Atari: whether a lost life counts as `terminated`.
         fire_reset: Atari: whether FIRE is pressed at the start of a life.
         sticky_actions: Atari: whether the last action is repeated with probability 0.25.
-        wrapper: Gymnasium wrappers, or PettingZoo's, applied in order outside all others: 'module:Class' or functions.
-        agent_index: whether each of several agents sees which of them it is, one-hot behind its observation.
-        render_mode: Gymnasium's.
+        wrapper: Gymnasium or PettingZoo wrappers, applied in order outside all others: 'module:Class' or functions.
+        agent_index: whether the agent's one-hot index is appended to each observation of several agents.
+        render_mode: Gymnasium's render mode.
 
     Raises:
-        ValueError: (an `OptionError`) in one line that names the option, what it got and what it admits.
+        OptionError: for a wrong value; one line with the option, the value and the expected values.
     """
     for name, number in (('n_envs', n_envs), ('frame_stack', frame_stack), ('max_episode_steps', max_episode_steps)):
         optional = name == 'max_episode_steps' and number is None
         if not optional and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
-            raise OptionError(name, f'got {number!r}, admits whole numbers from 1 on')
+            raise OptionError(name, f'got {number!r}, expected a whole number of at least 1')
     if vector not in VECTORS:
-        raise OptionError('vector', f'got {vector!r}, admits {", ".join(VECTORS)}{did_you_mean(str(vector), VECTORS)}')
+        raise OptionError(
+            'vector', f'got {vector!r}, expected {", ".join(VECTORS)}{did_you_mean(str(vector), VECTORS)}'
+        )
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
     atari = AtariConfig(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
         if not isinstance(env, str) or ':' in env or wrappers or agent_index:
             odd = {'wrappers': bool(wrappers), 'agent_index': agent_index, 'a function': not isinstance(env, str)}
             got = next((name for name, is_so in odd.items() if is_so), env)
-            raise OptionError('vector', f"got envpool with {got}; it admits EnvPool's own environments, unwrapped")
+            raise OptionError(
+                'vector', f"got envpool with {got}, expected one of EnvPool's own environments without wrappers"
+            )
         settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
         return _create_envpool(env, n_envs, render_mode, atari, settings)
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
     maker = dataclasses.replace(maker, agent_index=bool(agent_index))
     if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
-        raise OptionError('preprocess', f'{maker.name} is no Atari game that shows its screen; admits Atari games only')
+        raise OptionError(
+            'preprocess', f'{maker.name} is not an Atari game with screen observations, expected an Atari game'
+        )
     recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
     maker = dataclasses.replace(maker, atari=atari if recognised else None, render_mode=render_mode)
     return _create_from_maker(maker, n_envs, vector)
@@ -100,7 +107,7 @@ def _create_from_maker(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
         )
 
     made, has_reports = make_vector(maker, int(n_envs), vector)
-    # a wrapper of the user's may do anything to a stack
+    # a user's wrapper may change the stack
     stack = maker.atari.frame_stack if maker.atari and not maker.wrappers else 1
     about: dict[str, Any] = {'spec': maker.spec, 'frame_stack': stack, 'atari': maker.atari is not None}
     return Envs(made, id=maker.name, has_reports=has_reports, factory=factory, **about)
@@ -120,15 +127,15 @@ def _create_envpool(
 
 
 def as_envs(envs: Any) -> Envs:
-    """Puts ready-made environments behind the one face.
+    """Return ready-made environments as `Envs`.
 
     Args:
-        envs: an `Envs` stays as it is; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; one `gymnasium.Env`, or one
-            environment of PettingZoo's; or a list of them. Below the wrappers of single environments one is inserted
-            that adds up raw rewards.
+        envs: an `Envs`, which is returned unchanged; a `gymnasium.vector.VectorEnv` in NEXT_STEP mode; a
+            `gymnasium.Env` or PettingZoo environment; or a list of them. `RawReward`, which sums raw rewards, is
+            inserted below the wrappers of single environments.
 
     Raises:
-        ValueError: for anything else, other autoreset modes, and environments with different spaces.
+        ValueError: for any other object, another autoreset mode, or environments with different spaces.
     """
     if isinstance(envs, Envs | MultiPolicyEnvs):
         return envs  # type: ignore[return-value]
@@ -142,15 +149,13 @@ def as_envs(envs: Any) -> Envs:
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
         several = isinstance(envs, list | tuple) and bool(envs)
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
-        raise ValueError(
-            f'envs: got {got}; admitted are create_envs(…), a vector environment, an environment or a list'
-        )
+        raise ValueError(f'envs: got {got}, expected create_envs(…), a vector environment, an environment or a list')
     first: gymnasium.Env = members[0]
     for env in members[1:]:
         if env.observation_space != first.observation_space or env.action_space != first.action_space:
-            raise ValueError(f'envs: {first} and {env} have different spaces; admitted are equal ones')
+            raise ValueError(f'envs: {first} and {env} have different spaces, expected equal spaces')
     if len({id(env) for env in members}) < len(members):
-        raise ValueError('envs: the list holds one environment twice; admitted are different ones')
+        raise ValueError('envs: got a list with one environment twice, expected different environments')
     spec = first.spec
     name = spec.id if spec is not None else getattr(first, 'name', None) or type(first.unwrapped).__name__
     factory = None if spec is None else _factory_of(EnvMaker(name=name, source=spec))

@@ -1,4 +1,4 @@
-"""EnvPool's environments in C++, behind the same face; loaded only for `--vector envpool`."""
+"""EnvPool's C++ environments as a Gymnasium vector; imported only for `--vector envpool`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ _ATARI = re.compile(r'^(?:ALE/)?(?P<game>.+?)(?:NoFrameskip|Deterministic)?-v\d+
 
 
 class EnvPoolVectorEnv(VectorEnv):
-    """EnvPool with seeds at every reset and raw episode statistics; for the arguments see `create_envs`.
+    """A vector of EnvPool's environments with seeds at every reset and statistics from raw rewards.
 
-    - EnvPool fixes its seeds when it is made: it is made at the first reset, and anew at each reset with seeds.
-    - Rewards are clipped here, not in EnvPool, and the info distinguishes a lost life from the end of a game, so that
-      statistics come from raw rewards of whole games.
-    - EnvPool accepts actions outside of a Discrete space silently: they are refused here.
-    - A failure on the very step of the time limit is reported by EnvPool as truncated only, not terminated; nothing
-      in what it returns tells the two apart.
-    - Atari frames come as [stack, H, W] and are shown as [H, W, stack].
+    See `create_envs` for the arguments.
+
+    - EnvPool sets seeds at construction only. The first reset, and each reset with seeds, therefore constructs a pool.
+    - This class clips rewards, not EnvPool, and uses the info to distinguish a lost life from the end of a game.
+      Statistics are therefore those of raw rewards of whole games.
+    - EnvPool silently accepts actions outside a Discrete space; this class raises an error.
+    - EnvPool reports a termination in the same step as the time limit as truncated only; its results do not
+      distinguish the two.
+    - EnvPool's Atari frames [stack, H, W] become [H, W, stack].
 
     Raises:
-        OptionError: if EnvPool is not installed, has no such environment or takes no such argument.
+        OptionError: if EnvPool is not installed, or does not have the environment or the argument.
     """
 
     def __init__(
@@ -57,8 +59,8 @@ class EnvPoolVectorEnv(VectorEnv):
         spec = self._make_spec(name)
         atari = hasattr(spec.config, 'stack_num') and hasattr(spec.config, 'episodic_life')
         if preprocess is not None and preprocess != atari:
-            admitted = 'preprocessed Atari only' if atari else 'Atari games only'
-            raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, admits {admitted}')
+            expected = 'preprocessed Atari only' if atari else 'Atari games only'
+            raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, expected {expected}')
         if atari:
             sticky = 0.25 if atari_config.sticky_actions else 0.0
             fixed: dict[str, Any] = {'reward_clip': False, 'stack_num': atari_config.frame_stack}
@@ -70,7 +72,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self.num_envs = n_envs
         self.render_mode = render_mode
         self.metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP, 'render_modes': ['rgb_array']}
-        # Bounds are cast from float64 to float32, a line of warning each.
+        # EnvPool casts bounds from float64 to float32, with a warning for each.
         with warnings.catch_warnings(action='ignore'):
             self.single_action_space = spec.gymnasium_action_space
             self.single_observation_space = spec.gymnasium_observation_space
@@ -96,7 +98,7 @@ class EnvPoolVectorEnv(VectorEnv):
             raise OptionError('env_kwargs', f'{name} with envpool: {one_line(error)[:150]}') from error
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets all environments, which are made anew where seeds, one for each, are given."""
+        """Reset all environments; seeds, one for each environment, construct a new pool."""
         if self._pool is None or seed is not None:
             self.close_extras()
             arguments = dict(self._kwargs)
@@ -106,24 +108,24 @@ class EnvPoolVectorEnv(VectorEnv):
                 arguments['render_mode'] = self.render_mode
             with warnings.catch_warnings(action='ignore'):
                 self._pool = self._envpool.make(self._id, env_type='gymnasium', num_envs=self.num_envs, **arguments)
-                _ = self._pool.observation_space  # made, and warned about, at its first use
+                _ = self._pool.observation_space  # EnvPool makes the space, with a warning, at its first use
         for counts in (self._totals, self._lengths, self._ended):
             counts[:] = 0
         observations, _ = self._pool.reset()
         return self._to_observations(observations), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Steps all environments."""
+        """Step all environments."""
         if self._n_actions is not None:
-            # As unsigned numbers negative actions are large: one comparison checks both ends.
+            # Negative actions are large as unsigned integers, so that one comparison checks both bounds.
             unsigned = np.asarray(actions, np.int64).view(np.uint64)
             if np.count_nonzero(unsigned >= self._n_actions):
                 got = np.asarray(actions).tolist()
-                raise ValueError(f'the actions {got} are not all in {self.single_action_space}')
+                raise ValueError(f'actions: got {got}, expected elements of {self.single_action_space}')
         observations, rewards, terminated, truncated, info = self._pool.step(actions)
         raw = info['reward'] if self.atari and 'reward' in info else rewards
         self._totals += raw
-        # Reset rows count for no length; their rewards are 0, except for what the first step of a life may bring.
+        # Rows that only reset do not count as steps. Their rewards are 0, except for the first step of a life.
         self._lengths += ~self._ended
         self._ended = terminated | truncated
         infos: dict[str, Any] = {}
@@ -134,7 +136,7 @@ class EnvPoolVectorEnv(VectorEnv):
         return self._to_observations(observations), rewards, terminated, truncated, infos
 
     def _report(self, truncated: np.ndarray, info: dict[str, Any], infos: dict[str, Any]) -> None:
-        """Reports the episodes that ended; a life lost in a game that goes on is none."""
+        """Report the episodes that ended; a lost life does not end an episode."""
         over = self._ended
         if self.atari:
             over = over & (truncated | info['terminated'].astype(bool))
@@ -147,20 +149,20 @@ class EnvPoolVectorEnv(VectorEnv):
         return np.ascontiguousarray(np.moveaxis(observations, 1, -1)) if self.atari else observations
 
     def render(self) -> tuple[Any, ...] | None:
-        """Returns a frame of each environment."""
+        """Return a frame of each environment."""
         if self.render_mode is None or self._pool is None:
             return None
         return tuple(self._pool.render(env_ids=np.arange(self.num_envs)))
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends EnvPool's threads."""
+        """Stop EnvPool's threads."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
 
 def _envpool_id(name: str, known: list[str]) -> str:
-    """Returns EnvPool's id of an environment; its Atari games are `<game>-v5` whatever Gymnasium calls them."""
+    """Return EnvPool's id of an environment; EnvPool names all Atari games `<game>-v5`."""
     if name in known:
         return name
     match = _ATARI.match(name)

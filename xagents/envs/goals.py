@@ -1,7 +1,8 @@
-"""The goal functions of an environment whose episodes each have a goal: rewards and ends, by any other goal.
+"""The goal functions of goal-conditioned environments: rewards and terminations for other goals.
 
-Such an environment shows a Dict of `observation`, `achieved_goal` and `desired_goal`, and has
-`compute_reward(achieved, desired, info)`, as those of Gymnasium-Robotics (Plappert et al. 2018, arXiv:1802.09464).
+The observations of such an environment are a Dict of `observation`, `achieved_goal` and `desired_goal`. Like the
+environments of Gymnasium-Robotics (Plappert et al. 2018, arXiv:1802.09464), it has the method
+`compute_reward(achieved, desired, info)`.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from xagents.envs.spaces import ObservationEncoder
 from xagents.options.errors import OptionError, one_line
 
 KEYS = ('observation', 'achieved_goal', 'desired_goal')
-# steps whose goals batches and single calls are compared on
+# the number of steps on whose goals batched and single calls are compared
 N_COMPARED_STEPS = 16
 
 
 class GoalFunctions:
-    """The goal functions of one environment, which lives in this process.
+    """The goal functions of one environment in this process.
 
     Attributes:
-        achieved: where the goal that was achieved stands in an encoded observation.
-        desired: where the one that is desired stands, as wide.
+        achieved: the slice of the achieved goal in an encoded observation.
+        desired: the slice of the desired goal, of equal length.
         env: the environment.
 
     Args:
-        name: the environment's, for messages.
-        encoder: of its observations.
-        make: makes the environment, after its space has been checked.
+        name: the environment's name, for messages.
+        encoder: the encoder of the environment's observations.
+        make: a function that makes the environment; it is called after the space has been checked.
 
     Raises:
         OptionError: for an environment without the three keys or `compute_reward`, with images, or with goals that are
-            no vectors.
+            not vectors.
     """
 
     def __init__(self, name: str, encoder: ObservationEncoder, make: Callable[[], gymnasium.Env]):
@@ -46,7 +47,7 @@ class GoalFunctions:
         self.env = make()
         try:
             if not self.env.has_wrapper_attr('compute_reward'):
-                problem = f'{name} has no compute_reward, by which other goals would be rewarded, and HER needs one'
+                problem = f'{name} has no compute_reward, expected one: HER computes the rewards of other goals with it'
                 raise OptionError('her', problem)
             seen = _sample_observations(self.env, encoder)
             pairs = self._pairs(seen[:, self.achieved], seen[:, self.desired])
@@ -59,47 +60,51 @@ class GoalFunctions:
             raise
 
     def compute_rewards(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Say what it is worth to have achieved goals where others were desired, encoded ones [B, g] each.
+        """Return the rewards and terminations for pairs of achieved and desired goals.
+
+        Args:
+            achieved: encoded achieved goals [B, g].
+            desired: encoded desired goals [B, g].
 
         Returns:
-            Rewards, float32 [B], and whether episodes end by it, bool [B]; None where the environment does not say.
+            rewards, float32 [B], and terminated, bool [B] or None if the environment has no `compute_terminated`.
         """
         goals = self._decode(achieved), self._decode(desired)
         terminated = None if self._terminated is None else self._terminated(*goals).astype(bool)
         return self._reward(*goals).astype(np.float32), terminated
 
     def _decode(self, goals: np.ndarray) -> np.ndarray:
-        """Return encoded goals [B, g] as the environment has them, [B, *shape]."""
+        """Return encoded goals [B, g] in the shape and dtype of the goal space, [B, *shape]."""
         return goals.reshape(len(goals), *self._space.shape).astype(self._space.dtype)
 
     def _pairs(self, achieved: np.ndarray, desired: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs of goals to compare calls on: as they came, equal ones, and achieved ones of two steps."""
+        """Return pairs of goals for the comparison: observed pairs, equal goals, and achieved goals of two steps."""
         pairs = [(achieved, desired), (achieved, achieved), (achieved, np.roll(achieved, 1, axis=0))]
         one, other = (np.concatenate(goals) for goals in zip(*pairs, strict=True))
         return self._decode(one), self._decode(other)
 
 
 class _GoalFunction:
-    """A goal function, called on whole batches where that gives what single calls give, else for one row at a time."""
+    """A goal function that is called with whole batches if they give the results of single calls, else row by row."""
 
     def __init__(self, name: str, function: Callable[[Any, Any, dict[str, Any]], Any], pairs: tuple[Any, Any]):
         self._function = function
         try:
             one_by_one = self._loop(*pairs)
-        except Exception as error:  # whatever somebody's function raises
+        except Exception as error:  # a user's function may raise any exception
             problem = f'{function.__name__} of {name} fails without an info: {type(error).__name__}: {one_line(error)}'
             raise OptionError('her', problem) from error
         try:
             self._batched = bool(np.allclose(self._batch(*pairs), one_by_one, rtol=1e-5, atol=1e-6))
-        except Exception:  # it takes single goals only
+        except Exception:  # the function accepts single goals only
             self._batched = False
 
     def __call__(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        """Return a value a row, [B], for goals [B, *shape]."""
+        """Return one value for each row, [B], of goals [B, *shape]."""
         return (self._batch if self._batched else self._loop)(achieved, desired)
 
     def _batch(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        # one value for all, as of a function that always says no, stands for each
+        # a function may return one value for all rows, such as a constant False
         return np.broadcast_to(np.asarray(self._function(achieved, desired, {})), len(achieved))
 
     def _loop(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
@@ -107,28 +112,31 @@ class _GoalFunction:
 
 
 def _goal_space(name: str, space: spaces.Space) -> spaces.Box | spaces.MultiBinary:
-    """Return the space of the goals in an observation space that has some; raises OptionError for any other."""
+    """Return the space of goals in an observation space; raise OptionError if the space has no supported goals."""
     keys = list(space.spaces) if isinstance(space, spaces.Dict) else []
     if not isinstance(space, spaces.Dict) or not set(KEYS) <= set(keys):
         shown = f'a Dict of {", ".join(map(str, keys))}' if keys else f'a {type(space).__name__}'
-        raise OptionError('her', f'{name} shows {shown}, admits a Dict of {", ".join(KEYS)}')
+        raise OptionError('her', f'{name} has observations of {shown}, expected a Dict of {", ".join(KEYS)}')
     for key, part in space.spaces.items():
         if isinstance(part, spaces.Box) and len(part.shape) + (part.dtype == np.uint8) > 2:
-            raise OptionError('her', f'{name} shows an image, {key} {list(part.shape)}, admits vectors')
+            raise OptionError('her', f'{name} has an image, {key} {list(part.shape)}, expected vectors')
     achieved, desired = space['achieved_goal'], space['desired_goal']
     floats = isinstance(achieved, spaces.Box) and achieved.dtype != np.uint8
     if not floats and not isinstance(achieved, spaces.MultiBinary):
-        raise OptionError('her', f'{name} has goals of {one_line(achieved)}, admits Box (but of bytes) or MultiBinary')
+        raise OptionError(
+            'her', f'{name} has goals of {one_line(achieved)}, expected Box (but not uint8) or MultiBinary'
+        )
     if type(desired) is not type(achieved) or desired.shape != achieved.shape or desired.dtype != achieved.dtype:
         raise OptionError(
-            'her', f'{name} achieves {one_line(achieved)} and desires {one_line(desired)}, admits one space'
+            'her',
+            f'{name} achieves {one_line(achieved)} and desires {one_line(desired)}, expected equal spaces',
         )
     assert isinstance(achieved, spaces.Box | spaces.MultiBinary)
     return achieved
 
 
 def _sample_observations(env: gymnasium.Env, encoder: ObservationEncoder) -> np.ndarray:
-    """Return what an environment shows in a few steps at random, encoded."""
+    """Return the encoded observations of a few random steps."""
     env.action_space.seed(0)
     shown, over = [encoder([env.reset(seed=0)[0]])], False
     while len(shown) < N_COMPARED_STEPS:

@@ -1,4 +1,4 @@
-"""One face over every kind of environment, single or side by side, in process, in worker processes or in C++."""
+"""One interface to single and vector environments, in this process, in worker processes or in C++."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
 from xagents.options.errors import OptionError, one_line
 
-# Makes the same environments afresh: (n_envs, render_mode, training, here) -> Envs.
+# Makes new environments of the same kind: (n_envs, render_mode, training, in_process) -> Envs.
 EnvFactory = Callable[[int, str | None, bool, bool], 'Envs']
 RECREATE_HINT = 'give create_envs a function that makes one, or hand over environments to evaluate on'
 
 
 @dataclasses.dataclass(slots=True)
 class EpisodeEnd:
-    """An episode that ended.
+    """Statistics of a finished episode.
 
     Attributes:
-        reward: the sum of the environment's raw rewards, whatever wrappers or clipping do to them.
-        length: the number of steps the agent took.
+        reward: the sum of the environment's raw rewards, before wrappers and clipping.
+        length: the number of the agent's steps.
         env: the index of the environment.
-        success: what the environment reported as `is_success` or `success`, None where it reports nothing.
-        team: what all agents of the environment got together since it began; with the last of them to end, else None.
+        success: the `is_success` or `success` that the environment reported; None if it reported neither.
+        team: the summed reward of all agents of the environment; None except for the last agent to finish.
     """
 
     reward: float
@@ -51,7 +51,7 @@ class EpisodeEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnvView:
-    """What one of the environments shows, encoded and of shape D, and takes; `spec` is Gymnasium's, if it has one."""
+    """The spaces of one environment, observations encoded with shape D, and its Gymnasium spec or None."""
 
     observation_space: spaces.Box
     action_space: spaces.Space
@@ -59,12 +59,16 @@ class EnvView:
 
 
 class Copyable:
-    """Environments whose state can be copied and restored; `snapshot_problem` names what the last copy lacks."""
+    """Environments with a state that can be copied and restored.
+
+    Attributes:
+        snapshot_problem: the reason why the last copy failed; '' if it succeeded.
+    """
 
     snapshot_problem = ''
 
     def _take(self, states: Iterable[Any]) -> list[Snapshot] | None:
-        """Return copies of states; None where one can not be copied."""
+        """Return copies of states, or None if one of them cannot be copied."""
         try:
             copies = [take_snapshot(state) for state in states]
         except SnapshotError as reason:
@@ -74,11 +78,11 @@ class Copyable:
         return copies
 
     def _assign(self, states: Callable[[], list[Any]], copies: Sequence[Snapshot]) -> list[Any]:
-        """Put copies into the states of this, and return what was copied."""
+        """Restore copies into the present states, and return the restored states."""
         try:
             return list(map(restore_snapshot, states(), copies))
         except MissingStateError:
-            # Some environments make parts of theirs only when they are reset.
+            # Some environments create parts of their state only at a reset.
             self.reset(0)
             return list(map(restore_snapshot, states(), copies))
 
@@ -98,33 +102,38 @@ class Copyable:
 
 
 class Envs(Copyable):
-    """N environments side by side, in Gymnasium's NEXT_STEP mode; with M agents in each, N counts agents.
+    """A vector of N environments in Gymnasium's NEXT_STEP mode; with M agents in each environment, N counts agents.
 
-    The observation after an episode's last step is its true last one. The step after it only resets: its action is
-    ignored, its reward is 0, and `valid` says so beforehand.
+    The step after an episode's last step only resets: its action is ignored and its reward is 0. The observation after
+    the last step is therefore the episode's true last observation.
 
-    The agents of one environment stand side by side and begin anew together: one that is gone stays ended, and not
-    valid, until then.
+    The rows of the agents of one environment are adjacent, and these agents start episodes together. An agent that
+    finished early stays ended and not valid until then.
 
     Attributes:
         n_envs: N.
-        agents: names of the M agents of each environment; empty where it has but one, without a name.
+        agents: the names of the M agents of each environment; empty for environments with a single, unnamed agent.
         id: the environment's name.
-        encoder: turns raw observations into what `reset` and `step` return.
-        observation_space: the encoded space of one environment, of shape D.
-        action_space: the action space of one environment, as the environment has it.
-        spec: Gymnasium's spec of one environment, None where there is none.
-        frame_stack: how many frames an image shows, newest last, where it is known to be a stack; otherwise 1.
-        atari: whether they get the Atari preprocessing.
-        valid: bool [N], updated in place: False where the next step only resets.
-        snapshot_problem: what the last `snapshot` could not copy, in a few words; '' if it copied all.
-        recorder: receives every reset and step; None if nothing is recorded.
-        env_indices: of the N, by which episodes tell of them; among those of all policies, where several play in them.
+        encoder: the encoder of raw observations; `reset` and `step` return its result.
+        observation_space: the encoded observation space of one environment, of shape D.
+        action_space: the action space of one environment, unchanged.
+        spec: Gymnasium's spec of one environment, or None.
+        frame_stack: the number of frames in an image, newest last, if images are known to be stacks; otherwise 1.
+        atari: whether the environments have the Atari preprocessing.
+        valid: bool [N], updated in place: False if the next step only resets.
+        snapshot_problem: the reason why the last `snapshot` failed, in a few words; '' if it succeeded.
+        recorder: the recorder of every reset and step, or None.
+        env_indices: the index of each of the N rows in `EpisodeEnd.env`; with several policies, the index among the
+            rows of all policies.
 
     Args:
         vector: the environments, in NEXT_STEP mode.
-        has_reports: whether infos hold the reports of `EpisodeReport`; otherwise rewards are added up here.
-        factory: makes the same environments afresh.
+        id: the environment's name.
+        has_reports: whether infos contain the reports of `EpisodeReport`; otherwise this class sums rewards itself.
+        factory: a function that makes new environments of the same kind.
+        spec: Gymnasium's spec of one environment.
+        frame_stack: the number of frames in an image.
+        atari: whether the environments have the Atari preprocessing.
 
     Raises:
         ValueError: if the observation space has no fixed size, or the vector resets in another mode.
@@ -144,7 +153,7 @@ class Envs(Copyable):
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
             got = mode.name if isinstance(mode, AutoresetMode) else mode
-            raise ValueError(f'envs: the vector environment has the autoreset mode {got}, admitted is NEXT_STEP')
+            raise ValueError(f'envs: got a vector environment with the autoreset mode {got}, expected NEXT_STEP')
         self.n_envs = vector.num_envs
         agent_set: AgentSet | None = vector.metadata.get(AGENT_SET)
         self.agents = agent_set.names if agent_set else ()
@@ -172,17 +181,17 @@ class Envs(Copyable):
 
     @property
     def can_recreate(self) -> bool:
-        """Whether `recreate` can make the same environments afresh."""
+        """Whether `recreate` can make new environments of the same kind."""
         return self._factory is not None
 
     @property
     def agents_per_env(self) -> int:
-        """How many of N are of one environment: M, its agents."""
+        """M, the number of rows of one environment."""
         return max(len(self.agents), 1)
 
     @property
     def can_snapshot_each(self) -> bool:
-        """Whether each environment stands by itself, so that others may go on with some of them."""
+        """Whether each environment can be copied individually."""
         return isinstance(self._base_vector, LoopVectorEnv)
 
     @property
@@ -197,25 +206,25 @@ class Envs(Copyable):
 
     @property
     def frames_per_second(self) -> float:
-        """How fast a video of it looks natural; 30 where the environment does not say."""
+        """The natural frame rate of a video; 30 if the environment does not define one."""
         return float(self._vector.metadata.get('render_fps') or 30)
 
     def reset(self, seed: int | None = None, first: int = 0) -> np.ndarray:
-        """Resets all environments, whatever they were doing; unfinished episodes count for nothing.
+        """Reset all environments and discard unfinished episodes.
 
         Args:
-            seed: each environment gets a seed of its own derived from it, the same for any N; a vector that takes one
-                seed gets one. None goes on with the seeds derived from the last one given.
-            first: index of the first of these environments, where they are some of many.
+            seed: the seed from which each environment's own seed is derived, independently of N. A vector that accepts
+                a single seed gets a single one. None continues the sequence of seeds of the last seed given.
+            first: the index of the first of these environments, if they are part of a larger set.
 
         Returns:
-            observations [N, *D]; the array may be reused by the next step.
+            observations [N, *D]; the next step may overwrite the array.
         """
         if seed is not None or self._seeds is None:
             self._seeds = np.random.SeedSequence(seed)
         (sequence,) = self._seeds.spawn(1)
         first, last = first // self.agents_per_env, (first + self.n_envs) // self.agents_per_env
-        # 31 bits: some environments keep a seed in a C int.
+        # 31 bits: some environments store a seed in a C int.
         seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(last)[first:]]
         own: Any = seeds if _takes_seeds(self._base_vector) else seeds[0]
         observations, _ = self._vector.reset(seed=own)
@@ -227,33 +236,33 @@ class Envs(Copyable):
         return observations if self._encode is None else self._encode(observations)
 
     def current_observations(self) -> np.ndarray:
-        """Returns what agents see now, [N, *D], where other policies share the environments."""
+        """Return the current observations [N, *D], if several policies share the environments."""
         assert isinstance(self._vector, AgentRows)
         return np.array(self._vector.current_observations())
 
     def set_actions(self, actions: np.ndarray) -> None:
-        """Says what the next step is to be, where other policies share the environments, and wait for it."""
+        """Set the actions of the next step, if several policies share the environments; `step` then executes it."""
         if isinstance(self._vector, AgentRows):
             self._vector.set_actions(actions)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Takes one step by environment actions [N, …], as `ActionDecoder` makes them.
+        """Take one step with the environment actions [N, …] of `ActionDecoder`.
 
         Returns:
-            observations [N, *D], rewards float32 [N], terminated bool [N], truncated bool [N], which the next step may
-            overwrite.
+            observations [N, *D], rewards float32 [N], terminated bool [N] and truncated bool [N]; the next step may
+            overwrite these arrays.
         """
         observations, raw, terminated, truncated, info = self._vector.step(actions)
         if self.recorder is not None:
             self.recorder.step(actions, observations, raw, terminated, truncated, self.valid)
-        # Rows that only reset get a reward of 0, whatever the vector says.
+        # Rows that only reset get a reward of 0, whatever reward the vector returns.
         rewards = np.multiply(raw, self.valid, out=self._rewards, casting='same_kind')
         if not self._has_reports:
             np.add(self._totals, raw, out=self._totals, where=self.valid)
             self._lengths += self.valid
         ended = np.logical_or(terminated, truncated, out=self._ended)
         if self.agents:
-            np.logical_and(ended, self.valid, out=self._newly_ended)  # not those that were gone before
+            np.logical_and(ended, self.valid, out=self._newly_ended)  # without the agents that ended in an earlier step
         np.logical_not(ended, out=self.valid)
         if self._has_reports:
             if REPORT in info:
@@ -277,14 +286,15 @@ class Envs(Copyable):
             self._episodes.append(EpisodeEnd(reward, int(length), i, None if np.isnan(success) else bool(success)))
 
     def pop_episodes(self) -> list[EpisodeEnd]:
-        """Returns the episodes that ended since the last call, oldest first."""
+        """Return the episodes that ended since the last call, oldest first."""
         episodes, self._episodes = self._episodes, []
         return episodes
 
     def snapshot(self) -> Snapshot | None:
-        """Copies the state of the environments exactly, random numbers and unfinished episodes included.
+        """Return an exact copy of the environments' state, including random generators and unfinished episodes.
 
-        Returns None where something can not be copied; `snapshot_problem` then says what.
+        Returns:
+            the copy, or None if a part of the state cannot be copied; `snapshot_problem` then contains the reason.
         """
         copies = self._take([self.state()])
         if copies is None:
@@ -293,30 +303,32 @@ class Envs(Copyable):
         return copies[0]
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes on from a snapshot of environments of the same kind: all that follows is what followed there.
+        """Restore a snapshot of environments of the same kind; later steps equal those after the snapshot.
 
-        Arguments of the environments are part of their state: a time limit is again what it was.
+        The environments' arguments are part of their state; a time limit is restored, too.
 
         Raises:
-            ValueError: in one line, if it is that of other environments, or damaged. The environments may have been
-                reset then: reset them before going on.
+            ValueError: if the snapshot is damaged or of other environments, in one line. The environments may have been
+                reset by then: reset them before the next step.
         """
         kind = snapshot.record.get('kind')
         if kind != self.compatibility_key():
-            raise ValueError(f'snapshot: it is that of {_describe(kind)}, not of {_describe(self.compatibility_key())}')
+            raise ValueError(f'snapshot: got {_describe(kind)}, expected {_describe(self.compatibility_key())}')
         self.load_counters(*self._assign(lambda: [self.state()], [snapshot]))
 
     def load_counters(self, state: Mapping[str, Any]) -> None:
-        """Goes on with the counters of a state that was given to the environments."""
+        """Restore the counters of a state."""
         self._seeds = state['seeds']
         self._episodes = [EpisodeEnd(*episode) for episode in state['episodes']]
         for name in ('valid', 'totals', 'lengths'):
             np.copyto(self.state()[name], state[name])
 
     def snapshot_each(self) -> list[Snapshot] | None:
-        """Copies each environment by itself, so that others may go on with any of them.
+        """Return a copy of each environment; any of the copies can be restored individually.
 
-        Returns None where one can not be copied, or where they are not a plain loop; `snapshot_problem` then says what.
+        Returns:
+            the copies, or None if an environment cannot be copied or the environments do not run in a plain loop;
+            `snapshot_problem` then contains the reason.
         """
         if not self.can_snapshot_each:
             self.snapshot_problem = 'the environments cannot be copied one by one'
@@ -324,10 +336,10 @@ class Envs(Copyable):
         return self._take(map(self._state_of, range(self.n_envs // self.agents_per_env)))
 
     def restore_each(self, copies: Sequence[Snapshot]) -> None:
-        """Goes on from copies of single environments of the same kind, one for each of these.
+        """Restore copies of single environments of the same kind, one for each environment.
 
         Raises:
-            ValueError: in one line, as `restore`.
+            ValueError: as for `restore`.
         """
         states = self._assign(lambda: list(map(self._state_of, range(len(copies)))), copies)
         self._episodes = []
@@ -337,90 +349,98 @@ class Envs(Copyable):
             self._base_vector.ended[i] = state['ended']
 
     def _state_of(self, i: int) -> dict[str, Any]:
-        """Returns the state of one environment of a loop; that of its agents as lists."""
+        """Return the state of environment `i` of a loop, with the state of its agents as lists."""
         rows, inner = self._rows_of(i), self._base_vector
         own = {'valid': self.valid[rows].tolist(), 'total': self._totals[rows].tolist()}
         length = self._lengths[rows].tolist()
         return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own, 'length': length}
 
     def _rows_of(self, i: int) -> slice:
-        """Returns which of N are of the environment i."""
+        """Return the rows of environment `i`."""
         return slice(i * self.agents_per_env, (i + 1) * self.agents_per_env)
 
     def state(self) -> dict[str, Any]:
-        """Returns what changes: the vector, and what is counted here."""
+        """Return the state that changes: the vector and the counters."""
         episodes = [dataclasses.astuple(episode) for episode in self._episodes]
         own = {'valid': self.valid, 'totals': self._totals, 'lengths': self._lengths}
         return {'vector': self._vector, 'seeds': self._seeds, 'episodes': episodes, **own}
 
     def compatibility_key(self) -> list[Any]:
-        """Returns what environments must have in common that go on from each other's snapshots."""
+        """Return the properties that must be equal in environments that exchange snapshots."""
         return [self.id, self.n_envs, str(self.observation_space), str(self.action_space)]
 
     def recreate(
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, in_process: bool = False
     ) -> Envs:
-        """Makes so many of the same environment afresh; unless for `training`, with rewards raw and Atari games whole.
+        """Make new environments of the same kind.
 
-        With `in_process` in this process, where others are in worker processes.
+        Args:
+            n_envs: the number of environments.
+            render_mode: Gymnasium's render mode.
+            training: whether Atari games keep their training settings; otherwise rewards stay raw and only the end of
+                a game ends an episode.
+            in_process: whether the environments run in this process instead of worker processes.
 
         Raises:
-            ValueError: if the environments were handed over and nothing tells how to make them.
+            ValueError: if the environments were passed ready-made and it is unknown how to make them.
         """
         if self._factory is None:
-            raise ValueError(f'env: {self.id} was handed over ready-made and cannot be made afresh; {RECREATE_HINT}')
+            raise ValueError(f'env: {self.id} was passed ready-made and cannot be made afresh; {RECREATE_HINT}')
         envs = self._factory(n_envs, render_mode, training, in_process)
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
-            raise ValueError(f'env: {self.id} made afresh has other spaces than what was handed over; {RECREATE_HINT}')
+            raise ValueError(
+                f'env: {self.id} made afresh has other spaces than the environments passed; {RECREATE_HINT}'
+            )
         return envs
 
     def factory_to_bytes(self) -> bytes:
-        """Returns what makes the same environments in another process; see `envs_from_bytes`.
+        """Return a pickled function that makes the environments in another process; see `envs_from_bytes`.
 
         Raises:
-            ValueError: in one line, if nothing tells how to make them, or that cannot be sent.
+            ValueError: if it is unknown how to make the environments, or the function cannot be pickled; in one line.
         """
         if self._factory is None:
-            raise ValueError(f'{self.id} was handed over ready-made and cannot be made afresh; {RECREATE_HINT}')
+            raise ValueError(f'{self.id} was passed ready-made and cannot be made afresh; {RECREATE_HINT}')
         factory: Any = self._factory
         try:
             return pickle.dumps(CloudpickleWrapper(factory))
-        except Exception as error:  # whatever a function of somebody's holds on to
+        except Exception as error:  # a user's function may reference any object
             raise ValueError(
                 f'{self.id} cannot be sent to another process ({one_line(error)}); {RECREATE_HINT}'
             ) from error
 
     @functools.cached_property
     def goals(self) -> GoalFunctions:
-        """Its goal functions, of one more environment, in this process.
+        """The goal functions of an additional environment, made in this process.
 
         Raises:
-            OptionError: where it has none, or cannot be made again.
+            OptionError: if the environment has no goals or cannot be recreated.
         """
         return GoalFunctions(self.id, self.encoder, self._make_goal_env)
 
     def _make_goal_env(self) -> gymnasium.Env:
         if self._factory is None:
             raise OptionError(
-                'her', f'{self.id} was handed over ready-made, admits what can be made again: {RECREATE_HINT}'
+                'her',
+                f'{self.id} was passed ready-made, expected an environment that can be recreated: {RECREATE_HINT}',
             )
         envs = self.recreate(1, training=True, in_process=True)
         if not envs.can_snapshot_each:
             envs.close()
             raise OptionError(
-                'her', f'{self.id} is no environment of Gymnasium, admits those, whose goals can be asked'
+                'her', f'{self.id} is not a Gymnasium environment; expected one, because HER calls its goal functions'
             )
         return envs._base_vector.envs[0]
 
     def render(self) -> list[Any]:
-        """Returns a frame of each environment, or an empty list where none is made (no render mode, or a window)."""
+        """Return a frame of each environment, or an empty list if no frames exist (no render mode, or a window)."""
         if not self.can_render:
             return []
         return [frame for frame in self._vector.render() or () if frame is not None]
 
     def close(self) -> None:
-        """Closes the environments; a second call does nothing."""
+        """Close the environments; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self._vector.close()
@@ -432,7 +452,7 @@ class Envs(Copyable):
 
     def __getitem__(self, i: int) -> EnvView:
         if not -self.n_envs <= i < self.n_envs:
-            raise IndexError(f'there are {self.n_envs} environments, not one with the index {i}')
+            raise IndexError(f'got the index {i}, expected one of {self.n_envs} environments')
         return EnvView(self.observation_space, self.action_space, self.spec)
 
     def __repr__(self) -> str:
@@ -445,21 +465,21 @@ def envs_from_bytes(sent: bytes, n_envs: int) -> Envs:
 
 
 def _describe(kind: Any) -> str:
-    """Returns what a snapshot says of its environments, on one line."""
+    """Return a snapshot's description of its environments, on one line."""
     if not (isinstance(kind, list) and len(kind) == 4):
-        return 'something else'
+        return 'a snapshot of something else'
     name, n_envs, observation, action = (' '.join(str(part).split()) for part in kind)
     return f'{n_envs} x {name} with observations {observation} and actions {action}'
 
 
 def _takes_seeds(vector: VectorEnv) -> bool:
-    """Whether a vector takes a list with a seed for each environment."""
+    """Whether a vector accepts a list of seeds, one for each environment."""
     from_us = isinstance(vector, LoopVectorEnv) or type(vector).__name__ == 'EnvPoolVectorEnv'
     return from_us or isinstance(vector.unwrapped, AsyncVectorEnv | SyncVectorEnv)
 
 
 def _success(info: dict[str, Any], i: int) -> bool | None:
-    """Returns what a vector's infos say about the success of environment `i`, None where they say nothing."""
+    """Return the success of environment `i` from a vector's infos, or None if it is not reported."""
     for name in SUCCESS:
         if name in info and (f'_{name}' not in info or info[f'_{name}'][i]) and is_success_value(info[name][i]):
             return bool(info[name][i])

@@ -1,4 +1,4 @@
-"""From what a person typed to one environment: names, errors in one line, and the wrappers in their order."""
+"""Construction of one environment from its name and options, with one-line errors and ordered wrappers."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ from xagents.envs.wrappers import AtariConfig, EpisodeReport, RawReward, preproc
 from xagents.options.errors import OptionError, did_you_mean, one_line
 from xagents.registry.parts import NAME_PATTERN
 
-# Which extra installs what an environment's code needs, by the beginning of its entry point.
+# The extra that installs the dependencies of an environment, by the prefix of the environment's entry point.
 EXTRAS = {
     **{'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'gymnasium_robotics': 'robotics'},
     **{'ale_py': 'atari', 'shimmy': 'gym'},
 }
-# Ids that only the Arcade Learning Environment registers.
+# The pattern of ids that only the Arcade Learning Environment registers.
 ATARI_ID = re.compile(r'^(ALE/.+|.+(NoFrameskip|Deterministic)-v\d+)$')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvMaker:
-    """Everything that makes one environment, and a call that does; it can be sent to a worker process.
+    """A picklable function that makes one environment from these settings.
 
     Args:
-        name: as it was typed, for messages and files.
+        name: the name that the user typed, for messages and files.
         source: Gymnasium's spec, or a function that makes an environment.
         kwargs: arguments of the environment.
-        atari: the Atari preprocessing that it gets; None for any other environment.
+        atari: the settings of the Atari preprocessing; None for any other environment.
         max_episode_steps: a time limit in steps of the agent, instead of the environment's own.
-        wrappers: applied in order outside ours; around PettingZoo's environment, where it is one of these.
-        agent_index: whether agents of one environment see which of them they are.
-        equal_spaces: whether they must have equal spaces, because one policy plays for all.
+        wrappers: the user's wrappers, applied in order outside all others; for PettingZoo, directly around the
+            environment.
+        render_mode: Gymnasium's render mode.
+        agent_index: whether the agent's one-hot index is appended to each observation of several agents.
+        equal_spaces: whether several agents must have equal spaces, as a single policy requires.
     """
 
     name: str
@@ -60,13 +62,17 @@ class EnvMaker:
 
     @property
     def spec(self) -> EnvSpec | None:
-        """Gymnasium's spec, None where a function makes the environment."""
+        """Gymnasium's spec, or None if a function makes the environment."""
         return self.source if isinstance(self.source, EnvSpec) else None
 
     def __call__(self) -> gymnasium.Env:
-        """Makes the environment, or raises an `OptionError` naming what is missing.
+        """Make the environment.
 
-        An `EpisodeReport` is outermost, unless several agents play in it: then it is a `ParallelEnvAdapter`.
+        Returns:
+            the environment with `EpisodeReport` as its outermost wrapper, or a `ParallelEnvAdapter` of several agents.
+
+        Raises:
+            OptionError: if the environment cannot be made; the message names the missing or wrong part.
         """
         kwargs = dict(self.kwargs)
         if self.atari:
@@ -78,11 +84,11 @@ class EnvMaker:
         env = self._make_env(kwargs)
         if isinstance(env, ParallelEnvAdapter):
             if self.atari:
-                raise OptionError('preprocess', f'{self.name} is no Atari game; admits Atari games only')
+                raise OptionError('preprocess', f'{self.name} is not an Atari game, expected an Atari game')
             return env
         if self.agent_index or not self.equal_spaces:
             option = 'agent_index' if self.equal_spaces else 'policies'
-            raise OptionError(option, f'{self.name} has one agent, admits environments of several')
+            raise OptionError(option, f'{self.name} has one agent, expected an environment with several')
         if self.atari:
             _check_atari(env, self.name)
             env = preprocess_atari(env, self.atari, frame_skip, self.max_episode_steps)
@@ -93,7 +99,7 @@ class EnvMaker:
         return EpisodeReport(env)
 
     def _make_env(self, kwargs: dict[str, Any]) -> gymnasium.Env:
-        """Makes the bare environment, with its time limit where no preprocessing counts it."""
+        """Make the environment without wrappers, but with its time limit unless the Atari preprocessing applies it."""
         limit = None if self.atari else self.max_episode_steps
         try:
             if self.spec is not None:
@@ -109,21 +115,21 @@ class EnvMaker:
         if is_pettingzoo_env(env):
             return self._make_adapter(env)
         if not isinstance(env, gymnasium.Env):
-            what = "an environment of PettingZoo's" if isinstance(self.source, PettingZooMaker) else 'a gymnasium.Env'
-            raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits {what}')
+            what = 'a PettingZoo environment' if isinstance(self.source, PettingZooMaker) else 'a gymnasium.Env'
+            raise OptionError('env', f'{self.name} made a {type(env).__name__}, expected {what}')
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
     def _make_adapter(self, env: Any) -> ParallelEnvAdapter:
-        """Returns several agents' environment as one."""
+        """Return the adapter of a PettingZoo environment."""
         env = to_parallel_env(env, self.name)
         for wrapper in self.wrappers:
-            env = _wrap(env, wrapper, is_pettingzoo_env, "an environment of PettingZoo's, as this one is")
+            env = _wrap(env, wrapper, is_pettingzoo_env, 'a PettingZoo environment')
         team = ParallelEnvAdapter(env, self.name, self.max_episode_steps, self.agent_index, self.equal_spaces)
-        team.reset(seed=0)  # what cannot begin is refused before anything is written
+        team.reset(seed=0)  # raise errors of a reset before a run writes files
         return team
 
     def _refuse(self, error: Exception) -> NoReturn:
-        """Raises a failure to make the environment as one line; a programming error in it stays as it is."""
+        """Raise an error of making the environment as a one-line `OptionError`; programming errors stay unchanged."""
         entry = self.spec.entry_point if self.spec is not None else None
         if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
             for beginning, extra in EXTRAS.items():
@@ -133,8 +139,8 @@ class EnvMaker:
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
             known = [name for name in found if name not in ('self', 'kwargs')]
-            admits = f', admits {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
-            raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
+            hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
+            raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{hint}') from error
         if isinstance(error, ImportError | gymnasium.error.Error | OptionError) or isinstance(
             self.source, PettingZooMaker
         ):
@@ -143,23 +149,23 @@ class EnvMaker:
 
 
 def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: Any) -> EnvMaker:
-    """Finds what an environment's name stands for; nothing is made yet.
+    """Return the maker of an environment; the environment is not made yet.
 
     Args:
-        env: an id of Gymnasium's registry, 'module:Id' (the module is imported first, from the working directory too),
-            'gym:Id' for the old gym through shimmy, 'pettingzoo:NAME' (see `PettingZooMaker`), the name of a registered
-            function (see `xagents.envs.registry`), a spec, or a function that makes one environment.
+        env: an id of Gymnasium's registry, 'module:Id' (the module, which may be in the working directory, is imported
+            first), 'gym:Id' for the old gym through shimmy, 'pettingzoo:NAME' (see `PettingZooMaker`), the name of a
+            registered function (see `xagents.envs.registry`), a spec, or a function that makes one environment.
         **settings: further fields of `EnvMaker`.
 
     Raises:
-        OptionError: for a name nobody registers, with the nearest one, or an extra that is missing.
+        OptionError: for an unknown name, with the nearest known name, or for a missing extra.
     """
     if isinstance(env, EnvSpec):
         return EnvMaker(name=env.id, source=env, **settings)
     if not isinstance(env, str):
         if not callable(env):
-            admits = 'a name or a function that makes a gymnasium.Env'
-            raise OptionError('env', f'got a {type(env).__name__}, admits {admits}')
+            expected = 'a name or a function that makes a gymnasium.Env'
+            raise OptionError('env', f'got a {type(env).__name__}, expected {expected}')
         return EnvMaker(name=getattr(env, '__name__', type(env).__name__), source=env, **settings)
     if env.startswith(PREFIX):
         return EnvMaker(name=env, source=PettingZooMaker(env.removeprefix(PREFIX)), **settings)
@@ -178,7 +184,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
 def _spec(name: str) -> EnvSpec:
     if name not in registry:
         try:
-            load_ale_quietly()  # which registers its games
+            load_ale_quietly()  # registers the games
         except ImportError:
             if ATARI_ID.match(name):
                 raise OptionError('env', f"{name} needs an extra: pip install 'xagents[atari]'") from None
@@ -189,20 +195,20 @@ def _spec(name: str) -> EnvSpec:
 
 
 def load_ale_quietly() -> None:
-    """Load the Arcade Learning Environment, which registers its games, and let it print no banner."""
+    """Import the Arcade Learning Environment, which registers its games, and suppress its banner."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def _nearest_id(name: str) -> str:
-    """Returns a hint: the newest version of the same name, or else the most similar id."""
+    """Return a hint: the newest version of the same name, or else the most similar id."""
     with contextlib.suppress(gymnasium.error.Error):
         space, base, _ = parse_env_id(name)
         same = [spec for spec in registry.values() if (spec.namespace, spec.name) == (space, base)]
         if same:
             return f' (did you mean {max(same, key=lambda spec: spec.version or 0).id}?)'
-        # Letters in the wrong case are the most frequent mistake, and the one that difflib finds farthest away.
+        # Wrong case is the most frequent mistake, and difflib rates it as very dissimilar.
         lower = {known.lower(): known for known in registry}
         if name.lower() in lower:
             return f' (did you mean {lower[name.lower()]}?)'
@@ -211,7 +217,7 @@ def _nearest_id(name: str) -> str:
 
 def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasium.Env]:
     try:
-        # Importing gym writes four lines about its age to stderr.
+        # The import of gym prints four lines about its age to stderr.
         with contextlib.redirect_stderr(io.StringIO()):
             gym = importlib.import_module('gym')
             importlib.import_module('shimmy')
@@ -227,7 +233,7 @@ def _old_gym(name: str, max_episode_steps: int | None) -> Callable[..., gymnasiu
 
 
 def make_old_gym(name: str, limit: Mapping[str, Any], render_mode: str | None = None, **kwargs: Any) -> gymnasium.Env:
-    """Makes an environment of the old gym as one of Gymnasium, without its checker, which NumPy 2 breaks."""
+    """Make an environment of the old gym as a Gymnasium one, without gym's checker, which fails with NumPy 2."""
     with contextlib.redirect_stderr(io.StringIO()):
         importlib.import_module('shimmy')
     arguments = {'disable_env_checker': True, 'render_mode': render_mode, **limit, **kwargs}
@@ -235,7 +241,7 @@ def make_old_gym(name: str, limit: Mapping[str, Any], render_mode: str | None = 
 
 
 def is_atari(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a spec is a game of the Arcade Learning Environment that shows its screen."""
+    """Return whether a spec is a game of the Arcade Learning Environment with screen observations."""
     if spec is None or not (isinstance(spec.entry_point, str) and spec.entry_point.startswith('ale_py')):
         return False
     return {**spec.kwargs, **kwargs}.get('obs_type', 'rgb') != 'ram'
@@ -244,7 +250,7 @@ def is_atari(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> bool:
 def _check_atari(env: gymnasium.Env, name: str) -> None:
     inner = env.unwrapped
     if not hasattr(inner, 'ale') or len(env.observation_space.shape or ()) < 2:
-        raise OptionError('preprocess', f'{name} is no Atari game that shows its screen; admits Atari games only')
+        raise OptionError('preprocess', f'{name} is not an Atari game with screen observations, expected an Atari game')
     if getattr(inner, '_frameskip', 1) != 1:
         raise OptionError('preprocess', f'{name} skips frames itself; make it with frameskip=1')
     try:
@@ -254,15 +260,15 @@ def _check_atari(env: gymnasium.Env, name: str) -> None:
 
 
 def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the wrapper that 'module:Class' names; a function stays as it is."""
+    """Return the wrapper named 'module:Class'; a function is returned unchanged."""
     if not isinstance(wrapper, str):
         if not callable(wrapper):
-            raise OptionError('wrapper', f'got a {type(wrapper).__name__}, admits module:Class or a function')
+            raise OptionError('wrapper', f'got a {type(wrapper).__name__}, expected module:Class or a function')
         return wrapper
     module, _, name = wrapper.partition(':')
     if not module or not name:
         example = 'gymnasium.wrappers:TimeAwareObservation'
-        raise OptionError('wrapper', f'got {wrapper!r}, admits module:Class, as in {example}')
+        raise OptionError('wrapper', f'got {wrapper!r}, expected module:Class, such as {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):
         raise OptionError(
@@ -274,16 +280,16 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
 def _wrap(
     env: Any,
     wrapper: Callable[..., Any],
-    is_admitted: Callable[[Any], bool] = lambda wrapped: isinstance(wrapped, gymnasium.Env),
-    admits: str = 'a gymnasium.Env',
+    is_expected: Callable[[Any], bool] = lambda wrapped: isinstance(wrapped, gymnasium.Env),
+    expected: str = 'a gymnasium.Env',
 ) -> Any:
     name = getattr(wrapper, '__name__', type(wrapper).__name__)
     try:
         wrapped = wrapper(env)
     except Exception as error:
         raise OptionError('wrapper', f'{name} cannot wrap {env}: {one_line(error)}') from error
-    if not is_admitted(wrapped):
-        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, admits {admits}')
+    if not is_expected(wrapped):
+        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, expected {expected}')
     return wrapped
 
 

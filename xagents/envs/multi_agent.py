@@ -1,10 +1,8 @@
-"""Several agents in one environment: PettingZoo's as one of Gymnasium, and vectors of these as a row for each agent.
+"""Multi-agent environments of PettingZoo as Gymnasium environments, and vectors with a row for each agent.
 
-`ParallelEnvAdapter` plays for all agents at once, so that loops, worker processes and copies treat it like any
-environment; at a
-`ParallelVector` N of these step together, and `AgentRows` shows M of their agents as N x M rows of one policy. Terry
-et al. 2021,
-arXiv:2009.14471, for the parallel API.
+`ParallelEnvAdapter` turns a parallel environment into a single Gymnasium environment, so that loops, worker processes
+and snapshots need no special case. `ParallelVector` steps N adapters together. `AgentRows` presents M of their agents
+as N x M rows of one policy. The parallel API is that of Terry et al. 2021, arXiv:2009.14471.
 """
 
 from __future__ import annotations
@@ -22,20 +20,20 @@ from xagents.envs.spaces import ObservationEncoder
 from xagents.envs.wrappers import SUCCESS, success_of
 from xagents.options.errors import OptionError, one_line
 
-# where an environment's metadata tell who plays in it
+# the key of an environment's `AgentSet` in its metadata
 AGENT_SET = 'xagents_members'
-# in infos: what all agents of an environment got together, NaN for all but the last of them to end
+# the key in infos of the summed reward of all agents of an environment; NaN except for the last agent to finish
 TEAM_REWARD = 'xagents_team'
-BYTE_MAX = 255  # of a byte
+BYTE_MAX = 255
 
 
 class AgentGroup(NamedTuple):
-    """Agents of an environment that have equal spaces.
+    """A group of agents of an environment with equal spaces.
 
     Attributes:
-        agent_indices: which they are.
-        observation_space: what each of them shows, encoded and of shape D.
-        action_space: what each of them takes.
+        agent_indices: the indices of the agents.
+        observation_space: the encoded observation space of each agent, of shape D.
+        action_space: the action space of each agent.
     """
 
     agent_indices: tuple[int, ...]
@@ -44,30 +42,31 @@ class AgentGroup(NamedTuple):
 
 
 class AgentSet(NamedTuple):
-    """Who plays in an environment: M agents by their names, and of what kinds they are."""
+    """The names of the M agents of an environment, and their groups of equal spaces."""
 
     names: tuple[str, ...]
     agent_groups: tuple[AgentGroup, ...]
 
 
 class ParallelEnvAdapter(gymnasium.Env):
-    """The agents of one of PettingZoo's parallel environments as one player, who sees and does everything.
+    """A Gymnasium environment that contains all agents of one of PettingZoo's parallel environments.
 
-    What it shows is a Dict: `observations`, encoded, [m, *D] for each kind of agents; and of each agent `rewards`,
-    `terminated`, `truncated`, `success` (NaN where the environment says nothing) and `team` (what all got together, NaN
-    for all but the last of them to end), [M]. Its own reward is the sum of theirs, and its episode ends when no agent
-    is left. An agent that is gone shows what it saw last, and stays terminated.
+    Its observation is a Dict. `observations` contains the encoded observations [m, *D] of each group of m agents. The
+    other entries have the shape [M]: `rewards`, `terminated`, `truncated`, `success` (NaN if the environment does not
+    report it) and `team` (the summed reward of all agents, NaN except for the last agent to finish). The reward is the
+    sum of the agents' rewards, and the episode ends when no agent is left. An agent that ended early repeats its last
+    observation and stays terminated.
 
     Args:
         env: the environment.
-        name: for messages.
+        name: the environment's name, for messages.
         max_episode_steps: a time limit, in addition to the environment's own.
-        index: whether each observation ends with which of the agents it is of, one-hot: further numbers of a vector,
-            further channels of an image.
-        equal_spaces: whether all agents must be of one kind, as one policy needs them.
+        index: whether the agent's one-hot index is appended to each observation: as elements of a vector, or as
+            channels of an image.
+        equal_spaces: whether all agents must have equal spaces, as a single policy requires.
 
     Raises:
-        OptionError: where there are no agents, they have different spaces, or one begins without them all.
+        OptionError: if there are no agents or, for a single policy, agents with different spaces.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         self.agents = tuple(env.possible_agents)
         names = tuple(map(str, self.agents))
         if not self.agents or (index and len(self.agents) == 1):
-            problem = f'{name} has {"one agent" if self.agents else "no agents"}, admits environments of several'
+            problem = f'{name} has {"one agent" if self.agents else "no agents"}, expected an environment with several'
             raise OptionError('agent_index' if self.agents else 'env', problem)
         groups = _group_agents(env, self.agents)
         if equal_spaces and len(groups) > 1:
@@ -120,15 +119,15 @@ class ParallelEnvAdapter(gymnasium.Env):
         return self.metadata[AGENT_SET].agent_groups
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode of all agents.
+        """Start an episode of all agents.
 
         Raises:
-            OptionError: where one of them is not there.
+            OptionError: if an agent is absent after the reset.
         """
         observations, _ = self.env.reset(seed=seed, options=options)
         absent = [agent for agent in self.agents if agent not in self.env.agents or agent not in observations]
         if absent:
-            raise OptionError('env', f'{self.name} begins without {absent[0]}, admits that all agents are there')
+            raise OptionError('env', f'{self.name} starts an episode without {absent[0]}, expected all agents')
         self._steps, self._total_reward = 0, 0.0
         self._write_observations(observations)
         self._rewards[:], self._success[:], self._team_reward[:] = 0.0, np.nan, np.nan
@@ -136,14 +135,14 @@ class ParallelEnvAdapter(gymnasium.Env):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take a step by the actions [m, …] of each kind of agents; those of who is gone are ignored."""
+        """Take a step with the actions [m, …] of each group of agents; actions of ended agents are ignored."""
         taken: dict[Any, Any] = {}
         for group, space, own in zip(self._agent_groups, cast(Any, self.action_space), action, strict=True):
             taken.update(zip((self.agents[i] for i in group.agent_indices), iterate(space, own), strict=True))
-        there = set(self.env.agents)
-        if not there <= taken.keys():
-            stranger = next(agent for agent in self.env.agents if agent not in taken)
-            raise OptionError('env', f'{self.name} has an agent {stranger}, which its possible_agents do not name')
+        active = set(self.env.agents)
+        if not active <= taken.keys():
+            unknown = next(agent for agent in self.env.agents if agent not in taken)
+            raise OptionError('env', f'{self.name} has the agent {unknown}, expected one of its possible_agents')
         result = self.env.step({agent: taken[agent] for agent in self.env.agents})
         observations, rewards, terminated, truncated, infos = result
         self._steps += 1
@@ -152,15 +151,15 @@ class ParallelEnvAdapter(gymnasium.Env):
         last = 0
         for i, agent in enumerate(self.agents):
             left = agent not in self.env.agents
-            if agent in there:
+            if agent in active:
                 self._rewards[i] = rewards.get(agent, 0.0)
                 self._truncated[i] = cut_off = truncated.get(agent, False)
-                # who leaves without a word is terminated
+                # an agent that left without a flag is terminated
                 self._terminated[i] = ends = terminated.get(agent, False) or (left and not cut_off)
                 self._truncated[i] |= late and not ends
                 last = i if ends or self._truncated[i] else last
                 self._success[i] = success_of((infos or {}).get(agent) or {})
-            else:  # gone, or back again
+            else:  # ended in an earlier step, or returned after that
                 self._rewards[i], self._success[i] = 0.0, np.nan
                 self._terminated[i], self._truncated[i] = left, False
         self._total_reward += float(self._rewards.sum())
@@ -171,7 +170,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         return self._observation(), float(self._rewards.sum()), over and not cut, cut, {}
 
     def _write_observations(self, observations: Mapping[str, Any]) -> None:
-        """Take over what agents see who are there."""
+        """Store the encoded observations of all agents that are present."""
         for group, seen, encode in zip(self._agent_groups, self._observation_views, self._encoders, strict=True):
             here = [
                 (row, self.agents[i]) for row, i in enumerate(group.agent_indices) if self.agents[i] in observations
@@ -199,15 +198,20 @@ class ParallelEnvAdapter(gymnasium.Env):
 
 
 class ParallelVector:
-    """N teams that step at once: when everyone who has a part in them has said what his agents do.
+    """N `ParallelEnvAdapter`s that step together, once the actions of all their agents are set.
+
+    Attributes:
+        envs: the vector of adapters.
+        step_id: the number of resets and steps so far.
+        latest_step: the observation of the last reset or step.
 
     Args:
-        envs: a vector of teams, in NEXT_STEP mode.
+        envs: a vector of `ParallelEnvAdapter`s, in NEXT_STEP mode.
     """
 
     def __init__(self, envs: VectorEnv):
         self.envs: VectorEnv = envs
-        self.step_id = 0  # counts what was shown
+        self.step_id = 0
         self.latest_step: dict[str, Any] = {}
         self._actions: tuple[Any, ...] = tuple(
             create_empty_array(batch_space(group.action_space, len(group.agent_indices)), n=envs.num_envs)
@@ -217,46 +221,48 @@ class ParallelVector:
 
     @property
     def agent_set(self) -> AgentSet:
-        """Who plays in each of the environments."""
+        """The agents of each environment."""
         return self.envs.metadata[AGENT_SET]
 
     def set_actions(self, group: int, columns: Any, agent_indices: Sequence[int], actions: np.ndarray) -> None:
-        """Let some agents of a kind do this with the next step: actions [N, m, …]."""
+        """Set the actions [N, m, …] of some agents of a group for the next step."""
         self._actions[group][:, columns] = actions
         self._actions_set[list(agent_indices)] = True
 
     def reset(self, seed: Any, options: dict[str, Any] | None) -> None:
-        """Begin an episode in every environment."""
+        """Start an episode in every environment."""
         self.latest_step, _ = self.envs.reset(seed=seed, options=options)
         self._actions_set[:] = False
         self.step_id += 1
 
     def step(self) -> None:
-        """Step every environment by what was said.
+        """Step every environment with the actions that were set.
 
         Raises:
-            RuntimeError: where somebody has said nothing.
+            RuntimeError: if the actions of an agent are not set.
         """
         if not self._actions_set.all():
-            silent = ', '.join(
-                name for name, said in zip(self.agent_set.names, self._actions_set, strict=True) if not said
+            missing = ', '.join(
+                name for name, is_set in zip(self.agent_set.names, self._actions_set, strict=True) if not is_set
             )
-            raise RuntimeError(f'nobody has said what {silent} are to do: a policy of a team acts with its team only')
+            raise RuntimeError(
+                f'no actions are set for {missing}: a policy of a team steps together with its team only'
+            )
         self.latest_step, *_ = self.envs.step(self._actions)
         self._actions_set[:] = False
         self.step_id += 1
 
 
 class AgentRows(VectorEnv):
-    """N environments of M agents as N x M rows, those of an environment side by side; its arrays change with each step.
+    """A vector of N x M rows, one for each of M agents of N environments; the rows of an environment are adjacent.
 
-    Where others have a part in the environments, too, each first says by `set_actions` what its agents do; the first
-    of them
-    to `step`, or `reset`, does it for all, and the others then get what was shown to them.
+    The next step overwrites the returned arrays. If several `AgentRows` share the environments, each first calls
+    `set_actions` for its agents. The first call of `step` or `reset` then executes it for all; the other `AgentRows`
+    return their rows of the same result.
 
     Args:
         parallel_vector: the environments.
-        agent_indices: which of their agents, all of one kind; all of them when not given.
+        agent_indices: the indices of the agents, all of one group; None for all agents.
     """
 
     def __init__(self, parallel_vector: ParallelVector, agent_indices: Sequence[int] | None = None):
@@ -280,25 +286,25 @@ class AgentRows(VectorEnv):
 
     @property
     def row_indices(self) -> list[int]:
-        """Which of the rows of all agents these are."""
+        """The indices of these rows among the rows of all agents."""
         m = len(self.parallel_vector.agent_set.names)
         return [env * m + place for env in range(self.parallel_vector.envs.num_envs) for place in self.agent_indices]
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every environment, by a seed for each environment where a list is given."""
+        """Start an episode in every environment; `seed` is None, a single seed, or a list with a seed for each."""
         if self._step_id == self.parallel_vector.step_id:
             self.parallel_vector.reset(seed, options)
         self._step_id = self.parallel_vector.step_id
         return self.current_observations(), {}
 
     def set_actions(self, actions: Any) -> None:
-        """Let the agents do this with the next step: actions [N x M, …]."""
+        """Set the actions [N x M, …] of the agents for the next step."""
         taken = np.asarray(actions)
         own = taken.reshape(self.parallel_vector.envs.num_envs, -1, *taken.shape[1:])
         self.parallel_vector.set_actions(self._group_index, self._columns, self.agent_indices, own)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step every environment by the actions [N x M, …], or reset it where its episode ended with the last step."""
+        """Step every environment with the actions [N x M, …], or reset it if its episode ended with the last step."""
         if self._step_id == self.parallel_vector.step_id:
             self.set_actions(actions)
             self.parallel_vector.step()
@@ -314,7 +320,7 @@ class AgentRows(VectorEnv):
         return self.current_observations(), self._rows(shown['rewards']), terminated, truncated, infos
 
     def current_observations(self) -> np.ndarray:
-        """Return what was shown last, [N x M, *D]."""
+        """Return the current observations [N x M, *D]."""
         observed = self.parallel_vector.latest_step['observations'][self._group_index][:, self._columns]
         return observed.reshape(self.num_envs, *observed.shape[2:])
 
@@ -331,7 +337,7 @@ class AgentRows(VectorEnv):
 
 
 def _group_agents(env: Any, agents: Sequence[Any]) -> list[tuple[tuple[int, ...], spaces.Space, spaces.Space]]:
-    """Return which agents have equal spaces, in their order, with their observation and action space."""
+    """Return the indices of agents with equal spaces, in the agents' order, with their observation and action space."""
     groups: list[tuple[list[int], spaces.Space, spaces.Space]] = []
     for i, agent in enumerate(agents):
         own = env.observation_space(agent), env.action_space(agent)
@@ -344,33 +350,33 @@ def _group_agents(env: Any, agents: Sequence[Any]) -> list[tuple[tuple[int, ...]
 
 
 def _space_mismatch(env: Any, name: str, agents: Sequence[Any]) -> str:
-    """Return what refuses agents with different spaces, where one policy is to play for all."""
+    """Return the error message for agents with different spaces under a single policy."""
     first = agents[0]
     for agent in agents[1:]:
         for kind, space in (('observations', env.observation_space), ('actions', env.action_space)):
             if space(first) != space(agent):
                 return (
                     f'{name}: {first} has {kind} of {one_line(space(first))}, {agent} of {one_line(space(agent))}; '
-                    'admits equal ones for one policy, or several policies (--policies)'
+                    'expected equal spaces for one policy, or several policies (--policies)'
                 )
     raise AssertionError
 
 
 def _append_agent_index(observed: np.ndarray, agent_indices: Sequence[int], m: int) -> None:
-    """Let observations [n, …, D + m] of some of m agents end with which of them each is of."""
+    """Write the one-hot index of each agent to the end of the observations [n, …, D + m] of n of m agents."""
     top: Any = BYTE_MAX if observed.dtype == np.uint8 else 1
     marks = np.eye(m, dtype=observed.dtype)[list(agent_indices)] * top
     observed[..., -m:] = marks.reshape(len(agent_indices), *[1] * (observed.ndim - 2), m)
 
 
 def _slice(agent_indices: Sequence[int]) -> slice | list[int]:
-    """Return an index of places, without a copy where they stand side by side."""
+    """Return an array index: a slice, which needs no copy, if the agents are adjacent; otherwise a list."""
     first, last = agent_indices[0], agent_indices[-1] + 1
     return slice(first, last) if list(agent_indices) == list(range(first, last)) else list(agent_indices)
 
 
 def _with_agent_index(space: spaces.Box, m: int) -> spaces.Box:
-    """Return an encoded space with m further numbers, or channels, at its end."""
+    """Return an encoded space with m more elements or channels at its end."""
     shape = (*space.shape[:-1], m)
     top: Any = BYTE_MAX if space.dtype == np.uint8 else 1
     low = np.concatenate([space.low, np.zeros(shape, space.dtype)], -1)

@@ -1,4 +1,4 @@
-"""Environments of several agents in which several policies play: a face for each policy, and one for all of them."""
+"""Multi-agent environments that several policies share: one interface for each policy, and one for all policies."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.vectors import make_base_vector
 from xagents.options.errors import OptionError, did_you_mean
 
-# which agents each policy plays for, by its name
+# the agents of each policy, by the policy's name
 PolicyMapping = Mapping[str, Sequence[str]]
 
 
 class MultiPolicyEnvs(Copyable):
-    """N environments of M agents in which each of several policies plays for some of them.
+    """N environments of M agents, in which each of several policies acts for some of the agents.
 
-    What belongs to all of them is that of `Envs`; what a policy sees and does is in its part. A step is made by all
-    parts: each says its actions first, and then takes its step.
+    Properties of whole environments have the names that they have in `Envs`. The observations and actions of a policy
+    are in its part. A step involves all parts: each part first sets its actions, then each part steps.
 
     Attributes:
-        parts: the rows of each policy's agents, by its name.
-        snapshot_problem: what the last `snapshot` could not copy; '' if it copied all.
+        parts: the rows of each policy's agents, by the policy's name.
+        snapshot_problem: the reason why the last `snapshot` failed; '' if it succeeded.
 
     Args:
-        maker: makes one environment.
+        maker: the maker of one environment.
         n_envs: N.
-        vector: how they run side by side.
-        policy_mapping: which agents each policy plays for; patterns such as adversary_* stand for all that match.
+        vector: 'async' for worker processes; any other value for a loop.
+        policy_mapping: the agents of each policy; patterns such as adversary_* include all agents that match.
 
     Raises:
-        OptionError: for agents that do not exist, have no policy or several, or have not the spaces of their policy.
+        OptionError: for an unknown agent, an agent with no policy or several policies, or a policy whose agents have
+            different spaces.
     """
 
     recorder = None
@@ -62,7 +63,7 @@ class MultiPolicyEnvs(Copyable):
 
     def _part(self, policy: str, agent_indices: tuple[int, ...]) -> Envs:
         def factory(*_: Any) -> Envs:
-            raise OptionError('env', f'{policy} plays with its team only: evaluate, play and train the whole team')
+            raise OptionError('env', f'{policy} acts with its team only: evaluate, play and train the whole team')
 
         kept = self.parts.get(policy)
         if kept is not None and kept.agents == tuple(self.agents[i] for i in agent_indices):
@@ -81,12 +82,12 @@ class MultiPolicyEnvs(Copyable):
 
     @property
     def policy_mapping(self) -> dict[str, tuple[str, ...]]:
-        """Which agents each policy plays for."""
+        """The agents of each policy."""
         return {policy: part.agents for policy, part in self.parts.items()}
 
     @property
     def valid(self) -> np.ndarray:
-        """Bool [N x M], whose next step is one of an episode."""
+        """Bool [N x M]: False if the next step only resets."""
         return self._gather('valid', bool)
 
     @property
@@ -96,7 +97,7 @@ class MultiPolicyEnvs(Copyable):
 
     @property
     def frames_per_second(self) -> float:
-        """How fast a video of it looks natural."""
+        """The natural frame rate of a video."""
         return self._first_part.frames_per_second
 
     @property
@@ -108,17 +109,17 @@ class MultiPolicyEnvs(Copyable):
         return {name: state[name] for name in ('valid', 'totals', 'lengths')}
 
     def _gather(self, name: str, dtype: Any) -> np.ndarray:
-        """Return what the parts count, in the order of all agents."""
+        """Return a counter of all parts, in the order of all agents."""
         whole = np.zeros(self.n_envs, dtype)
         for part in self.parts.values():
             whole[list(part.env_indices)] = part.state()[name]
         return whole
 
     def set_policy_mapping(self, policy_mapping: PolicyMapping) -> None:
-        """Let policies play for other agents from now on; episodes go on.
+        """Assign agents to other policies; running episodes continue.
 
         Raises:
-            OptionError: as for `MultiPolicyEnvs`; all stays as it was then.
+            OptionError: as for `MultiPolicyEnvs`; the mapping then stays unchanged.
         """
         whole = {name: self._gather(name, array.dtype) for name, array in self._counters().items()}
         before, seeds, self.parts = self.parts, self._first_part.state()['seeds'], self._parts(policy_mapping)
@@ -128,7 +129,7 @@ class MultiPolicyEnvs(Copyable):
                 part.load_counters({**own, 'seeds': seeds, 'episodes': []})
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin an episode in every environment."""
+        """Start an episode in every environment."""
         for part in self.parts.values():
             part.reset(seed)
 
@@ -137,7 +138,7 @@ class MultiPolicyEnvs(Copyable):
         return [episode for part in self.parts.values() for episode in part.pop_episodes()]
 
     def snapshot(self) -> Snapshot | None:
-        """Copy the state of the environments, and of what is counted of them; None where that cannot be."""
+        """Return a copy of the state of the environments and of the counters, or None if it cannot be copied."""
         copies = self._take([self._state()])
         if copies is None:
             return None
@@ -145,13 +146,13 @@ class MultiPolicyEnvs(Copyable):
         return copies[0]
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot of environments of the same kind, divided in the same way.
+        """Restore a snapshot of environments of the same kind with the same policy mapping.
 
         Raises:
-            ValueError: if it is that of others, or damaged.
+            ValueError: if the snapshot is damaged, or of other environments or policies.
         """
         if snapshot.record.get('kind') != self._compatibility_key():
-            raise ValueError('snapshot: it is that of other environments, or of other policies in them')
+            raise ValueError('snapshot: got one of other environments or policies, expected one of these')
         (states,) = self._assign(lambda: [self._state()], [snapshot])
         for policy, part in self.parts.items():
             part.load_counters(states[policy])
@@ -165,7 +166,7 @@ class MultiPolicyEnvs(Copyable):
     def recreate(
         self, n_envs: int, *, render_mode: str | None = None, training: bool = False, in_process: bool = False
     ) -> MultiPolicyEnvs:
-        """Make so many of the same environment afresh, divided in the same way; see `Envs.recreate`."""
+        """Make `n_envs` new environments with the same policy mapping; see `Envs.recreate`."""
         maker = dataclasses.replace(self._maker, render_mode=render_mode)
         return MultiPolicyEnvs(maker, n_envs, 'sync' if in_process else self._vector, self.policy_mapping)
 
@@ -193,26 +194,28 @@ def create_multi_policy_envs(
     agent_index: bool = False,
     **others: Any,
 ) -> MultiPolicyEnvs:
-    """Make environments in which several policies play; see `create_envs` for the options.
+    """Make environments that several policies share; see `create_envs` for the options.
 
     Args:
-        policy_mapping: which agents each policy plays for, by its name.
+        policy_mapping: the agents of each policy, by the policy's name.
         env: 'pettingzoo:NAME', or a function that makes one of PettingZoo's environments.
-        n_envs: how many.
+        n_envs: the number of environments.
         max_episode_steps: a time limit.
         env_kwargs: arguments of the environment.
-        vector: 'async' for worker processes; else they are a loop in this one.
-        wrapper: wrappers of PettingZoo's environments.
-        agent_index: whether each agent sees which of all agents it is.
-        others: those of Atari games, which have no effect here.
+        vector: 'async' for worker processes; otherwise a loop in this process.
+        wrapper: PettingZoo wrappers.
+        agent_index: whether the agent's one-hot index is appended to each observation.
+        others: options of Atari games, which have no effect here.
 
     Raises:
-        OptionError: in one line, for what `MultiPolicyEnvs` and `create_envs` refuse.
+        OptionError: as for `MultiPolicyEnvs` and `create_envs`, in one line.
     """
     if not (isinstance(env, str) or callable(env)):
-        raise OptionError('env', f'got a {type(env).__name__}, admits pettingzoo:NAME or a function for policies')
+        raise OptionError(
+            'env', f'got a {type(env).__name__}, expected pettingzoo:NAME or a function for several policies'
+        )
     if vector == 'envpool':
-        raise OptionError('vector', 'got envpool, admits auto, sync or async for environments of several agents')
+        raise OptionError('vector', 'got envpool, expected auto, sync or async for environments of several agents')
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) else wrapper))
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
     maker = dataclasses.replace(maker, agent_index=bool(agent_index), equal_spaces=False)
@@ -220,10 +223,11 @@ def create_multi_policy_envs(
 
 
 def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping) -> dict[str, tuple[int, ...]]:
-    """Return which of an environment's agents each policy plays for, by their places.
+    """Return the indices of each policy's agents.
 
     Raises:
-        OptionError: for agents that do not exist, have no policy or several, or have not the spaces of their policy.
+        OptionError: for an unknown agent, an agent with no policy or several policies, or a policy whose agents have
+            different spaces.
     """
     names = agent_set.names
     agent_indices = {
@@ -232,24 +236,26 @@ def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping)
     for i, agent in enumerate(names):
         policies = [policy for policy, own in agent_indices.items() if i in own]
         if len(policies) != 1:
-            got = f'is of {" and ".join(policies)}' if policies else 'has no policy'
-            raise OptionError('policies', f'{agent} of {name} {got}, admits one policy for each of {", ".join(names)}')
+            got = f'has the policies {" and ".join(policies)}' if policies else 'has no policy'
+            raise OptionError(
+                'policies', f'{agent} of {name} {got}, expected one policy for each of {", ".join(names)}'
+            )
     for policy, own in agent_indices.items():
         agent_groups = [group for group in agent_set.agent_groups if set(group.agent_indices) & set(own)]
         if len(agent_groups) > 1:
             first, other = (names[min(set(group.agent_indices) & set(own))] for group in agent_groups[:2])
-            problem = f'{policy} is to play for {first} and {other}, whose spaces differ in {name}'
-            raise OptionError('policies', f'{problem}; admits equal ones for one policy')
+            problem = f'{policy} has the agents {first} and {other}, whose spaces differ in {name}'
+            raise OptionError('policies', f'{problem}; expected equal spaces for one policy')
     return agent_indices
 
 
 def _match_agents(name: str, names: Sequence[str], policy: str, patterns: Sequence[str]) -> tuple[int, ...]:
-    """Return the places of the agents that some patterns name."""
+    """Return the indices of the agents that match any of the patterns."""
     found: set[int] = set()
     for pattern in patterns:
         matching = {i for i, agent in enumerate(names) if agent == pattern or fnmatch.fnmatchcase(agent, pattern)}
         if not matching:
-            admits = f'admits agents of {name}: {", ".join(names)}{did_you_mean(pattern, names)}'
-            raise OptionError('policies', f'{policy}: got {pattern}, {admits}')
+            expected = f'expected agents of {name}: {", ".join(names)}{did_you_mean(pattern, names)}'
+            raise OptionError('policies', f'{policy}: got {pattern}, {expected}')
         found |= matching
     return tuple(sorted(found))

@@ -1,8 +1,8 @@
 """Running statistics that scale observations and rewards.
 
-A rollout's observations must be scaled by the same numbers when they are acted on and when they are learned from, or
-the log-probabilities of acting would belong to other inputs. So `update` is called once a rollout, `__call__` as often
-as one likes. A replay buffer keeps raw observations: they are scaled by the present numbers when they are drawn.
+Acting and learning must scale the observations of a rollout by the same statistics; otherwise the log-probabilities
+of the actions would belong to other inputs. `update` is therefore called once a rollout, and `__call__` any number of
+times. A replay buffer stores raw observations, which are scaled by the current statistics when they are sampled.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ LIMIT = 10.0
 
 
 class RunningStatistics:
-    """Mean and variance of everything seen so far, float64 of the shape of one sample.
+    """The running mean and variance of samples, float64 of the shape of one sample.
 
     Batches are merged by the parallel formula of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm
-    for Computing Sample Variances" (1979), equations 1.5. The variance is the population's, 1 before the first update.
+    for Computing Sample Variances" (1979), equations 1.5. The variance is the population variance; it is 1 before the
+    first update.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -28,10 +29,10 @@ class RunningStatistics:
         self.count = 0
 
     def update(self, batch: np.ndarray) -> None:
-        """Takes in a batch [..., *shape]; samples that are not finite, which would stay for ever, are left out.
+        """Add a batch [..., *shape]; samples that are not finite are skipped, as they would remain forever.
 
         Raises:
-            ValueError: if the batch has another shape.
+            ValueError: if the batch has a different shape.
         """
         shape = self.mean.shape
         batch = np.asarray(batch)
@@ -56,34 +57,38 @@ class RunningStatistics:
         self.count = total
 
     def state(self) -> dict[str, np.ndarray]:
-        """Returns the statistics as new arrays `mean`, `var`, `count`."""
+        """Return the statistics as new arrays `mean`, `var`, `count`."""
         return {'mean': self.mean.copy(), 'var': self.var.copy(), 'count': np.array(self.count, np.int64)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` returned, of the same shape."""
+        """Restore the result of `state`, of the same shape."""
         mean, var, count = (_of_shape(state, name, self.mean.shape) for name in ('mean', 'var', 'count'))
         self.mean, self.var, self.count = mean, var, int(count)
 
 
 class ObservationNormalizer:
-    """Scales observations of shape D to mean 0 and variance 1, clipped to [-10, 10], by its `statistics`."""
+    """A function that scales observations of shape D to mean 0 and variance 1, clipped to [-10, 10].
+
+    Attributes:
+        statistics: the running statistics of observations.
+    """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.statistics = RunningStatistics(shape)
         self._refresh()
 
     def _refresh(self) -> None:
-        # float32 copies, so that scaling a batch at every step converts nothing.
+        # float32 copies avoid a conversion at every step.
         self._mean = self.statistics.mean.astype(np.float32)
         self._scale = (1 / np.sqrt(self.statistics.var + EPSILON)).astype(np.float32)
 
     def update(self, observations: np.ndarray) -> None:
-        """Takes observations [..., *D] in. Rows that only reset need no mask: they are real observations."""
+        """Add observations [..., *D]. Rows that only reset contain real observations and need no mask."""
         self.statistics.update(observations)
         self._refresh()
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Scales observations [..., *D] to a new float32 array; before the first update they stay as they are."""
+        """Return scaled observations [..., *D] as a new float32 array; unscaled before the first update."""
         if not self.statistics.count:
             return np.asarray(observations, np.float32)
         scaled = np.subtract(observations, self._mean, dtype=np.float32)
@@ -91,20 +96,25 @@ class ObservationNormalizer:
         return scaled.clip(-LIMIT, LIMIT, out=scaled)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Returns the statistics as arrays."""
+        """Return the statistics as arrays."""
         return self.statistics.state()
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` returned."""
+        """Restore the result of `state`."""
         self.statistics.load(state)
         self._refresh()
 
 
 class RewardNormalizer:
-    """Divides rewards by the standard deviation of the discounted return, clipped to [-10, 10].
+    """A function that divides rewards by the standard deviation of the discounted return, clipped to [-10, 10].
 
-    The return of each environment, float64 [N], runs forward, R = gamma R + r, and starts anew after its episode's end.
-    Rewards are not centred: that would change which policy is best.
+    The running return of each environment, float64 [N], is R = gamma R + r and restarts at 0 after an episode's end.
+    Rewards are not centred, because that would change the optimal policy.
+
+    Attributes:
+        gamma: the discount factor.
+        statistics: the running statistics of returns.
+        returns: the running returns, float64 [N].
     """
 
     def __init__(self, n_envs: int, gamma: float) -> None:
@@ -113,9 +123,13 @@ class RewardNormalizer:
         self.returns = np.zeros(n_envs, np.float64)
 
     def update(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray, envs: slice = slice(None)) -> None:
-        """Takes in a rollout: rewards, bool `ended` (terminated or truncated) and bool `valid` [T, n] of `envs`.
+        """Add a rollout.
 
-        Rows that only reset are not valid and left out.
+        Args:
+            rewards: rewards [T, n] of the environments `envs`.
+            ended: bool [T, n], terminated or truncated.
+            valid: bool [T, n]; rows that only reset are not valid and are skipped.
+            envs: the n environments among the N.
         """
         valid = np.asarray(valid, bool)
         alive = ~(np.asarray(ended, bool) & valid)
@@ -124,23 +138,23 @@ class RewardNormalizer:
             running = np.where(valid[t], self.gamma * running + row, running)
             returns[t] = running
             running = running * alive[t]
-        # A reward that is not finite must not stay in the running return for ever.
+        # A reward that is not finite must not remain in the running return forever.
         self.returns[envs] = np.where(np.isfinite(running), running, 0.0)
         self.statistics.update(returns[valid])
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
-        """Scales rewards to a new float32 array; before the first update they stay as they are."""
+        """Return scaled rewards as a new float32 array; unscaled before the first update."""
         if not self.statistics.count:
             return np.asarray(rewards, np.float32)
         scaled = np.asarray(rewards) / np.sqrt(self.statistics.var + EPSILON)
         return scaled.clip(-LIMIT, LIMIT).astype(np.float32)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Returns statistics and running returns as arrays."""
+        """Return the statistics and running returns as arrays."""
         return {**self.statistics.state(), 'returns': self.returns.copy()}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state` returned; the running returns start at 0 with another number of environments."""
+        """Restore the result of `state`; for a different number of environments the running returns start at 0."""
         self.statistics.load(state)
         returns = np.asarray(state['returns'], np.float64)
         self.returns = returns.copy() if returns.shape == self.returns.shape else np.zeros_like(self.returns)
@@ -152,5 +166,5 @@ def _of_shape(state: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
     shape = () if name == 'count' else shape
     array = np.array(state[name], np.int64 if name == 'count' else np.float64)
     if array.shape != shape:
-        raise ValueError(f'the saved statistics hold a {name!r} of shape {array.shape}; expected {shape}')
+        raise ValueError(f'the saved statistics contain a {name!r} of shape {array.shape}; expected {shape}')
     return array

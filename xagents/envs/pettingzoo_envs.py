@@ -1,4 +1,4 @@
-"""Environments of PettingZoo by their names, in its parallel form."""
+"""PettingZoo's parallel environments, by name."""
 
 from __future__ import annotations
 
@@ -17,49 +17,52 @@ from xagents.envs.modules import import_module
 from xagents.options.errors import OptionError, did_you_mean
 
 PREFIX = 'pettingzoo:'
-# what a module calls the functions that make its environment, the parallel one first
+# the names of a module's functions that make its environment, the parallel environment first
 FACTORY_NAMES = ('parallel_env', 'env', 'raw_env')
 
 
 def is_pettingzoo_env(env: Any) -> bool:
-    """Return whether something is an environment of PettingZoo's, in one of its two forms."""
+    """Return whether an object is a PettingZoo environment, parallel or AEC."""
     return hasattr(env, 'possible_agents') and hasattr(env, 'step') and not isinstance(env, gymnasium.Env)
 
 
 def to_parallel_env(env: Any, name: str) -> Any:
-    """Return an environment in the parallel form; one whose agents take turns is converted where that admits it.
+    """Return a parallel environment; an AEC environment is converted if it supports the conversion.
 
     Raises:
-        OptionError: where it does not.
+        OptionError: if an AEC environment does not support the conversion.
     """
     if not hasattr(env, 'agent_iter'):
         return env
     from pettingzoo.utils.conversions import aec_to_parallel
 
     if not env.metadata.get('is_parallelizable', False):
-        raise OptionError('env', f'{name}: its agents take turns, admits environments in which all act at once')
+        raise OptionError(
+            'env', f'{name}: its agents take turns, expected an environment in which all agents act at once'
+        )
     return aec_to_parallel(env)
 
 
 @dataclasses.dataclass(frozen=True)
 class PettingZooMaker:
-    """Makes the environment that `pettingzoo:NAME` names; it can be sent to a worker process.
+    """A picklable function that makes the environment `pettingzoo:NAME`.
 
-    NAME is a module with `parallel_env`, as `mpe2.simple_spread_v3`, or within PettingZoo as
-    `butterfly.pistonball_v6`; or module:Class.
+    Attributes:
+        name: NAME, which is module:Class or a module with `parallel_env`. Examples are `mpe2.simple_spread_v3` and,
+            within PettingZoo, `butterfly.pistonball_v6`.
 
     Raises:
-        OptionError: where there is none, or an extra is missing.
+        OptionError: if the environment does not exist or an extra is missing.
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        """Find it."""
+        """Raise an error if the environment does not exist."""
         _load_factory(self.name)
 
     def __call__(self, **kwargs: Any) -> Any:
-        """Make it; `render_mode` is given to what takes it."""
+        """Make the environment; `render_mode` is dropped if the environment does not accept it."""
         known = self._parameters
         anything = known is None or any(p.kind is p.VAR_KEYWORD for p in known.values())
         if not (anything or 'render_mode' in self.parameters):
@@ -68,12 +71,12 @@ class PettingZooMaker:
 
     @property
     def parameters(self) -> list[str]:
-        """The accepted arguments, as far as they are known."""
+        """The names of the accepted arguments; empty if they are unknown."""
         return [name for name in self._parameters or () if name not in ('self', 'args', 'kwargs')]
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
-        """Its parameters, None if they are unknown: PettingZoo's own functions pass on what `raw_env` takes."""
+        """The parameters, None if unknown; PettingZoo's own functions pass theirs on to `raw_env`."""
         dotted, _, attribute = self.name.partition(':')
         own: Any = _load_factory(self.name) if attribute else getattr(_load_module(dotted), 'raw_env', None)
         with contextlib.suppress(TypeError, ValueError):
@@ -90,12 +93,12 @@ def _load_factory(name: str) -> Callable[..., Any]:
         if callable(getattr(found, maker, None)):
             return cast(Callable[..., Any], getattr(found, maker))
     known = dir(found) if attribute else _env_names(dotted)
-    admits = f', admits {dotted}.{known[0]} and others' if known and not attribute else did_you_mean(attribute, known)
-    raise OptionError('env', f'{PREFIX}{name}: {dotted} has no {makers[0]}{admits}')
+    hint = f', expected {dotted}.{known[0]} or another' if known and not attribute else did_you_mean(attribute, known)
+    raise OptionError('env', f'{PREFIX}{name}: {dotted} has no {makers[0]}{hint}')
 
 
 def _load_module(dotted: str) -> Any:
-    """Return the module of a name; PettingZoo's own need no `pettingzoo.` before it."""
+    """Return the module of a name; the prefix `pettingzoo.` is optional for PettingZoo's own modules."""
     missing = set()
     for path in (dotted, f'pettingzoo.{dotted}') if all(dotted.split('.')) else ():
         try:
@@ -112,7 +115,7 @@ def _load_module(dotted: str) -> Any:
 
 
 def _env_names(family: str) -> Sequence[str]:
-    """Return the names of a package's environments, for a hint."""
+    """Return the names of a package's environments, for the hint of an error."""
     for path in (family, f'pettingzoo.{family}'):
         with contextlib.suppress(ImportError, AttributeError, ValueError):
             found = pkgutil.iter_modules(importlib.import_module(path).__path__)

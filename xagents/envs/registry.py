@@ -1,4 +1,4 @@
-"""Environments of one's own, by name."""
+"""The registry of user-defined environments."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from xagents.registry.parts import PartRegistry
 
 
 def register_env(name: str, function: Any = None) -> Any:
-    """Register a function, or a class, that makes one environment; `--env` and `make` then take its name.
+    """Register a function or class that makes one environment; `--env` and `make` then accept its name.
 
     Args:
-        name: lowercase letters, digits and dashes.
-        function: makes a `gymnasium.Env`; takes `render_mode` if it is to be drawn, and what `--env-kwargs` may name.
-            Without it this is a decorator of one.
+        name: a name of lowercase letters, digits and dashes.
+        function: a function or class that returns a `gymnasium.Env`. Its parameters are the arguments that
+            `--env-kwargs` may set, and `render_mode` if the environment can be rendered. If omitted, `register_env`
+            returns a decorator.
 
     Raises:
-        OptionError: for a name that is none or is taken.
+        OptionError: if the name is invalid or already registered.
     """
     return env_registry.add(name, function)
 
 
 def _adopt_env(name: str, thing: Any, package: str) -> Callable[..., Any]:
     if not callable(thing):
-        raise ValueError(f'got a {type(thing).__name__}, admits a function or class that makes a gymnasium.Env')
+        raise ValueError(f'got a {type(thing).__name__}, expected a function or class that makes a gymnasium.Env')
     return thing
 
 

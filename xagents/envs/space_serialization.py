@@ -1,4 +1,4 @@
-"""Observation and action spaces as JSON holds them."""
+"""Conversion of observation and action spaces to and from dicts for JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from xagents.options.errors import one_line
 
 
 def space_to_dict(space: spaces.Space) -> dict[str, Any]:
-    """Return a space as JSON holds it; bounds that are the same everywhere are one number, infinite ones None.
+    """Return a space as a dict for JSON; equal bounds of all elements become one number, infinite bounds None.
 
     Raises:
-        ValueError: for another space than Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them.
+        ValueError: for a space other than Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them.
     """
     if isinstance(space, spaces.Box):
         bounds = {'low': _bound(space.low), 'high': _bound(space.high)}
@@ -31,14 +31,14 @@ def space_to_dict(space: spaces.Space) -> dict[str, Any]:
         return {'space': 'Dict', 'parts': [[key, space_to_dict(part)] for key, part in space.spaces.items()]}
     if isinstance(space, spaces.Tuple):
         return {'space': 'Tuple', 'parts': [space_to_dict(part) for part in space.spaces]}
-    raise ValueError(f'there is no record of the space {one_line(space)}')
+    raise ValueError(f'the space {one_line(space)} cannot be converted to JSON')
 
 
 def space_from_dict(record: Mapping[str, Any]) -> spaces.Space:
-    """Undo `space_to_dict`.
+    """Return the space that `space_to_dict` converted.
 
     Raises:
-        ValueError: in one line, for a record that is no space's.
+        ValueError: if the dict is not that of a space, in one line.
     """
     try:
         return _space(record)
@@ -67,7 +67,7 @@ def _space(record: Mapping[str, Any]) -> spaces.Space:
 
 
 def _bound(array: np.ndarray) -> Any:
-    """Return a bound as a number, or as numbers where it is not the same everywhere."""
+    """Return a bound as one number if it is equal for all elements, otherwise as a list of numbers."""
     numbers = [number if np.isfinite(number) else None for number in array.ravel().tolist()]
     return numbers[0] if len(set(numbers)) == 1 else numbers
 

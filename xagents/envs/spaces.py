@@ -1,8 +1,7 @@
-"""From an environment's spaces to arrays a network understands, and back.
+"""Conversion of observations and actions between an environment's spaces and the arrays of networks.
 
-Observations: `ObservationEncoder` turns a batch of whatever the environment shows into one float32 vector or one image
-each.
-Actions: `ActionDecoder` turns what a policy draws into what the environment takes.
+`ObservationEncoder` turns each raw observation of a batch into a float32 or uint8 vector or image. `ActionDecoder`
+turns the actions that a policy samples into actions of the environment.
 """
 
 from __future__ import annotations
@@ -16,30 +15,31 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from xagents.options.errors import one_line
 
-# How many channels an image may have, which distinguishes its channel axis from height and width.
+# The possible numbers of an image's channels; they distinguish the channel axis from height and width.
 CHANNELS = (1, 3, 4)
 
 
 class ObservationEncoder:
-    """Encodes batches of raw observations.
+    """An encoder of batches of raw observations.
 
-    A space that is already a float32 or uint8 vector, or an image with its channels last, passes through untouched.
+    Float32 and uint8 vectors, and images with channels last, stay unchanged.
 
-    - Box: floats (and integers other than uint8) become float32, uint8 stays uint8. Three axes are an image
-      [H, W, C]; a uint8 greyscale image [H, W] gets a channel axis; an image is transposed if it is clearly
+    - Box: floats (and integers other than uint8) become float32, uint8 stays uint8. An array of three axes is an
+      image [H, W, C]; a uint8 greyscale image [H, W] gets a channel axis; an image is transposed if it is clearly
       channel-first, that is, if its first axis is 1, 3 or 4, its last is not, and height and width are greater than 4.
-      A uint8 stack [S, H, W, C] becomes [H, W, S x C], oldest frame first. Everything else is flattened to a vector.
-    - Discrete becomes one-hot; MultiDiscrete one one-hot each; MultiBinary a vector of zeros and ones.
-    - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; bytes in them
-      become numbers from 0 to 1, as the network would make of them.
+      A uint8 stack [S, H, W, C] becomes [H, W, S x C], oldest frame first. All other arrays are flattened to a vector.
+    - Discrete becomes a one-hot vector; MultiDiscrete a one-hot vector for each element; MultiBinary a vector of zeros
+      and ones.
+    - Dict and Tuple become the concatenation of their parts, in the order of `gymnasium.spaces.flatten`; uint8
+      parts are scaled to [0, 1], as a network scales uint8 observations.
 
     Attributes:
         raw_space: the observation space of one environment.
-        space: the same encoded, of shape D: a vector or an image [H, W, C].
-        identity: whether encoding changes nothing.
+        space: the encoded space, of shape D: a vector or an image [H, W, C].
+        identity: whether encoding leaves observations unchanged.
 
     Raises:
-        ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …), naming it.
+        ValueError: for a space without a fixed size (Sequence, Graph, Text, OneOf, …); the message names the space.
     """
 
     def __init__(self, space: spaces.Space) -> None:
@@ -55,7 +55,7 @@ class ObservationEncoder:
         self.identity = isinstance(space, spaces.Box) and space.shape == self._shape and space.dtype == self._dtype
 
     def _image_or_vector(self, space: spaces.Box) -> spaces.Box:
-        """Returns the encoded space of a Box and remembers how its axes move."""
+        """Return the encoded space of a Box, and store the order of its axes."""
         dtype: Any = np.uint8 if space.dtype == np.uint8 else np.float32
         shape = space.shape
         low, high = space.low.astype(dtype), space.high.astype(dtype)
@@ -73,17 +73,17 @@ class ObservationEncoder:
         return spaces.Box(low, high, dtype=dtype)
 
     def __call__(self, observations: Any) -> np.ndarray:
-        """Encodes a batch.
+        """Encode a batch.
 
         Args:
-            observations: raw ones [N, …] of any N, as Gymnasium's vector environments batch them, or as a list of N; or
-                encoded ones [N, *D], where D is not the raw shape.
+            observations: raw observations [N, …] of any N, batched as in Gymnasium's vector environments or as a list
+                of N; or encoded observations [N, *D], if D is not the raw shape.
 
         Returns:
-            float32 or uint8 [N, *D]; the very same array where nothing has to be done.
+            the encoded observations, float32 or uint8 [N, *D]; the same array if encoding changes nothing.
 
         Raises:
-            ValueError: if the shape is neither that of raw nor of encoded observations.
+            ValueError: for a shape of neither raw nor encoded observations.
         """
         if self.identity and type(observations) is np.ndarray and observations.dtype == self._dtype:
             if observations.shape[1:] != self._shape or not observations.ndim:
@@ -107,7 +107,7 @@ class ObservationEncoder:
         return _flat(self.raw_space, array)
 
     def _composite(self, observations: Any) -> np.ndarray:
-        """Encodes a batch of Dict or Tuple observations, or passes on what is encoded."""
+        """Encode a batch of Dict or Tuple observations; encoded observations stay unchanged."""
         if isinstance(observations, np.ndarray) and observations.dtype != object:
             if observations.shape[1:] == self._shape and observations.ndim:
                 return np.ascontiguousarray(observations, np.float32)
@@ -119,7 +119,7 @@ class ObservationEncoder:
         return _flat(self.raw_space, observations)
 
     def slices(self) -> dict[Any, slice]:
-        """Return where each part of a Dict or Tuple stands in the encoded vector, by its key."""
+        """Return the slice of the encoded vector for each part of a Dict or Tuple, by the part's key."""
         if not isinstance(self.raw_space, spaces.Dict | spaces.Tuple):
             return {}
         ends = np.cumsum([0, *(spaces.flatdim(part) for _, part in _parts(self.raw_space))]).tolist()
@@ -135,7 +135,7 @@ def _batch_shape(shape: tuple[int, ...] | None) -> str:
 
 
 def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds float32 [d] of a space flattened, or raises ValueError naming the part that cannot be."""
+    """Return the bounds, float32 [d], of a flattened space; raise ValueError for a part that cannot be flattened."""
     if isinstance(space, spaces.Box):
         low, high = (bound.astype(np.float32).reshape(-1) * byte_scale(space) for bound in (space.low, space.high))
         return low, high
@@ -150,20 +150,20 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     raise ValueError(
         f'the observation space{name} is {one_line(space)}; '
-        'admitted are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them'
+        'expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them'
     )
 
 
 def byte_scale(space: spaces.Space) -> np.float32:
-    """Returns what a part of a Dict or Tuple is multiplied by: 1/255 for bytes, 1 for everything else.
+    """Return the factor of a part of a Dict or Tuple: 1/255 for uint8, otherwise 1.
 
-    A product, because TensorFlow makes one of a quotient, whose last bit may differ.
+    This is a factor and no divisor, because TensorFlow turns division into multiplication; the last bit may differ.
     """
     return np.float32(1 / 255 if isinstance(space, spaces.Box) and space.dtype == np.uint8 else 1)
 
 
 def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
-    """Returns a batch of a space as vectors float32 [N, d]."""
+    """Return a batch of a space as float32 vectors [N, d]."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return np.concatenate([_flat(part, batch[key]) for key, part in _parts(space)], axis=1)
     values = np.asarray(batch)
@@ -174,7 +174,7 @@ def _flat(space: spaces.Space, batch: Any) -> np.ndarray:
         sizes, start = space.nvec.reshape(-1), space.start.reshape(-1)
     else:
         return values.astype(np.float32) * byte_scale(space)
-    columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned ones would become floats
+    columns = values.astype(np.int64) - start.astype(np.int64)  # unsigned integers would become floats
     if columns.size and (columns.min() < 0 or (columns >= sizes).any()):
         raise ValueError(f'an observation is outside its space {one_line(space)}')
     ends = np.cumsum(sizes, dtype=np.int64)
@@ -188,19 +188,20 @@ def _parts(space: spaces.Dict | spaces.Tuple) -> Iterable[tuple[Any, spaces.Spac
 
 
 class ActionDecoder:
-    """Turns a policy's actions into an environment's.
+    """A decoder of a policy's actions to environment actions.
 
     - Discrete: the policy's index [N], plus the space's start.
     - MultiDiscrete: indices [N, k], reshaped, plus the starts. MultiBinary: zeros and ones [N, k], reshaped.
-    - Box: elements with finite bounds take [-1, 1], clipped, to [low, high] affinely; elements with an infinite bound
-      stay as they are and are clipped to the bound that is finite, if one is. Nothing leaves the bounds by rounding.
+    - Box: elements with finite bounds are clipped to [-1, 1] and mapped affinely to [low, high]. Elements with an
+      infinite bound are clipped to the finite bound, if there is one, and otherwise stay unchanged. Rounding never
+      leaves the bounds.
 
     Attributes:
         space: the action space of one environment.
-        n_actions: the number of actions of a Discrete space, the length of the flat action of any other.
+        n_actions: the number of actions of a Discrete space; otherwise the length of the flattened action.
 
     Raises:
-        ValueError: for any other space, naming it.
+        ValueError: for any other space; the message names the space.
     """
 
     def __init__(self, space: spaces.Space) -> None:
@@ -217,27 +218,27 @@ class ActionDecoder:
             self._decode = self._box
             self._prepare_box(space)
         else:
-            admitted = 'Discrete, MultiDiscrete, MultiBinary and Box'
-            raise ValueError(f'the action space is {one_line(space)}; admitted are {admitted}')
+            expected = 'Discrete, MultiDiscrete, MultiBinary and Box'
+            raise ValueError(f'the action space is {one_line(space)}; expected {expected}')
         self._dtype = space.dtype
         self._shape: tuple[int, ...] = space.shape or ()
 
     @property
     def action_spec(self) -> tuple[tuple[int, ...], Any]:
-        """Shape and dtype of a policy's action for one environment."""
+        """The shape and dtype of a policy's action for one environment."""
         if isinstance(self.space, spaces.Discrete):
             return (), np.int32
         return (self.n_actions,), np.float32 if isinstance(self.space, spaces.Box) else np.int32
 
     def __call__(self, policy_actions: Any) -> np.ndarray:
-        """Decodes int [N] for Discrete, otherwise [N, k], to [N, *shape] in the space's dtype.
+        """Decode policy actions, int [N] for Discrete and otherwise [N, k], to [N, *shape] in the space's dtype.
 
-        For Discrete it is the very array given where its dtype fits and start is 0.
+        For Discrete the result is the argument itself if its dtype is right and start is 0.
         """
         return self._decode(policy_actions)
 
     def inverse(self, actions: Any) -> np.ndarray:
-        """Return the policy actions, int32 [N] or float32 or int32 [N, k], of an environment's [N, …]."""
+        """Return the policy actions, int32 [N] or int32 or float32 [N, k], for environment actions [N, …]."""
         actions = np.asarray(actions)
         if isinstance(self.space, spaces.Discrete):
             return (actions - self._start).astype(np.int32)
@@ -256,7 +257,7 @@ class ActionDecoder:
         return actions.reshape(len(actions), *self._shape).astype(self._dtype, copy=False) + self._start
 
     def _prepare_box(self, space: spaces.Box) -> None:
-        # Halves are taken before the difference: high - low would overflow for bounds near the largest float.
+        # Halve before subtracting: high - low would overflow for bounds near the largest float.
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         self._finite = np.isfinite(low) & np.isfinite(high)
         low, high = np.where(self._finite, low, -1.0), np.where(self._finite, high, 1.0)

@@ -1,4 +1,4 @@
-"""Who looks on while environments are stepped, as a recording does."""
+"""The protocol of recorders of environment steps, such as the recorder of a data set."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 class StepRecorder(Protocol):
-    """A recorder that receives all raw actions and results of a vector of environments."""
+    """A recorder that receives all raw actions and results of a vector environment."""
 
     def reset(self, observations: Any) -> None:
-        """All environments began anew and show [N, …]."""
+        """Record a reset of all environments, with raw observations [N, …]."""
 
     def step(
         self,
@@ -22,7 +22,7 @@ class StepRecorder(Protocol):
         truncated: np.ndarray,
         valid: np.ndarray,
     ) -> None:
-        """All environments took a step, [N, …] each; those that were not valid before it only reset."""
+        """Record a step of all environments, [N, …] each; rows that are not `valid` were only reset."""
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return where it stands, as arrays by name and a record for JSON."""
+        """Return the state of the recorder, as arrays by name and a dict for JSON."""

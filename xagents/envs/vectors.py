@@ -1,7 +1,7 @@
-"""Several environments side by side: Gymnasium's native vectors, a plain loop, worker processes.
+"""Vector environments: Gymnasium's native vectors, a plain loop, and worker processes.
 
-All of them are `gymnasium.vector.VectorEnv`s in NEXT_STEP mode: the observation after an episode's last step is its
-true last one, the next step only resets (its action is ignored, its reward 0).
+All of them are `gymnasium.vector.VectorEnv`s in NEXT_STEP mode: the observation after an episode's last step is the
+episode's true last observation. The next step only resets: its action is ignored and its reward is 0.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from xagents.envs.spaces import ObservationEncoder
 from xagents.envs.wrappers import REPORT
 from xagents.options.errors import OptionError
 
-# From so many environments on, Gymnasium's native vectors are faster than the loop: a native step costs the same
-# whatever its number, a step of the loop so much an environment.
+# The number of environments from which Gymnasium's native vectors are faster than the loop. The cost of a native step
+# does not depend on the number of environments; the cost of a step of the loop is proportional to it.
 NATIVE_FROM = 6
 
 
 class LoopVectorEnv(VectorEnv):
-    """Environments with the same spaces in one process, one after the other.
+    """A vector that steps environments with equal spaces one after the other in one process.
 
-    The arrays it returns are its own and change with the next step. Environments are those of `EnvMaker` or
-    `with_report`: their infos hold a report where an episode ended, and nothing else.
+    The next step overwrites the returned arrays. The environments must be made by `EnvMaker` or `with_report`: their
+    infos contain a report if an episode ended, and are empty otherwise.
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
@@ -57,7 +57,7 @@ class LoopVectorEnv(VectorEnv):
         self._ended = [False] * self.num_envs
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets all environments, by a seed for each where a list is given."""
+        """Reset all environments; `seed` is None or a list with a seed for each environment."""
         seeds = [None] * self.num_envs if seed is None else seed
         parts = self._parts if self._composite else self._observations
         for i, env in enumerate(self.envs):
@@ -66,7 +66,7 @@ class LoopVectorEnv(VectorEnv):
         return self._batch_observations(), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Steps each environment, or resets it where its episode ended with the last step."""
+        """Step each environment, or reset it if its episode ended with the last step."""
         parts = self._parts if self._composite else self._observations
         rewards, terminations, truncations, ended = self._rewards, self._terminated, self._truncated, self._ended
         infos: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class LoopVectorEnv(VectorEnv):
 
     @property
     def ended(self) -> list[bool]:
-        """Which environments the next step resets."""
+        """Whether the next step resets each environment."""
         return self._ended
 
     def _batch_observations(self) -> Any:
@@ -95,17 +95,17 @@ class LoopVectorEnv(VectorEnv):
         return self._observations
 
     def render(self) -> tuple[Any, ...] | None:
-        """Returns a frame of each environment."""
+        """Return a frame of each environment."""
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Closes the environments."""
+        """Close the environments."""
         for env in self.envs:
             env.close()
 
 
 def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) -> None:
-    """Adds an episode's report (float64 [3]) of environment `i` to a vector's infos, as Gymnasium batches infos."""
+    """Add the report (float64 [3]) of an episode of environment `i` to a vector's infos, in Gymnasium's format."""
     if REPORT not in infos:
         infos[REPORT], infos[f'_{REPORT}'] = np.zeros((n_envs, 3)), np.zeros(n_envs, bool)
     infos[REPORT][i] = episode
@@ -113,13 +113,16 @@ def add_report(infos: dict[str, Any], i: int, episode: np.ndarray, n_envs: int) 
 
 
 def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, bool]:
-    """Makes environments side by side.
+    """Make a vector environment.
 
-    'auto' is Gymnasium's native vector, from `NATIVE_FROM` environments on and where nothing asks for a wrapper; else,
-    as 'sync', the loop. 'async' is worker processes.
+    Args:
+        maker: the maker of one environment.
+        n_envs: the number of environments.
+        vector: 'auto' (Gymnasium's native vector for at least `NATIVE_FROM` environments that need no wrapper, else the
+            loop), 'sync' (the loop) or 'async' (worker processes).
 
     Returns:
-        the vector, and whether its infos hold the reports of `EpisodeReport`.
+        the vector, and whether its infos contain the reports of `EpisodeReport`.
     """
     if vector == 'auto' and n_envs >= NATIVE_FROM and (native := _native_vector(maker, n_envs)) is not None:
         return native, False
@@ -127,18 +130,18 @@ def make_vector(maker: EnvMaker, n_envs: int, vector: str) -> tuple[VectorEnv, b
 
 
 def make_base_vector(maker: EnvMaker, n_envs: int, vector: str) -> VectorEnv:
-    """Makes environments in a loop, or in worker processes where `vector` is 'async'."""
+    """Make environments in a loop, or in worker processes if `vector` is 'async'."""
     return _worker_vector(maker, n_envs) if vector == 'async' else LoopVectorEnv([maker() for _ in range(n_envs)])
 
 
 def with_agent_rows(vector: VectorEnv) -> tuple[VectorEnv, bool]:
-    """Returns a vector with a row for each agent, and whether its infos hold reports: not those of several agents."""
+    """Return a vector with a row for each agent, and whether its infos contain reports (only with a single agent)."""
     several = AGENT_SET in vector.metadata
     return (AgentRows(ParallelVector(vector)) if several else vector), not several
 
 
 def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
-    """Returns Gymnasium's own vector of an environment, None where there is none that does what is asked for."""
+    """Return Gymnasium's native vector of an environment, or None if no native vector supports the settings."""
     spec = maker.spec
     if (
         spec is None
@@ -148,7 +151,7 @@ def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
         or maker.agent_index
     ):
         return None
-    # ale_py's vector preprocesses frames in a way of its own and clips rewards.
+    # ale_py's vector uses a different frame preprocessing and clips rewards.
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith('ale_py'):
         return None
     creator: Any = spec.vector_entry_point
@@ -169,26 +172,30 @@ def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerMaker:
-    """Makes an environment in a worker process, which then leaves Ctrl-C to the process `parent` that started it.
+    """A function that makes an environment in a worker process and lets this worker process ignore Ctrl-C.
 
-    A terminal sends Ctrl-C to every process; a worker that died of it would take the run's last iteration with it.
+    A terminal sends Ctrl-C to every process. If a worker stopped, the run would lose its last iteration.
+
+    Attributes:
+        maker: the maker of one environment.
+        parent: the id of the process that started the worker; only this process handles Ctrl-C.
     """
 
     maker: EnvMaker
     parent: int
 
     def __call__(self) -> gymnasium.Env:
-        """Makes the environment."""
+        """Make the environment."""
         if os.getpid() != self.parent:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return self.maker()
 
 
 class WorkerVectorEnv(AsyncVectorEnv):
-    """Gymnasium's worker processes, closed without waiting for one that is gone."""
+    """Gymnasium's worker processes; `close` does not wait for a worker that has ended."""
 
     def close_extras(self, timeout: float | None = 5, terminate: bool = False) -> None:
-        """Ends the workers."""
+        """Stop the workers."""
         try:
             super().close_extras(timeout=timeout, terminate=terminate)
         except (EOFError, OSError):
@@ -197,22 +204,22 @@ class WorkerVectorEnv(AsyncVectorEnv):
 
 def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
     probe = maker()
-    # Spaces that are refused are refused before a process is started.
+    # Unsupported spaces raise an error before a process starts.
     ObservationEncoder(probe.observation_space)
     probe.close()
-    # Never a plain fork: TensorFlow hangs in a process forked after it was used.
+    # Never a plain fork: TensorFlow hangs in a process that was forked after TensorFlow had run.
     methods = multiprocessing.get_all_start_methods()
     context = 'forkserver' if 'forkserver' in methods else 'spawn'
     try:
         return WorkerVectorEnv([WorkerMaker(maker, os.getpid())] * n_envs, copy=False, context=context)
     except (EOFError, ConnectionError) as error:
         remedy = "a script must create its environments under if __name__ == '__main__'"
-        raise OptionError('vector', f'async: a worker process ended as it started; {remedy}') from error
+        raise OptionError('vector', f'async: a worker process ended at its start; {remedy}') from error
 
 
 def maker_for_vector(vector: VectorEnv) -> EnvMaker | None:
-    """Finds what makes one environment like those of a ready-made vector; None where nothing tells."""
-    # What wraps a vector from outside is in no spec: without it observations or rewards would be others.
+    """Return the maker of one environment of a ready-made vector, or None if it is unknown."""
+    # A spec does not contain the wrappers around a vector; without them observations or rewards would differ.
     if isinstance(vector, gymnasium.vector.VectorWrapper):
         return None
     spec = vector.spec

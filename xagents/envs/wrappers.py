@@ -1,6 +1,6 @@
-"""The wrappers one environment gets: statistics from raw rewards, and the Atari preprocessing of the field.
+"""Wrappers of a single environment: statistics from raw rewards, and the standard Atari preprocessing.
 
-From the inside out: `RawReward`, the Atari wrappers, the user's own wrappers, `EpisodeReport`.
+The order from the inside out is `RawReward`, the Atari wrappers, the user's own wrappers, `EpisodeReport`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-# The key of an episode's report in an info: float64 [3], namely reward, length and success (NaN where not reported).
+# The key of an episode's report in an info: float64 [3] of reward, length and success (NaN if not reported).
 REPORT = 'xagents_episode'
-# what environments call it in an info; the first that is there counts
+# the keys of success in infos; the first one present counts
 SUCCESS = ('is_success', 'success')
 
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class RawReward(gymnasium.Wrapper):
-    """Adds up the environment's own rewards, before any wrapper changes them.
+    """A wrapper that sums the environment's own rewards before any wrapper changes them.
 
-    `total` is the sum since the environment was reset, `previous` that of the episode before, `resets` how many.
+    Attributes:
+        total: the sum of rewards since the last reset.
+        previous: the sum of rewards of the episode before.
+        resets: the number of resets.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -33,24 +36,26 @@ class RawReward(gymnasium.Wrapper):
         self.resets = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets the environment and the sum."""
+        """Reset the environment and the sum of rewards."""
         self.previous, self.total = self.total, 0.0
         self.resets += 1
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Step:
-        """Steps and adds."""
+        """Step the environment and add the reward."""
         result = self.env.step(action)
         self.total += float(result[1])
         return cast(Step, result)
 
 
 class EpisodicLife(gymnasium.Wrapper):
-    """Ends what the learner sees as an episode with each life, and resets the game only when it is over.
+    """A wrapper that ends an episode with each life, and resets the game only when the game is over.
 
-    Mnih et al., "Human-level control through deep reinforcement learning" (2015), methods. After a life `life_lost`,
-    `reset`
-    goes on with the next one by one step that does nothing; with a seed it always resets the game.
+    Mnih et al., "Human-level control through deep reinforcement learning" (2015), methods. After a lost life, `reset`
+    takes one no-op step to continue with the next life. A reset with a seed always resets the game.
+
+    Attributes:
+        life_lost: whether the last step lost a life but did not end the game.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -59,16 +64,16 @@ class EpisodicLife(gymnasium.Wrapper):
         self._lives = 0
 
     def step(self, action: Any) -> Step:
-        """Steps; terminated is also True when a life was lost."""
+        """Step the environment; terminated is also True if a life was lost."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         lives = _lives(self)
-        # Some games show zero lives for a few frames before they are over.
+        # Some games report zero lives for a few frames before they end.
         self.life_lost = 0 < lives < self._lives and not (terminated or truncated)
         self._lives = lives
         return observation, reward, terminated or self.life_lost, truncated, info
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Goes on with the next life, or resets the game where it is over."""
+        """Continue with the next life, or reset the game if it is over."""
         over = True
         if self.life_lost and seed is None:
             observation, _, terminated, truncated, info = self.env.step(0)
@@ -81,9 +86,9 @@ class EpisodicLife(gymnasium.Wrapper):
 
 
 class FireReset(gymnasium.Wrapper):
-    """Presses FIRE at the start of each life, for games that wait for it.
+    """A wrapper that presses FIRE at the start of each life, for games that wait for FIRE.
 
-    Where a life is lost and the episode goes on (without `EpisodicLife`), the press is added to the step that lost it.
+    If a life is lost and the episode continues (without `EpisodicLife`), that step includes the press.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -92,7 +97,7 @@ class FireReset(gymnasium.Wrapper):
         self._lives = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets and presses FIRE."""
+        """Reset the environment and press FIRE."""
         self.env.reset(seed=seed, options=options)
         observation, _, terminated, truncated, info = self.env.step(self._fire)
         if terminated or truncated:
@@ -101,7 +106,7 @@ class FireReset(gymnasium.Wrapper):
         return observation, info
 
     def step(self, action: Any) -> Step:
-        """Steps, and presses FIRE where a new life begins within the episode."""
+        """Step the environment, and press FIRE if a new life starts within the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         lives = _lives(self)
         if 0 < lives < self._lives and not (terminated or truncated):
@@ -113,10 +118,10 @@ class FireReset(gymnasium.Wrapper):
 
 
 class StickyActions(gymnasium.Wrapper):
-    """Repeats the action before with the probability that the ALE was made with, in each frame (`frameskip=1`) anew.
+    """A wrapper that repeats the previous action with the ALE's repeat probability, in each frame (`frameskip=1`).
 
-    The emulator's own repetition keeps an action that its saved state does not contain, so it is switched off here.
-    Machado et al., "Revisiting the Arcade Learning Environment" (2018), section 5.2.
+    It switches off the emulator's own repetition, because the emulator's saved state lacks the previous action. Machado
+    et al., "Revisiting the Arcade Learning Environment" (2018), section 5.2.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -125,22 +130,22 @@ class StickyActions(gymnasium.Wrapper):
         self.probability: float = inner.ale.getFloat('repeat_action_probability')
         self._last: Any = 0
         inner.ale.setFloat('repeat_action_probability', 0.0)
-        inner.load_game()  # which is when the emulator reads its settings
+        inner.load_game()  # the emulator reads its settings here
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets; the action before the first one is to do nothing."""
+        """Reset the environment; the action before the first one is the no-op."""
         self._last = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Step:
-        """Takes the action, or once more the one before."""
+        """Take the action, or repeat the previous action."""
         if self.env.unwrapped.np_random.random() >= self.probability:
             self._last = int(action)
         return self.env.step(self._last)
 
 
 class FrameStack(gymnasium.Wrapper):
-    """Shows the last `size` frames [H, W] as one image [H, W, size], the newest last.
+    """A wrapper whose observation is the last `size` frames [H, W] as one image [H, W, size], newest frame last.
 
     A reset fills the stack with the first frame.
     """
@@ -154,59 +159,59 @@ class FrameStack(gymnasium.Wrapper):
         self._stack = np.zeros(low.shape, frame.dtype)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets and fills the stack."""
+        """Reset the environment and fill the stack."""
         frame, info = self.env.reset(seed=seed, options=options)
         self._stack = np.repeat(frame[..., None], self._size, axis=-1)
         return self._stack, info
 
     def step(self, action: Any) -> Step:
-        """Steps and moves the stack on by one frame."""
+        """Step the environment and shift the stack by one frame."""
         frame, reward, terminated, truncated, info = self.env.step(action)
-        # A new array each time: whoever holds the last one keeps it as it was.
+        # A new array each time, so that earlier observations stay unchanged.
         self._stack = np.concatenate([self._stack[..., 1:], frame[..., None]], axis=-1)
         return self._stack, reward, terminated, truncated, info
 
 
 class ClipReward(gymnasium.RewardWrapper):
-    """Clips rewards to their sign (Mnih et al. 2015)."""
+    """A wrapper that clips rewards to their sign (Mnih et al. 2015)."""
 
     def reward(self, reward: Any) -> float:
-        """Returns -1.0, 0.0 or 1.0."""
+        """Return -1.0, 0.0 or 1.0."""
         return float(np.sign(reward))
 
 
 class EpisodeReport(gymnasium.Wrapper):
-    """The outermost wrapper: reports an episode that ended under `REPORT`, and passes on nothing else of the info.
+    """The outermost wrapper, whose info contains only the report (key `REPORT`) of an episode that ended.
 
-    A life lost under `EpisodicLife` is no episode's end; a wrapper that ends the episode itself is.
+    A life lost under `EpisodicLife` does not end an episode. A wrapper that terminates or truncates does.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         raw = _find(env, RawReward)
         if raw is None:
-            raise TypeError('EpisodeReport needs a RawReward within')
+            raise TypeError('EpisodeReport: got no RawReward among the inner wrappers, expected one')
         self._raw: RawReward = raw
         self._life: EpisodicLife | None = _find(env, EpisodicLife)
         self._base = 0.0
         self._length = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets; after a life lost, the episode and its statistics go on."""
+        """Reset the environment; after a lost life, the episode and its statistics continue."""
         goes_on = seed is None and self._life is not None and self._life.life_lost
         resets = self._raw.resets
         observation, _ = self.env.reset(seed=seed, options=options)
         if goes_on and self._raw.resets == resets:
             return observation, {}
-        # The game may be over with the very step that begins the next life: that episode is reported here.
+        # The game may end in the step that starts the next life: report that episode here.
         info = self._report(self._raw.previous, {}) if goes_on else {}
-        # A wrapper of the user's may end episodes without ever resetting the environment: then the sum goes on.
+        # A user's wrapper may end episodes without a reset of the environment; the sum then continues.
         self._base = 0.0 if self._raw.resets != resets else self._raw.total
         self._length = 0
         return observation, info
 
     def step(self, action: Any) -> Step:
-        """Steps; the info holds the report of an episode that ended, or nothing."""
+        """Step the environment; the info contains the report of an episode that ended, or is empty."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
         if not (terminated or truncated):
@@ -214,7 +219,7 @@ class EpisodeReport(gymnasium.Wrapper):
         if self._life is not None and self._life.life_lost:
             if not truncated:
                 return observation, reward, True, False, {}
-            # A wrapper outside cut the episode on the step that lost a life: the next reset must be one of the game.
+            # An outer wrapper truncated the episode in the step that lost a life: the next reset must reset the game.
             self._life.life_lost = False
         return observation, reward, bool(terminated), bool(truncated), self._report(self._raw.total, info)
 
@@ -223,19 +228,19 @@ class EpisodeReport(gymnasium.Wrapper):
 
 
 def is_success_value(value: Any) -> bool:
-    """Whether a value of an info is a number or a truth value: under `success`, environments may keep anything."""
+    """Return whether a value of an info is a number or bool; environments may store any object as `success`."""
     return np.size(value) == 1 and np.asarray(value).dtype.kind in 'biuf'
 
 
 def success_of(info: Mapping[str, Any]) -> float:
-    """Return what an environment's info says about success, NaN where it says nothing."""
-    if not info:  # mostly, and looking at it costs as much as a small environment's step
+    """Return the success that an environment's info reports, or NaN if it reports none."""
+    if not info:  # the usual case; a search would cost as much as a step of a small environment
         return np.nan
     return next((float(info[name]) for name in SUCCESS if is_success_value(info.get(name))), np.nan)
 
 
 def _find(env: gymnasium.Env, kind: type[Any]) -> Any:
-    """Returns the outermost wrapper of a kind, or None."""
+    """Return the outermost wrapper of a class, or None."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, kind):
             return env
@@ -248,7 +253,7 @@ def _lives(env: gymnasium.Env) -> int:
 
 
 def with_report(env: gymnasium.Env) -> gymnasium.Env:
-    """Gives a ready-made environment statistics from its raw rewards, by a `RawReward` put below all its wrappers."""
+    """Add statistics of raw rewards to a ready-made environment; `RawReward` is inserted below all its wrappers."""
     if isinstance(env, EpisodeReport):
         return env
     if _find(env, RawReward) is None:
@@ -264,7 +269,7 @@ def with_report(env: gymnasium.Env) -> gymnasium.Env:
 
 @dataclasses.dataclass(frozen=True)
 class AtariConfig:
-    """How an Atari game is preprocessed; see `create_envs`."""
+    """The settings of the Atari preprocessing; see `create_envs`."""
 
     frame_stack: int
     clip_rewards: bool
@@ -273,20 +278,27 @@ class AtariConfig:
     sticky_actions: bool
 
     def for_evaluation(self) -> AtariConfig:
-        """Return the same for watching: only the game ends an episode, and rewards stay raw."""
+        """Return the settings for evaluation: only the end of a game ends an episode, and rewards stay raw."""
         return dataclasses.replace(self, clip_rewards=False, episodic_life=False)
 
 
 def preprocess_atari(
     env: gymnasium.Env, atari: AtariConfig, frame_skip: int = 4, max_episode_steps: int | None = None
 ) -> gymnasium.Env:
-    """Wraps an Atari game, made with `frameskip=1`, the way the field does, raw statistics included.
+    """Wrap an Atari game in the standard preprocessing, with statistics of raw rewards.
 
-    84x84 greyscale frames, up to 30 steps of doing nothing at the start, each action repeated `frame_skip` frames with
-    the maximum of the last two, then the switches. Machado et al., "Revisiting the Arcade Learning Environment" (2018).
+    Frames are 84x84 greyscale. An episode starts with up to 30 no-op steps. Each action is repeated for `frame_skip`
+    frames, and the maximum of the last two frames is taken. `atari` sets the other steps. Machado et al., "Revisiting
+    the Arcade Learning Environment" (2018).
+
+    Args:
+        env: the game, made with `frameskip=1`.
+        atari: the settings of the preprocessing.
+        frame_skip: the number of frames of each action.
+        max_episode_steps: a time limit in steps (not frames).
 
     Returns:
-        an environment of observations uint8 [84, 84, frame_stack], truncated after `max_episode_steps` (not frames).
+        an environment with uint8 observations [84, 84, frame_stack].
     """
     inner = cast(Any, env.unwrapped)
     if inner.ale.getFloat('repeat_action_probability') > 0:

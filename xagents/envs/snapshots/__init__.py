@@ -1,1 +1,1 @@
-"""Exact copies of environments, written and put back."""
+"""Exact copies of environments' states: taking and restoring them."""

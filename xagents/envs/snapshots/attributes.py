@@ -1,4 +1,4 @@
-"""What an object's state is: which classes keep it in attributes alone, and which attributes never change."""
+"""The state of an object: which classes store it in attributes only, and which attributes never change."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gymnasium import Env
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-# Attributes of environments that are fixed when they are made, or only draw.
+# Attributes of environments that are fixed at construction, or used for rendering only.
 _FIXED = {'spec', '_cached_spec', 'metadata', '_metadata', 'render_mode', 'env_fns', 'mujoco_renderer'}
 _FIXED |= {'_saved_kwargs', '_ezpickle_args', '_ezpickle_kwargs'}
-# Tables of up to 12 000 numbers that are made with the environment: compared, not copied.
+# Tables of up to 12 000 numbers that are made with the environment. They are compared and not copied.
 _WITH_TABLES = ('taxi.TaxiEnv', 'cliffwalking.CliffWalkingEnv', 'frozen_lake.FrozenLakeEnv')
 _TABLES = {f'gymnasium.envs.toy_text.{name}': 'P' for name in _WITH_TABLES}
-# What they only draw on, by class.
+# Attributes for rendering only, by class.
 _RENDERING = {'mpe2._mpe_utils.simple_env.SimpleEnv': {'screen', 'game_font', 'viewer'}}
-# PettingZoo's environments, which are none of Gymnasium's.
+# PettingZoo's base classes of environments, which do not derive from Gymnasium's.
 _ENVIRONMENTS = {'pettingzoo.utils.env.AECEnv', 'pettingzoo.utils.env.ParallelEnv'}
 
 _CONSTANTS = (
@@ -43,15 +43,19 @@ T = TypeVar('T')
 
 
 def cache_by_class(function: Callable[[type], T]) -> Callable[[type], T]:
-    """Lets a function look at each class once."""
+    """Cache the results of a function of a class."""
     return cast(Callable[[type], T], functools.cache(function))
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeLayout:
-    """Where a class keeps its state: in `slots`, made by `__slots__`, and, if `in_dict`, in a `__dict__`.
+    """The places in which the objects of a class store their state.
 
-    Attributes that are `skipped` are neither copied nor touched; those of them that are `tables` must be equal.
+    Attributes:
+        slots: the descriptors of `__slots__`, by name.
+        in_dict: whether objects have a `__dict__`.
+        skipped: names of attributes that are neither copied nor restored.
+        tables: the skipped attributes that must be equal in both environments.
     """
 
     slots: dict[str, types.MemberDescriptorType]
@@ -62,7 +66,7 @@ class AttributeLayout:
 
 @cache_by_class
 def attribute_layout(kind: type) -> AttributeLayout:
-    """Returns where a class keeps its state."""
+    """Return the attribute layout of a class."""
     members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
     slots = {name: member for name, member in members.items() if isinstance(member, types.MemberDescriptorType)}
     fixed = frozenset(_FIXED if is_environment(kind) else ()).union(
@@ -73,7 +77,7 @@ def attribute_layout(kind: type) -> AttributeLayout:
 
 
 def get_fields(value: Any) -> dict[str, Any]:
-    """Returns an object's attributes by name, those in slots included."""
+    """Return an object's attributes by name, including those in slots."""
     fields = attribute_layout(type(value))
     if not fields.slots:
         return vars(value)
@@ -82,7 +86,7 @@ def get_fields(value: Any) -> dict[str, Any]:
 
 
 def set_fields(value: Any, attributes: dict[str, Any]) -> None:
-    """Gives an object exactly these attributes, whatever its class does when one is set; skipped ones stay."""
+    """Set exactly these attributes of an object without calling setters of its class; skipped attributes stay."""
     fields = attribute_layout(type(value))
     for name, slot in fields.slots.items():
         if name in attributes:
@@ -105,15 +109,15 @@ def _is_filled(slot: types.MemberDescriptorType, value: Any) -> bool:
 
 
 def checksum(table: Any) -> int:
-    """Returns a number that tells one table of plain values from another."""
-    return zlib.crc32(marshal.dumps(table, 2))  # of version 2: the later ones also tell how often an object is used
+    """Return a checksum of a table of plain values."""
+    return zlib.crc32(marshal.dumps(table, 2))  # later versions than 2 also encode reference counts
 
 
 @cache_by_class
 def is_plain_class(kind: type) -> bool:
-    """Whether a class is written in Python all the way down, so that its objects are their attributes.
+    """Return whether a class and all its bases are written in Python, so that attributes are the whole state.
 
-    A class from an extension makes its objects by a `__new__` of its own, or has neither `__dict__` nor `__slots__`.
+    A class of an extension module has its own `__new__`, or neither `__dict__` nor `__slots__`.
     """
     for base in kind.__mro__[:-1]:
         if not base.__flags__ & _HEAP_TYPE or isinstance(vars(base).get('__new__'), types.BuiltinFunctionType):
@@ -125,17 +129,17 @@ def is_plain_class(kind: type) -> bool:
 
 @cache_by_class
 def is_environment(kind: type) -> bool:
-    """Whether a class is one of environments, of Gymnasium's or PettingZoo's, or of vectors of them."""
+    """Return whether a class is one of Gymnasium or PettingZoo environments, or of vector environments."""
     return issubclass(kind, Env | VectorEnv) or any(qualified_name(base) in _ENVIRONMENTS for base in kind.__mro__)
 
 
 def is_constant(kind: type) -> bool:
-    """Whether objects of a class never change."""
+    """Return whether objects of a class never change."""
     return issubclass(kind, _CONSTANTS)
 
 
 def qualified_name(value: Any) -> str:
-    """Returns the full name of a class, a function or a module; for any other object that of its class."""
+    """Return the qualified name of a class, function or module, or of the class of any other object."""
     named = value if isinstance(value, _NAMED) else type(value)
     module = getattr(named, '__module__', None)
     name = str(getattr(named, '__qualname__', None) or getattr(named, '__name__', ''))

@@ -1,4 +1,4 @@
-"""Puts a snapshot back: everything is read and checked first, and only then the environments are changed."""
+"""Restoring of snapshots: a snapshot is read and checked completely before any environment changes."""
 
 from __future__ import annotations
 
@@ -30,25 +30,29 @@ from xagents.envs.snapshots.write import (
 _DAMAGED = (TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, struct.error)
 
 
-MISSING: Any = object()  # stands where the environment has no counterpart
+MISSING: Any = object()  # the present value if the environment has no counterpart
 
 
 class MissingStateError(ValueError):
-    """The environment lacks something that the snapshot can not make; after a reset it may have it."""
+    """An object of a snapshot that the environment lacks and that cannot be made; a reset may create the object."""
 
 
 def restore_snapshot(state: Any, snapshot: Snapshot) -> Any:
-    """Puts a copy into a state like that which `take` was given; its environments are changed only if all fits.
+    """Restore a snapshot into a state of the same structure; environments change only if the whole snapshot fits.
+
+    Args:
+        state: a state like the argument of `take_snapshot`.
+        snapshot: the copy.
 
     Returns:
-        the state copied: the environments of `state`, everything else made anew.
+        the restored state: the environments of `state`, and new objects otherwise.
 
     Raises:
-        AbsentError: if the environments have not (yet) what the snapshot needs.
-        ValueError: in one line, if it is that of something else, or damaged.
+        MissingStateError: if the environments (still) lack an object of the snapshot.
+        ValueError: if the snapshot is damaged or of another state, in one line.
     """
     known = SnapshotWriter()
-    with contextlib.suppress(SnapshotError):  # what was met until then is known
+    with contextlib.suppress(SnapshotError):  # the classes found until then are known
         known.encode(state)
     try:
         reader = SnapshotReader(snapshot, known.classes)
@@ -56,25 +60,29 @@ def restore_snapshot(state: Any, snapshot: Snapshot) -> Any:
         for change in reader.changes:
             change()
     except _DAMAGED as error:
-        raise ValueError(f'snapshot: it is damaged ({type(error).__name__}: {error})') from error
+        raise ValueError(f'snapshot: the snapshot is damaged ({type(error).__name__}: {error})') from error
     return restored
 
 
 class SnapshotReader:
-    """Reads a snapshot and compares it with the present state; `changes` lists the assignments that restore it."""
+    """A reader that decodes a snapshot and compares it with the present state.
+
+    Attributes:
+        changes: the assignments that restore the snapshot, as functions.
+    """
 
     def __init__(self, snapshot: Snapshot, classes: dict[str, type]) -> None:
         if snapshot.record['format'] != 1:
-            raise ValueError(f'snapshot: got the format {snapshot.record["format"]!r}, admitted is 1')
+            raise ValueError(f'snapshot: got the format {snapshot.record["format"]!r}, expected 1')
         self.changes: list[Callable[[], Any]] = []
         self._nodes = snapshot.record['nodes']
         self._bytes = np.ascontiguousarray(snapshot.arrays['bytes'], np.uint8)
         self._classes = classes
         self._decoded: dict[int, Any] = {}
-        self._matched: dict[int, int] = {}  # node of each object of the environment's, by id
+        self._matched: dict[int, int] = {}  # the node of each object of the environment, by id
 
     def decode(self, code: EncodedValue, present: Any = MISSING) -> Any:
-        """Return the value of a code of `SnapshotWriter.encode`; `present` is the present value in the environment."""
+        """Return the value that `SnapshotWriter.encode` encoded; `present` is the environment's present value."""
         if not isinstance(code, list):
             return code
         tag, *content = code
@@ -94,7 +102,7 @@ class SnapshotReader:
         counterparts += [MISSING] * (len(codes) - len(counterparts))
         return [self.decode(code, other) for code, other in zip(codes, counterparts, strict=False)]
 
-    # values that can not change
+    # immutable values
 
     def _number(self, present: Any, dtype: str, text: str) -> Any:
         kind = _dtype(dtype)
@@ -103,7 +111,7 @@ class SnapshotReader:
     def _enum(self, present: Any, name: str, value: str | int) -> Enum:
         kind = self._class(name)
         if not issubclass(kind, Enum):
-            raise ValueError(f'snapshot: {name} is no Enum')
+            raise ValueError(f'snapshot: got the class {name}, expected an Enum')
         return kind(value) if issubclass(kind, Flag) else kind[str(value)]
 
     def _constant(self, present: Any, name: str) -> Any:
@@ -113,7 +121,7 @@ class SnapshotReader:
 
     def _table(self, present: Any, number: int) -> Any:
         if present is MISSING or checksum(present) != number:
-            raise MissingStateError('snapshot: its table of transitions is not that of the environment')
+            raise MissingStateError('snapshot: its table of transitions differs from the table of the environment')
         return present
 
     def _method(self, present: Any, name: str, owner: EncodedValue) -> Any:
@@ -127,7 +135,7 @@ class SnapshotReader:
 
     def _keys(self, codes: list[EncodedValue]) -> list[Any]:
         if not all(is_immutable(code) for code in codes):
-            raise ValueError('snapshot: it is damaged (a key that can change)')
+            raise ValueError('snapshot: the snapshot is damaged (a mutable key)')
         return [self.decode(code) for code in codes]
 
     def _sequence(
@@ -151,7 +159,7 @@ class SnapshotReader:
         order = list(range(len(shape))) if axes is None else axes
         end = start + kind.itemsize * int(np.prod(shape, dtype=object))
         if not 0 <= start <= end <= len(self._bytes) or min(shape, default=0) < 0:
-            raise ValueError('snapshot: it is damaged (an array beyond its end)')
+            raise ValueError('snapshot: the snapshot is damaged (an array beyond its end)')
         array = np.empty([shape[axis] for axis in order], kind)
         if array.size and kind.itemsize:
             array[...] = np.ndarray(array.shape, kind, self._bytes[start:end])
@@ -175,8 +183,8 @@ class SnapshotReader:
 
     def _bits(self, name: str, state: EncodedValue, seeds: EncodedValue) -> Any:
         if name not in BIT_GENERATORS:
-            admitted = ', '.join(BIT_GENERATORS)
-            raise ValueError(f'snapshot: got the random bit generator {name!r}, admitted are {admitted}')
+            expected = ', '.join(BIT_GENERATORS)
+            raise ValueError(f'snapshot: got the random bit generator {name!r}, expected {expected}')
         made = getattr(np.random, name)(0 if seeds is None else self.decode(seeds))
         made.state = state if isinstance(state, dict) else self.decode(state)
         return made
@@ -197,12 +205,12 @@ class SnapshotReader:
         made.setstate(self.decode(state))
         return made
 
-    # what the environment has, and keeps
+    # objects of the environment, which are not replaced
 
     def _match_present(self, number: int, present: Any, name: str) -> None:
         self._constant(present, name)
         if self._matched.setdefault(id(present), number) != number:
-            raise MissingStateError(f'snapshot: it has two {name} where the environment has one')
+            raise MissingStateError(f'snapshot: it has two {name}, but the environment has one')
         self._decoded[number] = present
 
     def _function(self, number: int, present: Any, name: str, *cells: EncodedValue) -> None:
@@ -217,7 +225,7 @@ class SnapshotReader:
         self._match_present(number, present, 'builtins.cell')
         if content:
             counterparts = MISSING
-            with contextlib.suppress(ValueError):  # an empty one
+            with contextlib.suppress(ValueError):  # an empty cell
                 counterparts = present.cell_contents
             value = self.decode(content[0], counterparts)
             self.changes.append(functools.partial(setattr, present, 'cell_contents', value))
@@ -237,7 +245,7 @@ class SnapshotReader:
 
     def _object(self, number: int, present: Any, name: str, attributes: dict[str, EncodedValue]) -> None:
         kind = self._class(name)
-        # a new one: what stands there may be a default that belongs to the class
+        # a new object: the present object may be a default that belongs to the class
         made: Any = object.__new__(kind)
         self._decoded[number] = made
         self._fill(made, attributes, get_fields(present) if type(present) is kind else {})
@@ -252,23 +260,23 @@ class SnapshotReader:
 
     def _class(self, name: str) -> type:
         if name not in self._classes:
-            raise MissingStateError(f'snapshot: it holds a {name}, which the environment does not')
+            raise MissingStateError(f'snapshot: it contains a {name}, but the environment contains none')
         return self._classes[name]
 
 
 def _mismatch_error(name: str, present: Any) -> MissingStateError:
-    there = 'nothing' if present is MISSING else qualified_name(present)
-    return MissingStateError(f'snapshot: it has {name} where the environment has {there}')
+    found = 'nothing' if present is MISSING else qualified_name(present)
+    return MissingStateError(f'snapshot: it has {name}, but the environment has {found}')
 
 
 def _dtype(name: str) -> np.dtype:
-    """Returns the type of an array; only of plain numbers and texts."""
+    """Return the dtype of an array, for plain numbers and strings only."""
     if not isinstance(name, str) or np.dtype(name).kind not in 'biufcSUMm':
         raise ValueError(f'snapshot: got the dtype {name!r}')
     return np.dtype(name)
 
 
-# what makes a value that can not change, of what stands at its place and the rest of its code
+# the decoders of immutable values; arguments: reader, present value, and the rest of the code
 _VALUE_DECODERS: dict[str, Callable[..., Any]] = {
     'int': lambda reader, present, text: int(text, 16),
     'float': lambda reader, present, text: struct.unpack('<d', bytes.fromhex(text))[0],
@@ -282,7 +290,7 @@ _VALUE_DECODERS: dict[str, Callable[..., Any]] = {
     'table': SnapshotReader._table,
     'method': SnapshotReader._method,
 }
-# what makes an object without looking at what stands at its place
+# the decoders of objects that do not depend on the present value
 _OBJECT_DECODERS: dict[str, Callable[..., Any]] = {
     'set': lambda reader, *codes: set(reader._keys(list(codes))),
     'bytearray': lambda reader, text: bytearray.fromhex(text),
@@ -294,7 +302,7 @@ _OBJECT_DECODERS: dict[str, Callable[..., Any]] = {
     'random_state': SnapshotReader._random_state,
     'random': SnapshotReader._random,
 }
-# what puts any other one into the table of objects, because its content may lead back to it
+# the decoders of all other objects; each adds its object to the table itself, because the content may refer to it
 _NODE_DECODERS: dict[str, Callable[..., None]] = {
     'list': lambda reader, number, present, *codes: reader._sequence(number, present, [], codes),
     'deque': lambda reader, number, present, most, *codes: reader._sequence(number, present, deque(maxlen=most), codes),

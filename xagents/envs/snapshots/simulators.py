@@ -1,4 +1,4 @@
-"""The simulators whose state is no Python attribute, MuJoCo and the ALE, identified by the names of their classes."""
+"""Simulators with state outside Python attributes (MuJoCo and the ALE), identified by the names of their classes."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# What MuJoCo computes anew within every step and keeps in an arena whose layout changes with the contacts.
+# Prefixes of arrays that MuJoCo computes in every step, in an arena whose layout changes with the contacts.
 _ARENA = ('efc_', 'iefc_', 'efm_', 'ifrc_', 'iacc', 'island_', 'map_')
 _ARENA_ENDS = ('_island', '_efcadr')
-# Addresses of a plugin's own memory.
+# Addresses of plugins' memory.
 _ADDRESSES = ('plugin', 'plugin_data')
-# Numbers of an MjData in addition to its arrays: the time, what has been computed since the last step, who is awake.
+# Numbers of an MjData in addition to its arrays: the time and the counts of awake bodies. The flags `flg_*`, computed
+# since the last step, are added in `_names`.
 _DATA_NUMBERS = ('time', 'ntree_awake', 'nbody_awake', 'nv_awake', 'nparent_awake')
 
-# The graphics chip in an ALE state: its name, then 32-bit numbers; the sixth and seventh count lines.
+# The graphics chip in an ALE state: its name, then 32-bit integers, of which the sixth and seventh count lines.
 _TIA = b'TIA'
 
 WriteFunction = Callable[[], None]
 
 
 def simulator_of(kind: type) -> str:
-    """Returns 'data' for MuJoCo's MjData, 'model' for its MjModel, 'ale' for an ALEInterface, '' for anything else."""
+    """Return 'data' for MuJoCo's MjData, 'model' for its MjModel, 'ale' for an ALEInterface, '' for anything else."""
     package = getattr(kind, '__module__', '').partition('.')[0]
     names = {('mujoco', 'MjData'): 'data', ('mujoco', 'MjModel'): 'model', ('ale_py', 'ALEInterface'): 'ale'}
     return names.get((package, kind.__name__), '')
 
 
 def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
-    """Returns a simulator's whole state: its bytes, uint8 of any length, and what tells their meaning, for JSON.
+    """Return a simulator's complete state: its bytes, uint8 of any length, and a description of their layout for JSON.
 
     Raises:
-        ValueError: if it keeps what cannot be read; the message goes on after "holds ".
+        ValueError: if a part of the state cannot be read; the message continues a sentence after "holds ".
     """
     sort = simulator_of(type(simulator))
     if sort == 'ale':
         if simulator.getFloat('repeat_action_probability') > 0:
-            # the action before, which it may repeat, is in no state
+            # no saved state contains the previous action, which may be repeated
             raise ValueError('an ALEInterface that repeats actions by itself')
         if simulator.getBool('color_averaging') or simulator.getBool('sound_obs'):
             raise ValueError('an ALEInterface that averages colours or plays sound')
-        # The whole system: the machine, its random numbers, the frames counted.
+        # The complete system: the machine, its random generator and the frame count.
         state = simulator.cloneSystemState().serialize()
         if not _frame_is_whole(state):
             raise ValueError('an ALEInterface in the middle of a frame')
@@ -56,9 +57,9 @@ def read_simulator(simulator: Any) -> tuple[np.ndarray, list[Any]]:
 
 
 def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> WriteFunction:
-    """Checks a state that `read_simulator` gave, and returns what puts it into a simulator of the same game or model.
+    """Check a state of `read_simulator`, and return a function that writes it to a simulator of the same game or model.
 
-    MuJoCo's contacts and constraints are not part of it: they read as none until the next step computes them.
+    The state excludes MuJoCo's contacts and constraints: they are empty until the next step computes them.
     """
     if simulator_of(type(simulator)) == 'ale':
         return _ale_write(simulator, state)
@@ -66,7 +67,7 @@ def write_simulator(simulator: Any, state: np.ndarray, meaning: list[Any]) -> Wr
     layout, *numbers = meaning
     fits = layout == _layout(simulator, arrays) and len(numbers) == len(places)
     if not fits or len(state) != sum(array.nbytes for array in arrays):
-        raise ValueError('snapshot: its MuJoCo state is that of another model or version')
+        raise ValueError('snapshot: its MuJoCo state is of another model or version')
 
     def write() -> None:
         if simulator_of(type(simulator)) == 'data':
@@ -88,18 +89,18 @@ def _ale_write(ale: Any, state: np.ndarray) -> WriteFunction:
 
     before = ale.cloneSystemState()
     try:
-        # Only a trial tells a state from garbage: what is put in must come out again.
+        # Only a trial distinguishes a valid state from garbage: a restored state must be read back unchanged.
         saved = ale_py.ALEState(state.tobytes())
         ale.restoreSystemState(saved)
         if ale.cloneSystemState().serialize() != state.tobytes():
             raise ValueError('other bytes')
     except Exception as error:
-        raise ValueError('snapshot: its ALE state is damaged, or that of another game or version') from error
+        raise ValueError('snapshot: its ALE state is damaged, or of another game or version') from error
     finally:
         ale.restoreSystemState(before)
 
     def write() -> None:
-        # Whether a frame was cut short stands in no state: the emulator must have finished one before.
+        # No saved state contains whether the last frame was cut short: the emulator must first finish a frame.
         for _ in range(100):
             ale.act(0)
             if _frame_is_whole(ale.cloneSystemState().serialize()):
@@ -110,26 +111,29 @@ def _ale_write(ale: Any, state: np.ndarray) -> WriteFunction:
 
 
 def _frame_is_whole(state: bytes) -> bool:
-    """Whether the last frame of an ALE state was finished: as Qbert starts, it draws none so long that one is cut."""
+    """Return whether the last frame of an ALE state is complete.
+
+    Qbert draws nothing at its start, for so long that the emulator cuts a frame short.
+    """
     start = state.find(_TIA) + len(_TIA)
     finished, current = np.frombuffer(state[start : start + 32], '<i4')[5:7]
     return bool(finished == current)
 
 
 def simulator_arrays(simulator: Any) -> list[np.ndarray]:
-    """Returns the arrays through which others could look into a simulator's memory."""
+    """Return the arrays that share a simulator's memory."""
     return [] if simulator_of(type(simulator)) == 'ale' else _arrays(simulator)
 
 
 def _arrays(simulator: Any) -> list[np.ndarray]:
-    """Returns the arrays of an MjData that a step depends on, or those of an MjModel that a person would change."""
+    """Return the arrays of an MjData that a step depends on, or the arrays of an MjModel that a user may change."""
     names = _names(type(simulator), simulator)
     arrays = [getattr(simulator, name) for name in names.arrays]
     return arrays + [getattr(simulator.opt, name) for name in names.option_arrays]
 
 
 class _Names(NamedTuple):
-    """Names of a simulator's attributes that are arrays or numbers, and of those of its `opt`."""
+    """The names of array and number attributes of a simulator and of its `opt`."""
 
     arrays: list[str]
     numbers: list[str]
@@ -141,7 +145,7 @@ _NAMES: dict[type, _Names] = {}
 
 
 def _names(kind: type, simulator: Any) -> _Names:
-    """Returns the names of what is state, the same for all simulators of a kind."""
+    """Return the names of state attributes, which are equal for all simulators of a class."""
     if kind not in _NAMES:
         arrays, numbers = _arrays_and_numbers(simulator)
         if simulator_of(kind) == 'data':
@@ -149,7 +153,7 @@ def _names(kind: type, simulator: Any) -> _Names:
             state = [n for n in numbers if n in _DATA_NUMBERS or n.startswith('flg_')]
             _NAMES[kind] = _Names([n for n in inside if n not in _ADDRESSES], state, [], [])
         else:
-            # Masses, frictions, gains, terrain…; a model's integers are its structure, the rest is drawn.
+            # Masses, frictions, gains, terrain etc. A model's integers are its structure; the rest is for rendering.
             arrays = [n for n in arrays if getattr(simulator, n).dtype == np.float64 or n == 'hfield_data']
             arrays = [n for n in arrays if not n.startswith(('mesh', 'skin', 'bvh', 'oct'))]
             _NAMES[kind] = _Names(arrays, [], *_arrays_and_numbers(simulator.opt))
@@ -157,19 +161,19 @@ def _names(kind: type, simulator: Any) -> _Names:
 
 
 def _arrays_and_numbers(owner: Any) -> tuple[list[str], list[str]]:
-    """Returns the names of all arrays and of all numbers among an object's attributes."""
+    """Return the names of an object's array attributes and of its number attributes."""
     values = {name: getattr(owner, name) for name in dir(owner) if not name.startswith('_')}
     arrays = [name for name, value in values.items() if isinstance(value, np.ndarray)]
     return arrays, [name for name, value in values.items() if isinstance(value, bool | int | float)]
 
 
 def _layout(simulator: Any, arrays: list[np.ndarray]) -> int:
-    """Returns a number that tells one list of names and shapes from another."""
+    """Return a checksum of the names and shapes of arrays."""
     return zlib.crc32(f'{_names(type(simulator), simulator)}{[array.shape for array in arrays]}'.encode())
 
 
 def _numbers(simulator: Any) -> list[tuple[Any, str]]:
-    """Returns where the numbers stand that are no arrays."""
+    """Return the owner and name of each number that is not an array."""
     names = _names(type(simulator), simulator)
     numbers = [(simulator, name) for name in names.numbers]
     return numbers + [(simulator.opt, name) for name in names.option_numbers]

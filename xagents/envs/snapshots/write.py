@@ -1,9 +1,9 @@
-"""Exact copies of environments' states as arrays and JSON: what is there is walked, and put back into what is there.
+"""Exact copies of environments' states as arrays and JSON, taken from live objects and restored into live objects.
 
-A copy is a table of nodes, one for each object that can change, and bytes that hold all arrays; objects that are shared
-stay shared. Environments, wrappers and vectors get their attributes set; numbers, containers, arrays and generators are
-made anew; what never changes (spaces, functions, types) stays that of the environment the copy is put into. Nothing is
-imported, found or made by a name from a copy: a class is used only if the environment itself already does.
+A copy is a table of nodes, one for each mutable object, and the bytes of all arrays; shared objects stay shared. A
+restore sets the attributes of environments, wrappers and vectors, and makes new numbers, containers, arrays and
+generators. Immutable objects (spaces, functions, types) remain those of the environment. A copy cannot import or make
+an object by name: a class is used only if the environment already uses it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from xagents.envs.snapshots.attributes import (
 from xagents.envs.snapshots.simulators import read_simulator, simulator_arrays, simulator_of
 
 BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
-# Codes that hold nothing that can change, and so may be keys of a dict or items of a set.
+# The tags of immutable values, which may be keys of a dict or items of a set.
 IMMUTABLE = ('float', 'int', 'bytes', 'complex', 'number', 'enum', 'tuple', 'frozenset')
 _LARGE = 1 << 1024
-# What may own an array's memory: itself, or what nobody else can write to.
+# The permitted owners of an array's memory: the array itself, or an object that no other code can write to.
 _OWNERS = (type(None), bytes, type(datetime.datetime_CAPI))  # type: ignore[attr-defined]
 
 
@@ -48,7 +48,7 @@ class Snapshot(NamedTuple):
 
     Attributes:
         arrays: 'bytes', uint8: the contents of all arrays.
-        record: what JSON holds, and reads back equal.
+        record: a dict that JSON preserves exactly.
     """
 
     arrays: dict[str, np.ndarray]
@@ -56,45 +56,52 @@ class Snapshot(NamedTuple):
 
 
 class SnapshotError(Exception):
-    """Something in a state can not be copied; the message says what."""
+    """An object in a state that cannot be copied; the message names the object."""
 
 
 def take_snapshot(state: Any) -> Snapshot:
-    """Copies a state of environments, and containers of them and of plain values, or raises `SnapshotError`."""
+    """Return a copy of environments, or of containers of environments and plain values.
+
+    Raises:
+        SnapshotError: if an object in the state cannot be copied.
+    """
     try:
         return SnapshotWriter().snapshot(state)
     except RecursionError:
-        raise SnapshotError('the environment holds something nested too deeply') from None
+        raise SnapshotError('the environment holds objects nested too deeply') from None
     except SnapshotError:
         raise
-    except Exception as error:  # whatever somebody's objects raise when they are looked at
-        raise SnapshotError(f'the environment holds what cannot be read ({type(error).__name__}: {error})') from error
+    except Exception as error:  # a user's objects may raise any exception
+        raise SnapshotError(
+            f'the environment holds an object that cannot be read ({type(error).__name__}: {error})'
+        ) from error
 
 
-EncodedValue = Any  # what JSON holds of one value: a plain value itself, anything else a list that begins with its tag
+EncodedValue = Any  # one value in JSON: a plain value itself, any other value a list that starts with its tag
 
 
 class SnapshotWriter:
-    """Walks a state once.
+    """A writer that traverses and encodes a state.
 
-    `nodes` has a list for each object that can change: its tag, and what it holds. `classes` are those met, by name,
-    from which objects can be made again.
+    Attributes:
+        nodes: a list of tag and content for each mutable object.
+        classes: the classes found, by qualified name; a reader makes objects of these classes only.
     """
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.classes: dict[str, type] = {}
         self._numbers: dict[int, int] = {}
-        self._references: list[Any] = []  # so that no id is given to another object
+        self._references: list[Any] = []  # keeps objects alive, so that no id is reused
         self._chunks: list[bytes] = []
         self._size = 0
         self._owner = 'the environment'
-        self._part = ''  # the outermost object of a class of somebody's that is being walked
+        self._part = ''  # the class name of the outermost user-defined object on the path
         self._foreign: dict[int, str] = {}
         self._simulated: set[int] = set()
 
     def snapshot(self, state: Any) -> Snapshot:
-        """Walks a state and returns its copy."""
+        """Return the copy of a state."""
         code = self.encode(state)
         for array, owner in self._foreign.items():
             if array in self._simulated:
@@ -103,7 +110,7 @@ class SnapshotWriter:
         return Snapshot(arrays, {'format': 1, 'state': code, 'nodes': self.nodes})
 
     def encode(self, value: Any) -> EncodedValue:
-        """Returns what JSON holds of a value."""
+        """Return the encoding of a value for JSON."""
         kind = type(value)
         if kind is str or kind is bool or value is None:
             return value
@@ -117,7 +124,7 @@ class SnapshotWriter:
         return _encoder_for(kind)(self, value)
 
     def _node(self, value: Any, tag: str, content: Callable[[], list[Any]]) -> EncodedValue:
-        """Gives an object its number before its content is walked, which may lead back to it."""
+        """Number an object before encoding its content, which may refer back to the object."""
         number = self._numbers[id(value)] = len(self.nodes)
         self._references.append(value)
         self.nodes.append(None)
@@ -135,7 +142,7 @@ class SnapshotWriter:
                 raise SnapshotError(f'{self._owner} holds a {type(value).__name__} as a key')
         return codes
 
-    # values that can not change
+    # immutable values
 
     def _number(self, value: np.generic) -> EncodedValue:
         if value.dtype.kind in 'OV':
@@ -159,11 +166,11 @@ class SnapshotWriter:
         return self._node(value, tag, lambda: [self._keys(list(value)), [self.encode(v) for v in value.values()]])
 
     def _ordered(self, value: set | frozenset) -> list[EncodedValue]:
-        """Returns a set's items, if one made of them anew has them in the same order; strings never have one."""
+        """Return a set's items if a new set of them has the same order; strings have no reproducible order."""
         items = list(value)
         has_fixed_hashes = not any(isinstance(item, str | bytes) for item in items)
         if has_fixed_hashes and list(type(value)(items)) != items:
-            raise SnapshotError(f'{self._owner} holds a set whose order can not be made again')
+            raise SnapshotError(f'{self._owner} holds a set whose order cannot be reproduced')
         return self._keys(items)
 
     # arrays
@@ -188,7 +195,7 @@ class SnapshotWriter:
         return [self.encode(owner), value.dtype.str, *layout]
 
     def store(self, array: np.ndarray) -> list[Any]:
-        """Keeps an array's content, and returns its type, shape, order, place and whether it can be written to."""
+        """Store an array's content, and return the array's dtype, shape, axis order, offset and writeable flag."""
         axes = None if array.flags.c_contiguous else axes_of(array)
         chunk = (array if axes is None else array.transpose(axes)).tobytes()
         start = self._size
@@ -201,7 +208,7 @@ class SnapshotWriter:
     def _bit_generator(self, value: Any) -> EncodedValue:
         seeds = value.seed_seq if isinstance(value.seed_seq, np.random.SeedSequence) else None
         name, state = type(value).__name__, value.state
-        # those of the PCG family are numbers alone
+        # states of the PCG family contain numbers only
         code = state if name.startswith('PCG64') else self.encode(state)
         return self._node(value, 'bits', lambda: [name, code, self.encode(seeds)])
 
@@ -233,7 +240,7 @@ class SnapshotWriter:
         return self._node(value, 'cell', content)
 
     def _bound_method(self, value: Any) -> EncodedValue:
-        """A method is its object's; what belongs to a module or a class is a constant."""
+        """Encode a method with its object; a function of a module or class is a constant."""
         if value.__self__ is None or isinstance(value.__self__, types.ModuleType | type):
             return self._constant(value)
         return ['method', qualified_name(value), self.encode(value.__self__)]
@@ -255,9 +262,9 @@ class SnapshotWriter:
     def _environment(self, value: Any) -> EncodedValue:
         kind = type(value)
         if isinstance(value, AsyncVectorEnv):
-            raise SnapshotError('worker processes keep their environments to themselves')
+            raise SnapshotError('their state is in worker processes')
         if kind.__name__ == 'EnvPoolVectorEnv':
-            raise SnapshotError('EnvPool keeps its environments to itself')
+            raise SnapshotError('EnvPool does not expose their state')
         if not is_plain_class(kind):
             return self._refuse(value)
         outer, self._owner, self._part = (self._owner, self._part), kind.__name__, ''
@@ -292,12 +299,12 @@ _SIMPLE = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete
 
 
 def axes_of(array: np.ndarray) -> list[int]:
-    """Returns an array's axes, the one with the longest strides first: in this order its memory is read."""
+    """Return an array's axes by decreasing stride, the order of its memory."""
     return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
 
 
 def is_immutable(code: EncodedValue) -> bool:
-    """Whether what a code stands for can not change, all that it holds included."""
+    """Return whether an encoded value and its whole content are immutable."""
     if not isinstance(code, list):
         return True
     if code[0] in ('tuple', 'frozenset'):
@@ -306,7 +313,7 @@ def is_immutable(code: EncodedValue) -> bool:
 
 
 def subspaces(space: spaces.Space) -> Iterator[spaces.Space]:
-    """Yields a space and the spaces it is made of, in a fixed order."""
+    """Yield a space and all spaces within it, in a fixed order."""
     yield space
     if type(space) in _SIMPLE:
         return
@@ -347,7 +354,7 @@ _EXACT: dict[type, Callable[[SnapshotWriter, Any], EncodedValue]] = {
 
 @cache_by_class
 def _encoder_for(kind: type) -> Callable[[SnapshotWriter, Any], EncodedValue]:
-    """Returns how values of a type are written."""
+    """Return the encoder for values of a type."""
     if kind in _EXACT:
         return _EXACT[kind]
     if issubclass(kind, np.generic):
