@@ -27,7 +27,7 @@ from xagents.options.errors import OptionError, one_line
 
 # Makes new environments of the same kind: (n_envs, render_mode, training, in_process) -> Envs.
 EnvFactory = Callable[[int, str | None, bool, bool], 'Envs']
-RECREATE_HINT = 'give create_envs a function that makes one, or hand over environments to evaluate on'
+RECREATE_HINT = 'pass create_envs a function that makes the environment, or pass environments to evaluate on'
 
 
 @dataclasses.dataclass(slots=True)
@@ -473,7 +473,7 @@ def _describe(kind: Any) -> str:
 
 
 def _takes_seeds(vector: VectorEnv) -> bool:
-    """Whether a vector accepts a list of seeds, one for each environment."""
+    """Return whether a vector accepts a list of seeds, one for each environment."""
     from_us = isinstance(vector, LoopVectorEnv) or type(vector).__name__ == 'EnvPoolVectorEnv'
     return from_us or isinstance(vector.unwrapped, AsyncVectorEnv | SyncVectorEnv)
 

@@ -198,13 +198,13 @@ class EpisodeReport(gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; after a lost life, the episode and its statistics continue."""
-        goes_on = seed is None and self._life is not None and self._life.life_lost
+        continues = seed is None and self._life is not None and self._life.life_lost
         resets = self._raw.resets
         observation, _ = self.env.reset(seed=seed, options=options)
-        if goes_on and self._raw.resets == resets:
+        if continues and self._raw.resets == resets:
             return observation, {}
         # The game may end in the step that starts the next life: report that episode here.
-        info = self._report(self._raw.previous, {}) if goes_on else {}
+        info = self._report(self._raw.previous, {}) if continues else {}
         # A user's wrapper may end episodes without a reset of the environment; the sum then continues.
         self._base = 0.0 if self._raw.resets != resets else self._raw.total
         self._length = 0
