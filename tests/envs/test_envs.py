@@ -303,7 +303,7 @@ def test_another_of_handed_environments_follows_their_spec():
     ],
 )
 def test_another_of_what_nobody_can_make_again_says_what_to_do(handed):
-    with pytest.raises(ValueError, match='give create_envs a function that makes one') as refused:
+    with pytest.raises(ValueError, match='pass create_envs a function that makes the environment') as refused:
         as_envs(handed()).recreate(1)
     assert '\n' not in str(refused.value)
 
