@@ -91,7 +91,7 @@ class ClusterLauncher:
 
 @contextlib.contextmanager
 def listen(
-    endpoint: ClusterEndpoint, n_explorers: int, events: queue.SimpleQueue[Event], largest: int
+    endpoint: ClusterEndpoint, n_explorers: int, events: queue.SimpleQueue[Event], max_message_bytes: int
 ) -> Iterator[tuple[str, ClusterKey]]:
     """Listen for workers inside a `with` block.
 
@@ -99,7 +99,7 @@ def listen(
         endpoint: the address at which to listen, and the key.
         n_explorers: the number of workers.
         events: the queue for events of the workers.
-        largest: the maximum size of a message in bytes.
+        max_message_bytes: the maximum size of a message in bytes.
 
     Yields:
         The address to which workers connect, and the key.
@@ -109,7 +109,7 @@ def listen(
     """
     key = read_key(endpoint.key_path)
     try:
-        server = Server(f'{endpoint.host}:{endpoint.port}', events, n_explorers, largest, key)
+        server = Server(f'{endpoint.host}:{endpoint.port}', events, n_explorers, max_message_bytes, key)
     except OSError as error:
         raise OptionError('cluster', f'got {endpoint.host}:{endpoint.port}, but {error}') from error
     with contextlib.closing(server):
@@ -122,11 +122,11 @@ def cluster_launcher(
     endpoint: ClusterEndpoint,
     n_explorers: int,
     events: queue.SimpleQueue[Event],
-    largest: int,
+    max_message_bytes: int,
     say: Callable[[str], None],
 ) -> Iterator[ClusterLauncher]:
     """Accept workers from other machines inside a `with` block; see `listen` for the arguments. `say` prints a line."""
-    with listen(endpoint, n_explorers, events, largest) as (address, _):
+    with listen(endpoint, n_explorers, events, max_message_bytes) as (address, _):
         line = f'xagents explore {address} --explorers {n_explorers} --cluster-key {shlex.quote(endpoint.key_path)}'
         say(f'Listening for {n_explorers} explorers. Run on each machine, one explorer per core: {line}')
         yield ClusterLauncher(line, say)

@@ -143,15 +143,18 @@ def socket_address(folder: Path) -> str:
 
 @contextlib.contextmanager
 def local_launcher(
-    n_explorers: int, events: queue.SimpleQueue[Event], largest: int = MAX_LOCAL_MESSAGE_BYTES, most: int | None = None
+    n_explorers: int,
+    events: queue.SimpleQueue[Event],
+    max_message_bytes: int = MAX_LOCAL_MESSAGE_BYTES,
+    max_explorers: int | None = None,
 ) -> Iterator[LocalLauncher]:
     """Run workers on this machine inside a `with` block.
 
     Args:
         n_explorers: the number of workers.
         events: the queue for events of the workers.
-        largest: the maximum size of a message in bytes.
-        most: the maximum number of workers; `n_explorers` if not given.
+        max_message_bytes: the maximum size of a message in bytes.
+        max_explorers: the maximum number of workers; `n_explorers` if not given.
 
     Yields:
         The launcher.
@@ -161,7 +164,7 @@ def local_launcher(
             tempfile.mkdtemp(prefix='xagents-', dir=SHARED_MEMORY_FOLDER if _has_space(SHARED_MEMORY_FOLDER) else None)
         )
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        server = Server(socket_address(folder), events, most or n_explorers, largest, folder=folder)
+        server = Server(socket_address(folder), events, max_explorers or n_explorers, max_message_bytes, folder=folder)
         stack.callback(server.close)
         launcher = LocalLauncher(n_explorers, folder, events)
         stack.callback(launcher.close)

@@ -101,7 +101,7 @@ def ray_launcher(
     path: str,
     n_explorers: int,
     events: queue.SimpleQueue[Event],
-    largest: int,
+    max_message_bytes: int,
     say: Callable[[str], None],
 ) -> Iterator[RayLauncher]:
     """Run workers with Ray inside a `with` block.
@@ -112,7 +112,7 @@ def ray_launcher(
         path: the path of the key file.
         n_explorers: the number of workers.
         events: the queue for events of the workers.
-        largest: the maximum size of a message in bytes.
+        max_message_bytes: the maximum size of a message in bytes.
         say: the function that prints a line of the run.
 
     Yields:
@@ -135,7 +135,7 @@ def ray_launcher(
         if began:
             stack.callback(ray.shutdown)
         endpoint = ClusterEndpoint(ray.util.get_node_ip_address(), 0, path)
-        address, key = stack.enter_context(listen(endpoint, n_explorers, events, largest))
+        address, key = stack.enter_context(listen(endpoint, n_explorers, events, max_message_bytes))
         launcher = RayLauncher(ray, n_explorers, address, key.explorer_credentials, say)
         stack.callback(launcher.close)
         yield launcher

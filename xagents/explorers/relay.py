@@ -112,8 +112,8 @@ def learner_lost(error: BaseException) -> LearnerLostError:
     if not isinstance(error, grpc.Call):
         return LearnerLostError(str(error))
     code: Any = error.code()
-    said = ' '.join(str(error.details()).split())[:200]
-    return LearnerLostError(f'{code.name.lower().replace("_", " ")}: {said}', final=code in FINAL_STATUS_CODES)
+    details = ' '.join(str(error.details()).split())[:200]
+    return LearnerLostError(f'{code.name.lower().replace("_", " ")}: {details}', final=code in FINAL_STATUS_CODES)
 
 
 def run_explorers(address: str, n_explorers: int, key: ExplorerCredentials, seconds: float) -> None:
@@ -134,7 +134,7 @@ def run_explorers(address: str, n_explorers: int, key: ExplorerCredentials, seco
         try:
             _wait_for_learner(connection, address, seconds)
             events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            with local_launcher(n_explorers, events, most=n_explorers + MAX_EXTRA_WORKERS) as launcher:
+            with local_launcher(n_explorers, events, max_explorers=n_explorers + MAX_EXTRA_WORKERS) as launcher:
                 ExplorerRelay(connection, launcher, events).explore()
             return
         except LearnerLostError as error:

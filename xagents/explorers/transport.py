@@ -53,9 +53,9 @@ def _identity(data: bytes) -> bytes:
     return data
 
 
-def _options(largest: int) -> list[tuple[str, int]]:
-    most = largest + MAX_CHUNK_BYTES if largest > 0 else -1
-    lengths = [('grpc.max_send_message_length', -1), ('grpc.max_receive_message_length', most)]
+def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+    max_receive_bytes = max_message_bytes + MAX_CHUNK_BYTES if max_message_bytes > 0 else -1
+    lengths = [('grpc.max_send_message_length', -1), ('grpc.max_receive_message_length', max_receive_bytes)]
     return [*lengths, ('grpc.enable_http_proxy', 0), *KEEPALIVE_OPTIONS]
 
 
@@ -131,7 +131,7 @@ class WorkerStream:
             max(machine_size, 1),
             folder,
         )
-        self._most, self.n_alive = machine_size + MAX_MACHINE_SIZE if self.machine else 1, 0
+        self._max_channels, self.n_alive = machine_size + MAX_MACHINE_SIZE if self.machine else 1, 0
         self.outgoing, self.lock = SendQueue(), threading.Lock()
         self._channels: dict[int, Channel] = {}
 
@@ -151,7 +151,7 @@ class WorkerStream:
         number, frame_type, data = frame
         channel = self._channels.get(number)
         if channel is None:
-            if len(self._channels) >= self._most or frame_type is FrameType.END:
+            if len(self._channels) >= self._max_channels or frame_type is FrameType.END:
                 raise WireError('the stream has too many channels, or ends one that does not exist')
             channel = self._channels[number] = Channel(self, number)
             with self.lock:
@@ -173,7 +173,7 @@ class Server:
         address: the address in the form of gRPC, such as `unix:/folder/socket`.
         events: the queue for events of the workers.
         n_explorers: the number of workers; SPARE_CONNECTIONS more can connect.
-        largest: the maximum size of a message in bytes.
+        max_message_bytes: the maximum size of a message in bytes.
         key: the key of the cluster; None for a Unix socket.
         folder: the folder for files of large messages; None if files are not accepted.
 
@@ -186,17 +186,17 @@ class Server:
         address: str,
         events: queue.SimpleQueue[Event],
         n_explorers: int,
-        largest: int,
+        max_message_bytes: int,
         key: ClusterKey | None = None,
         folder: Path | None = None,
     ):
-        self._events, self._key, self._folder, self._most = events, key, folder, n_explorers + SPARE_CONNECTIONS
+        self._events, self._key, self._folder, self._max_streams = events, key, folder, n_explorers + SPARE_CONNECTIONS
         self._streams: set[WorkerStream] = set()
-        self._threads = futures.ThreadPoolExecutor(self._most, 'explorers')
+        self._threads = futures.ThreadPoolExecutor(self._max_streams, 'explorers')
         self._server = grpc.server(
             self._threads,
-            options=[*_options(largest), ('grpc.so_reuseport', 0)],
-            maximum_concurrent_rpcs=self._most,
+            options=[*_options(max_message_bytes), ('grpc.so_reuseport', 0)],
+            maximum_concurrent_rpcs=self._max_streams,
         )
         handler = grpc.stream_stream_rpc_method_handler(self._explore, _identity, _identity)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
@@ -218,8 +218,8 @@ class Server:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')
         machine_size = str(metadata.get(MACHINE, '0'))
         if not (machine_size.isdecimal() and len(machine_size) < 9 and int(machine_size) <= MAX_MACHINE_SIZE):
-            said = f'got {machine_size[:9]} explorers, expected at most {MAX_MACHINE_SIZE} per machine'
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+            problem = f'got {machine_size[:9]} explorers, expected at most {MAX_MACHINE_SIZE} per machine'
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         stream = WorkerStream(self._events, int(machine_size), self._folder)
         self._streams.add(stream)
         if not context.add_callback(functools.partial(self._on_stream_end, stream)):
@@ -245,7 +245,7 @@ class Connection:
 
     Args:
         address: the address of the learner.
-        largest: the maximum size of a message in bytes; -1 for no limit.
+        max_message_bytes: the maximum size of a message in bytes; -1 for no limit.
         key: the credentials of the workers; None for a Unix socket.
         machine_size: the number of workers of this machine; 0 for a stream of a single worker.
         folder: the folder for files of large messages; None to send all messages over the stream.
@@ -254,13 +254,13 @@ class Connection:
     def __init__(
         self,
         address: str,
-        largest: int = -1,
+        max_message_bytes: int = -1,
         key: ExplorerCredentials | None = None,
         machine_size: int = 0,
         folder: Path | None = None,
     ):
         self._folder, self._names = folder, itertools.count()
-        options: list[Any] = _options(largest)
+        options: list[Any] = _options(max_message_bytes)
         if key is None:
             self.channel = grpc.insecure_channel(address, options)
         else:
