@@ -222,7 +222,7 @@ SEVERAL = spaces.MultiDiscrete([[3, 4], [2, 5]], start=[[0, 7], [-1, 2]])
 BOUNDED = spaces.Box(-3, 9, (2, 2), np.float32)
 
 NO_LAG = Refusal(
-    '--overlap', '--overlap: {name} learns from what its present policy has collected', 'one ahead', late=True
+    '--overlap', '--overlap: {name} learns from the rollouts of its present policy', 'one ahead', late=True
 )
 NO_DATA = Refusal('--dataset {data}', '--dataset: got {data}, but {id} learns from what', 'data set', late=True)
 COLLECTING = (

@@ -62,7 +62,7 @@ def test_the_recipes_run(execute_blocks):
     said = execute_blocks(blocks)
     shown = re.search(r'^Recipe\(.*\)$', page.read_text(), re.MULTILINE)[0]
     assert shown in said.splitlines(), 'the page shows other stages than PPO has'
-    assert 'overlap: A2C learns from what its present policy has collected' in said
+    assert 'overlap: A2C learns from the rollouts of its present policy' in said
     assert Path('lengths.txt').read_text()
 
 

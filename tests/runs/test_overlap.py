@@ -232,7 +232,7 @@ def test_agents_without_a_correction_refuse_with_the_reason(agent_id, refused, t
     agent = xagents.make(agent_id, ENV, net=[4])
     name = type(agent).__name__
     for run in (lambda: agent.recipe(overlap=True), lambda: agent.fit(max_steps=10, overlap=True)):
-        with pytest.raises(OptionError, match=rf'^overlap: .*{name} .*an update older'):
+        with pytest.raises(OptionError, match=rf'^overlap: .*{name} .*one update older'):
             run()
     said = refused(f'train {agent_id} --env {ENV} --max-steps 10 --overlap --run-dir {tmp_path / "run"}')
     assert said.startswith(f'xagents train: --overlap: {name} ') and not (tmp_path / 'run').exists()

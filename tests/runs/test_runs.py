@@ -380,7 +380,7 @@ def test_counters_and_shapes_are_attributes():
     context = agent.progress.context
     counted = agent.steps, agent.games, agent.mean_reward, agent.best_reward
     assert counted == (context.steps, context.games, context.mean_reward, context.best_reward)
-    with pytest.raises(AttributeError, match='steps is counted by the run'):
+    with pytest.raises(AttributeError, match='steps is a counter of the run'):
         agent.steps = 0
 
 

@@ -552,5 +552,5 @@ def test_networks_that_share_layers_are_refused():
     entry = keras.Input((4,))
     trunk = keras.layers.Dense(8)(entry)
     actor, critic = (keras.Model(entry, keras.layers.Dense(n)(trunk)) for n in (2, 1))
-    with pytest.raises(ValueError, match='critic_model: got one that shares layers with actor_model'):
+    with pytest.raises(ValueError, match='critic_model: got a model that shares layers with actor_model'):
         xagents.TRPO(xagents.create_envs('CartPole-v1', 1), actor, critic, n_steps=8)

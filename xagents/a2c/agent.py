@@ -20,19 +20,19 @@ class A2C(ActorCritic):
     """A2C: one gradient step on each rollout.
 
     Args:
-        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
         model: observations [B, *D] to [policy outputs [B, units], values [B, 1]], compiled with an optimizer or not.
-            For continuous actions its last output is the log standard deviation; it is added where it is missing.
-        options: those of `A2COptions` and `RunOptions`.
+            For continuous actions the last output is the log standard deviation; it is added if the model lacks it.
+        options: `A2COptions` and `RunOptions`.
     """
 
     NO_OVERLAP_REASON: str = (
-        'learns from what its present policy has collected and has no correction for one that is an update older '
+        'learns from the rollouts of its present policy and has no correction for a policy that is one update older '
         '(PPO, ACER and agents with a replay buffer have)'
     )
     Options: ClassVar[type[AgentOptions]] = A2COptions
     options: ActorCriticOptions
-    # whether it learns by V-trace, which knows that an older policy may have acted
+    # whether updates use V-trace, which corrects for rollouts of an older policy
     _uses_vtrace: bool = False
     METRICS: ClassVar[tuple[str, ...]] = (
         *('updates', 'stats/refused', 'loss/policy', 'loss/value', 'loss/entropy', 'stats/grad_norm'),
@@ -50,7 +50,7 @@ class A2C(ActorCritic):
         return self.run_update(batch, learning_rate)
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The whole update, compiled: returns the metrics."""
+        """Return the metrics of the whole update; compiled."""
         options, data = self.traced_options, self.transitions(steps)
         advantages = data.advantages
         if options.normalize_advantage:
@@ -74,7 +74,7 @@ class A2C(ActorCritic):
         }
 
     def transitions(self, steps: RolloutBatch) -> RolloutSamples:
-        """Return advantages and returns by GAE; with `v_trace` by that, which knows that an older policy acted."""
+        """Return the transitions with their GAE advantages and returns; with `v_trace`, those of V-trace."""
         if not self._uses_vtrace:
             return super().transitions(steps)
         terminated, truncated, valid = steps.flags()
@@ -96,7 +96,7 @@ class A2C(ActorCritic):
         return -masked_mean(self.distribution.log_prob(outputs, actions) * advantages, valid)
 
     def evaluate_actions(self, observations: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return the policy's outputs and the values [B] for observations [B, *D]."""
+        """Return the policy outputs and the values [B] for observations [B, *D]."""
         policy, value, *rest = (
             tf.cast(output, tf.float32) for output in self.model(network_input(observations), training=True)
         )

@@ -1,4 +1,4 @@
-"""The options of A2C; loads no TensorFlow."""
+"""The options of A2C. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xagents.options.declaration import option
 
 @dataclass
 class ActorCriticOptions(OnPolicyOptions):
-    """Of agents with one network of two heads."""
+    """Options of agents with one network of two heads."""
 
     model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
 
@@ -35,6 +35,6 @@ class A2COptions(SDEOptions, ActorCriticOptions):
 
     v_trace: bool = option(
         False,
-        'correct for an older policy that has collected (V-trace), so that --overlap is taken',
+        'correct for rollouts of an older policy (V-trace); needed for --overlap',
         tune='categorical',
     )

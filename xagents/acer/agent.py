@@ -29,13 +29,13 @@ from xagents.runs import recipes
 
 
 class ACER(WithReplay, ActorCritic):
-    """ACER: an actor-critic that learns from each rollout when it is collected, and again as often as it is drawn.
+    """ACER: an actor-critic that learns from each new rollout, and from stored rollouts sampled from a buffer.
 
     Args:
-        envs: as for A2C; their actions are discrete.
-        model: observations [B, *D] to [policy logits [B, A], Q values [B, A]], compiled with an optimizer or not. A
-            policy head that ends in softmax is admitted, too: its logarithm gives logits.
-        options: those of `ACEROptions` and `RunOptions`.
+        envs: as for A2C, with discrete actions.
+        model: observations [B, *D] to [policy logits [B, A], Q values [B, A]], compiled with an optimizer or not. The
+            policy head may end in softmax; the agent then uses the logarithm of its output as logits.
+        options: `ACEROptions` and `RunOptions`.
     """
 
     Options = ACEROptions
@@ -61,25 +61,25 @@ class ACER(WithReplay, ActorCritic):
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of its network's outputs."""
+        """Return the sizes of the network outputs."""
         n_actions = distribution_for(envs.action_space).n_units
         return {'actor': n_actions, 'q': n_actions}
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: also the average policy."""
+        """Return the parts whose state belongs in checkpoints: also the average policy."""
         return {**super().parts(), 'average_policy': self.average_policy}
 
     # replay
 
     @functools.cached_property
     def buffer(self) -> RolloutBuffer:
-        """The stored rollouts; it takes its memory when the first one comes."""
+        """The buffer of stored rollouts; it allocates its memory with the first rollout."""
         o = self.options
         stack = self.envs.frame_stack
         return RolloutBuffer(o.buffer_max_size, o.buffer_initial_size, n_steps=o.n_steps, stack=stack)
 
     def buffer_bytes(self) -> int:
-        """Return the memory that the full buffer takes."""
+        """Return the memory of the full buffer, in bytes."""
         columns = dict(self.acting_policy.columns)
         action = columns.pop('actions')
         o, envs = self.options, self.envs
@@ -88,23 +88,23 @@ class ACER(WithReplay, ActorCritic):
         )
 
     def draw_replays(self) -> int:
-        """Return how many stored rollouts are learned from after the present one: Poisson (algorithm 1)."""
+        """Draw the number of replays after a new rollout from a Poisson distribution (algorithm 1)."""
         return int(self.rng('replay').poisson(self.options.replay_ratio))
 
     def replay(self) -> Rollout:
-        """Draw a stored rollout; the next call overwrites it."""
+        """Sample a stored rollout; the next call overwrites it."""
         return self.buffer.sample(self.rng('replay'))
 
     def learning(self) -> Recipe:
-        """Return the stages between a recipe's head and its tail: learn, remember, replay."""
+        """Return the stages in the middle of a recipe: learn, remember, replay."""
         return recipes.RELEARNING
 
     # learning
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make one gradient step on a raw rollout of whichever policy, with the `logits` [T, N, A] of that policy.
+        """Make one gradient step on a raw rollout of any earlier policy, which contains its `logits` [T, N, A].
 
-        It is normalised here, by the present statistics.
+        The present statistics normalise the rollout here.
         """
         batch = {
             **batch,
@@ -114,7 +114,7 @@ class ACER(WithReplay, ActorCritic):
         return self.run_update(batch, learning_rate)
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The whole update, compiled: returns the metrics."""
+        """Return the metrics of the whole update; compiled."""
         options, observations, actions, rewards = self.traced_options, steps.observations, steps.actions, steps.rewards
         terminated, truncated, valid = steps.flags()
         behaviour = tf.nn.softmax(steps.outputs[0])  # μ, the policy that acted
@@ -123,7 +123,7 @@ class ACER(WithReplay, ActorCritic):
         with tf.GradientTape() as tape:
             policies, q = self.probabilities_and_values(observations)
             policy, q_taken = policies[:-1], tf.reduce_sum(taken * q[:-1], -1)
-            with tape.stop_recording():  # neither the targets nor the policy's direction have a gradient
+            with tape.stop_recording():  # targets and the direction of the policy are constants
                 values = tf.reduce_sum(policies * q, -1)
                 ratios = policy / (behaviour + options.epsilon)
                 ratio = tf.reduce_sum(taken * ratios, -1)
@@ -131,7 +131,7 @@ class ACER(WithReplay, ActorCritic):
                 targets = retrace(rewards, q_taken, values, ratio, terminated, ended, valid, options.gamma, options.lam)
                 advantages = targets - values[:-1], q[:-1] - values[:-1, :, None]
                 direction, projected = self.direction(policy, ratios, average, taken, advantages, valid)
-            # its gradient by the parameters is −z ∂φ/∂θ
+            # its gradient with respect to the parameters is −z ∂φ/∂θ
             policy_loss = -masked_mean(tf.reduce_sum(direction * policy, -1), valid)
             value_loss = masked_mean((targets - q_taken) ** 2, valid)
             loss = policy_loss + options.value_loss_coef * value_loss
@@ -160,10 +160,18 @@ class ACER(WithReplay, ActorCritic):
         advantages: tuple[tf.Tensor, tf.Tensor],
         valid: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return z, the direction [T, N, A] in which the probabilities should go; and [T, N], 1 where it was projected.
+        """Return the direction z of the probabilities, after the projection onto the trust region.
 
-        See `policy_gradient` for the arguments. Besides, `average` is [T, N, A] φ_a, the average policy's
-        probabilities; `advantages` are those of the action that was taken, and of all; `valid` is [T, N].
+        Args:
+            policy: [T, N, A] φ, as for `policy_gradient`.
+            ratios: [T, N, A] ρ, as for `policy_gradient`.
+            average: [T, N, A] φ_a, the probabilities of the average policy.
+            taken: [T, N, A], 1 for the action that was taken.
+            advantages: of the action that was taken [T, N], and of all actions [T, N, A].
+            valid: [T, N].
+
+        Returns:
+            z [T, N, A], and float [T, N], 1 if the projection changed z.
         """
         options, (taken_advantages, all_advantages) = self.traced_options, advantages
         if options.normalize_advantage:
@@ -173,17 +181,17 @@ class ACER(WithReplay, ActorCritic):
             policy, ratios, taken, taken_advantages, all_advantages, options.importance_c, options.epsilon
         )
         g += options.entropy_coef * entropy_gradient(policy, options.epsilon)
-        k = -average / (policy + options.epsilon)  # ∇ KL(f(φ_a) ‖ f(φ)) by φ
+        k = -average / (policy + options.epsilon)  # gradient of KL(f(φ_a) ‖ f(φ)) with respect to φ
         z, projected = project(g, k, options.delta, options.epsilon)
         return (z, projected) if options.trust_region else (g, tf.zeros_like(projected))
 
     def probabilities_and_values(self, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the policy's probabilities φ and the Q values, [T + 1, N, A] each, of observations [T + 1, N, *D]."""
+        """Return the probabilities φ and the Q values, [T + 1, N, A] each, for observations [T + 1, N, *D]."""
         outputs = float_outputs(self.model(network_input(flatten(observations)), training=True))
         logits, q = (tf.reshape(x, (*observations.shape[:2], x.shape[-1])) for x in outputs)
         return tf.nn.softmax(logits), q
 
     def average_probabilities(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return φ_a, the average policy's probabilities [T, N, A], of observations [T, N, *D]."""
+        """Return φ_a, the probabilities [T, N, A] of the average policy, for observations [T, N, *D]."""
         (logits,) = self.average_policy(network_input(flatten(observations)))
         return tf.reshape(tf.nn.softmax(logits), (*observations.shape[:2], logits.shape[-1]))

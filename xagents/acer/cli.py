@@ -1,4 +1,4 @@
-"""The options of ACER; loads no TensorFlow."""
+"""The options of ACER. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,48 +31,53 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
 
     n_steps: int = changed(ActorCriticOptions, 'n_steps', 20)
     lam: float = changed(
-        ActorCriticOptions, 'lam', 1.0, help='Retrace lambda; larger trusts rewards more than the Q values'
+        ActorCriticOptions, 'lam', 1.0, help='Retrace lambda; larger values rely more on rewards than on Q values'
     )
     grad_norm: float = changed(ActorCriticOptions, 'grad_norm', 10.0)
     log_std_init: float = changed(
         ActorCriticOptions, 'log_std_init', 0.0, ignored=True, help='without effect: actions are discrete'
     )
-    buffer_batch_size: int | None = option(None, 'refused: a replay draws one stored rollout, whole', at_least=1)
+    buffer_batch_size: int | None = option(None, 'not supported: a replay uses one whole stored rollout', at_least=1)
     replay_ratio: float = option(
         4.0,
-        'mean of the Poisson number of replays after each rollout; larger learns more from each step',
+        'mean number of replays after each rollout (Poisson); larger values learn more from each step',
         at_least=0,
         at_most=1000,
         tune='categorical',
     )
     trust_region: bool = option(
-        True, 'keep each update near the average policy (the projection of section 3.3)', tune='categorical'
+        True,
+        'limit how far an update moves from the average policy (the projection of section 3.3)',
+        tune='categorical',
     )
     delta: float = option(
         1.0,
-        'δ, how fast an update may leave the average policy; larger allows larger policy steps',
+        'δ, bound on the distance from the average policy; larger values allow larger policy steps',
         above=0,
         tune='log_uniform',
     )
     ema_alpha: float = option(
         0.99,
-        'share of the average policy that an update keeps; larger follows more slowly',
+        'decay of the average policy per update; larger values average over more updates',
         at_least=0,
         at_most=1,
         tune='log_uniform',
     )
     importance_c: float = option(
         10.0,
-        'c, where importance weights are cut; larger has more variance and corrects less by the Q values',
+        'c, the largest importance weight; larger values have more variance and less bias correction by Q values',
         above=0,
         tune='log_uniform',
     )
     epsilon: float = option(
-        1e-6, 'added to probabilities that are divided by; larger damps small ones', above=0, tune='log_uniform'
+        1e-6,
+        'added to probabilities in denominators; larger values damp small ones',
+        above=0,
+        tune='log_uniform',
     )
 
     def check(self) -> None:
-        """Check the sizes against each other, and that nobody expects batches."""
+        """Check the sizes of the buffer, and that no batch size is given."""
         if self.buffer_batch_size is not None:
             raise OptionError(
                 'buffer_batch_size',

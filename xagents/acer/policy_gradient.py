@@ -1,6 +1,6 @@
-"""The policy's gradient by its probabilities: truncated importance weights, bias correction, trust region.
+"""The policy gradient with respect to probabilities: truncated importance weights, bias correction, trust region.
 
-Statistics φ of the policy's distribution are its probabilities; functions take and return them as [T, N, A].
+The statistics φ of the policy's distribution are its probabilities, [T, N, A].
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ def policy_gradient(
     importance_c: float,
     epsilon: float,
 ) -> tf.Tensor:
-    """Return g, the gradient of the policy's objective by its probabilities (equation 10, as in algorithm 2).
+    """Return g, the gradient of the objective with respect to the probabilities (equation 10, as in algorithm 2).
 
-    ∇_φ log f(a) is 1 / f(a) in the place of a, and 0 elsewhere.
+    ∇_φ log f(a) is 1 / f(a) for action a, and 0 for the other actions.
 
     Args:
         policy: [T, N, A] f, the present probabilities.
-        ratios: [T, N, A] ρ, of the present probabilities to those of the policy that acted.
-        taken: [T, N, A] 1 for the action that was taken.
+        ratios: [T, N, A] ρ, the present probabilities divided by those of the policy that acted.
+        taken: [T, N, A], 1 for the action that was taken.
         advantages: [T, N] Q^ret(x, a) − V(x) of that action.
         all_advantages: [T, N, A] Q(x, a) − V(x) of every action.
-        importance_c: c, above which weights are cut; the second term makes good for what is cut.
-        epsilon: added to what is divided by.
+        importance_c: c, the largest importance weight; the second term corrects the bias of the truncation.
+        epsilon: added to denominators.
 
     Returns:
-        [T, N, A].
+        g [T, N, A].
     """
     truncated = taken * tf.minimum(ratios, importance_c) * advantages[..., None]
     correction = tf.nn.relu(1.0 - importance_c / (ratios + epsilon)) * policy * all_advantages
@@ -39,12 +39,16 @@ def policy_gradient(
 
 
 def project(g: tf.Tensor, k: tf.Tensor, delta: float, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return what is nearest to g of all z with kᵀz ≤ δ (equation 12).
+    """Return the vector z nearest to g with kᵀz ≤ δ (equation 12).
 
-    g [T, N, A] is the gradient, k [T, N, A] that of the divergence from the average policy.
+    Args:
+        g: [T, N, A], the gradient of the objective.
+        k: [T, N, A], the gradient of the divergence from the average policy.
+        delta: δ.
+        epsilon: added to the denominator.
 
     Returns:
-        z [T, N, A]; and float [T, N], 1 where it is not g.
+        z [T, N, A], and float [T, N], 1 if z differs from g.
     """
     excess = tf.nn.relu(tf.reduce_sum(k * g, -1) - delta)
     z = g - (excess / (tf.reduce_sum(k**2, -1) + epsilon))[..., None] * k
@@ -57,7 +61,7 @@ def entropy(policy: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 
 def entropy_gradient(policy: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return the entropy's gradient [T, N, A] by the probabilities."""
+    """Return the gradient [T, N, A] of the entropy with respect to the probabilities."""
     return -tf.math.log(policy + epsilon) - 1.0
 
 

@@ -1,4 +1,4 @@
-"""The classes that agents are made of; a subclass of one's own begins with one of them."""
+"""Base classes of all agents; a custom agent extends one of them."""
 
 from xagents.base.agent import BaseAgent as BaseAgent
 from xagents.base.off_policy import OffPolicy as OffPolicy

@@ -1,4 +1,4 @@
-"""What A2C, PPO and ACER share: one network with two heads, of which the first is the policy, and one optimiser."""
+"""The base class of A2C, PPO and ACER: one network with a policy head and a critic head, and one optimiser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xagents.networks.state_dependent import acting_model
 
 
 class ActorCritic(OnPolicy):
-    """Agents whose policy and critic are two heads of one network; for their arguments see A2C."""
+    """Agents whose policy and critic are two heads of one network; `A2C` describes the arguments."""
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, **options)
@@ -27,6 +27,6 @@ class ActorCritic(OnPolicy):
         self._update = Program(self._compiled, jit=suits_xla(self.model))
 
     def make_actor(self, index: int) -> KerasNetwork:
-        """Return the network that acts; `index` is the policy's place among the model's outputs."""
+        """Return the acting network; `index` is the position of the policy among the model's outputs."""
         outputs = [self.model.outputs[index], *self.model.outputs[2:]]
         return KerasNetwork(acting_model(keras.Model(self.model.input, outputs)), self.statistics.dtype)

@@ -40,44 +40,44 @@ from xagents.runs import recipes, training
 from xagents.runs.run import Run
 from xagents.runs.saving import read_weights
 
-# attributes that an agent reads from its parts, by name
+# counters of a run that an agent has as attributes: the path of each, by name
 READ_FROM = {name: f'progress.context.{name}' for name in ('steps', 'games', 'mean_reward', 'best_reward')}
 READ_FROM |= {'context': 'progress.context', 'n_envs': 'envs.n_envs'}
 
 
 class BaseAgent:
-    """The mathematics of an algorithm: what it learns from a batch, and the policy that it publishes.
+    """The base class of algorithms: an agent learns from batches and publishes a policy.
 
-    A subclass implements `learn(batch)` and either `make_policy(network)` or `policy(observations, noise)`; or, as in
-    1.0, `train_step()`.
+    A subclass implements `learn(batch)` and either `make_policy(network)` or `policy(observations, noise)`. As in 1.0,
+    a subclass may implement `train_step()` instead.
 
     Args:
-        envs: what `create_envs` returns, a Gymnasium vector environment, an environment, or a list of them.
-        options: mathematics (`Options`) and, as in 1.0, defaults for `fit` (`RunOptions`).
+        envs: the result of `create_envs`, a Gymnasium vector environment, an environment, or a list of environments.
+        options: options of the algorithm (`Options`) and, as in 1.0, defaults for `fit` (`RunOptions`).
 
     Attributes:
-        options: of the mathematics.
-        defaults: the options of runs that were given here.
-        envs: the environments that it learns from.
-        output_models: its networks, in the order of `--checkpoints`.
-        actor: the network that acts, as a function of arrays; None where none does.
-        statistics: of observations and rewards, by which it normalises.
-        streams: its random generators.
-        progress: how far its training has come.
-        origin: what it was made of.
-        context: the last iteration's context, written just before its log is yielded.
+        options: the options of the algorithm.
+        defaults: the run options that were passed to the constructor.
+        envs: the training environments.
+        output_models: the networks, in the order of `--checkpoints`.
+        actor: the acting network, as a function of arrays; None if the agent has none.
+        statistics: the running statistics that normalise observations and rewards.
+        streams: the random generators.
+        progress: the training progress.
+        origin: the options and network descriptions that the agent was created from.
+        context: the context of the last iteration, set just before the log of the iteration is yielded.
         steps, games, mean_reward, best_reward: the counters of `context`.
-        n_envs: number of environments.
-        run: the last run, or the one that goes on; None before the first.
+        n_envs: the number of environments.
+        run: the current or last run; None before the first.
 
     Raises:
-        OptionError: for an option that does not exist or a value that is not admitted.
+        OptionError: if an option does not exist or has an invalid value.
     """
 
     Options: ClassVar[type[AgentOptions]] = AgentOptions
     NO_OVERLAP_REASON: str = ''
     model_names: ClassVar[tuple[str, ...]] = ()
-    # whether rollouts stay as the environments gave them, to be normalised when they are learned from
+    # whether rollouts contain raw observations and rewards, which are normalised at each update
     raw_rollouts: ClassVar[bool] = False
     options: AgentOptions
 
@@ -85,7 +85,7 @@ class BaseAgent:
 
     def __init_subclass__(cls, **keywords: Any):
         super().__init_subclass__(**keywords)
-        # networks have the names of the options of their files
+        # options such as `model` name a file; the attribute of the same name is the network
         cls._option_names = frozenset(name for name in declared_options(cls.Options) if not name.endswith('model'))
         positional = list(inspect.signature(cls.__init__).parameters)[:-1] if '__init__' in vars(cls) else []
         if positional:
@@ -104,21 +104,21 @@ class BaseAgent:
         self.run: Run | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Options are part of what was compiled: assigning one would change nothing."""
+        """Reject new values of options, which compiled programs would ignore, and of counters."""
         if name in self._option_names and 'options' in self.__dict__:
-            raise AttributeError(f'{name} is fixed when the agent is made: make another one with {name}={value!r}')
+            raise AttributeError(f'{name} is fixed when the agent is created: create another with {name}={value!r}')
         if name in READ_FROM:
-            raise AttributeError(f'{name} is counted by the run, and cannot be assigned')
+            raise AttributeError(f'{name} is a counter of the run and cannot be assigned')
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Options read like attributes, `agent.gamma`, and counters, too."""
+        """Return an option, as in `agent.gamma`, or a counter of the run."""
         if not name.startswith('_') and 'options' in self.__dict__:
             if hasattr(self.options, name):
                 return getattr(self.options, name)
             if name in READ_FROM:
                 return operator.attrgetter(READ_FROM[name])(self)
-        if hasattr(type(self), name):  # a property that failed: say what it lacked
+        if hasattr(type(self), name):  # a property that failed: raise its own error
             return object.__getattribute__(self, name)
         raise AttributeError(f'{type(self).__name__} has no attribute {name!r}')
 
@@ -127,12 +127,12 @@ class BaseAgent:
 
     @functools.cached_property
     def traced_options(self) -> TracedOptions:
-        """The options as compiled updates read them: those that are numbers are no constants there."""
+        """The options for compiled updates: numbers are variables, so that other values need no compilation."""
         return TracedOptions(self.options)
 
     @property
     def id(self) -> str:
-        """Its name on the command line."""
+        """The name of the agent on the command line."""
         return agent_id_of(type(self))
 
     @property
@@ -148,71 +148,72 @@ class BaseAgent:
     def _make_statistics(self) -> Statistics:
         return Statistics.from_options(self.envs, self.options)
 
-    # what an algorithm says
+    # the interface of an algorithm
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that the agent can learn in environments, before a network is built.
+        """Check that the agent supports the environments; called before a network is built.
 
         Raises:
-            OptionError: naming what they have and what the agent admits.
+            OptionError: if the agent does not support them; the message names the supported spaces.
         """
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of the outputs that its networks may have, by the names in the registry."""
+        """Return the sizes of possible network outputs, by their names in the registry."""
         return {}
 
     def make_policy(self, network: ActingNetwork) -> Policy:
-        """Return the policy that acts by a network like `actor`."""
+        """Return a policy that acts with `network`, which has the form of `actor`."""
         return NoPolicy(type(self).__name__, self._policy_columns())
 
     def make_actor(self, index: int) -> Any:
-        """Return the network that acts, with the model's output `index` as the policy."""
+        """Return an acting network whose policy is output `index` of the model."""
         raise TypeError(f'{type(self).__name__} has no policy')
 
     def train_step(self) -> None:
-        """Do one iteration, in a subclass that does not split it into `collect` and `learn`."""
+        """Run one iteration; for a subclass that does not split it into `collect` and `learn`."""
 
     def learn(self, batch: dict[str, np.ndarray], **schedule: float) -> dict[str, float]:
-        """Learn from what was collected and return metrics by name; `updates` counts the optimiser's steps.
+        """Learn from a batch and return metrics by name; `updates` is the number of optimiser steps.
 
-        An agent declares which values of `schedules` it takes.
+        The signature of a subclass names the values of `schedules` that it needs.
         """
         raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run, by name; `collect` and `learn` get those that their signatures name."""
+        """Return the schedules by name; `collect` and `learn` receive the values that their signatures name."""
         return {'learning_rate': Schedule(self.options.lr, self.options.lr_schedule)}
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own, by name.
+        """Return the parts of the agent whose state belongs in checkpoints, by name.
 
-        An object has `state()`, which returns arrays by name, and `load(state)`; a NumPy array is changed in place.
+        A part has `state()`, which returns arrays by name, and `load(state)`; or it is a NumPy array, which loading
+        changes in place.
         """
         return {**self.statistics.parts(), **self.acting_policy.parts()}
 
     def buffer_needs(self) -> BufferNeeds | None:
-        """Return what its replay buffer needs, where it has one that is empty."""
+        """Return the needs of the replay buffer; None if there is none or it already contains data."""
         return None
 
     def _check_model(
         self, model: keras.Model, units: list[int], name: str = 'model', inputs: list[tuple[int, ...]] | None = None
     ) -> None:
-        """Check the sizes of a network's outputs and the shapes of its inputs: one observation when not given."""
+        """Check the output sizes and input shapes of a network; the default input is one observation."""
         inputs = inputs or [self.input_shape]
         got = [tuple(x.shape[1:]) for x in model.inputs], [output.shape[-1] for output in model.outputs]
         if got != (inputs, units):
             raise ValueError(
                 f'{name}: got inputs {got[0]} and outputs {got[1]}, '
-                f'takes inputs {inputs} and outputs {units} for {self.envs.id}'
+                f'expected inputs {inputs} and outputs {units} for {self.envs.id}'
             )
 
     # acting
 
     @functools.cached_property
     def acting_policy(self) -> Policy:
-        """The policy by the present weights."""
+        """The policy with the current weights."""
         own, ours = type(self), BaseAgent
         policy = MethodPolicy(self, self._actor_policy) if own.policy is not ours.policy else self._actor_policy
         policy.self_contained = (own.act, own.evaluate, own.play) == (ours.act, ours.evaluate, ours.play)
@@ -224,26 +225,26 @@ class BaseAgent:
 
     @functools.cached_property
     def collector(self) -> Collector:
-        """Who collects: environments, the policy, and all that belongs to acting."""
+        """The collector: environments, policy, statistics and random generators."""
         return Collector(self.envs, self.acting_policy, self.statistics, self.streams, self.raw_rollouts)
 
     def policy(self, observations: np.ndarray, noise: np.ndarray | None, **schedule: Any) -> dict[str, np.ndarray]:
-        """Return `actions` [N, …] and other columns for prepared observations [N, *D]; greedy ones without noise.
+        """Return `actions` [N, …] and other columns for prepared observations [N, *D]; without noise, greedy actions.
 
-        An agent of one's own may define this, and `draw_noise`, in place of `make_policy`.
+        A custom agent may define `policy` and `draw_noise` instead of `make_policy`.
         """
         return self._actor_policy(observations, noise, **schedule)
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the randomness that `policy` needs for `shape` actions."""
+        """Return the noise that `policy` needs for `shape` actions."""
         return self._actor_policy.draw_noise(rng, shape)
 
     def _policy_columns(self) -> ColumnSpecs:
-        """Return shape and dtype, for one environment, of what a rollout keeps of a policy of one's own."""
+        """Return the shape and dtype, for one environment, of each rollout column that a custom policy fills."""
         return {'actions': ActionDecoder(self.envs.action_space).action_spec}
 
     def collect(self, **schedule: Any) -> Rollout:
-        """Let the environments take some steps and return what was seen, arrays by name; see `Collector.collect`."""
+        """Step the environments and return a rollout, arrays by name; see `Collector.collect`."""
         if not self._uses_train_step():
             raise TypeError(f'{type(self).__name__} implements neither train_step() nor collect() and learn(batch)')
         self.train_step()
@@ -253,9 +254,9 @@ class BaseAgent:
         """Return environment actions.
 
         Args:
-            observations: raw ones [N, …] as the environments give them, any N.
-            greedy: the best action; else one is sampled.
-            policy: another one than the agent's own.
+            observations: raw observations [N, …] of the environments, any N.
+            greedy: whether to return the best actions; if False, actions are sampled.
+            policy: a policy to use instead of the agent's own.
 
         Returns:
             [N, …] in the shape and dtype of the environment's action space.
@@ -267,7 +268,7 @@ class BaseAgent:
         return np.array(self.collector.decode(policy(self.statistics.prepare(encoded), noise)['actions']))
 
     def refresh(self) -> None:
-        """Let acting use the models' present weights."""
+        """Update the acting network to the current weights of the models."""
         if self.actor is not None:
             self.actor.refresh()
 
@@ -279,34 +280,34 @@ class BaseAgent:
         envs: Any = None,
         n_envs: int | None = None,
     ) -> dict[str, float]:
-        """Play whole episodes with the present weights, on environments of their own.
+        """Play whole episodes with the current weights in separate environments.
 
         Args:
-            episodes: how many.
-            stochastic: sample actions; greedy when not.
-            seed: of the episodes; derived from (seed, 'evaluate', steps) when not given.
-            envs: environments to play in, where the agent was given some that cannot be made again.
-            n_envs: how many of them play side by side, at most one for each episode; 10 when not given.
+            episodes: number of episodes.
+            stochastic: whether to sample actions; if False, actions are greedy.
+            seed: seed of the episodes; derived from (seed, 'evaluate', steps) when not given.
+            envs: environments to play in; needed if the environments of the agent cannot be created a second time.
+            n_envs: number of parallel environments, at most one per episode; 10 when not given.
 
         Returns:
-            mean, std, min, max of the episodes' raw rewards, and their mean length; where the environment reports it,
-            also success, the share of the episodes that had it.
+            mean, std, min and max of the raw episode rewards, and the mean length. If the environment reports success,
+            also success, the share of successful episodes.
         """
         return playing.evaluate(self, episodes, stochastic, seed, envs, n_envs)
 
     def play(self, video_dir: str | None = None, action_idx: int = 0, **options: Any) -> float:
-        """Play one episode with the present weights, and return its reward.
+        """Play one episode with the current weights and return its reward.
 
         Args:
-            video_dir: folder for an .mp4 named after agent, environment and time.
+            video_dir: folder for an .mp4 file, named after agent, environment and time.
             action_idx: index of the policy among the model's outputs.
-            options: those of `evaluation.play`.
+            options: other arguments of `evaluation.play`.
         """
         policy = self._policy_of_output(action_idx) if action_idx else None
         return playing.play(self, video_dir, policy=policy, **options)
 
     def _policy_of_output(self, index: int) -> Policy:
-        """Return the policy by another output of the model."""
+        """Return a policy that acts with another output of the model."""
         outputs = self._policy_outputs()
         admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
         if index not in admitted:
@@ -314,28 +315,28 @@ class BaseAgent:
         return self.acting_policy.with_network(self.make_actor(index))
 
     def _policy_outputs(self) -> list[Any]:
-        """Return the model's outputs of which one is the policy, and others of its size might be."""
+        """Return the model's outputs that can be the policy: one is, others may have the same size."""
         return self.output_models[0].outputs
 
     # random numbers, state
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the generator of one purpose, seeded from (seed, purpose); its state is part of the agent's."""
+        """Return the generator for a purpose, seeded from (seed, purpose); checkpoints contain its state."""
         return self.streams(purpose)
 
     def state(self) -> AgentState:
-        """Return a copy of what the agent knows: all but its environments and its replay buffer."""
+        """Return a copy of the state of the agent, without environments and replay buffer."""
         return capture_state(self)
 
     def load_state(self, state: AgentState) -> None:
-        """Take over a state, of an equal network; the environments stand where they are."""
+        """Load a state of an agent with equal networks; the environments do not change."""
         load_state(self, state)
 
     def load_weights(self, paths: list[str]) -> None:
-        """Read weights and optimisers, and the state next to the first file if it exists.
+        """Load weights and optimiser states, and the state file next to the first file if it exists.
 
         Raises:
-            ValueError: in one line, naming the file.
+            ValueError: if a file cannot be read; the one-line message names the file.
         """
         read_weights(paths, self)
 
@@ -345,11 +346,11 @@ class BaseAgent:
         """Return the stages of a run, in order; see `Recipe` for changing them.
 
         Args:
-            overlap: collect in a thread, one iteration ahead of learning; the default of its runs when not given.
-            stages: names of registered stages; likewise.
+            overlap: whether to collect in a thread, one iteration ahead of learning; by default as in the run options.
+            stages: names of registered stages; by default those of the run options.
 
         Raises:
-            OptionError: where overlap is asked for and the agent cannot learn so.
+            OptionError: if `overlap` is set and the agent does not support it.
         """
         options = self.defaults if self.run is None else self.run.options
         overlap = options.overlap if overlap is None else overlap
@@ -362,15 +363,15 @@ class BaseAgent:
         return recipes.complete_recipe(self, learning, overlap, stages)
 
     def learning(self) -> Recipe:
-        """Return the stages between a recipe's head and its tail: from what was collected to what was learned."""
+        """Return the stages in the middle of a recipe, which learn from the collected batch."""
         return recipes.LEARNING
 
     def _uses_train_step(self) -> bool:
-        """Return whether it implements `train_step`, and is not split into `collect` and `learn`."""
+        """Return whether the agent implements `train_step` instead of `collect` and `learn`."""
         return type(self).train_step is not BaseAgent.train_step
 
     def _check_overlap(self) -> None:
-        """Check that it may learn from what an older policy has collected."""
+        """Check that the agent can learn from data of an older policy."""
         name = type(self).__name__
         if self._uses_train_step():
             raise OptionError(
@@ -384,9 +385,9 @@ class BaseAgent:
             raise OptionError('overlap', f'{name} acts by no network, admits an agent whose `actor` is one')
 
     def begin(self, command: str = '', **options: Any) -> Run:
-        """Return a run, checked before anything is written, for `training.fit` or `training.iterate`.
+        """Return a checked run for `training.fit` or `training.iterate`; nothing is written before the checks.
 
-        Options are `RunOptions`; those that the agent was made with stand in for others.
+        Options are `RunOptions`; defaults are the run options that the agent was created with.
         """
         self._close_stream()
         given = {name: getattr(self.defaults, name) for name in self.defaults.given_names}
@@ -395,14 +396,16 @@ class BaseAgent:
         return self.run
 
     def train_iter(self, recipe: Recipe | None = None, **run: Any) -> Generator[dict[str, float], None, None]:
-        """Train, one iteration at a time; calling it again goes on, and closes an older one that is still open.
+        """Train, one iteration at a time.
+
+        A second call continues the training, and closes the generator of the first.
 
         Args:
             recipe: the stages; `recipe()` when not given.
-            run: `RunOptions`; `max_steps` and `max_time` are totals, earlier calls included.
+            run: `RunOptions`; `max_steps` and `max_time` are totals that include earlier calls.
 
         Yields:
-            One flat dict of floats an iteration; `mean_reward` is always there, NaN before it exists.
+            A flat dict of floats per iteration. It always contains `mean_reward`, which is NaN before the first mean.
         """
         begun = self.begin(**run)
         return training.iterate(begun, self._recipe_of(begun, recipe))
@@ -411,14 +414,14 @@ class BaseAgent:
         """Train until a target, a budget or an early stop.
 
         Args:
-            target_reward: stop when the mean reward reaches it.
+            target_reward: mean reward at which training stops.
             recipe: the stages; `recipe()` when not given.
             run: the other `RunOptions`.
 
         Raises:
-            OptionError: for a wrong option, or where nothing would end the run.
-            KeyboardInterrupt: after a Ctrl-C, when everything is saved.
-            SystemExit: with code 143 after a SIGTERM, likewise.
+            OptionError: if an option is invalid or no option would end the run.
+            KeyboardInterrupt: after Ctrl-C, once everything is saved.
+            SystemExit: with code 143 after SIGTERM, once everything is saved.
         """
         if target_reward is not None:
             run['target_reward'] = target_reward
@@ -437,7 +440,7 @@ class BaseAgent:
             stream.close()
 
     def close(self) -> None:
-        """Close the environments, also those of evaluations."""
+        """Close the environments, including those for evaluations."""
         self._close_stream()
         if self.progress.run_directory is not None:
             self.progress.run_directory.release()

@@ -1,6 +1,6 @@
-"""What updates take: rollouts and what they teach, as records whose fields have names.
+"""Inputs of updates, as named tuples: rollouts, samples of rollouts, and samples of a replay buffer.
 
-A field is an array while it is handed over, and a tensor within the compiled update.
+A field is an array when a caller passes it, and a tensor within the compiled update.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class RolloutBatch(NamedTuple):
-    """A rollout as an update sees it: T steps of N environments.
+    """A rollout as the input of an update: T steps of N environments.
 
     Attributes:
         observations: [T + 1, N, *D]
@@ -19,8 +19,8 @@ class RolloutBatch(NamedTuple):
         rewards: [T, N]
         terminated: bool [T, N]
         truncated: bool [T, N]
-        valid: bool [T, N]; a row that is not valid only reset its environment.
-        outputs: of the policy that acted, [T, N, units] each, where they are kept.
+        valid: bool [T, N]; False in a row that only reset its environment.
+        outputs: outputs of the policy that acted, [T, N, units] each; empty if rollouts do not contain them.
     """
 
     observations: Any
@@ -32,13 +32,13 @@ class RolloutBatch(NamedTuple):
     outputs: tuple[Any, ...] = ()
 
     def flags(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return terminated, truncated and valid as numbers, [T, N] float32."""
+        """Return terminated, truncated and valid, float32 [T, N] each."""
         terminated, truncated, valid = (tf.cast(x, tf.float32) for x in (self.terminated, self.truncated, self.valid))
         return terminated, truncated, valid
 
 
 class RolloutSamples(NamedTuple):
-    """What a rollout teaches, a row a transition; B = T x N of a whole rollout.
+    """A flattened rollout with advantages and returns, one row per transition; a whole rollout has B = T x N rows.
 
     Attributes:
         observations: [B, *D]
@@ -46,8 +46,8 @@ class RolloutSamples(NamedTuple):
         advantages: [B]
         returns: [B]
         values: [B], before the update.
-        valid: [B], 1, or 0 where a row means nothing.
-        log_probs: [B], of the policy that acted; 0 where its outputs are not kept.
+        valid: [B], 1, or 0 in rows without a transition.
+        log_probs: [B], log probabilities under the policy that acted; 0 if rollouts do not contain its outputs.
     """
 
     observations: tf.Tensor
@@ -59,21 +59,21 @@ class RolloutSamples(NamedTuple):
     log_probs: tf.Tensor
 
     def take(self, rows: tf.Tensor) -> Self:
-        """Return some of the rows."""
+        """Return the given rows."""
         return type(self)(*(tf.gather(x, rows) for x in self))
 
 
 class ReplaySamples(NamedTuple):
-    """Transitions that were drawn from a replay buffer: K batches of B.
+    """Transitions sampled from a replay buffer: K batches of B transitions.
 
     Attributes:
         observations: [K, B, *D]
         actions: [K, B, …]
-        rewards: [K, B], summed over the steps of a target.
+        rewards: [K, B], sums over the steps of an n-step target.
         next_observations: [K, B, *D]
-        discounts: [K, B], of the value of the next observation; 0 where the episode terminated.
-        weights: [K, B], importance weights; empty where transitions are drawn uniformly.
-        noise: [K, B, A], of target actions; empty where there is none.
+        discounts: [K, B], factors of the next value; 0 if the episode terminated.
+        weights: [K, B], importance weights; empty if sampling is uniform.
+        noise: [K, B, A], noise on target actions; empty if the update needs none.
     """
 
     observations: Any
@@ -85,7 +85,7 @@ class ReplaySamples(NamedTuple):
     noise: tuple[()] | Any = ()
 
     def take(self, k: tf.Tensor) -> Self:
-        """Return the batch k, fields [B, …]."""
+        """Return batch k, with fields [B, …]."""
         return type(self)(*(x if isinstance(x, tuple) else x[k] for x in self))
 
     @property

@@ -1,4 +1,4 @@
-"""What acts for an agent whose class makes no policy: its own methods, or nothing."""
+"""Policies of custom agents: one that calls the agent's methods, and one that cannot act."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xagents.networks.acting import ActingNetwork
 
 
 class NoPolicy(Policy):
-    """That of an agent that has none; it may train all the same, by `train_step`."""
+    """The policy of an agent that defines none; such an agent can still train with `train_step`."""
 
     def __init__(self, name: str, columns: ColumnSpecs):
         self._name, self.columns = name, columns
@@ -25,11 +25,11 @@ class NoPolicy(Policy):
 
 
 class MethodPolicy(Policy):
-    """The methods `policy` and `draw_noise` of an agent of one's own; the rest of exploring is its class's.
+    """A policy that calls `policy` and `draw_noise` of a custom agent; the base policy does the rest of exploring.
 
     Args:
-        agent: whose methods they are.
-        base: the policy that its class makes.
+        agent: the agent with the methods.
+        base: the policy that the class of the agent makes.
     """
 
     def __init__(self, agent: Any, base: Policy):
@@ -42,7 +42,7 @@ class MethodPolicy(Policy):
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
     ) -> dict[str, np.ndarray]:
-        """Return what the agent's `policy` does; it gets those values of the schedule that its signature names."""
+        """Return the result of the agent's `policy`, which receives the schedule values that its signature names."""
         if valid is not None and noise is not None:
             if self.warming_up and isinstance(self._base, NoisyPolicy):
                 return {'actions': noise}
@@ -52,20 +52,20 @@ class MethodPolicy(Policy):
         return self._agent.policy(observations, noise, **others)
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return what the agent's `draw_noise` does."""
+        """Return the result of the agent's `draw_noise`."""
         return self._agent.draw_noise(rng, shape)
 
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return what the agent's `draw_noise` does, or what its class warms up by."""
+        """Return the result of the agent's `draw_noise`; while warming up, the noise of the base policy."""
         self._base.warming_up = self.warming_up
         return self._base.draw_exploration(rng, shape) if self.warming_up else self.draw_noise(rng, shape)
 
     def parts(self) -> dict[str, Any]:
-        """Return those of its class's policy."""
+        """Return the parts of the base policy."""
         return self._base.parts()
 
     def with_network(self, network: ActingNetwork) -> Self:
-        """Return the same methods by another network: those of a copy of the agent that has it as its `actor`."""
+        """Return a policy of another network; it calls the methods of a copy of the agent with that `actor`."""
         other = super().with_network(network)
         agent = other._agent = copy.copy(self._agent)
         agent.__dict__['_actor_policy'] = other._base = self._base.with_network(network)

@@ -1,4 +1,4 @@
-"""How a rollout is cut into minibatches."""
+"""Minibatches of a rollout."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from xagents.options.errors import OptionError
 
 
 class Minibatches:
-    """Passes over a rollout of T * N transitions, in minibatches of `size`.
+    """A split of a rollout of T * N transitions into minibatches of `size` transitions.
 
     Args:
-        options: `n_steps`, T; `mini_batches`, how many in a pass; or `minibatch_size` instead.
+        options: has `n_steps`, T; `mini_batches`, the number per pass; and `minibatch_size`, used instead if set.
         n_envs: N.
 
     Raises:
-        OptionError: where a minibatch would have no transition, or more than there are.
+        OptionError: if a minibatch would have no transition, or more than the rollout.
     """
 
     def __init__(self, options: Any, n_envs: int):
@@ -31,7 +31,7 @@ class Minibatches:
         self.per_pass = self.transitions // self.size if options.minibatch_size else options.mini_batches
 
     def draw(self, rng: np.random.Generator, passes: int) -> np.ndarray:
-        """Return the rows of each minibatch, int32 [passes * minibatches, size]; what does not divide is left out."""
+        """Return the rows of each minibatch, int32 [passes * minibatches, size]; a remainder is left out."""
         used = self.per_pass * self.size
         rows = [rng.permutation(self.transitions)[:used] for _ in range(passes)]
         return np.concatenate(rows).reshape(-1, self.size).astype(np.int32)

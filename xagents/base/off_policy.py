@@ -1,4 +1,4 @@
-"""What agents share that learn from a replay buffer: of rollouts or of transitions."""
+"""Base classes of agents with a replay buffer, of rollouts or of transitions."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from xagents.runs import recipes
 
 
 class WithReplay(BaseAgent):
-    """Agents that remember what they collect, raw, and learn from it again.
+    """Agents that store raw rollouts and learn from them several times.
 
-    A subclass has a `buffer` and says by `buffer_bytes()` what memory it takes when it is full; `BUFFER_USE` is what a
-    run misses that ends before it is ready.
+    A subclass has a `buffer`, and `buffer_bytes()` returns the memory of the full buffer. `BUFFER_USE` completes the
+    message of a run that ends before the buffer has enough data: nothing was 'replayed', or 'learned'.
     """
 
     options: ReplayOptions
     BUFFER_USE: ClassVar[str] = 'replayed'
     raw_rollouts = True
-    # takes its memory when something comes
+    # allocates its memory with the first data
     buffer: Any
 
     def buffer_needs(self) -> BufferNeeds | None:
-        """Return what its replay buffer needs, where it is empty."""
+        """Return the needs of the replay buffer; None if it already contains data."""
         if self.buffer.stored:
             return None
         return BufferNeeds(
@@ -46,18 +46,17 @@ class WithReplay(BaseAgent):
         )
 
     def remember(self, batch: dict[str, Any]) -> None:
-        """Put a rollout into the buffer, as the environments gave it."""
+        """Add a raw rollout to the buffer."""
         self.buffer.add(batch)
 
 
 class OffPolicy(WithReplay, SamplesBatches):
-    """Agents that learn from a replay buffer, which all their policies so far have filled.
+    """Agents that learn from a replay buffer with transitions of all their policies so far.
 
     Args:
         envs: as for every agent.
-        buffers: a `ReplayBuffer` to fill and to draw from, or as in 1.0 a list of them, whose sizes are added up; made
-            of the options when not given.
-        options: those of the agent's `Options` and of `RunOptions`.
+        buffers: a `ReplayBuffer`, or as in 1.0 a list of them, whose sizes are added; by default the options define it.
+        options: options of the agent (`Options`) and `RunOptions`.
     """
 
     Options: ClassVar[type[AgentOptions]] = OffPolicyOptions
@@ -73,7 +72,7 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that the buffer can hold a transition of each environment, and that hindsight has goals."""
+        """Check that the buffer can hold a transition of each environment, and that `her` has goals."""
         super().check_envs(envs, options)
         assert isinstance(options, OffPolicyOptions)
         if envs.n_envs > options.buffer_max_size:
@@ -82,20 +81,20 @@ class OffPolicy(WithReplay, SamplesBatches):
                 f'got {options.buffer_max_size}, admits at least one transition for each of {envs.n_envs} environments',
             )
         if options.her:
-            _ = envs.goals  # or OptionError
+            _ = envs.goals  # raises OptionError if there are none
 
     # the replay buffer
 
     @functools.cached_property
     def buffer(self) -> ReplayBuffer:
-        """The replay buffer; it takes its memory when the first transitions come."""
+        """The replay buffer; it allocates its memory with the first transitions."""
         o = self.options
         if self._given_buffer is None:
             return self.make_buffer(o.buffer_max_size, o.buffer_initial_size)
         return self._configure(self._given_buffer)
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
-        """Return an empty buffer for as many transitions."""
+        """Return an empty buffer for `max_size` transitions."""
         o, sizes = self.options, (max_size, initial_size, self.options.buffer_batch_size)
         if not o.her:
             return self._configure(ReplayBuffer(*sizes))
@@ -112,7 +111,7 @@ class OffPolicy(WithReplay, SamplesBatches):
         return buffer
 
     def action_column(self) -> tuple[tuple[int, ...], Any]:
-        """Return shape and dtype of a policy's action in one environment."""
+        """Return the shape and dtype of a policy action in one environment."""
         return super()._policy_columns()['actions']
 
     def _policy_columns(self) -> ColumnSpecs:
@@ -122,11 +121,11 @@ class OffPolicy(WithReplay, SamplesBatches):
         """Return the memory that the full replay buffer takes."""
         return self.buffer_bytes_for(self.options.buffer_max_size)
 
-    # collecting, and drawing from the buffer
+    # collecting
 
     @property
     def n_steps(self) -> int:
-        """T of one iteration: steps in each environment."""
+        """T, the number of steps of each environment per iteration."""
         return self.options.fragment_steps or self._train_steps()
 
     def _train_steps(self) -> int:
@@ -137,7 +136,7 @@ class OffPolicy(WithReplay, SamplesBatches):
         return self.collector.collect(self.n_steps, **schedule)
 
     def collect_with(self, choose_actions: Callable[[np.ndarray], np.ndarray]) -> Rollout:
-        """Collect by a function from prepared observations [N, *D] to policy actions [N, …] instead of the policy."""
+        """Collect with a function from prepared observations [N, *D] to policy actions [N, …] instead of the policy."""
         collector, policy = self.collector, self.collector.policy
         collector.policy = _FunctionPolicy(choose_actions, policy.columns)
         try:
@@ -146,12 +145,12 @@ class OffPolicy(WithReplay, SamplesBatches):
             collector.policy = policy
 
     def remember(self, batch: dict[str, Any]) -> None:
-        """Put a rollout into the buffer, as the environments gave it."""
+        """Add a raw rollout to the buffer."""
         super().remember(batch)
         self._warm_up()
 
     def refresh(self) -> None:
-        """Let acting use the models' present weights."""
+        """Update the acting network to the current weights of the models."""
         super().refresh()
         self._warm_up()
 
@@ -160,29 +159,29 @@ class OffPolicy(WithReplay, SamplesBatches):
 
     @property
     def warming_up(self) -> bool:
-        """Whether it collects at random: nothing was learned, and the buffer is being filled."""
+        """Whether actions are random: no update was made yet and the buffer has too few transitions."""
         return not (self.progress.context.updates or self.buffer.ready)
 
     @property
     def max_updates(self) -> int:
-        """How many updates an iteration makes at most: K of every batch."""
+        """The largest number of updates of an iteration: K of every batch."""
         if self.dataset_name:
             each = self.options.gradient_steps
             return each if each > 0 else super().max_updates
         return self.updates_for(self.n_steps * self.envs.n_envs)
 
     def updates_for(self, steps: int) -> int:
-        """Return how many updates follow the `steps` environment steps of an iteration."""
+        """Return the number of updates after an iteration of `steps` environment steps."""
         each = self.options.gradient_steps
         return steps if each < 0 else max(1, round(each * self.n_steps / self._train_steps()))
 
     def learning(self) -> Recipe:
-        """Return the stages between a recipe's head and its tail: remember, replay, learn."""
+        """Return the stages in the middle of a recipe: remember, replay, learn."""
         return recipes.REPLAYING
 
 
 class _FunctionPolicy(Policy):
-    """Acts by a function from observations to actions."""
+    """A policy that calls a function from observations to actions."""
 
     def __init__(self, choose_actions: Callable[[np.ndarray], np.ndarray], columns: Any):
         self._choose_actions, self.columns = choose_actions, columns
@@ -196,7 +195,7 @@ _SIZES = ('max_size', 'initial_size', 'batch_size')
 
 
 def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
-    """Return the buffers that were handed over."""
+    """Return the given buffers as a list, after checking them against the options."""
     given = [] if buffers is None else list(buffers) if isinstance(buffers, list | tuple) else [buffers]
     for buffer in given:
         if not isinstance(buffer, ReplayBuffer):

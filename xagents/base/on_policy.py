@@ -1,4 +1,4 @@
-"""What agents share that learn from rollouts of a stochastic policy."""
+"""The base class of agents that learn from rollouts of a stochastic policy."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from xagents.options.agents import AgentOptions, OnPolicyOptions, SDEOptions
 from xagents.options.errors import OptionError, one_line
 
 IMAGE_BATCH_SIZE = 512
-# bytes of noise a rollout that a user should hear of
+# bytes of noise per rollout from which a message reports the size
 NOISE_REPORT_BYTES = 2**30
 DTYPES = {'rewards': np.float32, 'terminated': bool, 'truncated': bool, 'valid': bool}
 
 
 class OnPolicy(BaseAgent):
-    """Agents with a stochastic policy, which learn from the rollouts that it collects.
+    """Agents with a stochastic policy that learn from the rollouts of that policy.
 
-    A subclass sets `actor`, the policy, and `critic`, from observations to values, and implements `learn`.
+    A subclass sets `actor` (the policy) and `critic` (observations to values), and implements `learn`.
     """
 
     Options: ClassVar[type[AgentOptions]] = OnPolicyOptions
     options: OnPolicyOptions
     METRICS: ClassVar[tuple[str, ...]] = ()
-    # whether a rollout has the outputs of the policy that acted as columns
+    # whether rollouts contain the outputs of the policy that acted
     keeps_outputs: bool = False
     critic: keras.Model
-    # the whole update, compiled: from `RolloutBatch` and what else `learn` gives to metrics by name
+    # the compiled update: from a `RolloutBatch` and further arguments of `run_update` to metrics by name
     update: Callable[..., dict[str, tf.Tensor]]
     _update: Program
 
     @classmethod
     def check_envs(cls, envs: Envs, options: AgentOptions) -> None:
-        """Check that actions are continuous where exploration is state-dependent."""
+        """Check that actions are continuous if exploration is state-dependent."""
         if _is_state_dependent(options) and not distribution_for(envs.action_space).has_log_std:
             got = f'got true, but {envs.id} has actions of {one_line(envs.action_space)}'
             raise OptionError('sde', f'{got}, admits Box of floating-point numbers')
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of the outputs that its networks may have."""
+        """Return the sizes of possible network outputs."""
         return {'actor': distribution_for(envs.action_space).n_units, 'critic': 1}
 
     # acting
@@ -68,11 +68,11 @@ class OnPolicy(BaseAgent):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What the policy's outputs are called."""
+        """The names of the policy's outputs."""
         return self.distribution.output_names
 
     def make_policy(self, network: ActingNetwork) -> Policy:
-        """Return the policy that acts by a network like `actor`."""
+        """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
         return SamplingPolicy(network, self.distribution, self.keeps_outputs, _noise_repeat(self.options))
 
     def collect(self, **schedule: Any) -> Rollout:
@@ -80,7 +80,7 @@ class OnPolicy(BaseAgent):
         return self.collector.collect(self.options.n_steps, **schedule)
 
     def _with_policy_head(self, model: keras.Model) -> keras.Model:
-        """Return a model whose first output is what the distribution starts from, and the log deviation its last."""
+        """Return the model with logits or means as its first output; a log standard deviation is the last output."""
         options = self.options
         if not self.distribution.has_log_std:
             return with_logits(model)
@@ -92,7 +92,7 @@ class OnPolicy(BaseAgent):
         return model
 
     def _report_noise_size(self, n_features: int) -> None:
-        """Say how much state-dependent noise a rollout holds, where that is much."""
+        """Report the memory of the state-dependent noise of a rollout, if it is large."""
         draws = math.ceil(self.options.n_steps / _noise_repeat(self.options)) * self.envs.n_envs
         size = 4 * draws * n_features * self.distribution.n_units
         if size >= NOISE_REPORT_BYTES:
@@ -102,38 +102,38 @@ class OnPolicy(BaseAgent):
             )
 
     def _policy_outputs(self) -> list[Any]:
-        """Return the model's outputs of which one is the policy: all but the log standard deviation."""
+        """Return the model's outputs that can be the policy: all but the log standard deviation."""
         heads = super()._policy_outputs()
         return heads[:-1] if self.distribution.has_log_std else heads
 
     # learning
 
     def run_update(self, batch: dict[str, np.ndarray], *arguments: Any) -> dict[str, float]:
-        """Call the compiled update, let acting use the new weights, and return the metrics by name.
+        """Run the compiled update, publish the new weights for acting, and return the metrics by name.
 
         Args:
             batch: `observations` [T + 1, N, *D]; `actions`, `rewards`, `terminated`, `truncated`, `valid` and the
                 policy's other columns [T, N, …].
-            arguments: what else `update` takes.
+            arguments: further arguments of `update`.
         """
         weights, metrics = self._update(self._steps(batch), *arguments)
         self.actor.refresh(weights)
         return dict(zip(self.METRICS, metrics.numpy().tolist(), strict=True))
 
     def _steps(self, batch: dict[str, np.ndarray]) -> RolloutBatch:
-        """Return a batch as an update takes it; a stage may have made float64 of what was float32."""
+        """Return a batch as a `RolloutBatch`; casts columns, because stages may have changed float32 to float64."""
         columns = {name: np.asarray(batch[name], dtype) for name, dtype in DTYPES.items()}
         actions = np.asarray(batch['actions'], self.distribution.action_dtype)
         outputs = tuple(np.asarray(batch[name], np.float32) for name in self.output_names) if self.keeps_outputs else ()
         return RolloutBatch(batch['observations'], actions, **columns, outputs=outputs)
 
     def _compiled(self, *arguments: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The whole update as one program: the acting weights, and the metrics as a vector."""
+        """Return the acting weights, and the metrics as a vector; compiled as one program."""
         metrics = self.update(*arguments)
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     def transitions(self, steps: RolloutBatch) -> RolloutSamples:
-        """Return advantages and returns by GAE, and what else an update needs of each transition."""
+        """Return the transitions of a rollout with their GAE advantages and returns."""
         terminated, truncated, valid = steps.flags()
         values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated)
         observations, actions, advantages, values, valid = map(
@@ -146,7 +146,7 @@ class OnPolicy(BaseAgent):
     def advantages(
         self, observations: tf.Tensor, rewards: tf.Tensor, terminated: tf.Tensor, truncated: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return values [T + 1, N] of all observations, and advantages [T, N], which have no gradient."""
+        """Return values [T + 1, N] of all observations, and advantages [T, N], for use as constants in a loss."""
         values = self.values(observations)
         ended = tf.maximum(terminated, truncated)
         return values, gae(rewards, values, terminated, ended, self.traced_options.gamma, self.traced_options.lam)
@@ -162,7 +162,7 @@ class OnPolicy(BaseAgent):
 
 
 def _noise_repeat(options: OnPolicyOptions) -> int:
-    """Return for how many steps of a rollout its noise stays the same."""
+    """Return the number of steps for which exploration noise stays the same."""
     if not _is_state_dependent(options):
         return 1
     return options.n_steps if options.sde_sample_frequency == -1 else options.sde_sample_frequency

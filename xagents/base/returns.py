@@ -1,4 +1,4 @@
-"""What a rollout is worth: generalised advantage estimates and Retrace targets. Also means over valid rows."""
+"""Returns of rollouts: generalised advantage estimates, Retrace and V-trace targets, and means over valid rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ def gae(
 ) -> tf.Tensor:
     """Return generalised advantage estimates (Schulman et al. 2016, arXiv:1506.02438, equation 16).
 
-    A truncated episode bootstraps from the value of its true last observation, a terminated one does not; the sum over
-    later steps stops at either, because the next row only resets the environment. Advantages of such rows mean nothing.
+    A truncated episode bootstraps from the value of its true last observation; a terminated episode does not. The sum
+    over later steps stops at the end of an episode, because the next row only resets the environment. The advantages
+    of such rows have no meaning.
 
     Args:
         rewards: [T, N] float32.
-        values: [T + 1, N] values of all observations, the one after the last step included.
-        terminated: [T, N] float32, 1 where the episode reached a terminal state.
-        ended: [T, N] float32, 1 where it terminated or was truncated.
+        values: [T + 1, N] values of all observations, including the observation after the last step.
+        terminated: [T, N] float32, 1 if the episode reached a terminal state.
+        ended: [T, N] float32, 1 if the episode terminated or was truncated.
         gamma: discount factor.
-        lam: weight of later steps; 1 gives n-step returns, 0 one-step temporal differences.
+        lam: weight of later steps; 1 gives n-step returns, 0 gives one-step temporal differences.
 
     Returns:
-        [T, N] float32.
+        Advantages, [T, N] float32.
     """
     deltas = rewards + gamma * (1.0 - terminated) * values[1:] - values[:-1]
     return _accumulated(deltas, gamma * lam * (1.0 - ended))
@@ -41,16 +42,23 @@ def retrace(
 ) -> tf.Tensor:
     """Return Retrace targets of Q values (Munos et al. 2016, arXiv:1606.02647, section 3; ACER's algorithm 2).
 
-    Q^ret(x_t, a_t) = r_t + γ V(x_t+1) + γ λ min(1, ρ_t+1) [Q^ret(x_t+1, a_t+1) − Q(x_t+1, a_t+1)]. A terminated episode
-    has no V(x_t+1); a truncated one has that of its true last observation; at either, and before a row that only reset
-    its environment, the bracket is left out.
+    Q^ret(x_t, a_t) = r_t + γ V(x_t+1) + γ λ min(1, ρ_t+1) [Q^ret(x_t+1, a_t+1) − Q(x_t+1, a_t+1)]. The target of a
+    terminated episode has no V(x_t+1); the target of a truncated episode uses the value of its true last observation.
+    At the end of an episode, and before a row that only resets the environment, the bracket is 0.
 
-    What `gae` takes, too, is as there, with λ = 1 for Retrace as ACER has it. Besides, [T, N] each: `q_taken`,
-    Q(x_t, a_t); `ratios`, ρ, how much more probable the action is now than when it was taken; `valid`, float32, 0 where
-    a row only reset its environment.
+    Args:
+        rewards: [T, N] float32.
+        q_taken: [T, N] float32, Q(x_t, a_t).
+        values: [T + 1, N] float32, as for `gae`.
+        ratios: [T, N] float32, ρ: present probability of the action, divided by its probability when it was taken.
+        terminated: [T, N] float32, as for `gae`.
+        ended: [T, N] float32, as for `gae`.
+        valid: [T, N] float32, 0 if the row only reset its environment.
+        gamma: discount factor.
+        lam: λ; 1 gives the Retrace of ACER.
 
     Returns:
-        [T, N] float32.
+        Targets, [T, N] float32.
     """
     errors = rewards + gamma * (1.0 - terminated) * values[1:] - q_taken
     traces = lam * tf.minimum(ratios, 1.0) * valid
@@ -70,14 +78,20 @@ def vtrace(
     """Return V-trace targets and advantages (Espeholt et al. 2018, arXiv:1802.01561, equation 1 and section 4.2).
 
     v_t = V(x_t) + δ_t + γ c_t (v_t+1 − V(x_t+1)), where δ_t = ρ_t (r_t + γ V(x_t+1) − V(x_t)), ρ_t = min(1, ratio) and
-    c_t = λ ρ_t; the advantage is ρ_t (r_t + γ v_t+1 − V(x_t)). A terminated episode has no value of x_t+1; at the end
-    of a truncated one, and of the rollout, v_t+1 is V(x_t+1). With ratios of 1 both are those of GAE for λ = 1.
+    c_t = λ ρ_t; the advantage is ρ_t (r_t + γ v_t+1 − V(x_t)). A terminated episode has no value of x_t+1. At the end
+    of a truncated episode, and of the rollout, v_t+1 is V(x_t+1). With ratios of 1, both equal those of GAE for λ = 1.
 
-    What `gae` takes, too, is as there; `ratios` [T, N] are how much more probable the actions are now than when they
-    were taken.
+    Args:
+        rewards: [T, N] float32.
+        values: [T + 1, N] float32, as for `gae`.
+        ratios: [T, N] float32: present probability of the action, divided by its probability when it was taken.
+        terminated: [T, N] float32, as for `gae`.
+        ended: [T, N] float32, as for `gae`.
+        gamma: discount factor.
+        lam: λ.
 
     Returns:
-        Both [T, N] float32.
+        Targets and advantages, [T, N] float32 each.
     """
     clipped, following = tf.minimum(ratios, 1.0), (1.0 - terminated) * values[1:]
     deltas = clipped * (rewards + gamma * following - values[:-1])
@@ -93,7 +107,7 @@ def _accumulated(now: tf.Tensor, decays: tf.Tensor) -> tf.Tensor:
 
 
 def masked_mean(x: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-    """Return the mean of `x` over rows whose `valid` is 1, and 0 where there are none; others may hold anything."""
+    """Return the mean of `x` over rows whose `valid` is 1, or 0 if there are none; other rows may contain anything."""
     return tf.reduce_sum(tf.where(valid > 0, x, 0.0)) / tf.maximum(tf.reduce_sum(valid), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What agents share that learn from transitions drawn from a buffer: their own, or those of a data set."""
+"""The base class of agents that learn from sampled transitions: of a replay buffer or of a data set."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episod
 from xagents.replay.ring import NO_COLUMNS, RingColumns
 from xagents.replay.transitions import ReplayBuffer, ring_bytes_needed
 
-# updates of an iteration that learns from a data set, where nothing else is said; with images, whose batches are large
+# default number of updates per iteration with a data set; fewer with images, because their batches are large
 DATASET_UPDATES, DATASET_UPDATES_OF_IMAGES = 50, 5
 
 
 class DatasetPriorities:
-    """The priorities of a data set's transitions, which stays where it is: what of its buffer a checkpoint keeps."""
+    """Priorities of a data set's transitions.
+
+    Checkpoints store only the priorities, because the data set itself does not change.
+    """
 
     def __init__(self) -> None:
         self.buffer: ReplayBuffer | None = None
         self._loaded_state: Mapping[str, np.ndarray] = {}
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the present priorities; nothing before there are some."""
+        """Return the current priorities; an empty dict before a buffer is attached."""
         return {} if self.buffer is None else self.buffer.priorities()
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over a state, at once or when the data set is read."""
+        """Load a state, at once or when a buffer is attached."""
         self._loaded_state = state
         if self.buffer is not None:
             self.buffer.load_priorities(state)
 
     def attach(self, buffer: ReplayBuffer) -> None:
-        """Be those of a buffer that was filled."""
+        """Use the priorities of a filled buffer from now on."""
         self.buffer = buffer
         if self._loaded_state:
             buffer.load_priorities(self._loaded_state)
 
 
 class SamplesBatches(BaseAgent):
-    """Agents whose update takes batches of transitions (`ReplaySamples`), wherever those were collected.
+    """Agents whose updates take batches of sampled transitions (`ReplaySamples`).
 
     Attributes:
-        buffer: what is drawn from; it takes its memory when the first transitions come.
-        dataset_name: name of the data set that it holds; empty where it holds what was collected.
+        buffer: the buffer to sample from; it allocates its memory with the first transitions.
+        dataset_name: name of the data set in the buffer; empty if the buffer contains collected transitions.
     """
 
     METRICS: ClassVar[tuple[str, ...]] = ('updates', 'stats/refused')
@@ -55,17 +58,17 @@ class SamplesBatches(BaseAgent):
 
     @property
     def priority_alpha(self) -> float | None:
-        """How much priorities matter when transitions are drawn; None draws them uniformly."""
+        """The exponent of priorities in sampling; None samples uniformly."""
         return None
 
     def make_buffer(self, max_size: int, initial_size: int | None) -> ReplayBuffer:
-        """Return an empty buffer for as many transitions, which are drawn as they are."""
+        """Return an empty buffer for `max_size` transitions, which samples one-step transitions."""
         return ReplayBuffer(max_size, initial_size, self.buffer_batch_size, stack=self.envs.frame_stack)
 
     # a data set
 
     def buffer_bytes_for(self, size: int) -> int:
-        """Return the memory that a buffer of as many transitions takes."""
+        """Return the memory, in bytes, of a buffer of `size` transitions."""
         envs, prioritized = self.envs, self.priority_alpha is not None
         column, stack = self.collector.decode.action_spec, envs.frame_stack
         return ring_bytes_needed(
@@ -74,16 +77,16 @@ class SamplesBatches(BaseAgent):
 
     @property
     def _extra_columns(self) -> RingColumns:
-        """What a buffer keeps of a transition besides."""
+        """Further columns of the buffer."""
         return NO_COLUMNS
 
     def load_dataset(self, dataset: Dataset) -> int:
-        """Let the buffer hold a whole data set, from which updates are drawn from now on.
+        """Fill a new buffer with a whole data set; later updates sample from that buffer.
 
         Returns:
-            A digest of what was read, by which a data set that has changed is known.
+            A digest of the data, which changes if the data set changes.
         """
-        rows = dataset.steps + dataset.episodes  # between two episodes one that only resets
+        rows = dataset.steps + dataset.episodes  # a row that only resets is between two episodes
         buffer = self.make_buffer(max(rows, self.buffer_batch_size), 0)
         total = self._fill(buffer, dataset, 0, 1)
         self.__dict__['buffer'], self.dataset_name = buffer, dataset.name
@@ -96,14 +99,14 @@ class SamplesBatches(BaseAgent):
         return DatasetPriorities()
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: also priorities in a data set."""
+        """Return the parts whose state belongs in checkpoints: also the priorities of a data set."""
         parts = super().parts()
         if self.priority_alpha is not None and (self.dataset_name or self.defaults.dataset is not None):
             parts['priorities'] = self._priorities
         return parts
 
     def clear_dataset(self) -> None:
-        """Let the buffer be an empty one again, for what is collected."""
+        """Replace the buffer by an empty one for collected transitions."""
         del self.__dict__['buffer']
         self.dataset_name = ''
 
@@ -113,7 +116,7 @@ class SamplesBatches(BaseAgent):
         self._fill(self.buffer, dataset, newest, self.envs.n_envs)
 
     def _fill(self, buffer: ReplayBuffer, dataset: Dataset, first: int, n_envs: int) -> int:
-        """Add the episodes from the `first` on; statistics that know nothing yet learn from them."""
+        """Add the episodes from index `first` on to a buffer, and to the running statistics if these are empty."""
         encoder, decoder = self.envs.encoder, self.collector.decode
         episodes: Iterable[Batch] = (encode_episode(e, encoder, decoder) for e in dataset.from_episode(first))
         if self.statistics.is_empty:
@@ -125,29 +128,29 @@ class SamplesBatches(BaseAgent):
         return total
 
     def _observe_episode(self, episode: Batch) -> Batch:
-        """Return an episode, from which the statistics have learned."""
+        """Update the statistics with an episode, and return the episode."""
         columns = {name: x[:, None] for name, x in episode.items()}
         self.statistics.observe_rewards(columns, slice(1))
         self.statistics.observe({'observations': np.append(columns['observations'], columns['observations'][-1:], 0)})
         return episode
 
-    # drawing
+    # sampling
 
     @property
     def max_updates(self) -> int:
-        """How many updates an iteration makes at most: K of every batch."""
+        """The largest number of updates of an iteration: K of every batch."""
         return DATASET_UPDATES_OF_IMAGES if self.envs.is_image else DATASET_UPDATES
 
     def replay(self, n_updates: int, beta: float = 1.0) -> dict[str, Any]:
-        """Draw the batches of `n_updates` updates.
+        """Sample the batches of `n_updates` updates.
 
         Args:
-            n_updates: at most `max_updates`.
-            beta: how much importance weights correct for prioritized drawing.
+            n_updates: number of updates, at most `max_updates`.
+            beta: exponent of the importance weights, which correct for prioritized sampling.
 
         Returns:
-            What `ReplayBuffer.sample` returns, [K, B, …] each, observations normalised; and the number `n_updates` of
-            the rows that are to be learned from: K is the same in every call, so that nothing is compiled anew.
+            The result of `ReplayBuffer.sample`, [K, B, …] each, with normalised observations; and `n_updates`, the
+            number of batches to learn from. K is the same in every call, so that the update is compiled once.
         """
         statistics = self.statistics
         scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
@@ -158,17 +161,17 @@ class SamplesBatches(BaseAgent):
             beta=beta,
             scale=statistics.scale_rewards if scaled else None,
         )
-        # the buffer's own arrays, which the next call overwrites, stay as they are
+        # `prepare` does not write into the arrays of the buffer, which the next call overwrites
         seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
         return {**batch, **seen, 'n_updates': n_updates}
 
     def replay_samples(self, batch: Mapping[str, Any], noise: Any = ()) -> ReplaySamples:
-        """Return a drawn batch as an update takes it, with noise [K, B, A] where the update wants some."""
+        """Return a sampled batch as the input of an update; `noise` is [K, B, A], or empty if the update needs none."""
         weights = batch['weights'] if self.priority_alpha is not None else ()
         columns = (batch[name] for name in ReplaySamples._fields[:5])
         return ReplaySamples._make((*columns, weights, noise))
 
     def metrics_by_name(self, metrics: np.ndarray) -> dict[str, float]:
-        """Return an update's metrics by name; where every update was refused, only that they were."""
+        """Return the metrics of an update by name; if every update was refused, only the two counts."""
         values = dict(zip(self.METRICS, metrics.tolist(), strict=True))
         return values if values['updates'] else {name: values[name] for name in ('updates', 'stats/refused')}

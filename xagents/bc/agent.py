@@ -1,4 +1,4 @@
-"""Behaviour cloning (Pomerleau 1991, doi:10.1162/neco.1991.3.1.88): imitates who has acted in a data set."""
+"""Behaviour cloning (Pomerleau 1991, doi:10.1162/neco.1991.3.1.88): imitates the actions of a data set."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from xagents.networks.programs import float_outputs, network_input
 
 
 class BC(SamplesBatches, ActorCritic):
-    """BC: makes the actions of a data set as probable as its network can.
+    """BC: maximises the log probability of the actions of a data set.
 
-    The network is that of A2C and PPO, which go on from its weights; the critic's head stays as it began.
+    The network is the same as that of A2C and PPO, so these agents can start from its weights. The critic head is not
+    trained.
 
     Args:
         envs: as for A2C.
         model: as for A2C.
-        options: those of `BCOptions` and `RunOptions`.
+        options: `BCOptions` and `RunOptions`.
     """
 
     Options = BCOptions
@@ -33,10 +34,10 @@ class BC(SamplesBatches, ActorCritic):
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
         super().__init__(envs, model, **options)
-        self.step.may_be_unused = True  # there is no loss of the critic's head
+        self.step.may_be_unused = True  # no loss depends on the critic head
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
         weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], learning_rate)
         self.actor.refresh(weights)
         return self.metrics_by_name(metrics.numpy())
@@ -44,12 +45,12 @@ class BC(SamplesBatches, ActorCritic):
     def update(  # type: ignore[override]
         self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """All updates of one call, compiled, with the first `n_updates` of K batches; return the metrics."""
+        """Make an update with each of the first `n_updates` of K batches, and return the metrics; compiled."""
         self.step.set_rate(learning_rate)
         return loop_mean(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS)
 
     def update_once(self, batch: ReplaySamples) -> dict[str, tf.Tensor]:
-        """Make one gradient step on a batch, [B, …] each; return its metrics."""
+        """Make one gradient step on a batch, [B, …] each, and return its metrics."""
         observations = network_input(batch.observations)
         with tf.GradientTape() as tape:
             policy, _, *rest = float_outputs(self.model(observations, training=True))

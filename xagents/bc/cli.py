@@ -1,4 +1,4 @@
-"""The options of behaviour cloning; loads no TensorFlow."""
+"""The options of behaviour cloning. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import AgentOptions, OffPolicyOptions, OnPolicyOptions
 from xagents.options.declaration import changed
 
-NO_REWARDS = 'without effect: imitation looks at no rewards'
+NO_REWARDS = 'without effect: behaviour cloning does not use rewards'
 
 
 @dataclass

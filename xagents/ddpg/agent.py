@@ -28,15 +28,15 @@ from xagents.registry.agents import agent_id_of
 
 
 class DDPG(OffPolicy):
-    """DDPG: a deterministic policy that climbs what a critic learns from replayed transitions.
+    """DDPG: a deterministic policy that maximises the values of a critic, learned from replayed transitions.
 
     Args:
-        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
         actor_model: observations [B, *D] to actions [B, A], from −1 to 1.
-        critic_model: action values [B, 1] of observation and action joined in one vector [B, D + A], or of the two
-            inputs [B, *D] and [B, A].
-        buffers: a replay buffer to use; made of the options when not given.
-        options: those of `DDPGOptions` and `RunOptions`.
+        critic_model: observations and actions to action values [B, 1]. The input is one vector [B, D + A] of both, or
+            the two inputs [B, *D] and [B, A].
+        buffers: a replay buffer to use; by default the options define it.
+        options: `DDPGOptions` and `RunOptions`.
     """
 
     Options = DDPGOptions
@@ -53,7 +53,7 @@ class DDPG(OffPolicy):
         self._build(actor_model, [critic_model])
 
     def _build(self, actor: keras.Model, critics: Sequence[keras.Model]) -> None:
-        """Take networks, and make their targets, their optimisers and the compiled update."""
+        """Set the networks, and create target networks, optimisers and the compiled update."""
         self.n_units = self.output_units(self.envs)['actor']
         self._check_model(actor, [self.n_units], 'actor_model')
         for critic in critics:
@@ -77,13 +77,13 @@ class DDPG(OffPolicy):
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of the outputs that its networks may have."""
+        """Return the sizes of possible network outputs."""
         return {'actor': ActionDecoder(envs.action_space).n_actions, 'critic': 1}
 
     # acting
 
     def make_actor(self, index: int) -> KerasNetwork:
-        """Return what acts: the actor, which has one output."""
+        """Return the acting network, the actor; `index` has no effect, because the actor has one output."""
         return KerasNetwork(self.actor_model, self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
@@ -94,29 +94,29 @@ class DDPG(OffPolicy):
         return policy
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run: also the scale of the exploration noise, which is constant."""
+        """Return the schedules: also the scale of the exploration noise, which is constant."""
         return {**super().schedules(), 'noise': Schedule(self.options.step_noise_coef)}
 
     # learning
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
         samples = self.replay_samples(batch, self.learning_noise(batch['actions'].shape))
         acting_weights, metrics = self._update(samples, batch['n_updates'], learning_rate)
         self.actor.refresh(acting_weights)
         logs = self.metrics_by_name(metrics.numpy())
-        # both are means over all updates, of which not every one moves the policy
+        # both are means over all updates, including those without a policy update
         share, loss = logs.pop('policy_updates', 0.0), logs.pop('loss/policy', 0.0)
         return {**logs, 'loss/policy': loss / share} if share else logs
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray | tuple[()]:
-        """Return the randomness of the updates for actions of `shape` [K, B, A]: none."""
+        """Return the noise of the updates for actions of `shape` [K, B, A]: none."""
         return ()
 
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All updates of one call, compiled, with the first `n_updates` of K batches.
+        """Make an update with each of the first `n_updates` of K batches; compiled.
 
         Returns:
             The acting weights, and the metrics as a vector.
@@ -127,7 +127,7 @@ class DDPG(OffPolicy):
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Make a step of the critics, then of the actor, on a batch, [B, …] each; return metrics and TD errors [B]."""
+        """Update the critics, then the actor, with a batch, [B, …] each; return metrics and TD errors [B]."""
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
         goal = batch.rewards + batch.discounts * self.next_values(next_observations, batch.noise)
         metrics, errors = self.update_critics(observations, batch.actions, goal)
@@ -136,14 +136,14 @@ class DDPG(OffPolicy):
         return {**metrics, **policy, 'stats/refused': refused}, errors
 
     def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
-        """Return Q'(s', μ'(s')), what the next observations are worth to the target networks, [B]."""
+        """Return Q'(s', μ'(s')), the values [B] of the next observations by the target networks."""
         (actions,) = self.target_actor(observations)
         return target_value(self.target_critics[0], observations, actions)
 
     def update_critics(
         self, observations: tf.Tensor, actions: tf.Tensor, goal: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Make a step of each critic towards the goal [B]; return metrics, and the first one's TD errors [B]."""
+        """Update each critic towards the targets `goal` [B]; return metrics, and TD errors [B] of the first critic."""
         losses, errors, q, gradients = [], [], [], []
         for critic, step in zip(self.critic_models, self.critic_steps, strict=True):
             with tf.GradientTape() as tape:
@@ -151,7 +151,7 @@ class DDPG(OffPolicy):
                 errors.append(goal - q[-1])
                 losses.append(tf.reduce_mean(errors[-1] ** 2))
             gradients.append(step.gradient(tape, losses[-1]))
-        # all critics make their steps, or none
+        # one gradient that is not finite stops the step of every critic
         finite = tf.reduce_all([is_finite for *_, is_finite in gradients])
         for step, (gradient, norm, _) in zip(self.critic_steps, gradients, strict=True):
             step.apply(gradient, norm, finite)
@@ -169,11 +169,12 @@ class DDPG(OffPolicy):
     def update_policy(
         self, observations: tf.Tensor, buffer_actions: tf.Tensor, critics_updated: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Make a step of the actor, then let the targets follow; return metrics.
+        """Update the actor, then the target networks; return metrics.
 
-        Observations are [B, *D], a network's input, and `replayed` the actions [B, A] that were taken there;
-        `critics_updated`
-        is 1 where the critics have made their step, else 0.
+        Args:
+            observations: [B, *D], network input.
+            buffer_actions: [B, A], the sampled actions for these observations.
+            critics_updated: 1 if the critics made their step, else 0.
         """
         with tf.GradientTape() as tape:
             actions = tf.cast(self.actor_model(observations, training=True), tf.float32)
@@ -184,17 +185,17 @@ class DDPG(OffPolicy):
         return {'loss/policy': zero_if_not_finite(loss), 'policy_updates': updated, 'stats/refused': refused}
 
     def policy_loss(self, q: tf.Tensor, actions: tf.Tensor, buffer_actions: tf.Tensor) -> tf.Tensor:
-        """Return the actor's loss: that of a step up the first critic (equation 6).
+        """Return the loss of the actor, the negative mean value by the first critic (equation 6).
 
         Args:
-            q: [B], what the first critic says of the actor's actions.
-            actions: [B, A], the actor's.
-            buffer_actions: [B, A], those that were taken.
+            q: [B], values of the actor's actions by the first critic.
+            actions: [B, A], the actions of the actor.
+            buffer_actions: [B, A], the sampled actions.
         """
         return -tf.reduce_mean(q)
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: also target networks."""
+        """Return the parts whose state belongs in checkpoints: also the target networks."""
         targets = {f'target_{i}': target for i, target in enumerate((self.target_actor, *self.target_critics))}
         return {**super().parts(), **targets}
 
@@ -211,22 +212,22 @@ def check_bounded(envs: Envs, name: str) -> None:
 
 
 def critic_inputs(critic: keras.Model, shape: tuple[int, ...], n_units: int) -> list[tuple[int, ...]]:
-    """Return the shapes of the inputs that a critic is to have: one vector joined of both, or two inputs."""
+    """Return the expected input shapes of a critic: one concatenated vector, or two inputs."""
     joined = len(critic.inputs) == 1 and len(shape) == 1
     return [(shape[0] + n_units,)] if joined else [shape, (n_units,)]
 
 
 def critic_input(n_inputs: int, observations: tf.Tensor, actions: tf.Tensor) -> Any:
-    """Return what a critic is called with: the two inputs, or both joined in one vector."""
+    """Return the input of a critic: two inputs, or both concatenated to one vector."""
     return [observations, actions] if n_inputs == 2 else tf.concat([observations, actions], 1)
 
 
 def target_value(critic: TargetNetwork, observations: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """Return a target critic's values [B]."""
+    """Return the values [B] of a target critic."""
     return critic(critic_input(critic.n_inputs, observations, actions))[0][:, 0]
 
 
 def value(critic: keras.Model, observations: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Return a critic's values [B]."""
+    """Return the values [B] of a critic."""
     q = critic(critic_input(len(critic.inputs), observations, actions), training=training)
     return tf.cast(q, tf.float32)[:, 0]

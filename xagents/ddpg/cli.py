@@ -1,4 +1,4 @@
-"""The options of DDPG; loads no TensorFlow."""
+"""The options of DDPG. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ class DDPGOptions(OffPolicyOptions):
     )
     noise: str = option(
         'gaussian',
-        'exploration noise: drawn anew at every step, or drifting',
+        'exploration noise: independent at every step, or correlated in time',
         choices=('gaussian', 'ornstein-uhlenbeck'),
         tune='categorical',
     )
     step_noise_coef: float = option(
-        0.1, 'exploration noise, actions going from -1 to 1; a larger one explores more', at_least=0, tune='log_uniform'
+        0.1,
+        'scale of the exploration noise, for actions from -1 to 1; larger values explore more',
+        at_least=0,
+        tune='log_uniform',
     )
     tau: float = option(
         0.005,
-        'fraction by which target networks move at an update; a larger one is faster and less steady',
+        'step of the target networks per update (soft update); larger values are faster and less stable',
         above=0,
         at_most=1,
         tune='log_uniform',

@@ -24,13 +24,13 @@ from xagents.pipeline.schedules import Schedule
 
 
 class DQN(OffPolicy):
-    """DQN: learns the values of all actions from what it remembers.
+    """DQN: learns the values of all actions from replayed transitions.
 
     Args:
-        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
         model: observations [B, *D] to action values [B, n]; with `dueling` to [advantages [B, n], value [B, 1]].
-        buffers: a replay buffer to use; made of the options when not given.
-        options: those of `DQNOptions` and `RunOptions`.
+        buffers: a replay buffer to use; by default the options define it.
+        options: `DQNOptions` and `RunOptions`.
     """
 
     Options = DQNOptions
@@ -61,14 +61,14 @@ class DQN(OffPolicy):
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of the outputs that its network may have."""
+        """Return the sizes of possible network outputs."""
         n_actions = ActionDecoder(envs.action_space).n_actions
         return {'q': n_actions, 'advantage': n_actions, 'value': 1}
 
     # acting
 
     def make_actor(self, index: int) -> KerasNetwork:
-        """Return what acts: the best action has the highest value, and the highest advantage."""
+        """Return the acting network; the best action has the highest value and the highest advantage."""
         return KerasNetwork(keras.Model(self.model.input, self.model.outputs[index]), self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
@@ -77,7 +77,7 @@ class DQN(OffPolicy):
         return EpsilonGreedyPolicy(network, self.output_units(self.envs)['q'], o.epsilon_end, o.epsilon_ladder)
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run: also ε, and how much prioritized replay is corrected."""
+        """Return the schedules: also ε, and β of prioritized replay."""
         o = self.options
         schedules = super().schedules()
         schedules['epsilon'] = Schedule(o.epsilon_start, 'linear', o.epsilon_end, o.epsilon_decay_steps)
@@ -87,7 +87,7 @@ class DQN(OffPolicy):
 
     @property
     def priority_alpha(self) -> float | None:
-        """How much priorities matter when transitions are drawn; None draws them uniformly."""
+        """The exponent of priorities in sampling; None samples uniformly."""
         return self.options.priority_alpha if self.options.prioritized else None
 
     # learning
@@ -95,9 +95,9 @@ class DQN(OffPolicy):
     def learn(  # type: ignore[override]
         self, batch: dict[str, Any], learning_rate: float, steps: int
     ) -> dict[str, float]:
-        """Make the updates of one iteration with what `replay` returned; the metrics are means over them.
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics.
 
-        `steps`, the environment steps so far, say when the target network is copied.
+        `steps` is the number of environment steps so far, which decides when the target network is copied.
         """
         every, n_updates = self.options.target_sync_steps, batch['n_updates']
         due = steps // every > self.target.steps // every
@@ -111,9 +111,9 @@ class DQN(OffPolicy):
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, due: tf.Tensor, learning_rate: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """All updates of one call, compiled, with the first `n_updates` of K batches.
+        """Make an update with each of the first `n_updates` of K batches; compiled.
 
-        Where `due` is 1 and not 0, the target network is copied first.
+        If `due` is 1 and not 0, the online network is first copied to the target network.
 
         Returns:
             The acting weights, the metrics as a vector, and the TD errors [K, B].
@@ -126,7 +126,7 @@ class DQN(OffPolicy):
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS]), errors
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Make one gradient step on a batch, [B, …] each; return its metrics and its TD errors [B]."""
+        """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""
         goal = batch.rewards + batch.discounts * self.next_values(network_input(batch.next_observations))
         with tf.GradientTape() as tape:
             q = self.q_values(self.outputs(network_input(batch.observations)))
@@ -148,10 +148,10 @@ class DQN(OffPolicy):
         return metrics, errors
 
     def next_values(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return what the next observations are worth to the target network, [B].
+        """Return the values [B] of the next observations by the target network.
 
-        The best action's value, or with `double` the value of the action that is best to the online network
-        (van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
+        The value of an observation is the largest action value; with `double`, it is the value of the best action by
+        the online network (van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
         """
         values = self.q_values(self.target(observations))
         if not self.options.double:
@@ -163,26 +163,26 @@ class DQN(OffPolicy):
         return float_outputs(self.model(observations, training=True))
 
     def q_values(self, outputs: list[tf.Tensor]) -> tf.Tensor:
-        """Return action values [B, n], with `dueling` V + A − mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
+        """Return action values [B, n]; with `dueling`, V + A − mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)."""
         if not self.options.dueling:
             return outputs[0]
         advantages, value = outputs
         return value + advantages - tf.reduce_mean(advantages, 1, keepdims=True)
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: also the target network."""
+        """Return the parts whose state belongs in checkpoints: also the target network."""
         return {**super().parts(), 'target': self.target}
 
 
 def overestimates(q: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
-    """Return by how much all actions [B, n] are valued above the one of the data [B]: a soft maximum, less its value.
+    """Return the log-sum-exp of all action values [B, n] minus the value of the sampled action [B].
 
-    What CQL(H) keeps small (Kumar et al. 2020, arXiv:2006.04779, equation 4).
+    CQL(H) minimises this difference (Kumar et al. 2020, arXiv:2006.04779, equation 4).
     """
     return tf.reduce_logsumexp(q, 1) - chosen
 
 
 def huber(errors: tf.Tensor) -> tf.Tensor:
-    """Return half the squared errors, and beyond 1 what goes on linearly from there."""
+    """Return the Huber loss: half the squared error up to an absolute error of 1, and linear above."""
     size = tf.abs(errors)
     return tf.where(size <= 1.0, 0.5 * errors**2, size - 0.5)

@@ -1,4 +1,4 @@
-"""The options of DQN; loads no TensorFlow."""
+"""The options of DQN. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,41 +27,53 @@ class DQNOptions(OffPolicyOptions):
     }
 
     model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
-    double: bool = option(False, 'choose the next action by the online network (double DQN)', tune='categorical')
-    dueling: bool = option(False, 'estimate the value and the advantages apart (dueling network)', tune='categorical')
+    double: bool = option(False, 'choose the next action with the online network (double DQN)', tune='categorical')
+    dueling: bool = option(False, 'estimate value and advantages separately (dueling network)', tune='categorical')
     prioritized: bool = option(
         False, 'replay transitions in proportion to their last TD error (prioritized replay)', tune='categorical'
     )
     priority_alpha: float = option(
-        0.6, 'exponent of the priorities; larger replays surprising ones more often', at_least=0, at_most=1
+        0.6, 'exponent of the priorities; larger values replay large errors more often', at_least=0, at_most=1
     )
     priority_beta: float = option(
-        0.4, 'exponent of the importance weights, which goes to 1; larger corrects more', at_least=0, at_most=1
+        0.4, 'initial exponent of the importance weights, rises to 1; larger values correct more', at_least=0, at_most=1
     )
     conservative: float = option(
         0.0,
-        'weight of the loss that keeps actions which the data lack from being valued highly (CQL), for --dataset; '
-        'larger stays closer to the data',
+        'weight of the loss against high values of actions that are not in the data (CQL), for --dataset; '
+        'larger values stay closer to the data',
         at_least=0,
         tune='log_uniform',
     )
-    huber: bool = option(False, 'Huber loss, linear from an error of 1 on, instead of the squared', tune='categorical')
-    grad_norm: float = option(10.0, 'largest gradient norm; larger allows larger updates', above=0, tune='log_uniform')
+    huber: bool = option(
+        False, 'use the Huber loss, linear above an error of 1, instead of the squared error', tune='categorical'
+    )
+    grad_norm: float = option(
+        10.0, 'largest gradient norm; larger values allow larger updates', above=0, tune='log_uniform'
+    )
     epsilon_start: float = option(
-        1.0, 'probability of a random action at first; larger explores more', at_least=0, at_most=1, tune='log_uniform'
+        1.0,
+        'initial probability of a random action; larger values explore more',
+        at_least=0,
+        at_most=1,
+        tune='log_uniform',
     )
     epsilon_end: float = option(
-        0.02, 'the same after the decay; larger goes on exploring more', at_least=0, at_most=1, tune='log_uniform'
+        0.02,
+        'probability of a random action after the decay; larger values explore more',
+        at_least=0,
+        at_most=1,
+        tune='log_uniform',
     )
     epsilon_decay_steps: int = option(
-        150_000, 'environment steps of the decay; more explore for longer', at_least=1, tune='int'
+        150_000, 'environment steps of the decay; larger values explore for longer', at_least=1, tune='int'
     )
     epsilon_ladder: bool = option(
-        False, 'environment i of N takes ε^(1 + 7 i / (N - 1)), as Ape-X does with 0.4', tune='categorical'
+        False, 'use ε^(1 + 7 i / (N - 1)) in environment i of N, as Ape-X does with 0.4', tune='categorical'
     )
     target_sync_steps: int = option(
         1000,
-        'environment steps between two copies to the target network; more are slower and steadier',
+        'environment steps between two copies to the target network; larger values are slower and more stable',
         at_least=1,
         tune='int',
     )

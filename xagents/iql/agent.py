@@ -1,4 +1,4 @@
-"""Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169): values only actions that the data have."""
+"""Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169): evaluates only actions of the data."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from xagents.registry.agents import agent_id_of
 
 
 class IQL(OffPolicy):
-    """IQL: an expectile of values that the data hold, and imitation of what is better than that.
+    """IQL: learns an expectile of the action values in the data, and imitates actions better than the expectile.
 
     Args:
-        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
+        envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
         actor_model: observations [B, *D] to mean actions [B, A], from −1 to 1; the log standard deviation is added
-            where it is missing.
+            if the model lacks it.
         critic_model: action values [B, 1], as for DDPG.
-        critic_model_2: the second critic; one like the first with other initial weights when not given.
+        critic_model_2: the second critic; by default a copy of the first with other initial weights.
         value_model: observations [B, *D] to values [B, 1].
-        buffers: a replay buffer to use; made of the options when not given.
-        options: those of `IQLOptions` and `RunOptions`.
+        buffers: a replay buffer to use; by default the options define it.
+        options: `IQLOptions` and `RunOptions`.
     """
 
     Options = IQLOptions
@@ -59,7 +59,7 @@ class IQL(OffPolicy):
     ):
         super().__init__(envs, buffers=buffers, **options)
         if value_model is None:
-            raise TypeError('IQL: got no value_model, takes a network from observations to values')
+            raise TypeError('IQL: got no value_model, expected a network from observations to values')
         if critic_model_2 is None:
             critic_model_2 = reinitialise(critic_model, int(self.rng('networks').integers(2**31)))
         n_units = self.output_units(self.envs)['actor']
@@ -88,7 +88,7 @@ class IQL(OffPolicy):
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:
-        """Return the sizes of the outputs that its networks may have."""
+        """Return the sizes of possible network outputs."""
         return {'actor': ActionDecoder(envs.action_space).n_actions, 'critic': 1, 'value': 1}
 
     # acting
@@ -99,17 +99,17 @@ class IQL(OffPolicy):
         return distribution_for(self.envs.action_space)
 
     def make_actor(self, index: int) -> KerasNetwork:
-        """Return what acts: the actor, of mean and log standard deviation."""
+        """Return the acting network: the actor, with mean and log standard deviation."""
         return KerasNetwork(self.actor_model, self.statistics.dtype)
 
     def make_policy(self, network: ActingNetwork) -> Policy:
-        """Return the policy that acts by a network like `actor`."""
+        """Return a policy that samples actions from the outputs of `network`, which has the form of `actor`."""
         return SamplingPolicy(network, self.distribution, False)
 
     # learning
 
     def learn(self, batch: dict[str, Any], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
-        """Make the updates of one iteration with what `replay` returned; the metrics are means over them."""
+        """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics."""
         acting_weights, metrics = self._update(self.replay_samples(batch), batch['n_updates'], learning_rate)
         self.actor.refresh(acting_weights)
         return self.metrics_by_name(metrics.numpy())
@@ -117,7 +117,7 @@ class IQL(OffPolicy):
     def update(
         self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All updates of one call, compiled, with the first `n_updates` of K batches.
+        """Make an update with each of the first `n_updates` of K batches; compiled.
 
         Returns:
             The acting weights, and the metrics as a vector.
@@ -128,9 +128,10 @@ class IQL(OffPolicy):
         return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS])
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Make a step of value, actor and critics on a batch, [B, …] each (algorithm 1); return metrics and TD errors.
+        """Update value, actor and critics with a batch, [B, …] each (algorithm 1); return metrics and TD errors [B].
 
-        Gradients are of the weights before it; all networks make their step, or none does.
+        All gradients use the weights before the update. One gradient that is not finite stops the step of every
+        network.
         """
         observations, next_observations = map(network_input, (batch.observations, batch.next_observations))
         q = tf.reduce_min([target_value(critic, observations, batch.actions) for critic in self.target_critics], 0)
@@ -171,20 +172,20 @@ class IQL(OffPolicy):
         return metrics, errors[0]
 
     def weights(self, advantages: tf.Tensor) -> tf.Tensor:
-        """Return how much each action is imitated, [B]: exp(β A), not above the largest weight (equation 7)."""
+        """Return the imitation weights [B] of actions: exp(β A), limited by `max_weight` (equation 7)."""
         o = self.traced_options
         return tf.stop_gradient(tf.minimum(tf.exp(o.inverse_temperature * advantages), o.max_weight))
 
     def values(self, observations: tf.Tensor) -> tf.Tensor:
-        """Return the values [B] of observations, a network's input."""
+        """Return the values [B] of observations, which are network input."""
         return tf.cast(self.value_model(observations, training=True), tf.float32)[:, 0]
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: also target networks."""
+        """Return the parts whose state belongs in checkpoints: also the target networks."""
         targets = {f'target_{i}': target for i, target in enumerate(self.target_critics)}
         return {**super().parts(), **targets}
 
 
 def expectile_loss(differences: tf.Tensor, expectile: float) -> tf.Tensor:
-    """Return |τ − 1(u < 0)| u² of differences u: what an expectile makes least (equation 5)."""
+    """Return |τ − 1(u < 0)| u² of differences u; the τ-expectile minimises its mean (equation 5)."""
     return tf.where(differences < 0, 1.0 - expectile, expectile) * differences**2

@@ -1,4 +1,4 @@
-"""The options of IQL; loads no TensorFlow."""
+"""The options of IQL. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class IQLOptions(OffPolicyOptions):
     )
     expectile: float = option(
         0.7,
-        "τ, which expectile of an action's values is a state's; larger comes closer to the best action of the data",
+        'τ, expectile of action values that defines a state value; larger values approach the best action of the data',
         above=0,
         below=1,
         tune='log_uniform',
     )
     inverse_temperature: float = option(
         3.0,
-        'β, how much more an action is imitated that is better by a reward of 1; 0 imitates all equally',
+        'β, weight of advantages in imitation; larger values imitate good actions more, 0 imitates all equally',
         at_least=0,
         tune='log_uniform',
     )
     max_weight: float = option(
-        100.0, 'largest weight of an action; larger lets single actions count more', above=0, tune='log_uniform'
+        100.0, 'largest imitation weight; larger values let single actions count more', above=0, tune='log_uniform'
     )
     tau: float = changed(DDPGOptions, 'tau', 0.005)
     lr: float = changed(OffPolicyOptions, 'lr', 3e-4)

@@ -18,18 +18,18 @@ from xagents.ppo.cli import PPOOptions
 
 
 class PPO(A2C):
-    """PPO: A2C whose rollout is used for several epochs of minibatches, by a surrogate loss that is clipped.
+    """PPO: an actor-critic that uses each rollout for several epochs of minibatches, with a clipped surrogate loss.
 
     Args:
         envs: as for A2C.
         model: as for A2C.
-        options: those of `PPOOptions` and `RunOptions`.
+        options: `PPOOptions` and `RunOptions`.
     """
 
     Options = PPOOptions
     options: PPOOptions
     keeps_outputs = True
-    NO_OVERLAP_REASON = ''  # the ratio is that to the policy that acted
+    NO_OVERLAP_REASON = ''  # the ratio compares with the policy that acted
     METRICS = (*A2C.METRICS[:-1], 'stats/kl', 'stats/clip_fraction', 'stats/explained_variance')
 
     def __init__(self, envs: Any, model: keras.Model, **options: Any):
@@ -37,7 +37,7 @@ class PPO(A2C):
         self.minibatches = Minibatches(self.options, self.envs.n_envs)
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run: also the clip range."""
+        """Return the schedules: also the clip range."""
         clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
         return {**super().schedules(), 'clip_norm': clip}
 
@@ -51,7 +51,10 @@ class PPO(A2C):
     def update(  # type: ignore[override]
         self, steps: RolloutBatch, permutations: tf.Tensor, learning_rate: tf.Tensor, clip_norm: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The whole update, compiled: algorithm 1, with the rows [B] of each minibatch in `permutations`."""
+        """Return the metrics of the whole update (algorithm 1); compiled.
+
+        `permutations` is int32 [minibatches, B], the rows of each minibatch.
+        """
         data, target_kl = self.transitions(steps), self.traced_options.target_kl
         self.step.set_rate(learning_rate)
         metrics = loop_mean(
@@ -63,7 +66,7 @@ class PPO(A2C):
         return {**metrics, 'stats/explained_variance': explained_variance(data.values, data.returns, data.valid)}
 
     def minibatch_step(self, data: RolloutSamples, clip_norm: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Make one gradient step on a minibatch; returns its metrics."""
+        """Make one gradient step on a minibatch, and return its metrics."""
         options, advantages = self.traced_options, data.advantages
         if options.normalize_advantage:
             advantages = masked_normalise(advantages, data.valid, options.advantage_epsilon)
@@ -86,13 +89,13 @@ class PPO(A2C):
             'loss/value': value_loss,
             'loss/entropy': entropy,
             'stats/grad_norm': norm,
-            # (r − 1) − log r: never negative, and less noisy than −log r (http://joschu.net/blog/kl-approx.html)
+            # (r − 1) − log r is never negative and has less variance than −log r (http://joschu.net/blog/kl-approx.html)
             'stats/kl': masked_mean(ratio - 1.0 - log_ratio, data.valid),
             'stats/clip_fraction': masked_mean(tf.cast(tf.abs(ratio - 1.0) > clip_norm, tf.float32), data.valid),
         }
 
     def value_error(self, value: tf.Tensor, old_value: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
-        """Return the squared errors [B] of values; with `value_clip` the larger ones of before and after clipping."""
+        """Return squared errors [B] of values; with `value_clip`, the larger of those before and after clipping."""
         error = (returns - value) ** 2
         clip = self.traced_options.value_clip
         if clip is None:

@@ -1,4 +1,4 @@
-"""The options of PPO; loads no TensorFlow."""
+"""The options of PPO. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,30 +32,32 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
     n_steps: int = changed(ActorCriticOptions, 'n_steps', 128)
     lam: float = changed(ActorCriticOptions, 'lam', 0.95)
     normalize_advantage: bool = changed(ActorCriticOptions, 'normalize_advantage', True)
-    ppo_epochs: int = option(4, 'passes over a rollout; more reuse it more', at_least=1, tune='categorical')
+    ppo_epochs: int = option(
+        4, 'passes over each rollout; larger values reuse it more often', at_least=1, tune='categorical'
+    )
     mini_batches: int = option(
-        4, 'minibatches of a pass; more give smaller, noisier steps', at_least=1, tune='categorical'
+        4, 'minibatches per pass; larger values give more, noisier steps', at_least=1, tune='categorical'
     )
     minibatch_size: int | None = option(
         None,
-        'transitions in a minibatch, instead of --mini-batches; more give fewer, less noisy steps',
+        'transitions per minibatch, instead of --mini-batches; larger values give fewer, less noisy steps',
         replaces='mini_batches',
         at_least=1,
         tune='categorical',
     )
     advantage_epsilon: float = option(
         1e-8,
-        'added to the deviation that advantages are divided by; larger damps small advantages',
+        'added to the deviation when advantages are normalised; larger values damp small advantages',
         above=0,
         tune='log_uniform',
     )
     clip_norm: float = option(
-        0.1, 'clip range of the policy ratio; larger allows larger policy steps', above=0, tune='log_uniform'
+        0.1, 'clip range of the policy ratio; larger values allow larger policy steps', above=0, tune='log_uniform'
     )
-    clip_schedule: str = option('constant', 'how the clip range goes to 0', choices=('constant', 'linear', 'cosine'))
+    clip_schedule: str = option('constant', 'how the clip range decays to 0', choices=('constant', 'linear', 'cosine'))
     target_kl: float | None = option(
-        None, 'end an update once the approximate KL passes it, off when not given; larger ends it later', above=0
+        None, 'approximate KL divergence that ends an update, off when not given; larger values end it later', above=0
     )
     value_clip: float | None = option(
-        None, "clip range of the critic's change, off when not given; larger allows larger changes", above=0
+        None, 'clip range of value changes, off when not given; larger values allow larger changes', above=0
     )

@@ -15,15 +15,15 @@ from xagents.td3.cli import TD3Options
 
 
 class TD3(DDPG):
-    """TD3: DDPG with two critics, of which the lower counts, noise on target actions, and a policy that waits.
+    """TD3: DDPG with the minimum of two critics, noise on target actions, and delayed policy updates.
 
     Args:
         envs: as for DDPG.
         actor_model: as for DDPG.
         critic_model: as for DDPG.
-        critic_model_2: the second critic; one like the first with other initial weights when not given.
+        critic_model_2: the second critic; by default a copy of the first with other initial weights.
         buffers: as for DDPG.
-        options: those of `TD3Options` and `RunOptions`.
+        options: `TD3Options` and `RunOptions`.
     """
 
     Options = TD3Options
@@ -45,13 +45,13 @@ class TD3(DDPG):
         self._build(actor_model, [critic_model, critic_model_2])
 
     def learning_noise(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the noise on the target policy's actions, clipped, of `shape` [K, B, A] (equation 14)."""
+        """Return the clipped noise, of `shape` [K, B, A], on the actions of the target policy (equation 14)."""
         o = self.options
         noise = np.float32(o.policy_noise_coef) * self.rng('learn').standard_normal(shape, np.float32)
         return noise.clip(-o.noise_clip, o.noise_clip)
 
     def next_values(self, observations: tf.Tensor, noise: tf.Tensor | tuple[()]) -> tf.Tensor:
-        """Return the lower of what the two target critics say, [B] (algorithm 1)."""
+        """Return the minimum of the values [B] of both target critics (algorithm 1)."""
         (actions,) = self.target_actor(observations)
         actions = tf.clip_by_value(actions + noise, -1.0, 1.0)
         return tf.reduce_min([target_value(critic, observations, actions) for critic in self.target_critics], 0)
@@ -59,7 +59,7 @@ class TD3(DDPG):
     def update_policy(
         self, observations: tf.Tensor, buffer_actions: tf.Tensor, critics_updated: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Make a step of the actor, and let the targets follow, after every `policy_delay` steps of the critics."""
+        """Update the actor and the target networks after every `policy_delay` steps of the critics; return metrics."""
         updated = tf.cast(self.critic_steps[0].optimizer.iterations.value, tf.int32)
         due = (critics_updated > 0) & (updated % self.traced_options.policy_delay == 0)
         neither = dict.fromkeys(('loss/policy', 'policy_updates', 'stats/refused'), tf.zeros(()))

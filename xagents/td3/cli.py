@@ -1,4 +1,4 @@
-"""The options of TD3; loads no TensorFlow."""
+"""The options of TD3. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class TD3Options(DDPGOptions):
 
     policy_delay: int = option(
         2,
-        "critics' updates for each of the policy and the targets; more let the critics settle first",
+        'critic updates per update of the policy and the targets; larger values let the critics converge first',
         at_least=1,
         tune='categorical',
     )
     policy_noise_coef: float = option(
         0.2,
-        "noise on the target policy's actions; a larger one smooths the critics more",
+        'scale of the noise on target actions; larger values smooth the critics more',
         at_least=0,
         tune='log_uniform',
     )
     noise_clip: float = option(
-        0.5, 'largest noise on those actions; a larger one lets rarer noise through', at_least=0, tune='log_uniform'
+        0.5, 'largest noise on target actions; larger values clip less noise', at_least=0, tune='log_uniform'
     )

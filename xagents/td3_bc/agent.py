@@ -1,4 +1,4 @@
-"""TD3 with behaviour cloning (Fujimoto & Gu 2021, arXiv:2106.06860): for data sets."""
+"""TD3 with behaviour cloning (Fujimoto & Gu 2021, arXiv:2106.06860), for data sets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import tensorflow as tf
 from xagents.td3.agent import TD3
 from xagents.td3_bc.cli import TD3BCOptions
 
-# what a mean of |Q| is taken to be at least: at first all values may be 0
+# lower bound of the mean |Q| in the denominator: all values may be 0 at the start
 MIN_MEAN_Q = 1e-6
 
 
 class TD3BC(TD3):
-    """TD3+BC: TD3 whose actor is also held at the actions of the data.
+    """TD3+BC: TD3 with an actor loss that also imitates the actions of the data.
 
     Args:
         envs: as for TD3.
@@ -20,7 +20,7 @@ class TD3BC(TD3):
         critic_model: as for TD3.
         critic_model_2: as for TD3.
         buffers: as for TD3.
-        options: those of `TD3BCOptions` and `RunOptions`.
+        options: `TD3BCOptions` and `RunOptions`.
     """
 
     Options = TD3BCOptions

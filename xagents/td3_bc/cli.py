@@ -1,4 +1,4 @@
-"""The options of TD3+BC; loads no TensorFlow."""
+"""The options of TD3+BC. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TD3BCOptions(TD3Options):
 
     alpha: float = option(
         2.5,
-        'weight of the critic against imitation; larger moves further away from the data',
+        'weight of the critic relative to imitation; larger values move further away from the data',
         at_least=0,
         tune='log_uniform',
     )

@@ -30,18 +30,18 @@ _CRITIC_METRICS = ('updates', 'stats/refused', 'loss/value')
 
 
 class TRPO(OnPolicy):
-    """TRPO: the policy takes one natural-gradient step on each rollout, as long as a bound on its KL divergence allows.
+    """TRPO: one natural-gradient step of the policy per rollout, within a bound on the KL divergence.
 
     Args:
-        envs: what `create_envs` returns, a Gymnasium vector environment, or a list of environments.
-        actor_model: observations [B, *D] to the policy's outputs [B, units]. For continuous actions its last output is
-            the log standard deviation; it is added where it is missing. It needs no optimizer.
+        envs: the result of `create_envs`, a Gymnasium vector environment, or a list of environments.
+        actor_model: observations [B, *D] to the policy's outputs [B, units]. For continuous actions the last output is
+            the log standard deviation; it is added if the model lacks it. The model needs no optimizer.
         critic_model: observations [B, *D] to values [B, 1], compiled with an optimizer or not.
-        options: those of `TRPOOptions` and `RunOptions`.
+        options: `TRPOOptions` and `RunOptions`.
     """
 
     NO_OVERLAP_REASON = (
-        'bounds the divergence from the policy that collected, which would be an update older '
+        'bounds the divergence from the policy that collected the rollout, which would be one update older '
         '(PPO, ACER and agents with a replay buffer correct for it)'
     )
     Options = TRPOOptions
@@ -67,25 +67,25 @@ class TRPO(OnPolicy):
         self._update = Program(self._compiled, jit=suits_xla(*self.output_models))
 
     def _check_models(self) -> None:
-        """Check what the trust region rests on: rows to measure it by, and parameters that only the policy has."""
+        """Check that the Fisher matrix has rows to use, and that policy and critic share no parameters."""
         size, every = self.minibatches.transitions, self.options.fvp_n_steps
         if every > size:
             raise OptionError('fvp_n_steps', f'got {every}, admits at most the {size} transitions of a rollout')
         own = {id(variable) for variable in self.actor_model.trainable_variables}
         if own & {id(variable) for variable in self.critic.trainable_variables}:
             raise ValueError(
-                'critic_model: got one that shares layers with actor_model, takes one with layers of its own: fitting '
-                'the critic would move the policy beyond --max-kl'
+                'critic_model: got a model that shares layers with actor_model, expected separate layers: fitting the '
+                'critic would move the policy beyond --max-kl'
             )
 
     def make_actor(self, index: int) -> KerasNetwork:
-        """Return the policy; its network has no other."""
+        """Return the acting network; `index` has no effect, because the model has one policy."""
         return KerasNetwork(acting_model(self.actor_model), self.statistics.dtype)
 
     def learn(self, batch: dict[str, np.ndarray], learning_rate: float) -> dict[str, float]:  # type: ignore[override]
         """Make one step of the policy on a rollout, and `critic_iterations` passes of minibatches with the critic.
 
-        `learning_rate` is the critic's.
+        `learning_rate` applies to the critic.
         """
         permutations = self.minibatches.draw(self.rng('learn'), self.options.critic_iterations)
         return self.run_update(batch, permutations, self._sampled, learning_rate)
@@ -93,9 +93,13 @@ class TRPO(OnPolicy):
     def update(
         self, steps: RolloutBatch, permutations: tf.Tensor, sampled: tf.Tensor, learning_rate: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The whole update, compiled: a step of the policy, then the critic's, whose rate and minibatches are given.
+        """Update the policy, then the critic, and return metrics; compiled.
 
-        `sampled` are the rows by which the Fisher matrix is measured.
+        Args:
+            steps: the rollout.
+            permutations: int32 [minibatches, B], rows of the critic's minibatches.
+            sampled: int32, rows for the Fisher matrix.
+            learning_rate: learning rate of the critic.
         """
         data = self.transitions(steps)
         self.step.set_rate(learning_rate)
@@ -105,7 +109,7 @@ class TRPO(OnPolicy):
         return {**policy, **critic, **both, 'stats/explained_variance': explained}
 
     def update_policy(self, data: RolloutSamples, sampled: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Make the natural-gradient step (appendix C), or none; returns its metrics."""
+        """Make the natural-gradient step (appendix C) if the line search accepts one; return metrics."""
         observations, actions, advantages, valid = data.observations, data.actions, data.advantages, data.valid
         if self.traced_options.normalize_advantage:
             advantages = masked_normalise(advantages, valid, self.traced_options.advantage_epsilon)
@@ -153,7 +157,7 @@ class TRPO(OnPolicy):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the step [P] along the natural gradient, and the squared residual of conjugate gradient.
 
-        The gradient [P] is the surrogate's; observations [B, *D] are those of the Fisher matrix.
+        `gradient` [P] is the gradient of the surrogate; `observations` [B, *D] define the Fisher matrix.
         """
         options = self.traced_options
 
@@ -166,13 +170,13 @@ class TRPO(OnPolicy):
         direction, residual = conjugate_gradient(
             product, gradient, options.cg_iterations, options.cg_residual_tolerance
         )
-        # the longest one that a quadratic model of the divergence admits: ½ sᵀ F s = δ; none without a gradient
-        curvature = tf.reduce_sum(direction * (gradient - residual))  # what is solved for is F s = gradient − residual
+        # the longest step within a quadratic model of the divergence, ½ sᵀ F s = δ; 0 without a gradient
+        curvature = tf.reduce_sum(direction * (gradient - residual))  # the solution satisfies F s = gradient − residual
         step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
         return step, tf.reduce_sum(residual**2)
 
     def fit_critic(self, data: RolloutSamples, permutations: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Make a gradient step of the critic on each minibatch; returns its metrics, means over the steps made."""
+        """Make a gradient step of the critic on each minibatch, and return the means of the metrics."""
 
         def step(k: tf.Tensor) -> dict[str, tf.Tensor]:
             rows = permutations[k]
@@ -186,10 +190,10 @@ class TRPO(OnPolicy):
         return loop_mean(step, permutations.shape[0], _CRITIC_METRICS)
 
     def policy_outputs(self, observations: tf.Tensor) -> list[tf.Tensor]:
-        """Return the policy's outputs [B, units] for observations [B, *D]."""
+        """Return the policy outputs [B, units] for observations [B, *D]."""
         return float_outputs(self.actor_model(network_input(observations), training=True))
 
 
 def sampled_rows(steps: int, n_envs: int, every: int) -> np.ndarray:
-    """Return every so many rows of [T, N] flattened, equally from all environments, whatever N divides by."""
+    """Return one in `every` rows of a flattened rollout [T, N], equally from all environments for any N."""
     return np.flatnonzero((np.arange(steps)[:, None] + np.arange(n_envs)) % every == 0).astype(np.int32)

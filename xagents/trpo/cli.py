@@ -1,4 +1,4 @@
-"""The options of TRPO; loads no TensorFlow."""
+"""The options of TRPO. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -34,40 +34,46 @@ class TRPOOptions(SDEOptions):
         None, "a .cfg of the critic's network; chosen by the environment when not given", metavar='CFG'
     )
     lr: float = changed(
-        OnPolicyOptions, 'lr', 7e-4, help="the critic's learning rate; larger learns faster and less stably"
+        OnPolicyOptions, 'lr', 7e-4, help='learning rate of the critic; larger values learn faster and less stably'
     )
     n_steps: int = changed(OnPolicyOptions, 'n_steps', 512)
     normalize_advantage: bool = changed(OnPolicyOptions, 'normalize_advantage', True)
     advantage_epsilon: float = changed(PPOOptions, 'advantage_epsilon', 1e-8)
     max_kl: float = option(
         1e-3,
-        'δ, the largest mean KL divergence of an update; larger allows larger policy steps',
+        'δ, the largest mean KL divergence of an update; larger values allow larger policy steps',
         above=0,
         tune='log_uniform',
     )
     cg_damping: float = option(
-        1e-3, "added to the Fisher matrix's diagonal; larger gives shorter, safer steps", at_least=0, tune='log_uniform'
+        1e-3,
+        'added to the diagonal of the Fisher matrix; larger values give shorter, safer steps',
+        at_least=0,
+        tune='log_uniform',
     )
     cg_residual_tolerance: float = option(
-        1e-10, 'squared residual at which conjugate gradient stops; larger stops sooner', at_least=0, tune='log_uniform'
+        1e-10,
+        'squared residual at which conjugate gradient stops; larger values stop sooner',
+        at_least=0,
+        tune='log_uniform',
     )
     cg_iterations: int = option(
         10,
-        'iterations of conjugate gradient; more follow the natural gradient more closely and take longer',
+        'iterations of conjugate gradient; larger values approximate the natural gradient better and take longer',
         at_least=1,
         tune='int',
     )
     fvp_n_steps: int = option(
         5,
-        'every so many transitions one is used for the Fisher matrix; larger is faster and less exact',
+        'use one of this many transitions for the Fisher matrix; larger values are faster and less exact',
         at_least=1,
         tune='int',
     )
     actor_iterations: int = option(
-        10, 'step sizes that the line search tries; more find smaller steps', at_least=1, tune='int'
+        10, 'step sizes that the line search tries; larger values find smaller steps', at_least=1, tune='int'
     )
     critic_iterations: int = option(
-        3, 'passes of minibatches over a rollout for the critic; more fit it more closely', at_least=1, tune='int'
+        3, 'passes of the critic over each rollout; larger values fit the critic more closely', at_least=1, tune='int'
     )
     mini_batches: int = changed(PPOOptions, 'mini_batches', 4)
     minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
@@ -79,12 +85,12 @@ class TRPOOptions(SDEOptions):
         'value_loss_coef',
         0.5,
         ignored=True,
-        help='without effect: the critic has a loss of its own',
+        help='without effect: the critic is trained separately',
     )
     grad_norm: float = changed(
-        OnPolicyOptions, 'grad_norm', 0.5, ignored=True, help='without effect: --max-kl bounds a step'
+        OnPolicyOptions, 'grad_norm', 0.5, ignored=True, help='without effect: --max-kl limits a step'
     )
     clip_norm: float = changed(
-        PPOOptions, 'clip_norm', 0.1, ignored=True, help='without effect: --max-kl bounds a step'
+        PPOOptions, 'clip_norm', 0.1, ignored=True, help='without effect: --max-kl limits a step'
     )
     ppo_epochs: int = changed(PPOOptions, 'ppo_epochs', 4, ignored=True, help='without effect: see --critic-iterations')

@@ -17,13 +17,14 @@ def fisher_vector_product(
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return a function from a vector v [P] to (F + damping I) v, where F is the Hessian of a divergence.
 
-    F is never made: (∇² KL) v = ∇ (∇KL · v) takes two backward passes (Schulman et al. 2015, appendix C.1).
+    The product (∇² KL) v = ∇ (∇KL · v) takes two backward passes and does not build F (Schulman et al. 2015,
+    appendix C.1).
 
     Args:
-        divergence: returns the mean KL divergence from the present policy, as a constant, to the present policy, as a
-            function of the variables; there its Hessian is the Fisher matrix.
-        variables: of the policy, P parameters in all.
-        damping: keeps the matrix positive definite.
+        divergence: returns the mean KL divergence from the present policy, a constant, to the policy of the variables.
+            At the present variables, the Hessian of this divergence is the Fisher matrix.
+        variables: the variables of the policy, P parameters in total.
+        damping: a positive value makes the matrix positive definite.
     """
 
     def product(vector: tf.Tensor) -> tf.Tensor:
@@ -43,14 +44,14 @@ def conjugate_gradient(
     """Solve A x = b for a positive definite A (Hestenes and Stiefel 1952).
 
     Args:
-        product: from a vector [P] to A times it.
+        product: returns A v for a vector v [P].
         b: [P].
-        iterations: at most so many.
-        tolerance: of the squared residual |b − A x|², at which it stops; it also stops along a direction in which A
-            has no positive curvature.
+        iterations: largest number of iterations.
+        tolerance: squared residual |b − A x|² at which the iteration stops. The iteration also stops at a direction
+            without positive curvature of A.
 
     Returns:
-        x [P], and the residual b − A x [P] as the recursion knows it.
+        x [P], and the residual b − A x [P] as computed by the recursion.
     """
 
     def step(
@@ -58,7 +59,7 @@ def conjugate_gradient(
     ) -> tuple[tf.Tensor, ...]:
         image = product(direction)
         curvature = tf.reduce_sum(direction * image)
-        definite = curvature > 0.0  # rounding may say otherwise where A has directions without any
+        definite = curvature > 0.0  # rounding can make a curvature of 0 negative
         length = tf.where(definite, squared / curvature, 0.0)
         residual = residual - length * image
         new = tf.reduce_sum(residual**2)
@@ -76,22 +77,22 @@ def conjugate_gradient(
 def line_search(
     measure: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]], max_kl: float, tries: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Try fractions of a step, 1 first and each 0.8 times the one before, until one improves within the trust region.
+    """Return the first fraction of a step, of 1, 0.8, 0.64, …, that improves the surrogate within the trust region.
 
     Args:
-        measure: takes the step's fraction and returns what the surrogate gains by it, and its mean KL divergence.
-        max_kl: the largest KL divergence that is accepted.
-        tries: at most so many.
+        measure: returns the gain of the surrogate and the mean KL divergence for a fraction of the step.
+        max_kl: largest accepted KL divergence.
+        tries: largest number of fractions to try.
 
     Returns:
-        The accepted fraction, 0 where none was; the gain and the KL divergence of what was accepted, 0 likewise; the
-        KL divergence of the whole step.
+        The accepted fraction, its gain and its KL divergence, all 0 if no fraction was accepted; and the KL divergence
+        of the whole step.
     """
 
     def attempt(k: tf.Tensor, fraction: tf.Tensor, *state: tf.Tensor) -> tuple[tf.Tensor, ...]:
         fraction = tf.where(k == 0, 1.0, fraction * SHRINK)
         gain, kl = measure(fraction)
-        # nothing that is not a number is greater or less than another
+        # comparisons with NaN are false, so NaN is never accepted
         accepted = (gain > 0.0) & (kl <= max_kl) & tf.math.is_finite(gain)
         return k + 1, fraction, gain, kl, tf.where(k == 0, kl, state[2]), accepted
 
