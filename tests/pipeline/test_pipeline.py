@@ -208,7 +208,7 @@ def test_own_fields():
     with pytest.raises(AttributeError):
         Own().misspelt = 1
     context = Own(data=[1])
-    with pytest.raises(TypeError, match='data: only numbers'):
+    with pytest.raises(TypeError, match='data: got list, expected a number'):
         context.keep('data')
     with pytest.raises(AttributeError):
         context.keep('nothing')
@@ -248,7 +248,7 @@ def test_recipes():
         Recipe().use(a, name='collect').without('colect')
     with pytest.raises(ValueError, match='already one'):
         recipe.use(a)
-    with pytest.raises(TypeError, match='stage int: got 3, takes a function'):
+    with pytest.raises(TypeError, match='stage int: got 3, expected a function'):
         recipe.after('a', 3)
 
 

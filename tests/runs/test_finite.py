@@ -269,7 +269,7 @@ def test_a_poisoned_batch_stops_with_its_name_or_is_counted(agent_id, where, sus
     with pytest.raises(NotFiniteError) as error:
         agent.fit(max_steps=agent.steps + 2_000, recipe=recipe, checkpoints=[path])
     place = f' in environment 1 of {agent.envs.id}' if where == 'collect' else ''  # a replayed one is of any
-    message = f'{suspect} that were learned from are not finite at step {poison.seen[-1]}{place}'
+    message = f'{suspect} in the batch are not finite at step {poison.seen[-1]}{place}'
     saved = f'; the best weights so far are in {path}' if agent.progress.best is not None else ''
     assert str(error.value) == message + saved
     assert all(np.isfinite(v).all() for v in agent.model.get_weights())

@@ -1,1 +1,1 @@
-"""Where experience comes from: environments, and a policy that acts in them."""
+"""Collecting experience: policies, the collector that lets them act in environments, and running statistics."""

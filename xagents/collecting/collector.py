@@ -1,7 +1,7 @@
-"""The collector: environments, a policy that acts in them, and all that belongs to acting. Loads no TensorFlow.
+"""The collector: environments, the policy that acts in them, statistics and random generators.
 
-It knows no algorithm, no loss and no run. The same class collects for learning, in the thread of `--overlap` as well,
-evaluates, plays and records videos; what differs is where it stands and whose weights it acts by.
+The collector does not depend on algorithms, losses or runs. The same class collects training data (also in the thread
+of `--overlap`), evaluates, plays and records videos. Does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from xagents.networks.acting import PublishedWeights
 from xagents.system.arrays import add_prefix, strip_prefix
 from xagents.system.interruption import RunInterrupted
 
-# of a rollout, what statistics of rewards want to know
+# columns of a rollout that update the statistics of rewards
 REWARD_COLUMNS = ('rewards', 'terminated', 'truncated', 'valid')
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class EnvOwner:
-    """An owner of environments, and of further ones of the same kind that are kept until they are closed."""
+    """A base class of objects that own environments, and further environments of the same kind for evaluations."""
 
     envs: Any
 
@@ -46,7 +46,7 @@ class EnvOwner:
         self._evaluation_envs: dict[tuple[int, str | None], Any] = {}
 
     def evaluation_envs(self, n_envs: int, render_mode: str | None = None) -> Any:
-        """Return other environments of the same kind, to evaluate or record in; they are kept for the next time."""
+        """Return separate environments of the same kind, for evaluations and videos; later calls return the same."""
         key = n_envs, render_mode
         if key not in self._evaluation_envs:
             self._evaluation_envs[key] = self.envs.recreate(n_envs, render_mode=render_mode)
@@ -64,33 +64,32 @@ class EnvOwner:
         self._evaluation_envs.clear()
 
     def _restored(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool) -> bool:
-        """Let the environments stand where they were saved, if that is wanted; return whether they do."""
+        """Restore the saved environments if `environments` is set; return whether they were restored."""
         if record['environments'] is None or not environments:
             return False
         try:
             self.envs.restore(Snapshot(strip_prefix('environments', arrays), record['environments']))
-        except ValueError:  # other environments than those that were saved, or more of them
+        except ValueError:  # the saved environments are different, or their number is
             return False
         return True
 
 
 class Collector(EnvOwner):
-    """Lets a policy act in environments.
+    """A policy that acts in environments.
 
     Args:
-        envs: to act in.
-        policy: chooses the actions.
-        statistics: of observations and rewards; `collect` lets them learn.
-        streams: random generators by purpose; those of `env` and `act` are asked for.
-        raw_rollouts: whether rollouts are given as the environments gave them, to be normalised when they are learned
-            from; else
-            observations are normalised by the statistics that acting saw.
+        envs: the environments.
+        policy: the policy.
+        statistics: running statistics of observations and rewards; `collect` updates them.
+        streams: random generators by purpose; the collector uses `env` and `act`.
+        raw_rollouts: whether rollouts contain raw observations and rewards, which the agent normalises at each update.
+            If False, `collect` normalises observations with the statistics that the policy acted with.
 
     Attributes:
-        stepper: who steps the environments for `collect`: this process, or others.
-        ended_episodes: the episodes that ended with the last `step`.
-        stats: counts episodes, steps and seconds.
-        recorder_state: the state of the recorder in a loaded state; None if it had no recorder.
+        stepper: steps the environments for `collect`, in this process or in explorers.
+        ended_episodes: episodes that ended with the last `step`.
+        stats: counts of episodes, steps and seconds.
+        recorder_state: state of the recorder in a loaded state; None if the state has none.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class Collector(EnvOwner):
 
     @property
     def observations(self) -> np.ndarray | None:
-        """What the environments show now, [N, *D]; None where they begin anew with the next step."""
+        """The current observations [N, *D]; None if the environments are reset before the next step."""
         return self.stepper.observations
 
     @observations.setter
@@ -130,18 +129,18 @@ class Collector(EnvOwner):
         """Take steps in every environment.
 
         Args:
-            n_steps: T, in each environment.
-            schedule: the values that a run's schedules have now; the policy takes those that it knows.
+            n_steps: T, the number of steps in each environment.
+            schedule: current values of the run's schedules; the policy uses the values that it supports.
 
         Returns:
             `observations` [T + 1, N, *D]; the policy's columns, `rewards`, `terminated`, `truncated` and `valid`
-            [T, N, …]. A row that is not valid only reset its environment. A raw one also has `restarted` [N]: which
-            environments were reset since the last rollout. The arrays are overwritten by the next call, or the one
-            after it (see `keep_rollouts`).
+            [T, N, …]. A row that is not valid only reset its environment. A raw rollout also has `restarted`, bool
+            [N]: whether the environment was reset since the last rollout. A later call overwrites the arrays, by
+            default the next one (see `keep_rollouts`).
 
         Raises:
-            NotFiniteError: where observations or rewards are not finite.
-            Interrupted: where explorers are waited for in vain, and the run is to end.
+            NotFiniteError: if an observation or reward is not finite.
+            RunInterrupted: if the run is stopped while it waits for explorers.
         """
         with self._restore_rngs_on_interrupt():
             rollout, request = self._next_request(n_steps, schedule)
@@ -149,7 +148,7 @@ class Collector(EnvOwner):
         return self._finish_rollout(rollout, result)
 
     def iter_collect(self, n_steps: int, **schedule: Any) -> StepGenerator[Rollout]:
-        """Do as `collect`, and stop before each step until those who share the environments have said theirs, too."""
+        """Collect as a generator that yields before each step, so that other policies can choose actions first."""
         self._check_local()
         assert isinstance(self.stepper, LocalEnvStepper)
         rollout, request = self._next_request(n_steps, schedule)
@@ -158,7 +157,7 @@ class Collector(EnvOwner):
 
     @contextlib.contextmanager
     def _restore_rngs_on_interrupt(self) -> Iterator[None]:
-        """Where nothing was collected, let what was drawn be drawn again when the run goes on."""
+        """If collecting is interrupted, restore the random generators so that a resumed run draws the same noise."""
         rngs = [self.streams(purpose).bit_generator for purpose in ('act', 'env')] if self.is_remote else []
         saved_states = [rng.state for rng in rngs]
         try:
@@ -169,7 +168,7 @@ class Collector(EnvOwner):
             raise
 
     def _next_request(self, n_steps: int, schedule: Mapping[str, Any]) -> tuple[Rollout, CollectRequest]:
-        """Return the arrays of the next rollout, and what makes it, with its noise drawn."""
+        """Return the arrays of the next rollout, and the request for it with its noise."""
         rollout = self._next_arrays(n_steps)
         rows = math.ceil(n_steps / self.policy.noise_repeat)
         noise = self.policy.draw_exploration(self.streams('act'), (rows, self.envs.n_envs))
@@ -178,7 +177,7 @@ class Collector(EnvOwner):
         return rollout, CollectRequest(self.policy, self.statistics, noise, schedule)
 
     def _finish_rollout(self, rollout: Rollout, result: FillResult) -> Rollout:
-        """Return a rollout as it is learned from; the statistics learn from it."""
+        """Update the statistics with a rollout, and return the rollout for learning."""
         statistics = self.statistics
         if result.lost is not None:
             statistics.reset_returns(result.lost)
@@ -196,7 +195,7 @@ class Collector(EnvOwner):
         return batch
 
     def _observe_rewards(self, rollout: Rollout, result: FillResult) -> None:
-        """Let the statistics learn from rewards, each block's after the others'."""
+        """Update the statistics with the rewards, one block after the other."""
         if not result.blocks:
             self.statistics.observe_rewards(rollout)
         for block in result.blocks:
@@ -204,7 +203,7 @@ class Collector(EnvOwner):
             self.statistics.observe_rewards(columns, block.envs)
 
     def _prepare_observations(self, observations: np.ndarray, result: FillResult) -> np.ndarray:
-        """Return observations [T + 1, N, *D] as acting saw them."""
+        """Return observations [T + 1, N, *D], normalised as for acting."""
         if not result.blocks:
             return self.statistics.prepare(observations)
         prepared = np.empty(observations.shape, self.statistics.dtype)
@@ -213,53 +212,51 @@ class Collector(EnvOwner):
         return prepared
 
     def keep_rollouts(self, n: int) -> None:
-        """Let the arrays of the last `n` rollouts stay as they are."""
+        """Keep the arrays of the last `n` rollouts; `collect` overwrites only older arrays."""
         self._rollouts = [*[None] * (n - 1), self._rollouts[-1]]
 
     def _next_arrays(self, n_steps: int) -> Rollout:
-        """Return the arrays whose rollout is the oldest."""
+        """Return the arrays of the oldest rollout, to be overwritten."""
         oldest = self._rollouts.pop(0)
         if oldest is None or len(oldest['valid']) != n_steps:
             oldest = allocate_rollout(self.envs, n_steps, self.policy.columns)
         self._rollouts.append(oldest)
         return oldest
 
-    # steps by themselves
+    # single steps
 
     @property
     def is_remote(self) -> bool:
-        """Whether explorers have the environments."""
+        """Whether explorers step the environments."""
         return not isinstance(self.stepper, LocalEnvStepper)
 
     def _check_local(self) -> None:
-        """Refuse steps by themselves while explorers have the environments."""
+        """Raise TypeError if explorers step the environments."""
         if self.is_remote:
-            raise TypeError(
-                'explorers have the environments: only collect steps them while a run with explorers goes on'
-            )
+            raise TypeError('explorers have the environments: only `collect` can step them during a run with explorers')
 
     def current_observations(self) -> np.ndarray:
-        """Return a copy of the observations [N, *D] that the environments stand at, which are reset where need be."""
+        """Return a copy of the current observations [N, *D]; resets the environments first if they have none."""
         self._check_local()
         if self.observations is None:
             self.reset()
         return np.array(self.observations)
 
     def restart_from(self, observations: np.ndarray | None) -> None:
-        """Go on elsewhere, in environments that show this now: what was collected last does not lead there."""
+        """Continue from other observations, which do not follow the last rollout; None resets before the next step."""
         self.observations, self._restarted = observations, True
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin a new episode in every environment; the seed is drawn when not given."""
+        """Reset every environment; the default seed is drawn from the `env` generator."""
         seed = int(self.streams('env').integers(2**31)) if seed is None else seed
         self.stepper.reset(seed)
         self._restarted = True
 
     def step(self, actions: np.ndarray) -> StepResult:
-        """Take one step in every environment by environment actions [N, …], and count it.
+        """Take one step in every environment with environment actions [N, …], and count it.
 
         Returns:
-            Observations, rewards, terminated, truncated, [N, …] each; the arrays may be those of the next step.
+            Observations, rewards, terminated, truncated, [N, …] each; the next step may overwrite these arrays.
         """
         self._check_local()
         valid = int(np.count_nonzero(self.envs.valid))
@@ -270,7 +267,7 @@ class Collector(EnvOwner):
         return result
 
     def act(self, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return environment actions [N, …] where the environments stand: drawn by `rng`, greedy without."""
+        """Return environment actions [N, …] for the current observations: sampled with `rng`, or greedy without it."""
         observations = self.observations
         assert observations is not None
         noise = None if rng is None else self.policy.draw_noise(rng, (len(observations),))
@@ -279,23 +276,23 @@ class Collector(EnvOwner):
     # weights and state
 
     def sync(self, published: PublishedWeights) -> None:
-        """Act by what was published from now on; the policy's network must be its own."""
+        """Load published weights into the policy, which must have its own network."""
         self.policy.sync(published)
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state, by the names that it has in checkpoints."""
+        """Return the parts that have a state, by their names in checkpoints."""
         return {**self.statistics.parts(), **self.policy.parts()}
 
     def with_envs(self, envs: Envs, policy: Policy, statistics: Statistics) -> Collector:
-        """Return a collector in other environments, which draws from the same streams."""
+        """Return a collector in other environments with the same random generators."""
         return Collector(envs, policy, statistics, self.streams)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return where collecting stands, as arrays by name and a record for JSON."""
+        """Return the state of collecting: arrays by name, and a dict for JSON."""
         return self.state_with_snapshot(self.stepper.snapshot())
 
     def state_with_snapshot(self, snapshot: Snapshot | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return where collecting stands in environments of which this is a copy; None where they begin anew."""
+        """Return the state with a given snapshot of the environments; None resets the environments on loading."""
         arrays = {
             k: np.array(v) for name, part in self.parts().items() for k, v in add_prefix(name, part.state()).items()
         }
@@ -315,15 +312,15 @@ class Collector(EnvOwner):
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:
-        """Go on where `state` was taken; parts that it does not have stay as they are.
+        """Load a state; parts without a saved state do not change.
 
         Args:
-            arrays: of `state`.
-            record: of `state`.
-            environments: whether the environments are those of then, and shall stand where they stood.
+            arrays: arrays from `state`.
+            record: dict from `state`.
+            environments: whether to restore the environments; False if the state belongs to other environments.
 
         Returns:
-            Whether the environments stand where they stood; new episodes begin otherwise.
+            Whether the environments were restored; if not, the next step begins new episodes.
         """
         for name, part in self.parts().items():
             saved = strip_prefix(name, arrays)

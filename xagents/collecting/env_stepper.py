@@ -1,7 +1,7 @@
-"""Who explores: environments that collect when they are ordered to. Loads no TensorFlow.
+"""Steppers: objects that step environments as a request describes. Does not load TensorFlow.
 
-An order is the whole cause of what is collected: whoever has the same order, and environments that stand where these
-stood, collects the same. An explorer draws no random numbers and keeps no statistics.
+A request and the state of the environments determine the rollout completely: a stepper draws no random numbers and
+updates no statistics.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from xagents.envs.spaces import ActionDecoder
 from xagents.pipeline.context import EndedEpisode
 
 T = TypeVar('T')
-# what stops before each step of the environments, and returns something at its end
+# a generator that yields before each environment step, and returns a result at its end
 StepGenerator = Generator[None, None, T]
 
 
 class CollectRequest(NamedTuple):
-    """What makes a rollout, together with where the environments stand.
+    """All inputs of a rollout except the state of the environments.
 
     Attributes:
-        policy: chooses the actions.
-        statistics: through which it looks at observations; they learn nothing here.
-        noise: of all actions, [⌈T / k⌉, N, …], where k is the policy's `noise_repeat`; None where it takes none.
-        schedule: the values that a run's schedules have now.
+        policy: the policy.
+        statistics: statistics that normalise observations for the policy; a stepper does not update them.
+        noise: noise of all actions, [⌈T / k⌉, N, …] with k = `policy.noise_repeat`; None if the policy needs none.
+        schedule: current values of the run's schedules.
     """
 
     policy: Policy
@@ -45,15 +45,15 @@ class CollectRequest(NamedTuple):
 
 @dataclass
 class CollectStats:
-    """What collecting counts, until somebody begins a new tally.
+    """Counts and messages of collecting, since this object was created.
 
     Attributes:
-        episodes: that ended; `step` and `time` are those since the tally began.
-        steps: environment steps, all environments together, without rows that only reset.
-        seconds: that environments and acting took.
-        row: of the rollout that is being written.
-        metrics: what explorers elsewhere tell of themselves, by name.
-        messages: what is said of them, a line each.
+        episodes: episodes that ended; their `step` and `time` count from the creation of this object.
+        steps: environment steps of all environments, without rows that only reset.
+        seconds: seconds in environments and in the policy.
+        row: index of the current row of the rollout.
+        metrics: metrics of remote explorers, by name.
+        messages: messages about remote explorers, one line each.
     """
 
     episodes: list[EndedEpisode] = field(default_factory=list)
@@ -64,19 +64,19 @@ class CollectStats:
     seconds: dict[str, float] = field(default_factory=lambda: {'env': 0.0, 'act': 0.0})
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
-        """Add episodes that ended, at the present step and after `seconds`."""
+        """Add episodes that ended at the current step, after `seconds`."""
         self.episodes += [
             EndedEpisode(e.reward, e.length, e.success, self.steps, seconds, e.env, e.team) for e in episodes
         ]
 
 
 class StepBlock(NamedTuple):
-    """Columns of a rollout that one explorer has collected, by an order of its own.
+    """Columns of a rollout that one explorer collected for one request.
 
     Attributes:
-        columns: which they are.
-        envs: of which environments; none is in two blocks at the same time, and a range may be in two of them.
-        statistics: through which it looked at observations.
+        columns: range of the columns in the rollout.
+        envs: range of the environments. Two blocks may have the same range, but from different times.
+        statistics: statistics that normalised the observations for acting.
     """
 
     columns: slice
@@ -88,10 +88,11 @@ class FillResult(NamedTuple):
     """How a rollout was filled.
 
     Attributes:
-        lost: bool [N], environments that were lost and began anew before it; None where none was.
-        discontinuous: bool [N], columns that do not go on where those of the last rollout ended; None where all do.
-        blocks: of a rollout of several orders, in the order in which they are learned from; empty where one order has
-            made all of it, a column for each environment.
+        lost: bool [N], environments that were lost and reset before the rollout; None if there are none.
+        discontinuous: bool [N], columns that do not continue the same column of the last rollout; None if there are
+            none.
+        blocks: the blocks of a rollout of several requests, in the order of learning; empty if one request made the
+            whole rollout, with one column per environment.
     """
 
     lost: np.ndarray | None = None
@@ -100,50 +101,50 @@ class FillResult(NamedTuple):
 
 
 class EnvStepper(Protocol):
-    """What a collector needs of who explores for it, in this process or elsewhere."""
+    """The interface between a collector and the object that steps its environments, locally or in explorers."""
 
-    # [N, *D], what the environments show now; None where they begin anew
+    # current observations [N, *D]; None if the environments must be reset
     observations: np.ndarray | None
 
     def reset(self, seed: int) -> None:
-        """Begin a new episode in every environment."""
+        """Reset every environment."""
 
     def fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> FillResult:
-        """Write what an order makes into a rollout, raw, and count it."""
+        """Fill a rollout with raw data for a request, and count steps and episodes."""
 
     def snapshot(self) -> Snapshot | None:
-        """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
+        """Return a snapshot of the environments; None if they must be reset or cannot be copied."""
 
 
 class LocalEnvStepper:
-    """Environments in this process."""
+    """A stepper of environments in this process."""
 
     def __init__(self, envs: Envs):
         self.envs, self.decode = envs, ActionDecoder(envs.action_space)
         self.observations: np.ndarray | None = None
 
     def reset(self, seed: int) -> None:
-        """Begin a new episode in every environment."""
+        """Reset every environment."""
         self.observations = self.envs.reset(seed)
 
     def snapshot(self) -> Snapshot | None:
-        """Return a copy of the environments as they stand; None where they begin anew, or cannot be copied."""
+        """Return a snapshot of the environments; None if they must be reset or cannot be copied."""
         return None if self.observations is None else self.envs.snapshot()
 
     def fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> FillResult:
-        """Write what an order makes into a rollout, raw, and count it.
+        """Fill a rollout with raw data for a request, and count steps and episodes.
 
         Raises:
-            NotFiniteError: where observations or rewards are not finite; the environments begin anew then.
+            NotFiniteError: if an observation or reward is not finite; the environments must then be reset.
         """
         return run_to_end(self.iter_fill(rollout, request, stats))
 
     def iter_fill(self, rollout: Rollout, request: CollectRequest, stats: CollectStats) -> StepGenerator[FillResult]:
-        """Do as `fill`, and stop before each step until those who share the environments have said theirs, too."""
+        """Fill as a generator that yields before each step, so that other policies can choose actions first."""
         envs, clock = self.envs, time.perf_counter
         policy, statistics, noise, schedule = request
         assert self.observations is not None
-        observations, self.observations = np.array(self.observations), None  # after an error they begin anew
+        observations, self.observations = np.array(self.observations), None  # None: after an error, they must be reset
         acting, stepping, start = 0.0, 0.0, clock()
         t = 0
         try:
@@ -169,7 +170,7 @@ class LocalEnvStepper:
                     stats.add(episodes, clock() - start)
                 stepping += clock() - before
         except Exception:
-            check_rollout(rollout, t)  # an error after a NaN is the NaN's
+            check_rollout(rollout, t)  # a NaN is the likely cause of another error
             raise
         self.observations = rollout['observations'][-1] = observations
         stats.seconds['act'] += acting
@@ -179,7 +180,7 @@ class LocalEnvStepper:
 
 
 def run_to_end(steps: StepGenerator[T]) -> T:
-    """Go on to the end of something that is done step by step, and return what it returns."""
+    """Run a generator to its end, and return its result."""
     while True:
         try:
             next(steps)

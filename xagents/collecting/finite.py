@@ -1,4 +1,4 @@
-"""Numbers that are not finite: what they are, where they came from, and that nothing is learned from them."""
+"""Detection of numbers that are not finite, and of their source."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 class NotFiniteError(ArithmeticError):
-    """A run met NaN or an infinity.
+    """An error about NaN or an infinity in a run.
 
     Args:
-        quantity: has it, in the plural: 'rewards', 'losses or gradients'.
-        value: the first one; None where it is not known.
-        env: index of the environment it came from; None where it came from none.
-        step: steps of the collection, later of the run.
+        quantity: name of the quantity in the plural, such as 'rewards' or 'losses or gradients'.
+        value: the first value that is not finite; None if unknown.
+        env: index of the environment that returned the value; None if no environment did.
+        step: environment steps of the current collection; the caller adds the earlier steps of the run.
     """
 
     def __init__(self, quantity: str, value: float | None = None, env: int | None = None, step: int = 0):
@@ -31,10 +31,14 @@ class NotFiniteError(ArithmeticError):
 
 
 def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -> None:
-    """Check what environments gave: the first `steps` rows of a rollout and one observation more, all when not given.
+    """Check that observations and rewards of a rollout are finite.
+
+    Args:
+        rollout: the rollout.
+        steps: number of rows to check, with one more row of observations; all rows when not given.
 
     Raises:
-        NotFiniteError: naming the first number that is not finite.
+        NotFiniteError: for the first number that is not finite.
     """
     steps = len(rollout['valid']) if steps is None else steps
     for name, rows in (('observations', steps + 1), ('rewards', steps)):
@@ -48,7 +52,7 @@ def check_rollout(rollout: Mapping[str, np.ndarray], steps: int | None = None) -
 
 def _finite(array: np.ndarray) -> bool:
     with np.errstate(all='ignore'):
-        # a sum is not finite where a number is not; where it overflows, the numbers are looked at
+        # fast path: a finite sum proves finite numbers; the sum may overflow, so check the numbers then
         return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
@@ -56,7 +60,7 @@ def find_nonfinite(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str
     """Return the probable source of a loss or gradient that is not finite.
 
     Returns:
-        What it is, and the index of the environment it came from; None where it is of none, or was replayed.
+        The name of the source, and the index of its environment; None without one, or for replayed data.
     """
     shape = np.shape(batch.get('valid', 0))
     for name, value in batch.items():
@@ -64,7 +68,7 @@ def find_nonfinite(batch: Mapping[str, Any], models: Iterable[Any]) -> tuple[str
         if array.dtype.kind == 'f' and not np.isfinite(array).all():
             in_rollout = len(shape) == 2 and array.shape[1:2] == shape[1:]
             env = int(np.argwhere(~np.isfinite(array))[0][1]) if in_rollout else None
-            return f'{name.replace("_", " ")} that were learned from', env
+            return f'{name.replace("_", " ")} in the batch', env
     for weight in (weight for model in models for weight in model.weights):
         if not np.isfinite(weight.numpy()).all():
             return f'the weights {weight.path}', None

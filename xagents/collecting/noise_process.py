@@ -1,4 +1,4 @@
-"""Exploration with a memory: noise that drifts instead of trembling."""
+"""Exploration noise that is correlated in time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 
 class OrnsteinUhlenbeckNoise:
-    """Makes drifting noise of white noise: one process an environment, which begins anew with each episode.
+    """Ornstein-Uhlenbeck noise from white noise: one process per environment, reset with each episode.
 
     x ← x − θ x dt + √dt N(0, 1) (Uhlenbeck and Ornstein 1930; Lillicrap et al. 2016, section 7).
 
     Args:
-        theta: how fast it returns to 0; a larger one forgets sooner.
-        dt: length of a step; with 0.01 an episode's noise drifts rather than trembles.
+        theta: speed of the return to 0; larger values have shorter correlation times.
+        dt: length of a step; 0.01 gives noise that is correlated over many steps.
     """
 
     def __init__(self, theta: float = 0.15, dt: float = 0.01):
@@ -23,9 +23,10 @@ class OrnsteinUhlenbeckNoise:
         self._x = np.zeros((0, 0), np.float32)
 
     def __call__(self, noise: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """Return noise [N, A], the next call's array, too, of white noise [N, A] of standard deviation 1.
+        """Return correlated noise [N, A] from white noise [N, A] of standard deviation 1.
 
-        Environments that are not `valid` [N], within an episode, begin at 0.
+        The next call overwrites the returned array. The noise of environments that are not `valid` [N], which only
+        reset, is 0.
         """
         if self._x.shape != noise.shape:
             self._x = np.zeros(noise.shape, np.float32)
@@ -35,9 +36,9 @@ class OrnsteinUhlenbeckNoise:
         return self._x
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the processes as an array."""
+        """Return the state of the processes as an array."""
         return {'x': self._x.copy()}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` returned."""
+        """Load a state from `state`."""
         self._x = np.array(state['x'], np.float32)

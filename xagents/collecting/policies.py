@@ -1,7 +1,7 @@
-"""What acts: from observations and noise to actions, by one call of a network. Loads no TensorFlow.
+"""Policies: from observations and noise to actions, with one call of a network. Does not load TensorFlow.
 
-A draw is a function of outputs and noise, so that the noise of a whole rollout is drawn in one call, and whoever has
-the same weights, noise and observations acts the same.
+An action is a deterministic function of weights, observations and noise. The noise of a whole rollout can therefore be
+drawn in one call, and remote workers can repeat actions exactly.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from xagents.networks.sampling import ActionSampler, StateDependentSampler, samp
 
 
 class Policy(ABC):
-    """Chooses actions.
+    """The base class of policies, which choose actions.
 
     Attributes:
-        network: what it asks; None where it asks none.
-        columns: shape and dtype, for one environment, of each column that a rollout keeps of it; `actions` is one.
-        warming_up: whether any action is as good as another, because nothing is learned yet.
-        self_contained: whether its agent acts, plays and evaluates by it alone, so that it can do so without the agent.
-        output_units: sizes of its network's outputs.
-        noise_repeat: for how many steps of a rollout each row of its noise stands, from the rollout's first step on.
+        network: the acting network; None if the policy uses none.
+        columns: shape and dtype, for one environment, of each rollout column that the policy fills, with `actions`.
+        warming_up: whether actions may be random, because nothing is learned yet.
+        self_contained: whether acting, playing and evaluating need only the policy and not its agent.
+        output_units: sizes of the network's outputs.
+        noise_repeat: number of steps that use the same row of noise, from the first step of a rollout on.
     """
 
     network: ActingNetwork | None = None
@@ -39,7 +39,7 @@ class Policy(ABC):
     self_contained: bool = False
     output_units: tuple[int, ...] = ()
     noise_repeat: int = 1
-    # what gives its noise a memory while collecting
+    # correlates the noise in time while collecting
     exploration: OrnsteinUhlenbeckNoise | None = None
 
     @abstractmethod
@@ -49,35 +49,35 @@ class Policy(ABC):
         """Return the columns [N, …] by name.
 
         Args:
-            observations: [N, *D], prepared.
-            noise: of `draw_noise`, [N, …]; None for greedy actions.
-            valid: bool [N], which environments are within an episode, for exploration that has a memory; only
-                collecting gives it.
-            schedule: the values that a run's schedules have now, by name.
+            observations: prepared observations [N, *D].
+            noise: result of `draw_noise`, [N, …]; None for greedy actions.
+            valid: bool [N], whether the environment is within an episode, for noise that is correlated in time. Only
+                collecting passes it.
+            schedule: current values of the run's schedules, by name.
         """
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the randomness of `shape` actions; None where a policy needs none."""
+        """Return the noise of `shape` actions; None if the policy needs none."""
         return None
 
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the randomness of `shape` actions while collecting; `draw_noise` where there is no other."""
+        """Return the noise of `shape` actions while collecting; by default that of `draw_noise`."""
         return self.draw_noise(rng, shape)
 
     @property
     def published_weights(self) -> PublishedWeights:
-        """What a policy of the same form takes over by `sync`."""
+        """The weights that `sync` loads into another policy of the same form."""
         assert self.network is not None
         return self.network.published_weights._replace(warming_up=self.warming_up)
 
     def sync(self, published_weights: PublishedWeights) -> None:
-        """Act by what was published, with a network of its own."""
+        """Load published weights; the policy must have its own network."""
         assert self.network is not None
         self.network.sync(published_weights)
         self.warming_up = published_weights.warming_up
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own, by the names that it has in checkpoints."""
+        """Return the parts that have a state, by their names in checkpoints."""
         return {}
 
     def to_dict(self) -> dict[str, Any] | None:
@@ -85,25 +85,24 @@ class Policy(ABC):
         return None
 
     def fits(self, action_space: spaces.Space) -> bool:
-        """Return whether its actions are of a space."""
+        """Return whether the actions of the policy belong to a space."""
         return True
 
     def with_network(self, network: ActingNetwork) -> Self:
-        """Return the same policy by another network of the same form; its exploration is shared."""
+        """Return the policy with another network of the same form; both share the exploration noise process."""
         other = copy.copy(self)
         other.network = network
         return other
 
 
 class SamplingPolicy(Policy):
-    """Draws actions from the distribution that a network describes.
+    """A policy that samples actions from a distribution whose parameters a network returns.
 
     Args:
-        network: from observations to the distribution's parameters.
-        distribution: of the actions.
-        keeps_outputs: whether a rollout keeps the parameters: all that an update may want to know of the policy that
-            acted.
-        noise_repeat: for how many steps of a rollout noise stays the same.
+        network: from observations to the parameters of the distribution.
+        distribution: the distribution of actions.
+        keeps_outputs: whether rollouts contain the parameters, which describe the policy that acted completely.
+        noise_repeat: number of steps that use the same row of noise.
     """
 
     def __init__(self, network: ActingNetwork, distribution: ActionSampler, keeps_outputs: bool, noise_repeat: int = 1):
@@ -122,7 +121,7 @@ class SamplingPolicy(Policy):
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
     ) -> dict[str, np.ndarray]:
-        """Return `actions` [N, …], the most probable ones without noise, and the distribution's parameters."""
+        """Return `actions` [N, …] and the parameters of the distribution; without noise, the most probable actions."""
         assert self.network is not None
         outputs = self.network(observations)
         actions = self.distribution.mode(outputs) if noise is None else self.distribution.sample(outputs, noise)
@@ -133,7 +132,7 @@ class SamplingPolicy(Policy):
         return self.distribution.draw_noise(rng, shape)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what makes an equal policy."""
+        """Return the arguments of `policy_from_dict` for an equal policy."""
         record = {'kind': 'sampling', 'keeps': self.keeps_outputs}
         if isinstance(self.distribution, StateDependentSampler):
             record |= {'n_features': self.distribution.n_features, 'hold': self.noise_repeat}
@@ -141,14 +140,14 @@ class SamplingPolicy(Policy):
 
 
 class EpsilonGreedyPolicy(Policy):
-    """Takes the action of the highest value, or with probability ε any.
+    """A policy that takes the action of highest value, or with probability ε a random action.
 
     Args:
-        network: from observations to a value for each action.
-        n_actions: how many there are.
-        epsilon: ε where no schedule gives one.
-        ladder: whether environment i of N collects with ε^(1 + 7 i / (N − 1)), from much exploration to next to none
-            (Horgan et al. 2018, arXiv:1803.00933, section 4).
+        network: from observations to a value per action.
+        n_actions: number of actions.
+        epsilon: ε if the schedule has none.
+        ladder: whether environment i of N collects with ε^(1 + 7 i / (N − 1)), so that environments explore from much
+            to hardly at all (Horgan et al. 2018, arXiv:1803.00933, section 4).
     """
 
     columns: ColumnSpecs = {'actions': ((), np.int32)}
@@ -160,7 +159,7 @@ class EpsilonGreedyPolicy(Policy):
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
     ) -> dict[str, np.ndarray]:
-        """Return `actions` [N], with a draw for each environment; noise is uniform, [N, 2]."""
+        """Return `actions` [N]; the noise is uniform, [N, 2]."""
         assert self.network is not None
         actions = self.network(observations)[0].argmax(1)
         if noise is not None:
@@ -169,35 +168,35 @@ class EpsilonGreedyPolicy(Policy):
         return {'actions': actions}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return uniform numbers [*shape, 2]: whether to act at random, and how."""
+        """Return uniform numbers [*shape, 2]: the first decides if the action is random, the second selects it."""
         return rng.random((*shape, 2), np.float32)
 
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return uniform numbers [*shape, 2], the last of `shape` the environments; on a ladder roots of the first."""
+        """Return the noise [*shape, 2] while collecting; a ladder changes it per environment, the last of `shape`."""
         noise = self.draw_noise(rng, shape)
         if self.ladder:
-            # u < ε^k where its k-th root is below ε; so who acts need not know which environment it is
+            # u < ε^k if and only if the k-th root of u is below ε: acting does not depend on the environment's index
             exponents = 1.0 + 7.0 * np.arange(shape[-1]) / max(shape[-1] - 1, 1)
             noise[..., 0] **= (1.0 / exponents).astype(np.float32)
         return noise
 
     def fits(self, action_space: spaces.Space) -> bool:
-        """Return whether its actions are of a space."""
+        """Return whether the actions of the policy belong to a space."""
         return isinstance(action_space, spaces.Discrete) and action_space.n == self.n_actions
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what makes an equal policy."""
+        """Return the arguments of `policy_from_dict` for an equal policy."""
         return {'kind': 'epsilon-greedy', 'n_actions': self.n_actions, 'epsilon': self.epsilon}
 
 
 class NoisyPolicy(Policy):
-    """Adds noise to what a network says, within [−1, 1]; while a buffer fills, any action is as good as another.
+    """A deterministic policy with noise on its actions, clipped to [−1, 1]; actions are uniform while warming up.
 
     Args:
         network: from observations to actions [N, A], from −1 to 1.
         n_units: A.
-        scale: standard deviation of the noise where no schedule gives one.
-        exploration: gives the noise a memory while collecting; it has none when not given.
+        scale: standard deviation of the noise if the schedule has none.
+        exploration: correlates the noise in time while collecting; None for white noise.
     """
 
     def __init__(
@@ -210,7 +209,7 @@ class NoisyPolicy(Policy):
     def __call__(
         self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
     ) -> dict[str, np.ndarray]:
-        """Return `actions` [N, A]; the schedule's `noise` is a factor on white noise [N, A]."""
+        """Return `actions` [N, A]; the schedule value `noise` is a factor on the noise [N, A]."""
         if self.warming_up and valid is not None and noise is not None:
             return {'actions': noise}
         assert self.network is not None
@@ -226,33 +225,33 @@ class NoisyPolicy(Policy):
         return rng.standard_normal((*shape, self.n_units), np.float32)
 
     def draw_exploration(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return white noise [*shape, A]; uniform actions while warming up."""
+        """Return white noise [*shape, A], or uniform actions while warming up."""
         if self.warming_up:
             return rng.uniform(-1.0, 1.0, (*shape, self.n_units)).astype(np.float32)
         return self.draw_noise(rng, shape)
 
     def parts(self) -> dict[str, Any]:
-        """Return the exploration, if it has a memory."""
+        """Return the noise process, if there is one."""
         return {} if self.exploration is None else {'exploration': self.exploration}
 
     def fits(self, action_space: spaces.Space) -> bool:
-        """Return whether its actions are of a space."""
+        """Return whether the actions of the policy belong to a space."""
         return isinstance(action_space, spaces.Box) and int(np.prod(action_space.shape)) == self.n_units
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what makes an equal policy."""
+        """Return the arguments of `policy_from_dict` for an equal policy."""
         drifts = self.exploration is not None
         return {'kind': 'noisy', 'n_units': self.n_units, 'scale': self.scale, 'drifts': drifts}
 
 
 class EpsilonRandomPolicy(Policy):
-    """Acts by another policy, and for a share of the actions at random.
+    """A policy that acts with another policy, or with a given probability at random.
 
     Args:
-        policy: the other one.
-        action_space: of the actions that are drawn; unbounded ones are drawn from a normal distribution.
-        probability: of the actions.
-        stochastic: whether the other policy samples, and does not take the best.
+        policy: the other policy.
+        action_space: space of the random actions; unbounded dimensions are drawn from a normal distribution.
+        probability: probability of a random action.
+        stochastic: whether the other policy samples its actions; if False, they are greedy.
     """
 
     def __init__(self, policy: Policy, action_space: spaces.Space, probability: float, stochastic: bool):
@@ -264,7 +263,7 @@ class EpsilonRandomPolicy(Policy):
     def __call__(
         self, observations: np.ndarray, noise: Any, /, *, valid: np.ndarray | None = None, **schedule: Any
     ) -> dict[str, np.ndarray]:
-        """Return `actions` [N, …]; noise is that of the other policy, a truth value each, and what is drawn."""
+        """Return `actions` [N, …]; `noise` is the noise of the other policy, bool [N], and random actions [N, …]."""
         if noise is None:
             return self.policy(observations, None)
         policy_noise, is_random, random_actions = noise
@@ -273,7 +272,7 @@ class EpsilonRandomPolicy(Policy):
         return {'actions': np.where(where, random_actions, actions)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
-        """Return what `shape` [N] actions need."""
+        """Return the noise of `shape` = [N] actions."""
         if not self._seeded:
             self._space.seed(int(rng.integers(2**31)))
             self._seeded = True
@@ -283,10 +282,10 @@ class EpsilonRandomPolicy(Policy):
 
 
 def policy_from_dict(record: Mapping[str, Any], network: ActingNetwork, action_space: spaces.Space) -> Policy:
-    """Return the policy by a network that `Policy.record` tells of.
+    """Return a policy from the dict of `Policy.to_dict`, with a network.
 
     Raises:
-        ValueError: in one line, for a record that is no policy's.
+        ValueError: if the dict does not describe a policy; one line.
     """
     try:
         if record['kind'] == 'sampling':

@@ -1,4 +1,4 @@
-"""A policy as data, and its two files: a plan in JSON, and arrays. Loads neither TensorFlow nor Gymnasium."""
+"""A policy as data, and its two files: a plan in JSON, and arrays. Does not load TensorFlow or Gymnasium."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FORMAT = 1
 
 
 class PolicyData(NamedTuple):
-    """A policy: its plan, as JSON holds it, and its arrays by name."""
+    """A policy as data: a plan that JSON can represent, and arrays by name."""
 
     plan: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
 
 def write_policy(data: PolicyData, plan: Path, arrays: Path) -> None:
-    """Write a policy; whoever calls makes both files appear as one."""
+    """Write a policy; the caller makes sure that both files appear at once."""
     with name_file_in_errors(plan):
         plan.write_text(json.dumps(data.plan, allow_nan=False))
     held: dict[str, Any] = data.arrays
@@ -31,10 +31,10 @@ def write_policy(data: PolicyData, plan: Path, arrays: Path) -> None:
 
 
 def read_policy_data(plan: Path, arrays: Path) -> PolicyData:
-    """Return what `write_policy` wrote.
+    """Read the files of `write_policy`.
 
     Raises:
-        ValueError: in one line that names the file, where one is missing, torn, or of another version.
+        ValueError: if a file is missing, damaged or of another version; the one-line message names the file.
     """
     try:
         record = json.loads(plan.read_text())
@@ -47,10 +47,10 @@ def read_policy_data(plan: Path, arrays: Path) -> PolicyData:
     try:
         with np.load(arrays, allow_pickle=False) as file:
             return PolicyData(record, dict(file))
-    except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
+    except Exception as error:  # NumPy and zipfile raise many types of errors
         raise ValueError(damaged_policy(arrays, plan, error)) from error
 
 
 def damaged_policy(path: Path, plan: Path, error: Exception) -> str:
-    """Return what to say of a file that is no part of a policy."""
+    """Return the error message about a damaged file of a policy."""
     return ' '.join(f'{path} is damaged or not a policy ({error}); remove {plan} to act by the agent'.split())

@@ -1,4 +1,4 @@
-"""Random numbers: one generator a purpose, so that how often one is used changes nothing for the others."""
+"""Random numbers: one generator per purpose, so that the use of one does not change the numbers of another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class RandomStreams:
-    """Generators by purpose, each seeded from (seed, purpose) when it is first asked for."""
+    """Generators by purpose, each created from (seed, purpose) on its first use."""
 
     def __init__(self, seed: int):
         self.seed = seed
@@ -23,30 +23,30 @@ class RandomStreams:
         return self._generators[purpose]
 
     def derive_seed(self, purpose: str, count: int) -> int:
-        """Return a seed for the use of a purpose at a count; asking for it changes no generator."""
+        """Return a seed from (seed, purpose, count), without changing a generator."""
         return int(self._sequence(purpose, count).generate_state(1)[0])
 
     def _sequence(self, purpose: str, *count: int) -> np.random.SeedSequence:
         return np.random.SeedSequence([self.seed, zlib.crc32(purpose.encode()), *count])
 
     def restart(self, seed: int) -> None:
-        """Begin every stream anew, from another seed."""
+        """Restart every generator from another seed."""
         self.seed = seed
         self._generators.clear()
 
     def state(self) -> dict[str, Any]:
-        """Return where the streams stand, as JSON holds it."""
+        """Return the states of the generators, for JSON."""
         return {purpose: _plain(rng.bit_generator.state) for purpose, rng in [*self._generators.items()]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where the streams of `state` stood; those that it has not begin anew."""
+        """Load states; a generator without a saved state restarts from its seed."""
         self._generators.clear()
         for purpose, saved in state.items():
             self(purpose).bit_generator.state = _arrays(saved)
 
 
 def _plain(state: Any) -> Any:
-    """Return a generator's state as JSON holds it."""
+    """Return the state of a generator for JSON: arrays become dicts."""
     if isinstance(state, dict):
         return {key: _plain(value) for key, value in state.items()}
     return {'uint64': [int(x) for x in state]} if isinstance(state, np.ndarray) else state

@@ -1,4 +1,4 @@
-"""Rollouts: what environments gave and what was done, in arrays that are written in place."""
+"""Rollouts: preallocated arrays of observations, actions, rewards and ends of episodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from xagents.envs.interface import Envs
 
 Rollout = dict[str, np.ndarray]
-# Shape and dtype, for one environment, of each column that choosing an action fills.
+# shape and dtype, for one environment, of each column that a policy fills
 ColumnSpecs = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
 def allocate_rollout(envs: Envs, n_steps: int, columns: ColumnSpecs) -> Rollout:
-    """Return the arrays that a rollout is written into: [T, N, …], observations [T + 1, N, *D]."""
+    """Return arrays for a rollout: observations [T + 1, N, *D], other columns [T, N, …]."""
     shape, space = (n_steps, envs.n_envs), envs.observation_space
     return {
         'observations': np.zeros((n_steps + 1, envs.n_envs, *space.shape), space.dtype),

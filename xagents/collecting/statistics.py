@@ -1,4 +1,4 @@
-"""What collecting learns of observations and rewards: running statistics, and scaling by them."""
+"""Running statistics of observations and rewards, and scaling with them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xagents.options.agents import AgentOptions
 
 
 class Statistics:
-    """Running statistics of observations and rewards, each None where the agent does not normalise them.
+    """Running statistics of observations and rewards; each is None if the agent does not normalise it.
 
     Args:
-        observations: normalises observations.
-        rewards: normalises rewards.
+        observations: the normaliser of observations.
+        rewards: the normaliser of rewards.
         reward_scale: factor on every reward.
-        dtype: of observations as the environments give them.
+        dtype: dtype of raw observations.
     """
 
     def __init__(
@@ -34,59 +34,59 @@ class Statistics:
 
     @classmethod
     def from_options(cls, envs: Envs, options: AgentOptions) -> Self:
-        """Return the empty statistics that an agent's options ask for."""
+        """Return empty statistics for the options of an agent."""
         observations = ObservationNormalizer(envs.observation_space.shape) if options.normalize_obs else None
         rewards = RewardNormalizer(envs.n_envs, options.gamma) if options.normalize_reward else None
         return cls(observations, rewards, options.reward_scale, envs.observation_space.dtype)
 
     @property
     def dtype(self) -> Any:
-        """The dtype of what `prepare` returns."""
+        """The dtype of the result of `prepare`."""
         return np.float32 if self.observations else self._dtype
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was learned yet."""
+        """Whether the statistics have no data yet."""
         return not any(part.statistics.count for part in self.parts().values())
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state, by the names that it has in checkpoints."""
+        """Return the parts that have a state, by their names in checkpoints."""
         pairs = {'observation_statistics': self.observations, 'reward_statistics': self.rewards}
         return {name: part for name, part in pairs.items() if part is not None}
 
     def copy(self) -> Self:
-        """Return statistics that know the same and go on by themselves."""
+        """Return an independent copy."""
         return copy.deepcopy(self)
 
     def sync(self, other: Statistics) -> None:
-        """Take over what other statistics of the same kind know."""
+        """Load the state of other statistics of the same kind."""
         if other is not self:
             source_parts = other.parts()
             for name, part in self.parts().items():
                 part.load(source_parts[name].state())
 
     def prepare(self, observations: np.ndarray) -> np.ndarray:
-        """Return encoded observations [..., *D] as networks see them."""
+        """Return encoded observations [..., *D] as network input, normalised if there is a normaliser."""
         return self.observations(observations) if self.observations else observations
 
     def scale_rewards(self, rewards: np.ndarray) -> np.ndarray:
-        """Return raw rewards, of any shape, as they are learned from."""
+        """Return scaled and normalised rewards, for raw rewards of any shape."""
         if self.reward_scale != 1.0:
             rewards = rewards * np.float32(self.reward_scale)
         return self.rewards(rewards) if self.rewards else rewards
 
     def reset_returns(self, lost: np.ndarray) -> None:
-        """Begin the discounted returns of environments, bool [N], anew: their episodes were broken off."""
+        """Reset the discounted returns of lost environments, bool [N], whose episodes ended early."""
         if self.rewards:
             self.rewards.returns[lost] = 0.0
 
     def observe_rewards(self, rollout: Rollout, envs: slice = slice(None)) -> None:
-        """Learn from the raw rewards of a rollout, whose columns are these environments."""
+        """Update with the raw rewards of a rollout, whose columns are the environments `envs`."""
         if self.rewards:
             ended = rollout['terminated'] | rollout['truncated']
             self.rewards.update(rollout['rewards'] * self.reward_scale, ended, rollout['valid'], envs)
 
     def observe(self, rollout: Rollout) -> None:
-        """Learn from the raw observations of a rollout."""
+        """Update with the raw observations of a rollout."""
         if self.observations:
             self.observations.update(rollout['observations'][:-1])

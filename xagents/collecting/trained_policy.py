@@ -1,7 +1,7 @@
-"""A trained policy as data, and what acts by it: no TensorFlow, no Keras, no agent.
+"""Trained policies that act without TensorFlow, Keras or an agent.
 
-The data is a plan, as JSON holds it (network, policy, spaces), and arrays: one flat vector of weights with its version,
-and the statistics by which observations are normalised. On disk these are two files, `plan.json` and `policy.npz`.
+A trained policy consists of a plan for JSON (network, policy, spaces) and arrays: one flat vector of weights with its
+version, and the statistics that normalise observations. The files are `plan.json` and `policy.npz`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from xagents.networks.plan import NetworkPlan
 from xagents.system.arrays import add_prefix, strip_prefix
 from xagents.version import __version__
 
-# what of a policy's arrays is not of the statistics
+# the arrays of a policy that do not belong to the statistics
 WEIGHTS, VERSION = 'weights', 'version'
 
 
 class EnvSpaces(NamedTuple):
-    """What one environment shows, raw, and takes."""
+    """The spaces of one environment: raw observations, and actions."""
 
     observations: spaces.Space
     actions: spaces.Space
 
 
 def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_spaces: EnvSpaces) -> PolicyData | None:
-    """Return the present policy of an agent; None where a network or a policy of one's own has no plan."""
+    """Return the current policy of an agent as data; None if a custom network or policy has no plan."""
     record, network = policy.to_dict(), policy.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if record is None or network is None or plan is None:
@@ -53,10 +53,10 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
 
 
 def read_policy(plan: Path, arrays: Path) -> TrainedPolicy:
-    """Return what acts by the two files of a policy.
+    """Return a policy from its two files.
 
     Raises:
-        ValueError: in one line that names the file, where one is missing, torn, or of another version.
+        ValueError: if a file is missing, damaged or of another version; the one-line message names the file.
     """
     data = read_policy_data(plan, arrays)
     try:
@@ -65,12 +65,12 @@ def read_policy(plan: Path, arrays: Path) -> TrainedPolicy:
         raise ValueError(damaged_policy(arrays, plan, error)) from error
     try:
         return TrainedPolicy(data)
-    except Exception as error:  # whatever a plan that somebody has changed leads to
+    except Exception as error:  # a modified plan can cause any error
         raise ValueError(damaged_policy(plan, plan, error)) from error
 
 
 def _check_arrays(data: PolicyData) -> None:
-    """Check the arrays of a policy by its plan, before memory is taken for it."""
+    """Check the arrays of a policy against its plan, before a network is created."""
     for name, array in data.arrays.items():
         if not (np.issubdtype(array.dtype, np.number) and np.isfinite(array).all()):
             raise ValueError(f'its {name} are no numbers, or not finite')
@@ -83,15 +83,15 @@ def _check_arrays(data: PolicyData) -> None:
 
 
 class TrainedPolicy:
-    """Acts as a trained agent does; needs NumPy and Gymnasium.
+    """A policy that acts like the trained agent, with NumPy and Gymnasium.
 
     Attributes:
-        agent: id of the agent that learned it.
-        spaces: what one environment shows and takes.
-        version: of the weights.
+        agent: id of the agent that learned the policy.
+        spaces: observation and action space of one environment.
+        version: version of the weights.
         acting_policy: from prepared observations [N, *D] and noise to actions and other columns.
         encoder: from raw observations to [N, *D].
-        statistics: by which they are prepared.
+        statistics: statistics that normalise encoded observations.
     """
 
     def __init__(self, data: PolicyData):
@@ -108,11 +108,11 @@ class TrainedPolicy:
             self.statistics.observations.load(strip_prefix('observation_statistics', arrays))
         if network.plan.input_shape != self.encoder.space.shape:
             raise ValueError(
-                f'its network takes {network.plan.input_shape}, observations are {self.encoder.space.shape}'
+                f'its network has inputs {network.plan.input_shape}, observations have {self.encoder.space.shape}'
             )
         units = tuple(network.plan.shapes()[output][0] for output in network.plan.outputs)
         if units != self.acting_policy.output_units or not self.acting_policy.fits(self.spaces.actions):
-            raise ValueError(f'its network says {units}, which are no {self.spaces.actions}')
+            raise ValueError(f'its network has outputs {units}, which do not fit actions {self.spaces.actions}')
         self._rng = np.random.default_rng()
 
     def __repr__(self) -> str:
@@ -122,14 +122,14 @@ class TrainedPolicy:
         """Return environment actions.
 
         Args:
-            observations: raw, [N, …] as vector environments batch them, or those of one environment.
-            stochastic: sample actions; the best ones when not.
+            observations: raw observations [N, …], batched as by vector environments, or those of one environment.
+            stochastic: whether to sample actions; if False, actions are greedy.
 
         Returns:
-            [N, …] in the shape and dtype of the action space; of one environment's observation its one action.
+            [N, …] in the shape and dtype of the action space; one action for the observation of one environment.
 
         Raises:
-            ValueError: for observations of another shape.
+            ValueError: if the observations do not fit the observation space.
         """
         try:
             is_single = _is_single(self.spaces.observations, observations)
@@ -144,14 +144,14 @@ class TrainedPolicy:
         return actions[0] if is_single else actions
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin anew, as for an episode: sampled actions follow from the seed, if one is given."""
+        """Restart the random generator for sampled actions, from the seed if it is given."""
         self._rng = np.random.default_rng(seed)
 
 
 def _is_single(space: spaces.Space, observations: Any) -> bool:
-    """Return whether an observation is that of one environment."""
+    """Return whether an observation belongs to one environment, without a batch axis."""
     if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(observations, list | np.ndarray):
-        return False  # N of them, or encoded already
+        return False  # a batch of N, or encoded observations
     if isinstance(space, spaces.Dict):
         return _is_single(*next((part, observations[key]) for key, part in space.spaces.items()))
     if isinstance(space, spaces.Tuple):
@@ -160,7 +160,7 @@ def _is_single(space: spaces.Space, observations: Any) -> bool:
 
 
 def _as_batch(space: spaces.Space, observation: Any) -> Any:
-    """Return one observation as a batch of one."""
+    """Return one observation as a batch of size 1."""
     if isinstance(space, spaces.Dict):
         return {key: _as_batch(part, observation[key]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

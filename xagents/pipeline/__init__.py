@@ -1,4 +1,4 @@
-"""The stream that a run is: contexts that pass through the stages of a recipe. Loads no TensorFlow."""
+"""Recipes: stages that process a stream of contexts, one context per iteration. Does not load TensorFlow."""
 
 from xagents.pipeline.context import Context as Context
 from xagents.pipeline.context import EndedEpisode as EndedEpisode

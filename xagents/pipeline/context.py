@@ -1,4 +1,4 @@
-"""What one iteration carries through the stages."""
+"""Contexts: the data of one iteration, which all stages read and change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Stage = Callable[..., Any]
 
 
 def kept(default: Any) -> Any:
-    """Declare a field of a context that the next iteration's context takes over."""
+    """Declare a field of a context whose value the context of the next iteration inherits."""
     return dataclasses.field(default=default, metadata={'kept': True})
 
 
@@ -24,13 +24,13 @@ class EndedEpisode:
     """An episode that ended while collecting.
 
     Attributes:
-        reward: sum of its raw rewards.
-        length: its steps.
-        success: what the environment said of it, or None.
-        step: steps of the collection until then, later of the whole run.
-        time: seconds, as `step`.
-        env: index of the environment; with several agents in one, of the agent among all.
-        team: what all of its environment's agents got, with the last of them to end; else None.
+        reward: sum of the raw rewards.
+        length: number of steps.
+        success: whether the environment reported success; None without a report.
+        step: environment steps of the collection at the end of the episode; later, of the whole run.
+        time: seconds of the collection at the end of the episode; later, of the whole run.
+        env: index of the environment; with several agents per environment, index of the agent among all agents.
+        team: sum of the rewards of all agents of the environment, in the episode that ends last; else None.
     """
 
     reward: float
@@ -44,36 +44,37 @@ class EndedEpisode:
 
 @dataclasses.dataclass(slots=True)
 class Context:
-    """What one iteration carries: counters that are kept, and data that is fresh each time.
+    """The data of one iteration: counters that the next iteration inherits, and fields that start empty.
 
-    An own one is a `@dataclass(slots=True)` subclass, given to `Recipe(..., context=Own)`.
+    A custom context is a `@dataclass(slots=True)` subclass, passed as `Recipe(..., context=Own)`.
 
     Attributes:
         iteration: number of this iteration, from 1.
-        steps: environment steps since the run began, all environments together, without reset rows.
-        games: episodes that ended.
-        updates: optimiser steps.
-        seconds: time spent training, in seconds, earlier sessions included.
-        mean_reward: mean of the last episodes, or of the last evaluation where there are any; NaN before the first.
-        best_reward: the best `mean_reward` so far that counted; NaN before the first.
+        steps: environment steps of all environments since the start of the run, without reset rows.
+        games: number of finished episodes.
+        updates: number of optimiser steps.
+        seconds: training time in seconds, including earlier sessions.
+        mean_reward: mean of the last episodes, or of the last evaluation if the run evaluates; NaN before the first.
+        best_reward: best `mean_reward` of all checks so far; NaN before the first.
         checked_games: `games` at the last check of the mean.
-        plateau_count: checks without a new best.
-        early_stop_count: reductions of the learning rate.
-        plateau_factor: product of those reductions.
+        plateau_count: number of checks without a new best.
+        early_stop_count: number of reductions of the learning rate.
+        plateau_factor: product of the reductions of the learning rate.
         evaluated_steps: `steps` at the last evaluation.
-        evaluated: whether means are those of evaluations.
-        batch: the data that was collected, arrays by name.
-        statistics: of observations and rewards, as they were once that was collected.
-        episodes: the episodes that ended in this iteration.
-        checked: whether the mean is looked at in this iteration.
-        evaluated_state: the weights that earned the mean which is looked at, where they are not the present ones.
-        new_best: the best before this one, where this iteration set a new one.
-        schedule: the values that `schedule` set for this iteration.
-        idle: whether there is nothing to learn from in this iteration.
-        note: what stands at the end of the status line.
+        evaluated: whether means are means of evaluations.
+        batch: the collected data, arrays by name.
+        statistics: statistics of observations and rewards after this batch was collected.
+        episodes: episodes that ended in this iteration.
+        checked: whether this iteration checks the mean.
+        evaluated_state: weights that belong to the checked mean; None if they are the current weights.
+        new_best: the previous best, if this iteration set a new best; else None.
+        schedule: values of the schedules for this iteration.
+        idle: whether this iteration has nothing to learn from.
+        note: text at the end of the status line.
         messages: lines for the console.
-        logs: what the user's loop and the monitors get, floats by name.
-        stop: why the run ends after this iteration; empty where it goes on.
+        logs: metrics for the user's loop and the monitors, floats by name.
+        stop: reason why the run ends after this iteration; empty if it continues.
+        kept_names: names of further fields that the next iteration inherits (see `keep`).
     """
 
     iteration: int = kept(0)
@@ -104,21 +105,21 @@ class Context:
     kept_names: frozenset[str] = dataclasses.field(default=frozenset(), metadata={'kept': True}, repr=False)
 
     def keep(self, *names: str) -> None:
-        """Let the fields `names` live on in the contexts of later iterations.
+        """Let the contexts of later iterations inherit the fields `names`.
 
         Raises:
-            AttributeError: for a field that does not exist.
-            TypeError: for a value that is not a number, a string, a bool or None.
+            AttributeError: if a field does not exist.
+            TypeError: if a value is not a number, a string, a bool or None.
         """
         for name in names:
             _check_scalar(name, getattr(self, name))
         self.kept_names = self.kept_names | frozenset(names)
 
     def carried_over(self) -> dict[str, Any]:
-        """Return what the next iteration takes over, as scalars by name (`kept_names` apart).
+        """Return the values that the next iteration inherits, scalars by name, without `kept_names`.
 
         Raises:
-            TypeError: for a value that is not a number, a string, a bool or None.
+            TypeError: if a value is not a number, a string, a bool or None.
         """
         names = _carried_fields(type(self))  # type: ignore[arg-type]
         values = {name: getattr(self, name) for name in (names | self.kept_names if self.kept_names else names)}
@@ -128,7 +129,7 @@ class Context:
         return values
 
     def next_iteration(self) -> Context:
-        """Return the next iteration's context."""
+        """Return the context of the next iteration."""
         new = type(self)(**self.carried_over())
         new.kept_names = self.kept_names
         new.iteration += 1
@@ -140,7 +141,9 @@ _SCALARS = frozenset((bool, int, float, str, type(None)))
 
 def _check_scalar(name: str, value: Any) -> None:
     if not isinstance(value, (bool, int, float, str, type(None))):
-        raise TypeError(f'{name}: only numbers, strings and bools outlive an iteration, got {type(value).__name__}')
+        raise TypeError(
+            f'{name}: got {type(value).__name__}, expected a number, a string, a bool or None in a kept field'
+        )
 
 
 @functools.cache
@@ -150,13 +153,14 @@ def _carried_fields(context: Any) -> frozenset[str]:
 
 
 def check_context(context: type) -> type[Context]:
-    """Return `context` if it can be a run's context.
+    """Return `context` if it is a valid context class.
 
     Raises:
-        TypeError: where it is no dataclass with slots that extends Context; a misspelt field would go unnoticed.
+        TypeError: if `context` is not a dataclass with slots that extends Context. Without slots, a misspelt field
+            would go unnoticed.
     """
     if not (isinstance(context, type) and issubclass(context, Context)):
-        raise TypeError(f'context: got {context!r}, takes a subclass of Context')
+        raise TypeError(f'context: got {context!r}, expected a subclass of Context')
     if any('__dict__' in vars(c) for c in context.__mro__) or not dataclasses.is_dataclass(context):
         raise TypeError(f'context: {context.__name__} needs @dataclass(slots=True)')
     return context

@@ -1,4 +1,4 @@
-"""A stream that runs in a thread, one item ahead."""
+"""A stream that runs in a thread, one item ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xagents.pipeline.context import Context
 
 
 class Prefetcher:
-    """A stream that runs in a thread, from now on, one item ahead of who takes them."""
+    """A stream that runs in a thread, one item ahead of its consumer; the thread starts at once."""
 
     def __init__(self, stream: Iterator[Context]):
         self._stream = stream
@@ -24,22 +24,22 @@ class Prefetcher:
         while self._permits.acquire() and not self._closing:
             try:
                 self._item = next(self._stream, None)
-            except BaseException as error:  # raised where the user is
+            except BaseException as error:  # `take` raises it in the thread of the consumer
                 self._error = error
             self._ready.set()
             if self._item is None:
                 return
 
     def peek(self) -> Context | None:
-        """Wait until the item in flight is there, and return it without taking it; None where there is none."""
+        """Wait for the item in flight and return it without removing it; None at the end of the stream."""
         self._ready.wait()
         return self._item
 
     def take(self) -> Context | None:
-        """Return the next item, or None at the stream's end; the thread is idle until `start_next`.
+        """Return the next item, or None at the end of the stream; the thread is idle until `start_next`.
 
         Raises:
-            BaseException: what the stream raised.
+            BaseException: the error that the stream raised.
         """
         item = self.peek()
         if self._error is not None:
@@ -48,14 +48,14 @@ class Prefetcher:
         return item
 
     def start_next(self) -> None:
-        """Let the thread make one more item."""
+        """Let the thread produce one more item."""
         self._ready.clear()
         self._permits.release()
 
     def close(self) -> None:
-        """Wait until the item in flight is there, and end the thread.
+        """Wait for the item in flight, and end the thread.
 
-        A Ctrl-C meanwhile waits, too: what the thread is still at work in could not be closed.
+        A Ctrl-C during the wait also waits, because objects that the thread still uses cannot be closed.
         """
         try:
             self.peek()

@@ -1,8 +1,9 @@
-"""The stream that a run is: contexts that pass through stages.
+"""Recipes: lists of stages that process the stream of contexts of a run.
 
-A stage takes an iterator of contexts and gives one. When the consumer of a chain of generators asks for the next item,
-the last generator resumes first; so what stands after a stage's `yield` runs in reverse order, a dependency is a
-position in a list, `finally` is teardown, and an exception travels the natural way. Imports no TensorFlow.
+A stage takes an iterator of contexts and returns an iterator of contexts, usually as a generator. The code before a
+`yield` runs in the order of the stages. The code after a `yield` runs in reverse order, because the last generator of
+a chain resumes first. `finally` is the teardown, and exceptions propagate through the generators. Does not load
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ S = TypeVar('S', bound=Callable[..., Any])
 
 
 def stage(function: S) -> S:
-    """Mark a function that takes a stream of contexts and returns one; others are lifted from a single context."""
+    """Mark a function from a stream of contexts to a stream; `lift` adapts functions of a single context."""
     function.is_stage = True  # type: ignore[attr-defined]
     return function
 
@@ -34,7 +35,7 @@ def for_run(function: S) -> S:
 
 
 def _bound_stage(function: Stage, run: Any) -> Stage:
-    """Return a stage for a run."""
+    """Return a stage with its run as the first argument, if it needs one."""
     takes = getattr(function, 'for_run', None)
     if takes is None:
         return function
@@ -43,9 +44,10 @@ def _bound_stage(function: Stage, run: Any) -> Stage:
 
 
 def lift(middleware: Callable[[Context], Any]) -> Stage:
-    """Make a stage of `f(ctx)`, or of `f(ctx)` with one `yield`: what follows it runs after every later stage.
+    """Return a stage from `f(ctx)`, a function or a generator with one `yield`.
 
-    A `finally` around the yield runs on any exit. A generator that returns before its yield passes the context on.
+    The code after the `yield` runs after all later stages. A `finally` around the `yield` runs on any exit. A
+    generator that returns before its `yield` passes the context on.
     """
 
     @stage
@@ -68,11 +70,11 @@ def _run_generator(ctx: Context, generator: Generator) -> Iterator[Context]:
             return
         yield ctx
         for _ in generator:
-            raise RuntimeError('a stage made of f(ctx) yields at most once')
+            raise RuntimeError('a stage from f(ctx) may yield at most once')
 
 
 def compose(source: Iterator[Context], stages: Iterable[Stage]) -> Generator[Context, None, None]:
-    """Chain `stages` behind `source`; closing the result closes every stage, the last one first."""
+    """Chain `stages` after `source`; closing the result closes every stage, the last one first."""
     streams: list[Any] = [source]
     for s in stages:
         streams.append((s if getattr(s, 'is_stage', False) else lift(s))(streams[-1]))
@@ -80,20 +82,21 @@ def compose(source: Iterator[Context], stages: Iterable[Stage]) -> Generator[Con
         yield from streams[-1]
     finally:
         with contextlib.ExitStack() as closings:
-            for s in streams:  # an ExitStack runs backwards, and goes on after an error
+            for s in streams:  # an ExitStack closes in reverse order, and continues after an error
                 if hasattr(s, 'close'):
                     closings.callback(_close, s)
 
 
 def _close(stream: Any) -> None:
-    if not getattr(stream, 'gi_running', False):  # a thread that hangs in it is given up with its process
+    if not getattr(stream, 'gi_running', False):  # a thread that hangs in the stream ends with the process
         stream.close()
 
 
 def closed_by_consumer(exit: GeneratorExit, handled: BaseException | None = None) -> bool:
-    """Return whether a stream was closed by its consumer, and not on the way out of an error.
+    """Return whether the consumer closed the stream, and not an error in the loop.
 
-    `handled` was being handled when the stream began, and is no error of the loop's, which may stand in an `except`.
+    `handled` is the exception that was being handled when the stream began, if the loop is inside an `except` block.
+    It is not an error of the loop.
     """
     cause = exit.__context__
     while isinstance(cause, GeneratorExit) and cause is not handled:
@@ -107,7 +110,7 @@ class Recipe:
     Args:
         stages: `(name, stage)` pairs in order.
         context: the class of the run's contexts.
-        agent: whose stages they are; None where they are nobody's.
+        agent: the agent of the stages; None if they belong to no agent.
     """
 
     def __init__(
@@ -117,15 +120,15 @@ class Recipe:
         self.context, self.agent = check_context(context), agent
         for name, stage in self._stages:
             if not callable(stage):
-                raise TypeError(f'stage {name}: got {stage!r}, takes a function of a context or of a stream')
+                raise TypeError(f'stage {name}: got {stage!r}, expected a function of a context or of a stream')
         names = self.names
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f'stage: there is already one named {name!r}; give the new one a name of its own')
+                raise ValueError(f'stage: there is already one named {name!r}; choose another name for the new stage')
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The stages' names in order."""
+        """The names of the stages in order."""
         return tuple(name for name, _ in self._stages)
 
     @property
@@ -134,30 +137,30 @@ class Recipe:
         return tuple(s for _, s in self._stages)
 
     def use(self, stage: Stage, name: str | None = None) -> Recipe:
-        """Put a stage at the end."""
+        """Add a stage at the end."""
         return self._insert(len(self._stages), stage, name)
 
     def before(self, existing: str, stage: Stage, name: str | None = None) -> Recipe:
-        """Put a stage directly before the one named `existing`."""
+        """Add a stage directly before the stage named `existing`."""
         return self._insert(self._index(existing), stage, name)
 
     def after(self, existing: str, stage: Stage, name: str | None = None) -> Recipe:
-        """Put a stage directly after the one named `existing`."""
+        """Add a stage directly after the stage named `existing`."""
         return self._insert(self._index(existing) + 1, stage, name)
 
     def replace(self, existing: str, stage: Stage) -> Recipe:
-        """Put a stage in the place, and under the name, of the one named `existing`."""
+        """Replace the stage named `existing`; the new stage has the same position and name."""
         index = self._index(existing)
         return self._replaced((*self._stages[:index], (existing, stage), *self._stages[index + 1 :]))
 
     def without(self, *names: str) -> Recipe:
-        """Leave out the stages with these names."""
+        """Remove the stages with these names."""
         for name in names:
             self._index(name)
         return self._replaced(pair for pair in self._stages if pair[0] not in names)
 
     def with_agent(self, agent: object) -> Recipe:
-        """Let the stages be those of an agent."""
+        """Set the agent of the stages."""
         return Recipe(self._stages, self.context, agent)
 
     def with_context(self, context: type[Context]) -> Recipe:
@@ -165,13 +168,16 @@ class Recipe:
         return Recipe(self._stages, context, self.agent)
 
     def bind(self, run: Any) -> Recipe:
-        """Return the recipe with those stages ready that need their run."""
+        """Return the recipe with the run passed to all stages that need it."""
         return self._replaced((name, _bound_stage(s, run)) for name, s in self._stages)
 
     def stream(self, first: Context, collected: bool = False) -> Generator[Context, None, None]:
-        """Return the stream through all stages, after the context that the last iteration left, or a new one.
+        """Return the stream through all stages.
 
-        If it is `collected`, it is an iteration that was collected before, and is still to be learned from.
+        Args:
+            first: the context of the last iteration, or a new context.
+            collected: whether `first` is an iteration with a collected batch that no update has used yet. If so, it
+                enters the stream after the stages that collect.
         """
         if not collected:
             return compose(source(first), self.stages)
@@ -196,18 +202,18 @@ class Recipe:
         return self.names.index(name)
 
     def __add__(self, other: Recipe) -> Recipe:
-        """Put the stages of another recipe at the end; the context is that of the two which has all fields of both.
+        """Add the stages of another recipe at the end; the context class is the one that extends the other.
 
         Raises:
-            ValueError: where they are of two agents.
-            TypeError: where neither class of contexts extends the other.
+            ValueError: if the recipes belong to different agents.
+            TypeError: if neither context class extends the other.
         """
         agent = self.agent if other.agent is None else other.agent
         if self.agent is not None and agent is not self.agent:
             raise ValueError('recipe: the two are of two agents, admits stages of one')
         context = max(self.context, other.context, key=lambda c: len(c.__mro__))
         if not (issubclass(context, self.context) and issubclass(context, other.context)):
-            raise TypeError(f'context: {self.context.__name__} and {other.context.__name__} are of two recipes')
+            raise TypeError(f'context: {self.context.__name__} and {other.context.__name__}: neither extends the other')
         return Recipe((*self._stages, *other._stages), context, agent)
 
     def __repr__(self) -> str:
@@ -215,7 +221,7 @@ class Recipe:
 
 
 def source(first: Context) -> Iterator[Context]:
-    """Give contexts until one's `stop` is set, after the one that the last iteration left, or a new one."""
+    """Yield the contexts after `first`, until a context has a reason to stop."""
     ctx = first
     while not ctx.stop:
         ctx = ctx.next_iteration()

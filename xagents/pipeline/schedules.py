@@ -1,4 +1,4 @@
-"""What changes during a run: learning rates, ranges, exploration."""
+"""Schedules of values that change during a run, such as learning rates, clip ranges and exploration."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ SCHEDULE_TYPES = ('constant', 'linear', 'cosine')
 
 @dataclass(frozen=True)
 class Schedule:
-    """A value that goes from `start` to `end`.
+    """A value that changes from `start` to `end`.
 
     Args:
         start: the value at step 0.
         schedule_type: constant, linear or cosine.
         end: the value after `steps`.
-        steps: its own length in environment steps; the run's (`schedule_steps`, `max_steps`) when not given.
-        option: the option that chooses the kind, for messages.
-        optional: whether the value simply stays at `start` in a run whose length nobody gave.
+        steps: length in environment steps; by default the length of the run (`schedule_steps` or `max_steps`).
+        option: name of the option that sets the type, for messages.
+        optional: whether the value stays at `start` in a run without a length.
     """
 
     start: float
@@ -29,7 +29,7 @@ class Schedule:
     optional: bool = False
 
     def needs_length(self) -> bool:
-        """Return whether only the run can say how long it is."""
+        """Return whether the schedule needs the length of the run."""
         return self.schedule_type != 'constant' and self.steps is None
 
     def __call__(self, step: int, length: int | None) -> float:

@@ -1,1 +1,1 @@
-"""Several policies that learn together in one environment, each by an agent of its own."""
+"""Several policies that learn in the same environments at the same time, each with its own agent."""

@@ -1,4 +1,4 @@
-"""Several policies that learn in one environment: who plays for whom, and what a run asks of all of them together."""
+"""The agent of a team: several policies that act in the same environments and learn at the same time."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from xagents.teams import stages
 from xagents.teams.cli import TeamOptions, policy_seed
 from xagents.teams.collector import TeamCollector
 
-# options of runs that ask for one policy, with what they admit
+# run options that need a single policy
 SINGLE_POLICY_OPTIONS = ('overlap', 'explorers', 'record_dataset', 'checkpoints', 'eval_async')
 
 
 class TeamAgent(BaseAgent):
-    """Policies that play in one environment, each for some of its agents, and learn at the same time.
+    """Several policies in the same environments; each acts for some agents of an environment.
 
-    Each member is a whole agent of its own: its mathematics, networks, options, statistics and random streams. In every
-    iteration all of them act together for the same number of steps, and then each learns from its own rows.
+    Each member is a complete xagents agent with its own algorithm, networks, options, statistics and random generators.
+    In every iteration, all members act for the same number of steps, and then each learns from its own rows.
 
     Args:
         envs: the environments, with a part for each policy.
-        members: the agents, by the names of the policies.
-        remake: makes the agent of a policy anew for another part of the environments.
-        options: those of `TeamOptions` and of `RunOptions`.
+        members: the xagents agents, by the names of their policies.
+        remake: creates the agent of a policy for another part of the environments.
+        options: `TeamOptions` and `RunOptions`.
 
     Attributes:
-        members: the agents, by the names of the policies.
-        map: which policy acts for each agent of an environment. A stage may change it between two iterations: episodes
-            go on, and what the policies have learned stays.
+        members: the xagents agents, by the names of their policies.
+        map: the name of the policy of each agent of an environment. A stage may change the map between two iterations;
+            episodes continue, and policies keep their weights.
 
     Raises:
-        OptionError: where the members would not collect equally many steps.
+        OptionError: if the members do not collect the same number of steps.
     """
 
     Options: ClassVar[type[AgentOptions]] = TeamOptions
@@ -77,7 +77,7 @@ class TeamAgent(BaseAgent):
         self.output_models = [model for member in self.members.values() for model in member.output_models]
 
     def _check_steps(self) -> None:
-        """Check that all collect for the same number of steps before they learn."""
+        """Check that all members collect the same number of steps per iteration."""
         steps = {name: member.n_steps for name, member in self.members.items()}
         first, n_steps = next(iter(steps.items()))
         for name, own in steps.items():
@@ -88,20 +88,20 @@ class TeamAgent(BaseAgent):
                     'n_steps of what learns from rollouts, fragment_steps of what has a replay buffer',
                 )
 
-    # what a run asks
+    # the interface of a run
 
     @property
     def n_steps(self) -> int:
-        """T: steps of each environment in an iteration."""
+        """T, the number of steps of each environment per iteration."""
         return next(iter(self.members.values())).n_steps
 
     @functools.cached_property
     def collector(self) -> TeamCollector:  # type: ignore[override]
-        """Who collects for all policies."""
+        """The collector of all policies."""
         return TeamCollector(self.envs, {n: member.collector for n, member in self.members.items()}, self.streams)
 
     def collect(self, **schedule: Any) -> dict[str, Any]:
-        """Let all policies act for `n_steps` steps; return a rollout for each by its name."""
+        """Collect `n_steps` steps with all policies, and return a rollout per policy, by name."""
         self.apply_map()
         schedules: dict[str, dict[str, Any]] = {name: {} for name in self.members}
         for name, value in schedule.items():
@@ -114,9 +114,9 @@ class TeamAgent(BaseAgent):
         return Recipe([('learn', stages.learn)])
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run, with the policies' names before it.
+        """Return the schedules of all policies, with the name of the policy as a prefix.
 
-        Steps of a schedule that has a length of its own are those of the policy's agents.
+        The length of a schedule with its own `steps` counts steps of the policy's agents.
         """
         found = {}
         for name, member in self.members.items():
@@ -127,7 +127,7 @@ class TeamAgent(BaseAgent):
         return found
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own: the members' parts and counters."""
+        """Return the parts whose state belongs in checkpoints: parts and counters of the members."""
         parts: dict[str, Any] = {}
         for name, member in self.members.items():
             parts |= {f'{name}/{part}': own for part, own in member.parts().items()}
@@ -135,7 +135,7 @@ class TeamAgent(BaseAgent):
         return parts
 
     def buffer_needs(self) -> BufferNeeds | None:
-        """Return what the members' replay buffers need together, where some have one that is empty."""
+        """Return the total needs of the members' empty replay buffers; None if there are none."""
         needs = [own for member in self.members.values() if (own := member.buffer_needs()) is not None]
         if not needs:
             return None
@@ -143,7 +143,7 @@ class TeamAgent(BaseAgent):
         return BufferNeeds(most, sum(own.capacity for own in needs), sum(own.n_bytes for own in needs), needs[0].verb)
 
     def refresh(self) -> None:
-        """Let all members act by their present weights."""
+        """Update the acting networks of all members to their current weights."""
         for member in self.members.values():
             member.refresh()
 
@@ -151,7 +151,7 @@ class TeamAgent(BaseAgent):
         """Return a run; see `BaseAgent.begin`.
 
         Raises:
-            OptionError: also for what only one policy can do.
+            OptionError: also if an option needs a single policy.
         """
         for name in SINGLE_POLICY_OPTIONS:
             value = options.get(name, getattr(self.defaults, name))
@@ -171,16 +171,16 @@ class TeamAgent(BaseAgent):
         return super().play(*arguments, **options)
 
     def act(self, *arguments: Any, **options: Any) -> np.ndarray:
-        """Raise TypeError: each member acts for its own agents."""
-        raise TypeError(f'the policies of a team act each for its agents: {", ".join(self.members)}, in `members`')
+        """Raise TypeError, because each member acts for its own agents."""
+        raise TypeError(f'each policy of a team acts for its own agents: use `members`, with {", ".join(self.members)}')
 
-    # who plays for whom
+    # the map from agents to policies
 
     def apply_map(self) -> None:
-        """Let policies play for those whom `map` gives them.
+        """Assign agents to policies according to `map`.
 
         Raises:
-            OptionError: for agents or policies that do not exist, and policies that would play for nobody.
+            OptionError: if an agent or a policy does not exist, or a policy would have no agents.
         """
         unknown_agents = {*self.map} - {*self.envs.agents}
         if unknown_agents:
@@ -218,7 +218,7 @@ class TeamAgent(BaseAgent):
         self.collector.members = {name: member.collector for name, member in self.members.items()}
 
     def _reassigned(self, name: str, member: BaseAgent) -> BaseAgent:
-        """Return a member that plays for other agents; what it knows of single agents begins anew."""
+        """Return a member for other agents of the environments; its state of individual agents is reset."""
         part, was_running = self.envs.parts[name], member.collector.observations is not None
         if part.n_envs == member.envs.n_envs:
             new, new.envs = member, part
@@ -234,31 +234,31 @@ class TeamAgent(BaseAgent):
 
 
 class TeamRandomStreams(RandomStreams):
-    """The random streams of a team, whose state has those of its members."""
+    """The random generators of a team; their state includes the generators of the members."""
 
     def __init__(self, seed: int, members: Mapping[str, BaseAgent]):
         super().__init__(seed)
         self.members = members
 
     def state(self) -> dict[str, Any]:
-        """Return where all streams stand, as JSON holds it."""
+        """Return the states of all generators, for JSON."""
         return {'members': {n: member.streams.state() for n, member in self.members.items()}, 'own': super().state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on where the streams of `state` stood."""
+        """Load states of all generators."""
         super().load(state['own'])
         for name, member in self.members.items():
             member.streams.load(state['members'][name])
 
     def restart(self, seed: int) -> None:
-        """Begin every stream anew, from another seed."""
+        """Restart every generator from another seed."""
         super().restart(seed)
         for name, member in self.members.items():
             member.streams.restart(policy_seed(seed, name))
 
 
 class PolicyCounters:
-    """What a member counts: its iterations, its agents' steps, its updates."""
+    """The counters of a member, as a part with a state: iterations, steps of its agents, and updates."""
 
     NAMES = ('iteration', 'steps', 'updates')
 
@@ -266,10 +266,10 @@ class PolicyCounters:
         self._member = member
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the counts."""
+        """Return the counters."""
         return {name: np.array(getattr(self._member.progress.context, name)) for name in self.NAMES}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on counting."""
+        """Load counters."""
         for name in self.NAMES:
             setattr(self._member.progress.context, name, int(state[name]))

@@ -1,5 +1,5 @@
-# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
-"""The options of several policies that learn together; loads no TensorFlow."""
+# ruff: noqa: RUF009 -- option() returns a dataclass field
+"""The options of teams: several policies that learn together. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xagents.options.declaration import changed, option
 from xagents.options.errors import OptionError, format_value
 
 POLICY_FORMAT = 'admits NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
-# what stands before the names of other metrics, and of what checkpoints hold
+# prefixes of other metrics and of other arrays in checkpoints
 RESERVED_NAMES = (
     'environments',
     'evaluate',
@@ -34,9 +34,9 @@ POLICY_KEYS = ('agent', 'agents')
 
 @dataclass
 class TeamOptions(AgentOptions):
-    """Several policies in one environment; what is said of all of them stands for each that says nothing else."""
+    """Options of a team; a value applies to each policy that does not set the option itself."""
 
-    # nothing is said of all where the policies' agents have defaults of their own
+    # None: each policy uses the default of its own agent
     gamma: float | None = changed(AgentOptions, 'gamma', None)  # type: ignore[assignment]
     lr: float | None = changed(AgentOptions, 'lr', None)  # type: ignore[assignment]
     opt_epsilon: float | None = changed(AgentOptions, 'opt_epsilon', None)  # type: ignore[assignment]
@@ -49,11 +49,11 @@ class TeamOptions(AgentOptions):
     reward_scale: float | None = changed(AgentOptions, 'reward_scale', None)  # type: ignore[assignment]
     precision: str | None = changed(AgentOptions, 'precision', None)  # type: ignore[assignment]
     policies: dict | None = option(
-        None, 'which policies learn, by which agent and for which players', metavar='NAME=AGENT:PLAYERS'
+        None, 'policies that learn, each with its agent and its players', metavar='NAME=AGENT:PLAYERS'
     )
 
     def check(self) -> None:
-        """Let each policy be a mapping of `agent`, `agents` and the options of its agent."""
+        """Check the policies, and convert each to a dict of `agent`, `agents` and the options of its agent."""
         super().check()
         for name in self.policies or ():
             if not (isinstance(name, str) and name.isidentifier()) or name in RESERVED_NAMES:
@@ -68,11 +68,11 @@ def parse_policy(name: str, spec: Any) -> dict[str, Any]:
     """Return a policy as a mapping of `agent` (an id), `agents` (a list of names or patterns) and further options.
 
     Args:
-        name: of the policy, for messages.
-        spec: such a mapping, (agent, agents), or 'agent:agents'; several agents are a list, or parted by commas.
+        name: name of the policy, for messages.
+        spec: such a mapping, (agent, agents), or 'agent:agents'; several agents are a list or separated by commas.
 
     Raises:
-        OptionError: for anything else.
+        OptionError: if `spec` has another form.
     """
     if isinstance(spec, str):
         agent, _, players = spec.partition(':')
@@ -96,5 +96,5 @@ def parse_policy(name: str, spec: Any) -> dict[str, Any]:
 
 
 def policy_seed(seed: int, name: str) -> int:
-    """Return the seed of a policy that was given none of its own."""
+    """Return the default seed of a policy, from the seed of the team and the name of the policy."""
     return int(np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""The collector of several policies: each acts for its agents by a collector of its own, and all step together."""
+"""The collector of several policies: each has its own collector, and all of them step the same environments."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from xagents.system.arrays import add_prefix, strip_prefix
 
 
 class TeamCollector(EnvOwner):
-    """Lets several policies act in the environments that they share.
+    """A collector of several policies that share environments.
 
-    What it is asked is what a `Collector` is asked; rows are those of all agents.
+    It has the interface of `Collector`; its rows are the agents of all policies.
 
     Args:
         envs: the environments.
-        members: a collector for each policy, in its part of the environments.
+        members: a collector for each policy, with the part of the environments that the policy acts in.
         streams: random generators by purpose.
     """
 
@@ -43,12 +43,12 @@ class TeamCollector(EnvOwner):
         """Take steps in every environment, and return a rollout for each policy; see `Collector.collect`.
 
         Args:
-            n_steps: T, in each environment.
-            schedules: for each policy the values that its schedules have now.
+            n_steps: T, the number of steps in each environment.
+            schedules: current values of the schedules, for each policy.
         """
         members = self.members
         if any(member.observations is None for member in members.values()):
-            for member in members.values():  # they begin anew together
+            for member in members.values():  # all are reset together
                 member.observations = None
         rollouts: dict[str, Rollout] = {}
         with contextlib.ExitStack() as stack:
@@ -65,20 +65,20 @@ class TeamCollector(EnvOwner):
                         rollouts[name] = end.value
         return rollouts
 
-    # steps by themselves
+    # single steps
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin a new episode in every environment; the seed is drawn when not given."""
+        """Reset every environment; the default seed is drawn from the `env` generator."""
         seed = int(self.streams('env').integers(2**31)) if seed is None else seed
         for member in self.members.values():
             member.reset(seed)
 
     def act(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
-        """Return the environment actions of each policy: drawn by `rng`, greedy without."""
+        """Return the environment actions of each policy: sampled with `rng`, or greedy without it."""
         return [member.act(rng) for member in self.members.values()]
 
     def step(self, actions: Iterable[np.ndarray]) -> tuple[None, np.ndarray, None, None]:
-        """Take one step in every environment by each policy's actions; return rewards [N] at the second place."""
+        """Take one step in every environment with the actions of each policy; the second result is the rewards [N]."""
         members, rewards = self.members.values(), np.zeros(self.envs.n_envs)
         member_actions = list(zip(members, actions, strict=True))
         for member, own in member_actions:
@@ -98,7 +98,7 @@ class TeamCollector(EnvOwner):
         return TeamCollector(envs, members, self.streams)
 
     def evaluation_envs(self, n_envs: int, render_mode: str | None = None) -> MultiPolicyEnvs:
-        """Return other environments of the same kind, to evaluate or record in; they are kept for the next time."""
+        """Return separate environments of the same kind, for evaluations and videos; later calls return the same."""
         envs = self._evaluation_envs.get((n_envs, render_mode))
         if envs is not None and envs.policy_mapping != self.envs.policy_mapping:
             envs.close()
@@ -108,7 +108,7 @@ class TeamCollector(EnvOwner):
     # state
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return where collecting stands, as arrays by name and a record for JSON."""
+        """Return the state of collecting: arrays by name, and a dict for JSON."""
         whole = all(member.observations is not None for member in self.members.values())
         snapshot = self.envs.snapshot() if whole else None
         arrays: dict[str, np.ndarray] = {}
@@ -129,7 +129,7 @@ class TeamCollector(EnvOwner):
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:
-        """Go on where `state` was taken; see `Collector.load`."""
+        """Load a state; see `Collector.load`."""
         for name, member in self.members.items():
             member.load(strip_prefix(name, arrays), record['collectors'][name], environments=False)
         self.streams.load(record['rngs'])

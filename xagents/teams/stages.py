@@ -1,4 +1,4 @@
-"""The stage in which several policies learn: each runs the stages of its own agent on its own rollout."""
+"""The stage in which several policies learn: each agent runs its own stages on its own rollout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xagents.runs.run import Run
 
 
 class PolicyLearning:
-    """The stages by which one policy learns, as a stream of its own.
+    """The learning stages of one policy, as a separate stream.
 
     Args:
-        run: of the whole team.
-        name: of the policy.
-        agent: whose stages they are.
+        run: the run of the team.
+        name: name of the policy.
+        agent: agent of the policy.
     """
 
     def __init__(self, run: Run, name: str, agent: Any):
@@ -27,7 +27,7 @@ class PolicyLearning:
         self._stream = compose(iter(self._contexts.pop, None), agent.learning().bind(own).stages)
 
     def learn(self, ctx: Context) -> None:
-        """Learn from what the policy's agents did in this iteration, and tell of it by its name."""
+        """Learn from the rollout of the policy, and add counters, messages and metrics to the context of the team."""
         own = self.agent.progress.context.next_iteration()
         own.batch, own.statistics = ctx.batch[self.name], self.agent.statistics
         own.schedule = {n.partition('/')[2]: v for n, v in ctx.schedule.items() if n.startswith(f'{self.name}/')}
@@ -40,19 +40,19 @@ class PolicyLearning:
         ctx.messages += [f'{self.name}: {message}' for message in own.messages]
         ctx.note = ctx.note or (own.note and f'{self.name}: {own.note}')
         for name, value in own.logs.items():
-            if name.startswith('seconds/'):  # of all policies together
+            if name.startswith('seconds/'):  # the sum over all policies
                 ctx.logs[name] = ctx.logs.get(name, 0.0) + value
             else:
                 ctx.logs[f'{self.name}/{name}'] = value
 
     def close(self) -> None:
-        """End the stream."""
+        """Close the stream."""
         self._stream.close()
 
 
 @for_run
 def learn(run: Run, stream: Stream) -> Iterator[Context]:
-    """Let each policy learn from its own rollout, one after the other."""
+    """Let the policies learn from their rollouts, one after the other."""
     team: Any = run.agent
     learning: dict[str, PolicyLearning] = {}
     try:
@@ -64,7 +64,7 @@ def learn(run: Run, stream: Stream) -> Iterator[Context]:
             ctx.seconds += ctx.logs.get('seconds/learn', 0.0)
             try:
                 yield ctx
-            finally:  # before what is kept: a checkpoint has the map as it was changed
+            finally:  # before a checkpoint is written, so that it contains a changed map
                 team.apply_map()
     finally:
         for own in learning.values():
