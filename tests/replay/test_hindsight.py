@@ -234,7 +234,7 @@ def test_it_fills_from_the_ring_of_a_plain_buffer():
         ({'n_step': 2}, 'n_step: got 2'),
         ({'alpha': 0.5}, 'her: got priorities'),
         ({'stack': 4}, 'her: got stacks of frames'),
-        ({'strategy': 'last'}, 'her_strategy: got last, admits one of future, final, episode'),
+        ({'strategy': 'last'}, 'her_strategy: got last, expected one of future, final, episode'),
         ({'ratio': 1.5}, 'her_ratio: got 1.5'),
     ],
 )

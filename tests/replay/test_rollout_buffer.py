@@ -233,7 +233,7 @@ def test_wrong_arguments_are_refused(options, message):
 
 
 def test_no_room_for_one_rollout():
-    message = 'buffer_max_size: got 100, admits at least 320, one rollout of 20 steps x 16 environments'
+    message = 'buffer_max_size: got 100, expected at least 320, one rollout of 20 steps x 16 environments'
     buffer = RolloutBuffer(100, n_steps=20)
     with pytest.raises(OptionError, match=message):
         buffer.add(rollout_of(20, 16))
@@ -248,7 +248,7 @@ def test_wrong_rollouts_are_refused_and_change_nothing():
     with pytest.raises(ValueError, match='holds no rollout'):
         buffer.sample(rng)
     for wrong, message in (
-        (rollout_of(3, 2), 'observations: got those of 3 steps, the buffer takes rollouts of 4'),
+        (rollout_of(3, 2), 'observations: got a rollout of 3 steps, expected 4'),
         ({k: v for k, v in rollout_of(4, 2).items() if k != 'logits'}, 'logits: not in the rollout'),
         (rollout_of(4, 2) | {'valid': np.ones((3, 2), bool)}, r'valid: got the shape \(3, 2\)'),
     ):

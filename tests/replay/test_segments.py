@@ -326,7 +326,7 @@ def test_torn_missing_and_changed_files_are_named(tmp_path, monkeypatch):
             assert str(error).startswith(f'{path}: ') and '\n' not in str(error)
     assert harmless < 75
     path.unlink()
-    with pytest.raises(ValueError, match=r'2\.npz: .*, and there is no such file'):
+    with pytest.raises(ValueError, match=r'2\.npz: .*, but it does not exist'):
         SegmentStore(tmp_path).load(other := ReplayBuffer(60, 1, batch_size=4), *saved)
     assert other.ring is None
     path.write_bytes(whole)
@@ -339,14 +339,22 @@ def test_a_buffer_of_another_kind_is_refused(tmp_path):
     rollouts.add(Source(2, 1).batch(np.random.default_rng(0), 5))
     saved = {buffer: SegmentStore(tmp_path).save(buffer) for buffer in (replay, rollouts)}
     for source, other, message in (
-        (replay, ReplayBuffer(80, batch_size=4), 'holds 60 transitions, this one 80 (buffer_max_size)'),
-        (replay, ReplayBuffer(60, batch_size=4, alpha=0.5), 'has prioritized False, this one True'),
-        (replay, ReplayBuffer(60, batch_size=4, stack=4), 'has frame_stack 1, this one 4'),
-        (replay, RolloutBuffer(60, n_steps=5), 'has columns None, this one'),
-        (rollouts, RolloutBuffer(60, n_steps=6), 'has n_steps 5, this one 6'),
-        (rollouts, RolloutBuffer(80, n_steps=5), 'holds 60 transitions, this one 80'),
-        (rollouts, RolloutBuffer(60, n_steps=5, columns=['logits', 'values']), "has columns ['logits'], this one"),
-        (rollouts, RolloutBuffer(8, n_steps=5), 'buffer_max_size: got 8, admits at least 10'),
+        (
+            replay,
+            ReplayBuffer(80, batch_size=4),
+            'has a capacity of 60 transitions, this buffer of 80 (buffer_max_size)',
+        ),
+        (replay, ReplayBuffer(60, batch_size=4, alpha=0.5), 'has prioritized False, this buffer has True'),
+        (replay, ReplayBuffer(60, batch_size=4, stack=4), 'has frame_stack 1, this buffer has 4'),
+        (replay, RolloutBuffer(60, n_steps=5), 'has columns None, this buffer has'),
+        (rollouts, RolloutBuffer(60, n_steps=6), 'has n_steps 5, this buffer has 6'),
+        (rollouts, RolloutBuffer(80, n_steps=5), 'has a capacity of 60 transitions, this buffer of 80'),
+        (
+            rollouts,
+            RolloutBuffer(60, n_steps=5, columns=['logits', 'values']),
+            "has columns ['logits'], this buffer has",
+        ),
+        (rollouts, RolloutBuffer(8, n_steps=5), 'buffer_max_size: got 8, expected at least 10'),
         (replay, filled(1)[0], 'already holds'),
     ):
         before = insides(other)
@@ -354,7 +362,7 @@ def test_a_buffer_of_another_kind_is_refused(tmp_path):
             SegmentStore(tmp_path).load(other, *saved[source])
         assert message in str(error.value) and '\n' not in str(error.value)
         assert insides(other) == before
-    with pytest.raises(OptionError, match='admits at least 2'):
+    with pytest.raises(OptionError, match='expected at least 2'):
         SegmentStore(tmp_path).load(ReplayBuffer(1, batch_size=1), *saved[replay])
     wider = ReplayBuffer(61, batch_size=8, alpha=None, n_step=3)  # how it is drawn from may differ
     SegmentStore(tmp_path).load(wider, *saved[replay])

@@ -1,4 +1,4 @@
-"""What is remembered: transitions and rollouts in rings, priorities, and their files."""
+"""Replay buffers of transitions and of rollouts, with priorities, and their files on disk."""
 
 from xagents.replay.hindsight import HindsightBuffer as HindsightBuffer
 from xagents.replay.rollouts import RolloutBuffer as RolloutBuffer

@@ -1,4 +1,4 @@
-"""What replay buffers share: the ring that their content is kept in, their sizes, and how they are saved."""
+"""The base class of replay buffers: the ring that stores the transitions, and the sizes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from xagents.replay.ring import Ring
 
 
 class Buffer(ABC):
-    """A ring that is made at the first addition, by the shapes that come; what can be drawn is up to subclasses.
+    """A buffer that stores transitions in a ring; subclasses define the sampling.
+
+    The first addition allocates the ring with the shapes of its batch.
 
     Attributes:
-        max_size: transitions over all environments.
-        initial_size: how many valid ones must have been stored before it is ready, `max_size` when not given.
-        stack: frames of an observation.
+        max_size: capacity, in transitions over all environments.
+        initial_size: number of valid transitions that must have been stored before the buffer is ready; `max_size` by
+            default.
+        stack: number of frames in an observation.
     """
 
     stack: int
@@ -30,47 +33,50 @@ class Buffer(ABC):
 
     @property
     def ring(self) -> Ring | None:
-        """What the transitions are kept in; None before the first addition."""
+        """The ring that stores the transitions; None before the first addition."""
         return self._ring
 
     @property
     def stored(self) -> int:
-        """Valid transitions added since the start, overwritten ones included."""
+        """Number of valid transitions added since the start, including overwritten ones."""
         return self._ring.stored if self._ring else 0
 
     def __len__(self) -> int:
-        """Valid transitions that are held now and can be drawn."""
+        """Return the number of valid transitions that the buffer contains now and can sample."""
         return self._ring.count if self._ring else 0
 
     @property
     def ready(self) -> bool:
-        """Whether enough was stored and something valid can be drawn."""
+        """Whether enough transitions were stored and at least one can be sampled."""
         return len(self) > 0 and self.stored >= self.required_size
 
     @property
     @abstractmethod
     def required_size(self) -> int:
-        """How many valid transitions must have been stored before it is ready; known exactly once N is."""
+        """Number of valid transitions that must have been stored before it is ready; exact as soon as N is known."""
 
     @abstractmethod
     def storage_options(self) -> dict[str, Any]:
-        """Return the options, besides its size, that decide what is kept of a transition, as JSON holds them."""
+        """Return the options that determine the stored form of a transition, without the size, as JSON values."""
 
     @abstractmethod
     def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
-        """Return an empty ring for batches like this one, by the buffer's options."""
+        """Return an empty ring for the options of the buffer and batches with the shapes of `template`."""
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy what was collected; of more than the buffer holds, the newest.
+        """Copy a batch of transitions into the buffer. If the batch exceeds the capacity, copy the newest ones.
+
+        A batch continues the previous one. If an environment was reset between two batches, the buffer removes its
+        newest transition.
 
         Args:
             batch: `observations` [T + 1, N, *D], `actions` [T, N, …], `rewards` [T, N], and bool [T, N] `terminated`,
-                `truncated` and `valid`, which is False where a row only reset. It goes on where the last one ended. An
-                environment that was reset in between loses its newest transition: one whose `restarted` [N] is true or,
-                without that column, whose first observation is not the last one that was added.
+                `truncated` and `valid`. `valid` is False if a row only reset its environment. The optional bool
+                `restarted` [N] marks environments that were reset between two batches. Without it, an environment
+                counts as reset if its first observation differs from the last one added.
 
         Raises:
-            ValueError: for observations of another shape than before, or no stacks where stacks were announced.
+            ValueError: if the observations have another shape than before, or are not the expected stacks of frames.
             OptionError: if the buffer is too small.
         """
         if self._ring is None:
@@ -78,18 +84,18 @@ class Buffer(ABC):
         self._ring.add(batch)
 
     def adopt_ring(self, ring: Ring) -> None:
-        """Take over the ring of another buffer with the same options; this one must be empty."""
+        """Use the ring of another buffer with the same options; this buffer must be empty."""
         if self._ring is not None and self._ring.position:
-            raise ValueError(f'the replay buffer already holds {len(self)} transitions, admits an empty one')
+            raise ValueError(f'the replay buffer already holds {len(self)} transitions, expected an empty one')
         self._ring = ring
 
     def _check_sizes(self, further: Mapping[str, int], at_most_max: Iterable[str] = ()) -> None:
-        """Check sizes by name; those named `at_most_max`, and the initial size, against the largest, too."""
+        """Check sizes by name; the initial size and the sizes in `at_most_max` must not exceed `max_size`."""
         sizes = {'buffer_max_size': self.max_size, 'buffer_initial_size': self.initial_size, **further}
         for name, value in {**sizes, 'frame_stack': self.stack}.items():
             least = 0 if name == 'buffer_initial_size' else 1
             if value < least:
-                raise OptionError(name, f'got {value}, admits a whole number at least {least}')
+                raise OptionError(name, f'got {value}, expected a whole number at least {least}')
         for name in ('buffer_initial_size', *at_most_max):
             if sizes[name] > self.max_size:
-                raise OptionError(name, f'got {sizes[name]}, admits at most buffer_max_size, {self.max_size}')
+                raise OptionError(name, f'got {sizes[name]}, expected at most buffer_max_size, {self.max_size}')

@@ -1,6 +1,6 @@
-"""Hindsight experience replay: transitions drawn with a goal that was achieved later in their episode.
+"""Hindsight experience replay: sampled transitions get a goal that was achieved later in their episode.
 
-Andrychowicz et al. 2017, arXiv:1707.01495. All of it happens when transitions are drawn; what is stored stays.
+Andrychowicz et al. 2017, arXiv:1707.01495. Sampling replaces the goals; the stored transitions do not change.
 """
 
 from __future__ import annotations
@@ -16,43 +16,45 @@ from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Ring, RingColumns
 from xagents.replay.transitions import ReplayBuffer, RewardScale
 
 STRATEGIES = ('future', 'final', 'episode')
-# what is kept for a row besides, for the memory needed: see `EpisodeIndex`
+# arrays of an `EpisodeIndex`, for the memory needed
 EPISODE_COLUMNS: RingColumns = {'place': ((), np.int32), 'first': ((), np.int64), 'last': ((), np.int64)}
 
 
 class EpisodeIndex:
-    """Where the episode of each row of a ring begins and ends, kept up as rows are added.
+    """The first and the last row of the episode of each row in a ring, updated as rows are added.
 
-    An episode is rows of one environment, one behind the other, that can be sampled: up to the one that ended it, the
-    newest one, or one whose next observation was not seen. Rows are counted since the start, as the ring does. The
-    episodes of an environment are numbered, too; a ring of R rows holds at most R of them, so that what is known of one
-    stands at its number modulo R. Of a running episode the last row is the newest: one number changes, not one a row.
+    An episode is a sequence of consecutive rows of one environment that can be sampled. Its last row is terminated or
+    truncated, or is the newest row, or has no known next observation. As in the ring, row numbers count from the start.
+
+    The episodes of an environment are numbered, too. A ring of R rows contains at most R episodes of an environment, so
+    the bounds of an episode are stored at its number modulo R. The last row of a running episode is the newest row: a
+    new row changes one number, not one per row of the episode.
     """
 
     def __init__(self, ring: Ring):
         self._ring = ring
-        # of each flat row, where its episode stands in `first` and `last`
+        # `_places`: for each flat row, the index of its episode in `_first` and `_last`
         self._places, self._first, self._last = (
             np.zeros(ring.rows * ring.n_envs, d) for _, d in EPISODE_COLUMNS.values()
         )
-        self._numbers = np.zeros(ring.n_envs, np.int64)  # of the newest episodes
+        self._numbers = np.zeros(ring.n_envs, np.int64)  # number of the newest episode of each environment
         self.add_rows(ring.oldest)
 
     def add_rows(self, start: int) -> None:
-        """Take note of the rows from `start` on, which were added; it costs the same whatever the ring holds."""
+        """Add the new rows from `start` on; the cost does not depend on the size of the ring."""
         ring, envs = self._ring, np.arange(self._ring.n_envs)
         start = max(start, ring.oldest)
         rows = np.arange(start, ring.position)
         if not rows.size:
             return
-        # [1 + T + 1, N]: the row before them, them, and the newest observation, which has no flags
+        # [1 + T + 1, N]: the row before the new rows, the new rows, and the newest observation, which has no flags
         flags = ring.arrays['flags'][np.arange(start - 1, ring.position + 1) % ring.rows]
         if start == ring.oldest:
             flags[0] = 0
         valid = flags & VALID > 0
         goes_on = valid & (flags & (TERMINATED | TRUNCATED) == 0)
         begins, ends = valid[1:-1] & ~goes_on[:-2], valid[1:-1] & ~(goes_on[1:-1] & valid[2:])
-        # the row before was forgotten, if its environment began anew meanwhile
+        # if the environment was reset between two batches, the ring has removed the transition before the new rows
         broken = envs[~valid[0]]
         places = self._numbers[broken] % ring.rows * ring.n_envs + broken
         self._last[places] = np.minimum(self._last[places], start - 2)
@@ -64,14 +66,14 @@ class EpisodeIndex:
             bound[all_places[at]] = start + np.nonzero(at)[0]
 
     def rows(self, flat_rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of flat rows [B]."""
+        """Return the row numbers, counted from the start, of flat rows [B]."""
         ring = self._ring
         rows = flat_rows // ring.n_envs
         rows += ring.position - ring.head
-        return np.subtract(rows, ring.rows, out=rows, where=rows > ring.position)  # those behind the head are older
+        return np.subtract(rows, ring.rows, out=rows, where=rows > ring.position)  # rows behind the head are older
 
     def first(self, flat_rows: np.ndarray) -> np.ndarray:
-        """Return the first rows that are held of the episodes of flat rows [B]."""
+        """Return the first rows that the ring still contains of the episodes of flat rows [B]."""
         return np.maximum(self._first.take(self._places.take(flat_rows)), self._ring.oldest)
 
     def last(self, flat_rows: np.ndarray) -> np.ndarray:
@@ -80,18 +82,22 @@ class EpisodeIndex:
 
 
 class HindsightBuffer(ReplayBuffer):
-    """A replay buffer that gives a share of the drawn transitions another goal, which was achieved in their episode.
+    """A replay buffer that replaces the goals of some sampled transitions by goals achieved in their episodes.
 
-    The new goal takes the place of the desired one in both observations. The environment's goal functions say what the
-    reward is then and, where they say that, whether the episode ends.
+    The new goal replaces the desired goal in both observations. The goal functions of the environment compute the new
+    reward and, if the environment defines it, whether the episode terminates.
 
     Args:
-        max_size: as for `ReplayBuffer`, like `initial_size` and `batch_size`.
-        goals: the environment's.
-        strategy: which goals: 'future' one that is achieved by the transition or later, 'episode' one of the whole
-            episode, each equally likely; 'final' the last one (section 4.5 of the paper).
-        ratio: the share of a batch that gets one, rounded to whole transitions; k / (k + 1) for the k of the paper.
-        options: those of `ReplayBuffer` as well; it admits neither n-step sums nor stacks nor priorities.
+        max_size: capacity, as for `ReplayBuffer`.
+        initial_size: as for `ReplayBuffer`.
+        batch_size: as for `ReplayBuffer`.
+        goals: the goal functions of the environment.
+        strategy: selection of the new goal: 'future' draws uniformly from the goals achieved by the transition or later
+            in its episode, 'episode' from those of the whole episode; 'final' takes the last achieved goal (section 4.5
+            of the paper).
+        ratio: fraction of a batch that gets new goals, rounded to whole transitions; k / (k + 1) with the k of the
+            paper.
+        options: further options of `ReplayBuffer`; n-step sums, stacks of frames and priorities are not supported.
     """
 
     def __init__(
@@ -107,22 +113,22 @@ class HindsightBuffer(ReplayBuffer):
     ):
         super().__init__(max_size, initial_size, batch_size, **options)
         if strategy not in STRATEGIES:
-            raise OptionError('her_strategy', f'got {strategy}, admits one of {", ".join(STRATEGIES)}')
+            raise OptionError('her_strategy', f'got {strategy}, expected one of {", ".join(STRATEGIES)}')
         if not 0 <= ratio <= 1:
-            raise OptionError('her_ratio', f'got {ratio}, admits a number at least 0 and at most 1')
+            raise OptionError('her_ratio', f'got {ratio}, expected a number at least 0 and at most 1')
         self.goals, self.strategy, self.ratio = goals, strategy, ratio
         self._episodes: EpisodeIndex | None = None
 
     def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
-        """Change how it is sampled, as `ReplayBuffer.configure`."""
+        """Change the sampling; see `ReplayBuffer.configure`."""
         if n_step > 1:
-            raise OptionError('n_step', f'got {n_step} with hindsight, admits 1')
+            raise OptionError('n_step', f'got {n_step} with hindsight, expected 1')
         if stack > 1 or alpha is not None:
-            raise OptionError('her', f'got {"stacks of frames" if stack > 1 else "priorities"}, admits none of them')
+            raise OptionError('her', f'got {"stacks of frames" if stack > 1 else "priorities"}, expected none of them')
         super().configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy what was collected, as `Buffer.add`, and take note of its episodes."""
+        """Copy a batch of transitions into the buffer and index its episodes; see `Buffer.add`."""
         start = self._ring.position if self._ring else 0
         super().add(batch)
         assert self._ring is not None
@@ -132,7 +138,7 @@ class HindsightBuffer(ReplayBuffer):
             self._episodes.add_rows(start)
 
     def adopt_ring(self, ring: Ring) -> None:
-        """Take over the ring of another buffer; its flags say where episodes begin and end."""
+        """Use the ring of another buffer and index its episodes, which follow from its flags."""
         super().adopt_ring(ring)
         self._episodes = EpisodeIndex(ring)
 
@@ -145,7 +151,7 @@ class HindsightBuffer(ReplayBuffer):
         rng: np.random.Generator,
     ) -> None:
         super()._gather(ring, rows, scale, out, rng)
-        # the order of a batch is random, so its first transitions are a random part: slices are faster than indices
+        # the order of a batch is random, so its first transitions are a random subset; slices are faster than indices
         share = round(self.ratio * self.batch_size)
         if not share:
             return
@@ -169,7 +175,7 @@ class HindsightBuffer(ReplayBuffer):
             chosen -= first - 1
             chosen = (rng.random(len(rows)) * chosen).astype(np.int64)
             chosen += first
-        # what a step achieves is shown in the row behind its own
+        # the goal that a step achieved is in the observation of the next row
         chosen -= rows - 1
         chosen *= ring.n_envs
         chosen += flat_rows

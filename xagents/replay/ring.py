@@ -1,12 +1,13 @@
-"""The ring that a replay buffer is kept in: each observation once, each frame of a stack once.
+"""The ring that stores the content of a replay buffer: each observation once, and each frame of a stack once.
 
-A ring of `rows` rows x N environments, time-major. Row t holds an observation, the action taken on it, its reward and
-its flags. The next observation of row t is the observation of row t + 1: an episode's last observation has a row of its
-own, which only reset the environment. The newest observation stands in the row where the next addition begins, the
-head. A flat row is row * N + environment; one that cannot be sampled has no flag at all.
+A ring has `rows` rows x N environments and is time-major. Row t contains an observation, the action taken on it, its
+reward and its flags. The next observation of row t is the observation of row t + 1. The last observation of an episode
+therefore has its own row, in which the environment was only reset. The newest observation is in the head: the row in
+which the next addition begins. A flat row is row * N + environment. All flags of a row that cannot be sampled are 0.
 
-Rows are also counted since the start: the k-th stands in row k % rows until the (k + rows)-th takes its place. An added
-row stays as it is, but for its flags; and the newest observation is replaced when its environment begins anew.
+Row numbers also count from the start: row number k is in row k % rows until row number k + rows overwrites it. After a
+row was added, only its flags change. An exception is the newest observation: if its environment is reset between two
+additions, the first observation of the new episode replaces it.
 """
 
 from __future__ import annotations
@@ -23,36 +24,39 @@ from xagents.replay.sum_tree import SumTree
 
 VALID, TERMINATED, TRUNCATED = 1, 2, 4
 
-# Shape and dtype, for one row of one environment; those of arrays by name.
+# shape and dtype for one row of one environment; these by array name
 ArraySpec = tuple[tuple[int, ...], Any]
 RingColumns = Mapping[str, ArraySpec]
 NO_COLUMNS: RingColumns = MappingProxyType({})
 
 
 class Ring:
-    """Transitions of N environments, the newest of them.
+    """The newest transitions of N environments.
 
     Attributes:
-        arrays: by name, [rows, N, …]: `observations` (of stacks, the newest frame), `actions`, `rewards`, `flags`,
-            the further columns and, of stacks, `ages`: how many rows back their first frame stands, at most stack - 1.
-        flat: the same arrays as [rows * N, …].
-        rows: how many there are, one more than it holds transitions of an environment.
+        arrays: arrays [rows, N, …] by name: `observations` (only the newest frame of a stack), `actions`, `rewards`,
+            `flags`, and `columns`. If observations are stacks, also `ages`: the number of rows back to the first frame
+            of the stack, at most stack - 1.
+        flat: the same arrays with shape [rows * N, …].
+        rows: number of rows, one more than the capacity in transitions of one environment.
         n_envs: N.
-        shape: [N, *D] of the observations added.
-        columns: names of what else of a batch is stored, [T, N, …] each, as it is.
-        stored: valid transitions added since the start.
-        count: transitions that can be sampled.
-        position: rows added since the start, so that the newest observation is in the position-th.
-        priorities: if wanted, the tree in which each transition gets `new_priority`, the largest so far, when it comes,
-            and 0 when it is forgotten.
+        shape: shape [N, *D] of the observations in a batch.
+        columns: names of further arrays [T, N, …] of a batch, which are stored unchanged.
+        stored: number of valid transitions added since the start.
+        count: number of transitions that can be sampled.
+        position: number of rows added since the start, which is the row number of the newest observation.
+        priorities: sum tree of the priorities, or None. A new transition gets `new_priority`, the largest priority so
+            far; a removed transition gets 0.
 
     Args:
-        max_size: transitions over all environments, rounded down to a multiple of N.
-        batch: the first one that will be added, for its shapes.
-        stack: frames an observation; above 1 only the newest is stored.
+        max_size: capacity, in transitions over all environments, rounded down to a multiple of N.
+        batch: the first batch, which determines the shapes.
+        stack: number of frames in an observation; above 1, only the newest frame is stored.
+        prioritized: whether transitions have priorities.
+        columns: see the attributes.
 
     Raises:
-        ValueError: where observations are no stacks of as many frames.
+        ValueError: if the observations are not stacks of `stack` frames.
         OptionError: if the capacity is less than one transition per environment.
     """
 
@@ -63,7 +67,7 @@ class Ring:
         self.shape, self.stack = observations.shape[1:], stack
         self.n_envs = self.shape[0]
         if stack > 1 and (len(self.shape) != 4 or self.shape[-1] != stack):
-            raise ValueError(f'observations: got the shape {self.shape[1:]}, takes [H, W, {stack}]')
+            raise ValueError(f'observations: got the shape {self.shape[1:]}, expected [H, W, {stack}]')
         self.columns = tuple(columns)
         further = {name: (batch[name].shape[2:], batch[name].dtype) for name in self.columns}
         observation, action = (self.shape[1:], observations.dtype), (actions.shape[2:], actions.dtype)
@@ -74,29 +78,30 @@ class Ring:
         self.priorities = SumTree(self.rows * self.n_envs) if prioritized else None
         self.new_priority = 1.0
         self.stored = self.count = self.position = 0
-        self._newest = b''  # the observations in the head, whole
-        self._unknown = np.zeros(self.n_envs, bool)  # whether a stack in the head holds frames that were never seen
+        self._newest = b''  # bytes of the complete observations in the head
+        # whether the stack in the head contains frames that were never added
+        self._unknown = np.zeros(self.n_envs, bool)
 
     @property
     def head(self) -> int:
-        """The row of the newest observation, where the next addition begins."""
+        """The row of the newest observation, in which the next addition begins."""
         return self.position % self.rows
 
     @property
     def used(self) -> int:
-        """Rows written so far, the head included; those beyond were never."""
+        """Number of rows written so far, including the head."""
         return min(self.position + 1, self.rows)
 
     @property
     def oldest(self) -> int:
-        """The number, counted since the start, of the oldest row that is held; `position` is that of the newest."""
+        """Row number of the oldest row in the ring; `position` is that of the newest."""
         return self.position + 1 - self.used
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy a batch into the ring; of more than it holds, the newest. See `Buffer.add`."""
+        """Copy a batch into the ring, or its newest rows if it exceeds the capacity. See `Buffer.add`."""
         observations = batch['observations']
         if observations.shape[1:] != self.shape:
-            raise ValueError(f'observations: got the shape {observations.shape[1:]}, the buffer holds {self.shape}')
+            raise ValueError(f'observations: got the shape {observations.shape[1:]}, expected {self.shape}')
         restarted = self._restarted(observations[0], batch.get('restarted'))
         if restarted.size:
             self._restart(observations[0], restarted)
@@ -124,13 +129,13 @@ class Ring:
             self._forget_cut_stacks()
 
     def _span(self, start: int, length: int) -> slice | np.ndarray:
-        """Return `length` rows from `start` on as an index."""
+        """Return the index of `length` rows from `start` on."""
         if start + length <= self.rows:
             return slice(start, start + length)
         return np.arange(start, start + length) % self.rows
 
     def _write_flags(self, start: int, flags: np.ndarray) -> None:
-        """Write the flags of transitions and, behind them, of the head."""
+        """Write the flags [T + 1, N] of T rows and of the head behind them."""
         span = self._span(start, len(flags))
         written = self.arrays['flags']
         self.count += int(np.count_nonzero(flags)) - int(np.count_nonzero(written[span]))
@@ -143,7 +148,7 @@ class Ring:
                 self.priorities.set_span(0, new[rows_to_end:])
 
     def _restarted(self, first: np.ndarray, restarted: np.ndarray | None) -> np.ndarray:
-        """Return who begins anew: at first all, then those in `restarted` or, without it, who shows something new."""
+        """Return the indices of environments that were reset before this batch (see `Buffer.add`): at first, all."""
         if not self._newest:
             return np.arange(self.n_envs)
         if restarted is not None:
@@ -156,7 +161,7 @@ class Ring:
         return np.array([n for n, part in enumerate(parts) if observed[part] != self._newest[part]])
 
     def _restart(self, first: np.ndarray, envs: np.ndarray) -> None:
-        # what stands before has no next observation
+        # the newest transitions of these environments have no next observation
         self._forget((self.head - 1) % self.rows * self.n_envs + envs)
         if self.stack > 1:
             self.arrays['ages'][self.head, envs] = 0
@@ -170,7 +175,7 @@ class Ring:
             self.priorities.set(flat_rows, 0.0)
 
     def take_observations(self, flat_rows: np.ndarray, out: np.ndarray) -> None:
-        """Write the observations of flat rows [B], which may lie beyond the ring's end, to `out` [B, *D]."""
+        """Write the observations of flat rows [B] to `out` [B, *D]; rows beyond the end of the ring wrap around."""
         frames = self.flat['observations']
         if self.stack == 1:
             frames.take(flat_rows, axis=0, out=out, mode='wrap')
@@ -180,13 +185,14 @@ class Ring:
             back = np.minimum(ages, self.stack - 1 - j) * self.n_envs
             out[..., j] = frames.take(flat_rows - back, axis=0, mode='wrap')
 
-    # frames are shared between stacks
+    # stacks of frames
 
     def _follow_stacks(self, batch: Mapping[str, np.ndarray], flags: np.ndarray) -> np.ndarray:
-        """Return the ages of all observations, uint8 [T + 1, N], and take the flags from stacks that are not all here.
+        """Return the ages of all observations, uint8 [T + 1, N], and clear the flags of incomplete stacks.
 
-        A reset begins a stack if that repeats one frame. Some environments shift their frames on through a reset; of
-        others, frames were never seen, and it takes stack - 1 new ones until all are.
+        If the first stack after a reset repeats one frame, a new stack begins there. Some environments keep shifting
+        the frames through a reset. Otherwise, some frames were never added, and the stack is complete after stack - 1
+        new frames.
         """
         observations, longest = batch['observations'], self.stack - 1
         ages = np.zeros(flags.shape, np.uint8)
@@ -204,30 +210,30 @@ class Ring:
         return ages
 
     def _forget_cut_stacks(self) -> None:
-        """Forget the oldest rows, whose first frames were overwritten."""
+        """Remove the oldest rows whose first frames were overwritten."""
         back = np.arange(1, min(self.stack, self.rows))[:, None]
         rows = (self.head + back) % self.rows * self.n_envs + np.arange(self.n_envs)
         cut = rows[(self.flat['ages'][rows] >= back) & (self.flat['flags'][rows] > 0)]
         if cut.size:
             self._forget(cut)
 
-    # keeping
+    # saving and loading
 
     def read_rows(self, first: int, stop: int) -> dict[str, np.ndarray]:
-        """Return the rows from `first` to before `stop`, counted since the start, of all arrays but the flags.
+        """Return the rows with numbers from `first` to `stop` - 1 of all arrays except the flags, by name.
 
-        They may be the ring's own: use them before anything is added.
+        The returned arrays may be views of the ring: the next addition may overwrite them.
         """
         span = self._span(first % self.rows, stop - first)
         return {name: array[span] for name, array in self.arrays.items() if name != 'flags'}
 
     def write_rows(self, first: int, rows: Mapping[str, np.ndarray]) -> None:
-        """Put back what `read_rows` returned, the first of them being the row `first`."""
+        """Write rows that `read_rows` returned; `first` is the number of the first row."""
         for name, array in rows.items():
             self.arrays[name][self._span(first % self.rows, len(array))] = array
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the rest: copies of what may change in any row, and numbers as JSON holds them."""
+        """Return the remaining state: copies of the arrays that can change in any row, and counters as JSON values."""
         arrays = {'flags': self.arrays['flags'][: self.used].copy(), 'unknown': self._unknown.copy()}
         arrays['newest'] = np.frombuffer(self._newest, np.uint8)
         if self.priorities is not None:
@@ -235,7 +241,7 @@ class Ring:
         return arrays, {name: getattr(self, name) for name in _COUNTERS}
 
     def load(self, arrays: Mapping[str, np.ndarray], counters: Mapping[str, Any]) -> None:
-        """Take over what `state` of a ring of the same size returned; its rows are to be written, too."""
+        """Restore the state that `state` of a ring of the same size returned; `write_rows` restores the rows."""
         for name in _COUNTERS:
             setattr(self, name, counters[name])
         self.arrays['flags'][: self.used] = arrays['flags']
@@ -245,7 +251,7 @@ class Ring:
             self.priorities.set_span(0, arrays['priorities'])
 
     def batch_columns(self) -> dict[str, tuple[list[int], str]]:
-        """Return shape, [N, …], and dtype of the columns of a batch that such a ring is for, as JSON holds them."""
+        """Return the shape [N, …] and the dtype of each array in a batch for this ring, as JSON values."""
         arrays = {name: self.arrays[name] for name in ('observations', 'actions', *self.columns)}
         shapes = {name: array.shape[1:] for name, array in arrays.items()} | {'observations': self.shape}
         return {name: (list(shapes[name]), array.dtype.str) for name, array in arrays.items()}
@@ -257,9 +263,13 @@ _COUNTERS = ('position', 'stored', 'new_priority')
 def layout(
     max_size: int, n_envs: int, observation: ArraySpec, action: ArraySpec, stack: int, columns: RingColumns
 ) -> dict[str, ArraySpec]:
-    """Return shape and dtype of each array of a ring that holds at least one transition per environment."""
+    """Return the shape and the dtype of each array of a ring.
+
+    Raises:
+        OptionError: if the capacity is less than one transition per environment.
+    """
     if max_size < n_envs:
-        raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
+        raise OptionError('buffer_max_size', f'got {max_size}, expected at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
     (shape, dtype), number = observation, ()
     rows: dict[str, ArraySpec] = {'observations': (shape if stack == 1 else shape[:-1], dtype), 'actions': action}
@@ -279,9 +289,9 @@ def ring_bytes_needed(
     prioritized: bool = False,
     columns: RingColumns = NO_COLUMNS,
 ) -> int:
-    """Return the bytes of all of a replay buffer's arrays, ages and priorities included; see `layout`.
+    """Return the size of all arrays of a replay buffer in bytes, including ages and priorities; see `layout`.
 
-    `max_size` counts transitions over all environments; observations are the encoded ones.
+    `max_size` counts transitions over all environments. `observation_space` is that of the encoded observations.
     """
     observation = (observation_space.shape, observation_space.dtype)
     arrays = layout(max_size, n_envs, observation, (action_shape, action_dtype), stack, columns)
@@ -290,7 +300,7 @@ def ring_bytes_needed(
 
 
 def _flags_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the flags of a batch's rows and, for the head, a row without any: uint8 [T + 1, N]."""
+    """Return the flags of the rows in a batch and, for the head, a row of zeros: uint8 [T + 1, N]."""
     valid = batch['valid']
     flags = np.zeros((len(valid) + 1, valid.shape[1]), np.uint8)
     flags[:-1] = valid
@@ -301,5 +311,5 @@ def _flags_of(batch: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _repeats_one_frame(stack: np.ndarray) -> bool:
-    """Return whether a stack [H, W, stack] holds one frame only, as after a reset."""
+    """Return whether all frames of a stack [H, W, stack] are equal, as after a reset."""
     return bool((stack == stack[..., -1:]).all())

@@ -1,4 +1,4 @@
-"""The rollout buffer: draws whole stored rollouts from a ring, for agents whose targets need them in order."""
+"""The rollout buffer: samples complete rollouts from a ring, for agents whose targets need consecutive steps."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from xagents.replay import ring as rings
 from xagents.replay.buffer import Buffer
 from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Ring, RingColumns
 
-# columns [T, N, …] that every rollout has; `observations` is [T + 1, N, *D]
+# arrays [T, N, …] in every rollout; `observations` is [T + 1, N, *D]
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
 FLAGS = {'terminated': TERMINATED, 'truncated': TRUNCATED, 'valid': VALID}
 
 
 class RolloutBuffer(Buffer):
-    """Keeps the newest rollouts of T steps x N environments and draws whole ones, uniformly.
+    """A buffer of the newest rollouts of T steps x N environments that samples complete rollouts uniformly.
 
-    A step is no longer valid when it is drawn if what it needs is not there: the last one before an environment began
-    anew between two rollouts (its next observation was not seen), and those whose stack has a frame that was not seen
-    or is overwritten. What is computed backwards through a rollout must stop at steps that are not valid, as there is
-    not always an episode's end before them.
+    In a sampled rollout, two kinds of steps are no longer valid. The first kind is the last step before an environment
+    was reset between two rollouts, because its next observation was not added. The second kind is a step with an
+    incomplete stack: a frame was never added, or is overwritten. A backward recursion over a rollout must stop at
+    invalid steps, because the step before them does not always end an episode.
 
     Args:
-        max_size: transitions over all environments; rounded down to whole rollouts.
-        initial_size: how many valid ones must have been stored before it is ready, `max_size` when not given; rounded
-            up to whole rollouts, but not above what the buffer holds.
+        max_size: capacity, in transitions over all environments; rounded down to whole rollouts.
+        initial_size: number of valid transitions that must have been stored before the buffer is ready; `max_size` by
+            default. It is rounded up to whole rollouts, but not above the capacity.
         n_steps: T.
-        stack: frames of an observation [H, W, stack], newest last; above 1, only the newest of them is stored.
-        columns: what else of a rollout is kept, [T, N, …] each, besides observations, actions, rewards and flags.
+        stack: number of frames in an observation [H, W, stack], newest last; above 1, only the newest is stored.
+        columns: names of further arrays [T, N, …] of a rollout to store, in addition to observations, actions, rewards
+            and flags.
 
     Raises:
-        OptionError: for sizes that do not go together and values out of range.
-        ValueError: for a column that is kept anyway.
+        OptionError: for inconsistent sizes and values out of range.
+        ValueError: for a column that the buffer always stores, or that is listed twice.
     """
 
     def __init__(
@@ -53,39 +54,41 @@ class RolloutBuffer(Buffer):
         self._check_sizes({'n_steps': self.n_steps})
         for name in self.columns:
             if name in _TAKEN or self.columns.count(name) > 1:
-                raise ValueError(f'columns: got {name!r}, which is kept already; admits names of other columns')
+                raise ValueError(
+                    f'columns: got {name!r}, which the buffer stores already; expected names of other columns'
+                )
 
     @property
     def rollouts(self) -> int:
-        """Rollouts that are held now."""
+        """Number of rollouts that the buffer contains now."""
         return (self._ring.used - 1) // self.n_steps if self._ring else 0
 
     @property
     def required_size(self) -> int:
-        """How many valid transitions must have been stored before it is ready; known exactly once N is."""
+        """Number of valid transitions that must have been stored before it is ready; exact as soon as N is known."""
         if self._ring is None:
             return self.initial_size
         size = self.n_steps * self._ring.n_envs
-        # rows that only reset count for the capacity but not for this, so it may take some rollouts more
+        # rows that only reset an environment take capacity but do not count here: it may need some more rollouts
         return min(-(-self.initial_size // size), self.max_size // size) * size
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Copy a rollout of `n_steps` steps, with the columns [T, N, …]; see `Buffer.add`.
+        """Copy a rollout of `n_steps` steps with the columns [T, N, …] into the buffer; see `Buffer.add`.
 
         Raises:
-            ValueError: for another number of steps, other shapes than before, a column that is not there, or no stacks
-                where stacks were announced; nothing is added then.
+            ValueError: for another number of steps, other shapes than before, a missing column, or observations that
+                are not the expected stacks. The buffer does not change then.
             OptionError: if the capacity is less than one rollout.
         """
         self._check_batch(batch)
         super().add(batch)
 
     def storage_options(self) -> dict[str, Any]:
-        """Return the options that decide what is kept of a rollout."""
+        """Return the options that determine the stored form of a rollout."""
         return {'frame_stack': self.stack, 'n_steps': self.n_steps, 'columns': list(self.columns)}
 
     def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
-        """Return an empty ring for rollouts like this one."""
+        """Return an empty ring for rollouts with the shapes of `template`."""
         size = rounded_size(self.max_size, self.n_steps, template['observations'].shape[1])
         return Ring(size, template, self.stack, prioritized=False, columns=self.columns)
 
@@ -93,33 +96,33 @@ class RolloutBuffer(Buffer):
         observations = batch['observations']
         steps, n_envs = len(observations) - 1, observations.shape[1]
         if steps != self.n_steps:
-            raise ValueError(f'observations: got those of {steps} steps, the buffer takes rollouts of {self.n_steps}')
+            raise ValueError(f'observations: got a rollout of {steps} steps, expected {self.n_steps}')
         for name in (*STEPS, *self.columns):
             if name not in batch:
-                raise ValueError(f'{name}: not in the rollout, which has {", ".join(sorted(batch))}')
+                raise ValueError(f'{name}: not in the rollout, which contains {", ".join(sorted(batch))}')
             expected: tuple[int, ...] = (steps, n_envs, *batch[name].shape[2:])
             if self._ring and name in self._ring.arrays:
                 expected = (steps, *self._ring.arrays[name].shape[1:])
             if batch[name].shape != expected:
-                raise ValueError(f'{name}: got the shape {batch[name].shape}, the buffer takes {expected}')
+                raise ValueError(f'{name}: got the shape {batch[name].shape}, expected {expected}')
 
     def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw one of the stored rollouts.
+        """Sample one of the stored rollouts.
 
         Returns:
-            `observations` [T + 1, N, *D], `actions`, `rewards`, bool `terminated`, `truncated` and `valid`, and the
-            columns [T, N, …], as they were added, in arrays that the next call overwrites. Steps that are not valid
-            have no flag; their observations may lack frames, and the last observation of an environment that then
-            began anew is the first one after it.
+            Arrays by name, which the next call overwrites: `observations` [T + 1, N, *D], `actions`, `rewards`, bool
+            `terminated`, `truncated` and `valid`, and the columns [T, N, …]. All flags of an invalid step are False,
+            and frames of its observation may be wrong. If an environment was reset after the rollout, its last
+            observation is the first one after the reset.
 
         Raises:
-            ValueError: where there is none.
+            ValueError: if the buffer is empty.
         """
         ring = self._ring
         if ring is None or not self.rollouts:
             raise ValueError('the rollout buffer holds no rollout')
         out = self._output or self._make_output(ring)
-        # rollouts stand one behind the other, the newest before the head, and may go on at the ring's beginning
+        # rollouts are consecutive; the newest ends before the head, and one may wrap around the end of the ring
         back = (1 + int(rng.integers(self.rollouts))) * self.n_steps
         start = (ring.head - back) % ring.rows
         n = ring.n_envs
@@ -142,7 +145,7 @@ class RolloutBuffer(Buffer):
         return self._output
 
 
-# names in a rollout or in a ring that mean something else
+# array names with another meaning in a rollout or a ring
 _TAKEN = {'observations', *STEPS, 'restarted', 'flags', 'ages'}
 
 
@@ -150,7 +153,7 @@ def rounded_size(max_size: int, n_steps: int, n_envs: int) -> int:
     """Return the capacity in transitions, rounded down to whole rollouts; raise an `OptionError` if it is 0."""
     size = n_steps * n_envs
     if max_size < size:
-        problem = f'got {max_size}, admits at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
+        problem = f'got {max_size}, expected at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
         raise OptionError('buffer_max_size', problem)
     return max_size // size * size
 
@@ -165,7 +168,7 @@ def rollout_bytes_needed(
     columns: RingColumns,
     stack: int = 1,
 ) -> int:
-    """Return the bytes that a rollout buffer's arrays will take; `columns` are those of the policy that are kept.
+    """Return the size of the arrays of a rollout buffer in bytes; `columns` are the stored columns of the policy.
 
     Raises:
         OptionError: if the capacity is less than one rollout.

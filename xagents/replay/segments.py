@@ -1,9 +1,10 @@
-"""A replay buffer on disk: files that are written once each, one for what was added since the last time.
+"""A replay buffer on disk: each save writes one new file with the rows that were added since the last save.
 
-A ring's rows stay as they are once they are added, the newest excepted (see `xagents.replay.ring`). So a segment,
-`<number>.npz`, holds the rows from the newest one at the last save to the newest one now. Which segments make up a
-buffer, their checksums, and what may change in any row stand in the checkpoint that `save` is called for. A segment
-that no checkpoint names, as a process was killed before, is nobody's: the next save takes a higher number.
+After a row of a ring was added, it does not change, except for the newest row (see `xagents.replay.ring`). A segment,
+`<number>.npz`, therefore contains the rows from the newest one at the last save to the newest one now. The checkpoint
+contains the rest: the list of segments, their checksums, and the arrays that can change in any row. If a process is
+killed after it wrote a segment and before the checkpoint, no checkpoint refers to the segment. The next save uses a
+higher number.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from xagents.replay.buffer import Buffer
 from xagents.replay.ring import Ring
 from xagents.system.files import atomic_write
 
-# Up to this size, a segment takes in those before it that are no larger, so that a slow run has no thousands of them:
-# their number grows with the logarithm of the saves, as does how often a row is written.
+# Up to this size in bytes, a new segment absorbs the previous segments that are no larger. Otherwise a slow run would
+# write thousands of segments. The number of segments, and of writes of a row, grows with the logarithm of the saves.
 MERGED_BYTES = 4_000_000
-# Zstandard's fastest. 3000 frames of Atari shrink to a 60th in 10 to 16 ms, less than it takes to write them as they
-# are; zip's own compression takes 60 to 100 ms.
+# Zstandard's fastest level. It compresses 3000 Atari frames to 1/60 of their size in 10 to 16 ms, which is faster than
+# writing them uncompressed. The compression of zip takes 60 to 100 ms.
 LEVEL = 1
 
 
 class Segment(NamedTuple):
-    """A file, the rows in it, from `first` to before `stop`, and its checksum."""
+    """The number of a file, the numbers of its rows (`first` to `stop` - 1), and its checksum."""
 
     number: int
     first: int
@@ -39,29 +40,29 @@ class Segment(NamedTuple):
 
 
 class SegmentStore:
-    """Keeps one replay buffer in a folder, which is made when the first segment is written."""
+    """The segments of one replay buffer in a directory, which the first save creates."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self._segments: list[Segment] = []  # that make up the buffer as it was last saved or loaded
+        self._segments: list[Segment] = []  # the buffer at the last save or load
         self._last_number = 0
         self._others: dict[str, SegmentStore] = {}
 
     def substore(self, name: str) -> SegmentStore:
-        """Return those of one of several buffers, in a folder of its own; without a name these."""
+        """Return the store of one of several buffers, in a subdirectory, or this store if `name` is empty."""
         if name and name not in self._others:
             self._others[name] = SegmentStore(self.folder / name)
         return self._others[name] if name else self
 
     def save(self, buffer: Buffer) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Write what was added since the last save or load, if anything, as one new segment, flushed to the disk.
+        """Write the rows added since the last save or load, if any, as one new segment, and flush it to the disk.
 
         Returns:
-            What a checkpoint must hold: arrays, which are copies (one byte a transition, eight more with priorities),
-            and a record as JSON holds it.
+            The content for a checkpoint: arrays, which are copies (one byte per transition, eight more with
+            priorities), and a record of JSON values.
 
         Raises:
-            OSError: where the segment cannot be written; the next save tries again.
+            OSError: if the segment cannot be written; the next save then writes the same rows.
         """
         ring = buffer.ring
         if ring is None or not ring.position:
@@ -79,11 +80,13 @@ class SegmentStore:
         return arrays, {**record, 'segments': [list(segment) for segment in segments]}
 
     def load(self, buffer: Buffer, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
-        """Fill an empty buffer with what `save` returned; the next save goes on from there.
+        """Fill an empty buffer from the arrays and the record that `save` returned, and from the segments.
+
+        The next save writes only the rows added later.
 
         Raises:
-            ValueError: in one line, for a file that is missing, torn or another one, a buffer of another size or kind,
-                or one that is not empty; it stays as it is then.
+            ValueError: with a message of one line, for a missing, damaged or different file, a buffer with another size
+                or other options, or a buffer that is not empty. The buffer does not change then.
         """
         segments = [Segment(*segment) for segment in record['segments']]
         if segments:
@@ -99,11 +102,14 @@ class SegmentStore:
         self._segments = segments
 
     def prune(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Delete all segments but those of these records and the last save or load, and files of killed processes."""
+        """Delete unused segments and temporary files of killed processes.
+
+        Segments in `records` and segments of the last save or load are in use.
+        """
         needed = {segment.number for segment in self._segments}
         needed |= {Segment(*segment).number for record in records for segment in record['segments']}
         numbers = self._numbers()
-        self._last_number = max(self._last_number, *numbers, 0)  # not to be used again
+        self._last_number = max(self._last_number, *numbers, 0)  # numbers are not reused
         for number in set(numbers) - needed:
             self._path(number).unlink(missing_ok=True)
         for temporary in self.folder.glob('.*.npz.tmp'):
@@ -127,7 +133,7 @@ class SegmentStore:
         return Segment(self._last_number, first, ring.position + 1, checksum)
 
     def _read(self, segment: Segment, ring: Ring) -> dict[str, np.ndarray]:
-        """Return the rows of a segment, as `ring.read_rows` did."""
+        """Return the rows of a segment, in the form of `Ring.read_rows`."""
         path = self._path(segment.number)
         try:
             with zipfile.ZipFile(path) as file:
@@ -137,37 +143,37 @@ class SegmentStore:
                     length = segment.stop - segment.first
                     return {name: _decompress(arrays[name], length, ring.arrays[name]) for name in arrays.files}
         except FileNotFoundError as error:
-            raise ValueError(f'{path}: the saved replay buffer needs it, and there is no such file') from error
-        except Exception as error:  # of zipfile, NumPy or Arrow, by where a file is torn
-            problem = f'the saved replay buffer needs it, and it is not readable ({one_line(error)})'
+            raise ValueError(f'{path}: the saved replay buffer needs this file, but it does not exist') from error
+        except Exception as error:  # of zipfile, NumPy or Arrow, depending on the damage
+            problem = f'the saved replay buffer needs this file, but it is not readable ({one_line(error)})'
             raise ValueError(f'{path}: {problem}') from error
         raise ValueError(f'{path}: not the file that the replay buffer was saved to')
 
     def _make_ring(self, buffer: Buffer, record: Mapping[str, Any]) -> Ring:
-        """Return an empty ring as the saved one was, if it is as the buffer's own would be."""
+        """Return an empty ring like the saved one; raise a ValueError if size or options of `buffer` differ."""
         saved, own = record['kind'], buffer.storage_options()
         for name in sorted({*saved, *own}):
             if saved.get(name) != own.get(name):
-                problem = f'has {name} {saved.get(name)}, this one {own.get(name)}'
+                problem = f'has {name} {saved.get(name)}, this buffer has {own.get(name)}'
                 raise ValueError(f'{self.folder}: the saved replay buffer {problem}')
         template = {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in record['like'].items()}
         ring = buffer.make_ring(template)
         if ring.rows != record['rows']:
             sizes = [(rows - 1) * ring.n_envs for rows in (record['rows'], ring.rows)]
-            problem = f'holds {sizes[0]} transitions, this one {sizes[1]} (buffer_max_size)'
+            problem = f'has a capacity of {sizes[0]} transitions, this buffer of {sizes[1]} (buffer_max_size)'
             raise ValueError(f'{self.folder}: the saved replay buffer {problem}')
         return ring
 
 
 def _should_merge(ring: Ring, first: int, before: Segment) -> bool:
-    """Return whether a segment from `first` to the newest row should hold the rows of the one before it, too."""
+    """Return whether a new segment from `first` to the newest row should absorb the previous segment."""
     added = ring.position - first
     most = MERGED_BYTES * ring.rows // sum(array.nbytes for array in ring.arrays.values())
     return first - before.first <= min(added, most - added)
 
 
 def _checksum(file: zipfile.ZipFile) -> int:
-    """Return one checksum for those of all arrays in a file, which reading them checks."""
+    """Return one checksum of the checksums of all arrays in a file; reading the arrays verifies theirs."""
     members = [(member.filename, member.file_size, member.CRC) for member in file.infolist()]
     return zlib.crc32(repr(members).encode())
 
@@ -180,7 +186,7 @@ def _compress(array: np.ndarray) -> np.ndarray:
 
 
 def _decompress(data: np.ndarray, length: int, template: np.ndarray) -> np.ndarray:
-    """Undo `_compress` for `length` rows of an array like another one."""
+    """Undo `_compress` for `length` rows with the shape and the dtype of the rows of `template`."""
     import pyarrow as pa
 
     size = length * template[0].nbytes

@@ -1,20 +1,25 @@
-"""Draws in proportion to priorities that change all the time."""
+"""A sum tree: sampling in proportion to priorities that change often."""
 
 from __future__ import annotations
 
 import numpy as np
 
 WIDTH = 32
-# a positive number times this is the next smaller one
+# a positive float64 times this factor is the next smaller float64
 JUST_BELOW_ONE = 1.0 - 2.0**-53
 
 
 class SumTree:
     """A tree whose leaves are priorities and whose inner nodes are the sums of their 32 children.
 
-    Three levels are kept: leaves, sums of 32, sums of 1024; the sums of 1024 are added up at each draw. Setting leaves
-    sums the blocks around them anew instead of adding differences, so that no rounding error ever piles up. Of the
-    `leaves`, float64 and 0 or more, there are a few more than `size`, which stay 0.
+    The tree stores three levels: leaves, sums of 32 and sums of 1024. Each draw adds the sums of 1024. After a leaf
+    changes, its blocks are summed completely; adding differences would accumulate rounding errors.
+
+    Attributes:
+        leaves: priorities, float64, at least 0. The array is a little longer than `size`; the additional leaves are 0.
+
+    Args:
+        size: number of leaves.
     """
 
     def __init__(self, size: int):
@@ -24,11 +29,11 @@ class SumTree:
 
     @staticmethod
     def bytes_needed(size: int) -> int:
-        """Return the memory of a tree of `size` leaves."""
+        """Return the memory of a tree with `size` leaves in bytes."""
         return 8 * sum(_level_sizes(size))
 
     def set(self, indices: np.ndarray, priorities: np.ndarray | float) -> None:
-        """Set the leaves at `indices` (1-D); of an index that comes twice, one of the two stays."""
+        """Set the leaves at `indices` (1-D); if an index occurs twice, one of its priorities is set."""
         self.leaves[indices] = priorities
         blocks = indices // WIDTH
         self._sums[blocks] = np.add.reduce(self._leaf_blocks.take(blocks, axis=0), axis=1)
@@ -45,10 +50,15 @@ class SumTree:
         np.add.reduce(self._sum_blocks[span], axis=1, out=self._tops[span])
 
     def find(self, fractions: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return which leaves lie at fractions, float64 [B] in [0, 1), of the way, were they laid side by side.
+        """Find the leaves in which fractions of the total sum fall.
+
+        The sum of all leaves must be above 0.
+
+        Args:
+            fractions: float64 [B] in [0, 1).
 
         Returns:
-            Their indices, int64 [B], never of a leaf of size 0; and the sum of all, which must be above 0.
+            The indices of the leaves, int64 [B], none of which is 0; and the sum of all leaves.
         """
         sums = np.add.accumulate(self._tops)
         total = float(sums[-1])
@@ -60,16 +70,16 @@ class SumTree:
 
 
 def _level_sizes(size: int) -> tuple[int, int, int]:
-    """Return the numbers of leaves, of sums of 32 and of sums of 1024 that `size` leaves need."""
+    """Return the numbers of leaves, of sums of 32, and of sums of 1024 for at least `size` leaves."""
     tops = -(-size // WIDTH**2)
     return tops * WIDTH**2, tops * WIDTH, tops
 
 
 def _descend(blocks: np.ndarray, chosen: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the child of each chosen block [B] in which `rest` falls, and what is left of it there.
+    """Return the child of each chosen block [B] in which `rest` [B] falls, and the remainder of `rest` in the child.
 
-    Sums in another order may differ in their last digit: `rest` is kept below the one found here, so that no child of
-    size 0 is chosen.
+    Sums in another order may differ in the last digit. `rest` is therefore limited to below the sum computed here, so
+    that no child with the sum 0 is chosen.
     """
     children = blocks.take(chosen, axis=0).T.copy()  # [32, B]: NumPy is twice as fast along the batch
     sums = np.add.accumulate(children, axis=0)

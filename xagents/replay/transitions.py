@@ -1,4 +1,4 @@
-"""The replay buffer: draws batches of transitions from a ring, uniformly or by their priorities."""
+"""The replay buffer: samples batches of transitions from a ring, uniformly or by priority."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ RewardScale = Callable[[np.ndarray], np.ndarray]
 
 
 class ReplayBuffer(Buffer):
-    """Keeps the newest transitions of N environments and draws batches of them.
+    """A replay buffer that stores the newest transitions of N environments and samples batches of them.
 
-    Sampling is uniform over all transitions that can be sampled or, with `alpha`, in proportion to their priorities
-    (Schaul et al. 2016, arXiv:1511.05952): the sum of all priorities is cut into B equal parts, and each batch has a
-    draw from each of them (its appendix B.2.1).
+    Without `alpha`, sampling is uniform over all transitions that can be sampled. With `alpha`, it is proportional to
+    their priorities (Schaul et al. 2016, arXiv:1511.05952). The sum of all priorities is then divided into B equal
+    parts, and a batch contains one draw from each part (appendix B.2.1 of the paper).
 
-    Never sampled are rows that only reset their environment, transitions whose next observation was not seen, and
-    stacks of which a frame was not seen or is overwritten.
+    The buffer never samples rows that only reset their environment, transitions without a known next observation, and
+    stacks with a frame that was never added or is overwritten.
 
     Args:
-        max_size: transitions over all environments; rounded down to a multiple of N.
-        initial_size: how many must have been stored before it is ready, `max_size` when not given; rounded up to a
-            multiple of N, but not above what the buffer holds.
+        max_size: capacity, in transitions over all environments; rounded down to a multiple of N.
+        initial_size: number of transitions that must have been stored before the buffer is ready; `max_size` by
+            default. It is rounded up to a multiple of N, but not above the capacity.
         batch_size: B.
-        n_step: rewards that are summed; fewer where the episode or what is known of it ends before.
-        gamma: their discount.
-        stack: frames of an observation [H, W, stack], newest last; above 1, only the newest of them is stored.
-        alpha: exponent of the priorities; None samples uniformly.
+        n_step: number of rewards to sum; fewer if the episode, or its stored part, ends earlier.
+        gamma: discount factor of the sum.
+        stack: number of frames in an observation [H, W, stack], newest last; above 1, only the newest is stored.
+        alpha: exponent of the priorities; None for uniform sampling.
 
     Raises:
-        OptionError: for sizes that do not go together and values out of range.
+        OptionError: for inconsistent sizes and values out of range.
     """
 
     def __init__(
@@ -59,41 +59,41 @@ class ReplayBuffer(Buffer):
         self.configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
 
     def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
-        """Change how it is sampled; see the class for arguments and errors.
+        """Change the sampling; see the class for arguments and errors.
 
         Raises:
-            ValueError: where transitions are already stored in another form.
+            ValueError: if the buffer already contains transitions in another form.
         """
         ring = self._ring
         if ring is not None and (ring.stack, ring.priorities is not None) != (stack, alpha is not None):
-            raise ValueError('buffers: got one that is filled with other frame stacks, or with or without priorities')
+            raise ValueError('buffers: got a filled buffer with another frame stack or another use of priorities')
         self.n_step, self.gamma, self.stack, self.alpha = n_step, gamma, stack, alpha
         self._check_sizes({'buffer_batch_size': self.batch_size, 'n_step': n_step}, ['buffer_batch_size'])
         for name, share in (('gamma', gamma), ('priority_alpha', alpha or 0.0)):
             if not 0 <= share <= 1:
-                raise OptionError(name, f'got {share}, admits a number at least 0 and at most 1')
+                raise OptionError(name, f'got {share}, expected a number at least 0 and at most 1')
         self._outputs: dict[int, dict[str, np.ndarray]] = {}
         self._flat_outputs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         self._powers = (gamma ** np.arange(n_step)).astype(np.float32)
-        # by a step's flags: whether its episode goes on, and its discount
+        # for each value of a step's flags: whether the episode continues, and the discount
         flags = np.arange(8)
         self._continues = flags & (TERMINATED | TRUNCATED) == 0
         self._discounts = np.where(flags & TERMINATED, 0.0, gamma).astype(np.float32)
 
     @property
     def required_size(self) -> int:
-        """How many transitions must have been stored before it is ready; known exactly once N is."""
+        """Number of transitions that must have been stored before it is ready; exact as soon as N is known."""
         initial, ring = self.initial_size, self._ring
         if ring:
             initial = min(-(-initial // ring.n_envs), ring.rows - 1) * ring.n_envs
         return max(initial, self.batch_size)
 
     def make_ring(self, template: Mapping[str, np.ndarray]) -> Ring:
-        """Return an empty ring for batches like this one."""
+        """Return an empty ring for batches with the shapes of `template`."""
         return Ring(self.max_size, template, self.stack, self.alpha is not None)
 
     def storage_options(self) -> dict[str, Any]:
-        """Return the options that decide what is kept of a transition."""
+        """Return the options that determine the stored form of a transition."""
         return {'frame_stack': self.stack, 'prioritized': self.alpha is not None}
 
     def sample(
@@ -105,24 +105,24 @@ class ReplayBuffer(Buffer):
         beta: float = 1.0,
         scale: RewardScale | None = None,
     ) -> dict[str, np.ndarray]:
-        """Draw K batches of B transitions, with replacement.
+        """Sample K batches of B transitions, with replacement.
 
         Args:
             n_batches: K.
-            rng: NumPy's.
-            max_batches: number M of batches of the returned arrays, K by default; their contents after K batches are
+            rng: the random generator.
+            max_batches: M, the number of batches in the returned arrays; K by default. The contents after K batches are
                 undefined.
             beta: exponent of the importance weights.
-            scale: of rewards, to as many, before they are summed.
+            scale: elementwise function that is applied to rewards before they are summed.
 
         Returns:
-            Arrays [M, B, …] that the next call with the same M overwrites: `observations`, `actions`, `rewards`
-            (discounted sums over m <= n_step steps), `next_observations` (after the last of these steps), `discounts`
-            float32, gamma^m (1 - terminated); with priorities also `weights` float32, importance weights divided by
-            the largest of their batch, and `rows` int64, for `prioritize`.
+            Arrays [M, B, …] by name, which the next call with the same M overwrites: `observations`, `actions`,
+            `rewards` (discounted sums over m <= n_step steps), `next_observations` (after the last of these steps), and
+            `discounts`, float32, gamma^m (1 - terminated). With priorities also `weights`, float32, importance weights
+            divided by the largest in the batch, and `rows`, int64, for `prioritize`.
 
         Raises:
-            ValueError: if there is nothing to sample, or M < K.
+            ValueError: if the buffer contains no transition that can be sampled, or M < K.
         """
         max_batches = n_batches if max_batches is None else max_batches
         ring = self._ring
@@ -148,7 +148,7 @@ class ReplayBuffer(Buffer):
         out: dict[str, np.ndarray],
         rng: np.random.Generator,
     ) -> None:
-        """Write the transitions of flat rows to the arrays [B, …]; `rng` is for those who draw more than rows."""
+        """Write the transitions of flat rows [B] to the arrays `out` [B, …]; `rng` is for subclasses."""
         ring.take_observations(rows, out['observations'])
         ring.flat['actions'].take(rows, axis=0, out=out['actions'], mode='wrap')
         after = self._sum_rewards(ring, rows, scale, out['rewards'], out['discounts'])
@@ -178,7 +178,7 @@ class ReplayBuffer(Buffer):
     def _draw_prioritized(
         self, tree: SumTree, count: int, rng: np.random.Generator, beta: float, weights: np.ndarray
     ) -> np.ndarray:
-        """Draw flat rows in proportion to their priorities, and write their importance weights [K, B]."""
+        """Draw flat rows in proportion to their priorities; write their importance weights to `weights` [K, B]."""
         fractions = rng.random(weights.shape)
         fractions += np.arange(self.batch_size)
         fractions /= self.batch_size
@@ -193,7 +193,7 @@ class ReplayBuffer(Buffer):
     def _sum_rewards(
         self, ring: Ring, rows: np.ndarray, scale: RewardScale | None, rewards: np.ndarray, discounts: np.ndarray
     ) -> np.ndarray:
-        """Write sums of rewards and the discounts of what follows, float32 [B]; return the flat rows that follow."""
+        """Write summed rewards and discounts, float32 [B]; return the flat rows of the next observations."""
         all_flags, all_rewards = ring.flat['flags'], ring.flat['rewards']
         if self.n_step == 1:
             all_rewards.take(rows, out=rewards, mode='wrap')
@@ -203,7 +203,7 @@ class ReplayBuffer(Buffer):
             return rows + ring.n_envs
         steps = rows + np.arange(self.n_step)[:, None] * ring.n_envs  # [n, B]
         flags = all_flags.take(steps, mode='wrap')
-        # on to the next row unless the episode ended before it, or it has no flags: the head, and what was forgotten
+        # stop before a row if the episode ended before it or if it has no flags: the head and removed rows
         summed = np.ones(steps.shape, bool)
         np.logical_and(self._continues.take(flags[:-1]), flags[1:], out=summed[1:])
         for k in range(2, self.n_step):
@@ -217,26 +217,33 @@ class ReplayBuffer(Buffer):
         return rows + m * ring.n_envs
 
     def priorities(self) -> dict[str, np.ndarray]:
-        """Return the priorities of all rows, and the largest so far, as arrays by name."""
+        """Return the priorities of all rows and the largest priority so far, as arrays by name."""
         ring = self._ring
         assert ring is not None and ring.priorities is not None
         return {'rows': ring.priorities.leaves.copy(), 'largest': np.array(ring.new_priority)}
 
     def load_priorities(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `priorities` of a buffer with the same transitions returned."""
+        """Restore the priorities that `priorities` of a buffer with the same transitions returned."""
         ring = self._ring
         assert ring is not None and ring.priorities is not None
         ring.priorities.set_span(0, state['rows'])
         ring.new_priority = float(state['largest'])
 
     def prioritize(self, rows: np.ndarray, td_errors: np.ndarray) -> None:
-        """Set the priorities of rows from `sample` to (|TD error| + 1e-6)^alpha, by errors of the same shape.
+        """Set the priorities of sampled rows to (|TD error| + 1e-6)^alpha.
 
-        Errors that are not finite, and rows that can no longer be sampled, change nothing.
+        Errors that are not finite, and rows that can no longer be sampled, are ignored.
+
+        Args:
+            rows: `rows` of a result of `sample`.
+            td_errors: TD errors with the same shape.
+
+        Raises:
+            ValueError: if the buffer has no priorities.
         """
         ring = self._ring
         if ring is None or ring.priorities is None or self.alpha is None:
-            raise ValueError('alpha: got None, so that the replay buffer has no priorities to set')
+            raise ValueError('alpha: got None: the replay buffer has no priorities to set')
         rows, errors = np.ravel(rows), np.abs(np.ravel(td_errors), dtype=np.float64)
         admitted = np.isfinite(errors) & (ring.flat['flags'].take(rows) > 0)
         if not admitted.all():
@@ -248,7 +255,7 @@ class ReplayBuffer(Buffer):
 
 
 def _draw(ring: Ring, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw flat rows uniformly; again those that cannot be sampled."""
+    """Draw flat rows uniformly; redraw rows that cannot be sampled."""
     flags, population = ring.flat['flags'], ring.used * ring.n_envs
     rows = (rng.random(size) * population).astype(np.int64)  # four times as fast as integers()
     drawn = flags.take(rows)
@@ -260,6 +267,6 @@ def _draw(ring: Ring, size: int, rng: np.random.Generator) -> np.ndarray:
         wrong = wrong[flags.take(redrawn) == 0]
         if not wrong.size:
             return rows
-    # hardly any can be sampled
+    # very few rows can be sampled
     rows[wrong] = rng.choice(np.flatnonzero(flags), size=wrong.size)
     return rows
