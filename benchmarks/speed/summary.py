@@ -98,15 +98,22 @@ def of_one_machine(rows: Sequence[Row]) -> list[Row]:
 
 def readme_table(rows: Sequence[Row]) -> str:
     """Return the table of one machine: a row for each case, with the command that measures it."""
-    heading = ['', 'xagents', *TIMES, 'the command']
+    heading = ['', 'xagents', *(f'relative to {name}' for name in (BASELINE, SBX.label)), 'the command']
     cells = [
         [row.title, row.ours, f'{row.times:.2f}', row.times_sbx, f"`make bench CASES='--only {row.case}'`"]
         for row in rows
     ]
     dates = sorted({row.date for row in rows})
     days = dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'
-    once = ', '.join(f'`{row.case}`' for row in rows if row.once)
-    return tables.markdown(heading, cells, f'{days}, {rows[0].machine}{once and f"; measured once: {once}"}.')
+    return tables.markdown(heading, cells, f'{days}, {rows[0].machine}{repeats(rows)}.')
+
+
+def repeats(rows: Sequence[Row]) -> str:
+    """Return which rows have no spread because they were measured only once."""
+    once, others = ([f'`{row.case}`' for row in rows if row.once is value] for value in (True, False))
+    if len(once) > len(others):
+        return '; measured once, without a spread: all rows' + (f' but {", ".join(others)}' if others else '')
+    return f'; measured once, without a spread: {", ".join(once)}' if once else ''
 
 
 def machines_table(rows: Sequence[Row]) -> str:
