@@ -59,6 +59,32 @@ CASES: dict[str, str | LearningCase] = {
 }
 # a link to code: `Class.method` or `function`, its file, and its line, which this script updates
 LINK = re.compile(r'\[`(?P<name>[\w.]+)`\]\((?P<path>[\w./]+\.py)(?:#L\d+)?\)')
+# headings of benchmark tables that only their own page explains, and their replacement on an agent's page
+HEADINGS = {
+    'asked': 'required',
+    'goal': 'published',
+    'times Stable-Baselines3': 'relative to Stable-Baselines3',
+    'in processor time': 'the same in processor time',
+}
+TUNED_AS = (
+    'Column *tuned as*: how `xagents tune` [searches the option](../tuning.md#searched-options); an option with an '
+    'empty cell can only be fixed.'
+)
+# explanations of the columns of scores
+SCORE_COLUMNS = {
+    'median': 'over the seeds, or the only score',
+    'required': 'the median that this package requires of itself',
+    'published': (
+        'the mean that rl-baselines3-zoo published for these settings (for ACER, which it lacks, that of A2C); some '
+        'rows name the older environment that it is of'
+    ),
+    'reached': 'whether the median is at least as good',
+}
+SPEED_NOTE = (
+    'steps/s exclude start-up. Brackets contain the smallest and largest of several repeats; the number before them is '
+    'the median. Ratios are computed for each repeat. [The page of benchmarks](../benchmarks.md#method) describes the '
+    'method, and has the tables of other machines, whose numbers differ.'
+)
 # largest width of a command, and of a line of Python (the linter's limit)
 WIDTH, LINE = 100, 120
 
@@ -107,9 +133,11 @@ def sections(entry: Entry, benchmarks: str) -> dict[str, str]:
         entry: registry entry of the agent.
         benchmarks: text of the page of benchmarks, which contains the scores.
     """
+    builtin = entry.id in BUILTIN_AGENTS
+    tuned_as = TUNED_AS if builtin else re.sub(r'\[([^]]+)\]\([^)]+\)', r'\1', TUNED_AS)
     return {
         'command': commands(entry),
-        'options': '\n\n'.join(f'**{title}**\n\n{table(group)}' for title, group in groups(entry)),
+        'options': '\n\n'.join([tuned_as, *(f'**{title}**\n\n{table(group)}' for title, group in groups(entry))]),
         'scores': scores(entry, benchmarks),
         'speed': speed(entry, benchmarks),
     }
@@ -192,7 +220,9 @@ def title(declaration: type, entry: Entry) -> str:
     sharing = [other.class_name for other in BUILTIN_AGENTS.values() if issubclass(other.options, declaration)]
     if declaration is AgentOptions:
         return 'Every agent'
-    return f'{", ".join(sharing[:-1])} and {sharing[-1]}' if len(sharing) > 1 else f'As {declaration.__name__}'
+    return (
+        f'Shared by {", ".join(sharing[:-1])} and {sharing[-1]}' if len(sharing) > 1 else f'As {declaration.__name__}'
+    )
 
 
 def table(options: Sequence[Option]) -> str:
@@ -201,7 +231,7 @@ def table(options: Sequence[Option]) -> str:
     for option in options:
         default = format_default(option.default)
         shown = '' if default == '-' else f'`{default}`'
-        admits = 'a switch' if option.type is bool else option.expected
+        admits = 'a switch' if option.type is bool else 'a path' if option.metavar == 'CFG' else option.expected
         rows.append((', '.join(f'`{flag}`' for flag in option.flags), shown, admits, option.help, option.tune or ''))
     return '\n'.join(f'| {" | ".join(cell.replace("|", "&#124;") for cell in row)} |' for row in rows)
 
@@ -222,7 +252,23 @@ def scores(entry: Entry, benchmarks: str) -> str:
     lines = tables.sections(benchmarks).get('learning', '').splitlines()
     heading = [line for line in lines if line.startswith('|')][:2]
     rows = [line for line in lines if line.startswith(f'| {entry.id.upper()} |')]
-    return '\n'.join([*heading, *rows]) if rows else unmeasured(entry)
+    if not rows:
+        return unmeasured(entry)
+    shown = explained_columns([*heading, *rows])
+    for old in ('asked', 'goal'):
+        shown = re.sub(rf'\b{old} (?=yes|no)', f'{HEADINGS[old]} ', shown)
+    notes = [f'*{name}*: {text}' for name, text in SCORE_COLUMNS.items() if f'| {name} |' in shown]
+    more = 'Rows that name a change differ from the published settings.'
+    return f'{shown}\n\n{"; ".join(notes)}. {more}' if notes else shown
+
+
+def explained_columns(lines: Sequence[str]) -> str:
+    """Return a table with the headings of `HEADINGS`, without empty columns and without targets of the project."""
+    heading, _, *rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+    columns = [i for i, name in enumerate(heading) if name != 'promised' and (not name or any(row[i] for row in rows))]
+    return tables.markdown(
+        [HEADINGS.get(heading[i], heading[i]) for i in columns], [[row[i] for i in columns] for row in rows]
+    )
 
 
 def speed(entry: Entry, benchmarks: str) -> str:
@@ -235,7 +281,11 @@ def speed(entry: Entry, benchmarks: str) -> str:
             machine, text = measured[0]
             title = section.partition('\n')[0].removeprefix('### ')
             rows = [line for line in text.splitlines() if line.startswith('|')]
-            found.append('\n'.join([f'{title} ({machine}):', '', *rows]))
+            date = summary.DATE.search(text)
+            measured_on = f'{machine}, {date[1]}' if date else machine
+            found.append(f'{title} ({measured_on}):\n\n{explained_columns(rows)}')
+    if any('processor time' in text for text in found):
+        found.append(SPEED_NOTE)
     return '\n\n'.join(found) or unmeasured(entry)
 
 
