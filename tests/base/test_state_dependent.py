@@ -138,7 +138,7 @@ def test_a_file_with_a_log_std_of_its_own_is_refused(folder):
         '[dense-0]\nunits=4\ncommon=1\n[dense-1]\noutput=1\n[log-std-0]\ninit=0\n[dense-2]\noutput=1\n'
     )
     line = refused('a2c', 'Pendulum-v1', {'model': 'own.cfg', 'sde': True})
-    assert '--sde: got a network with a log-std of its own' in line
+    assert '--sde: got a network with its own log-std' in line
     assert [path.name for path in folder.iterdir()] == ['own.cfg']
 
 

@@ -12,7 +12,7 @@ from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 
-MESSAGE = 'critic_model: the loss has no gradient by its parameters, so that nothing would be learned'
+MESSAGE = 'critic_model: the loss has no gradient with respect to its parameters, which would never change'
 
 
 def update(model, inside, **options):
@@ -56,7 +56,7 @@ def test_a_head_without_a_share_in_the_loss_has_the_gradient_0_or_is_an_error_th
     gradient = flat_gradient(tape, loss, model.trainable_variables).numpy()
     assert gradient[-8:-4].all() and not gradient[-4:].any(), 'of the second of two outputs'
     head = model.trainable_variables[-2].path
-    with pytest.raises(ValueError, match=f'^model: the loss has no gradient by {head}, '):
+    with pytest.raises(ValueError, match=f'^model: the loss has no gradient with respect to {head}, '):
         flat_gradient(tape, loss, model.trainable_variables, 'model')
 
 

@@ -416,12 +416,12 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
     xagents.register_network('none', lambda input_shape, output_units: None)
     xagents.register_network('wide', lambda input_shape, output_units: gated(input_shape, [9, 9]))
     refused('network broken of tests cannot be built: ZeroDivisionError: ', make, 'ppo', model='broken')
-    refused('network none of tests returned a NoneType, admits a functional keras.Model', make, 'ppo', model='none')
+    refused('network none of tests returned a NoneType, expected a functional keras.Model', make, 'ppo', model='none')
     refused('model: got inputs [(1,)] and outputs [9, 9], takes', make, 'ppo', model='wide')
-    refused('network: a got a int, admits a path', xagents.register_network, 'a', 3)
-    refused('admits the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
+    refused('network: a got a int, expected a path', xagents.register_network, 'a', 3)
+    refused('must have the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
     refused(
-        'model: wid: there is no such file, admits a .cfg file or one of broken, none, wide', make, 'ppo', model='wid'
+        'model: wid: there is no such file, expected a .cfg file or one of broken, none, wide', make, 'ppo', model='wid'
     )
     (tmp_path / 'wide').write_text('[nonsense]\n')
     refused('model: wide: section: got', make, 'ppo', model='wide')  # a file wins

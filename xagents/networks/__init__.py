@@ -1,1 +1,1 @@
-"""Networks: described in .cfg files, built in Keras, called in NumPy, compiled, optimised."""
+"""Networks: .cfg files, Keras models, inference in NumPy, compiled programs, optimisers."""

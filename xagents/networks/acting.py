@@ -1,4 +1,4 @@
-"""What acts, seen from outside: a network as a function of arrays, and the weights that it is given. No TensorFlow."""
+"""Interfaces for acting: a network as a function of arrays, and its weights. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 
 
 class PublishedWeights(NamedTuple):
-    """Weights that an update has made, for whoever acts by a copy of the network; a later `version` is larger.
+    """Weights after an update, for copies of the network that act.
 
-    The next update may overwrite the weights, float32 [P] in one vector. While `warming_up`, nothing was learned yet,
-    so that any action is as good as another.
+    Attributes:
+        version: number that grows with each update.
+        weights: all weights, float32 [P]; the next update may overwrite the array.
+        warming_up: whether nothing was learned yet, so that random actions are as good as those of the network.
     """
 
     version: int
@@ -21,17 +23,17 @@ class PublishedWeights(NamedTuple):
 
 
 class ActingNetwork(Protocol):
-    """From observations to the policy's outputs."""
+    """A function from observations to the outputs of the policy."""
 
     def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
-        """Return the outputs [N, units] for observations [N, *D]; the next call may overwrite the arrays."""
+        """Return the outputs, arrays [N, units], for observations [N, *D]; the next call may overwrite the arrays."""
 
     @property
     def published_weights(self) -> PublishedWeights:
-        """Its present weights."""
+        """The present weights."""
 
     def copy(self) -> Self:
-        """Return a network with weights of its own, which only `sync` changes."""
+        """Return a network with a copy of the weights, which only `sync` changes."""
 
     def sync(self, published_weights: PublishedWeights) -> None:
-        """Take over published weights."""
+        """Replace the weights by published weights."""

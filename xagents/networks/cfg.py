@@ -1,6 +1,6 @@
-"""The grammar of the `.cfg` network files, read and checked without TensorFlow.
+"""The grammar, the parser and the checks of `.cfg` network files. Does not load TensorFlow.
 
-A file is a list of INI sections, one layer each, in the order in which they are built:
+A file is a list of INI sections. Each section describes one layer; layers are built in the order of the file:
 
 | section | required | optional |
 |---|---|---|
@@ -10,19 +10,21 @@ A file is a list of INI sections, one layer each, in the order in which they are
 | `action-*` | | `common`, `from` |
 | `log-std-*` | | `init`, `from` |
 
-What a layer is called on:
+The input of a layer:
 
-- `from=<section>`, an earlier one, or `from=input`, says it.
-- Without `from`, a dense layer is called on the last layer before it that is marked `common=1`; every other layer, and
-  a dense one where nothing is common, on the section before it (the first one on the input).
-- `action` joins the actions, a second input of the model, to the vector before it: a critic of images needs it (after
-  its `flatten`), and there is at most one. A critic without it reads one vector, observation and action joined.
-- `log-std` is the learned log standard deviation of a Gaussian's mean: it belongs to an output (the first one when
-  `from` is not given), is always the model's last output, and nothing follows it.
+- `from=<section>` sets it to the output of an earlier section; `from=input` sets it to the input of the network.
+- Without `from`, the input of a dense layer is the last layer before it with `common=1`. The input of every other
+  layer, and of a dense layer without a `common` layer before it, is the previous section. The first section has the
+  input of the network.
+- `action` concatenates its input vector and the actions, which are a second input of the model. A critic of images
+  needs this section after its `flatten`; a file has at most one. A critic without it has one input vector, the
+  concatenation of observation and action.
+- `log-std` is the learned log standard deviation of a Gaussian. It belongs to the output that is the mean: the first
+  output, or the one that `from` names. It is always the last output of the model and cannot be an input.
 
-`output=1` marks an output. One without `units` takes its size from the environment.
+`output=1` marks an output. The environment determines the size of an output without `units`.
 
-Everything that is wrong with a file is a `ValueError` of one line: file, section, key, what it got, what it admits.
+Errors in a file raise a `ValueError` with one line: file, section, key, the value, and the expected values.
 """
 
 import configparser
@@ -46,9 +48,9 @@ from xagents.options.errors import did_you_mean, one_line
 
 
 class _Key(NamedTuple):
-    """What a key admits: in words, as a reader that raises ValueError or KeyError, and as names if there are."""
+    """The expected values of a key: in words, as a parser (raises ValueError or KeyError), and as names."""
 
-    admits: str
+    expected: str
     read: Callable[[str], Any]
     names: Sequence[str] = ()
 
@@ -91,7 +93,7 @@ _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
 
 def parse_network(path: str | Path) -> NetworkDescription:
-    """Read and validate a `.cfg` file in UTF-8, or raise a ValueError."""
+    """Read and validate a `.cfg` file in UTF-8; raise a ValueError if it is not valid."""
     where = one_line(path)
     try:
         text = Path(path).read_text(encoding='utf-8-sig')
@@ -105,25 +107,25 @@ def parse_network(path: str | Path) -> NetworkDescription:
 
 
 def parse_text(text: str, where: str = 'network') -> NetworkDescription:
-    """Validate the text of a `.cfg` file, which error messages call `where`."""
-    # No section is called like the default one, so that [DEFAULT] is refused like any unknown section.
+    """Parse and validate the text of a `.cfg` file; error messages begin with `where`."""
+    # No section has the name of the default section: [DEFAULT] is an unknown section like any other.
     parser = configparser.ConfigParser(
         interpolation=None, default_section='\n', inline_comment_prefixes=('#', ';'), empty_lines_in_values=False
     )
     try:
         parser.read_string(text, where)
     except configparser.DuplicateSectionError as error:
-        raise ValueError(f'{where}: [{one_line(error.section)}]: stands twice (line {error.lineno})') from None
+        raise ValueError(f'{where}: [{one_line(error.section)}]: occurs twice (line {error.lineno})') from None
     except configparser.DuplicateOptionError as error:
         section, option = one_line(error.section), one_line(error.option)
-        raise ValueError(f'{where}: [{section}] {option}: stands twice (line {error.lineno})') from None
+        raise ValueError(f'{where}: [{section}] {option}: occurs twice (line {error.lineno})') from None
     except configparser.Error as error:
         raise ValueError(f'{where}: is not an INI file: {one_line(error.message)[:200]}') from None
     return network_from_sections({name: dict(parser[name]) for name in parser.sections()}, where)
 
 
 def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str = 'network') -> NetworkDescription:
-    """Validate sections, each with its keys and their text, and resolve what each layer is called on."""
+    """Validate sections, each a mapping from keys to their text, and resolve the input of each layer."""
     layers: dict[str, Layer] = {}
     previous, common = INPUT, None
     for name, text in sections.items():
@@ -144,7 +146,7 @@ def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str 
         common = name if is_common else common
     network = NetworkDescription(tuple(layers.values()), where)
     if not network.outputs:
-        raise ValueError(f'{where}: has no output, admits one or more dense-* sections with output=1')
+        raise ValueError(f'{where}: has no output, expected one or more dense-* sections with output=1')
     used = {layer.source for layer in network.layers}
     for layer in network.layers:
         if not layer.output and layer.kind != 'log-std' and layer.name not in used:
@@ -154,7 +156,7 @@ def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str 
 
 
 def to_text(network: NetworkDescription) -> str:
-    """Write a network, with every source as `from=`, as the text of a `.cfg` file that reads back as an equal one."""
+    """Return the text of a `.cfg` file that describes an equal network; every section has a `from` key."""
     lines = []
     for layer in network.layers:
         lines += ['', f'[{layer.name}]', f'from={layer.source}']
@@ -166,7 +168,7 @@ def to_text(network: NetworkDescription) -> str:
     return '\n'.join(lines[1:]) + '\n'
 
 
-# What --net's heads start with: a policy near the uniform one, values of ordinary size.
+# initial gains of the heads of --net: a nearly uniform policy, values of ordinary size
 _HEAD_GAINS = {'actor': '0.01'}
 _ROOT_2 = repr(math.sqrt(2))
 
@@ -181,29 +183,29 @@ def dense_network(
 ) -> NetworkDescription:
     """Describe a dense network without a file (`--net 256 256 --activation relu`).
 
-    An orthogonal one is initialised as the shipped files are: gain √2 in the trunk, 0.01 for the head called `actor`,
-    1 for every other; `dense_network([64, 64])` is `ann-actor-critic.cfg`.
+    Orthogonal initialisation uses the gains of the shipped files: √2 in the trunk, 0.01 for the head `actor`, 1 for
+    every other head. `dense_network([64, 64])` equals `ann-actor-critic.cfg`.
 
     Args:
-        net: Widths of the trunk's layers.
-        activation: Of the trunk's layers, one of ACTIVATIONS.
-        shared: One trunk for all outputs; else each has one of its own.
-        outputs: Names of the outputs, in order; their sizes come from the environment.
-        output_activation: Of the outputs, one of ACTIVATIONS; `tanh` for an actor of actions from -1 to 1.
-        initializer: Of all layers, one of INITIALIZERS.
+        net: widths of the layers in the trunk.
+        activation: activation of the layers in the trunk, one of ACTIVATIONS.
+        shared: whether all outputs have one trunk; otherwise each output has its own.
+        outputs: names of the outputs, in order; the environment determines their sizes.
+        output_activation: activation of the outputs, one of ACTIVATIONS; `tanh` for an actor of actions from -1 to 1.
+        initializer: initializer of all layers, one of INITIALIZERS.
 
     Raises:
-        ValueError: If one of these admits no network.
+        ValueError: if an argument is not valid.
     """
-    admits = f'one or more whole numbers from 1 to {MAX_SIZE}'
-    widths = [str(width) for width in positive_integers('net', net, admits)]
-    for name, value, admitted in (
+    expected = f'one or more whole numbers from 1 to {MAX_SIZE}'
+    widths = [str(width) for width in positive_integers('net', net, expected)]
+    for name, value, names in (
         ('activation', activation, ACTIVATIONS),
         ('output_activation', output_activation, ACTIVATIONS),
         ('initializer', initializer, INITIALIZERS),
     ):
-        if value not in admitted:
-            raise value_error(name, value, ', '.join(admitted), admitted)
+        if value not in names:
+            raise value_error(name, value, ', '.join(names), names)
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
         raise value_error('outputs', outputs, 'one or more different names')
     sections: dict[str, dict[str, str]] = {}
@@ -229,12 +231,12 @@ def _kind(name: str, where: str) -> str:
     match = _SECTION.fullmatch(name)
     if match is None:
         hint = did_you_mean(re.sub(r'-[^-]*$', '', name[:80]).lower(), _KEYS)
-        raise ValueError(f'{where}: section: got {name[:80]!r}, admits {_SECTION_NAMES}{hint}')
+        raise ValueError(f'{where}: section: got {name[:80]!r}, expected {_SECTION_NAMES}{hint}')
     return match[1]
 
 
 def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Read the keys of one section, each by its rule, and check how they go together."""
+    """Parse the keys of one section and check that they are consistent."""
     keys, values = _KEYS[kind], {}
     for key, value in text.items():
         if key not in keys:
@@ -242,38 +244,38 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
         try:
             values[key] = keys[key].read(value)
         except (ValueError, KeyError):
-            raise value_error(f'{where} {key}', value, keys[key].admits, keys[key].names) from None
+            raise value_error(f'{where} {key}', value, keys[key].expected, keys[key].names) from None
     required: tuple[str, ...] = _REQUIRED.get(kind, ())
     if kind == 'dense' and not values.get('output'):
         required = ('units',)
     for key in required:
         if key not in values:
-            also = ' (only an output, output=1, takes its size from the environment)' if kind == 'dense' else ''
-            raise ValueError(f'{where} {key}: is missing, admits {keys[key].admits}{also}')
+            also = ' (the environment determines only the size of an output, output=1)' if kind == 'dense' else ''
+            raise ValueError(f'{where} {key}: is missing, expected {keys[key].expected}{also}')
     if 'gain' in values and values.get('initializer') != 'orthogonal':
-        raise ValueError(f'{where} gain: got {values["gain"]}, admits a gain with initializer=orthogonal only')
+        raise ValueError(f'{where} gain: got {values["gain"]}, expected a gain only with initializer=orthogonal')
     return values
 
 
 def _check_source(name: str, source: str, layers: Mapping[str, Layer], sections: Iterable[str], where: str) -> None:
     if source != INPUT and source not in layers:
         earlier = [INPUT, *(layer.name for layer in layers.values() if layer.kind != 'log-std')]
-        later = ' (it stands later)' if source in sections and source != name else ''
+        later = ' (it is a later section)' if source in sections and source != name else ''
         raise value_error(f'{where}: [{name}] from', source, f'{", ".join(earlier)}{later}', earlier)
     if source in layers and layers[source].kind == 'log-std':
-        raise ValueError(f'{where}: [{name}] from: got {source!r}, admits no log-std: it is the last output')
+        raise ValueError(f'{where}: [{name}] from: got {source!r}, expected no log-std: it is the last output')
 
 
 def _check_single(name: str, kind: str, layers: Mapping[str, Layer], where: str) -> None:
     if any(layer.kind == kind for layer in layers.values()):
-        raise ValueError(f'{where}: [{name}]: is a second {kind} section, admits one')
+        raise ValueError(f'{where}: [{name}]: is a second {kind} section, expected one')
 
 
 def _log_std_source(name: str, source: str | None, layers: Mapping[str, Layer], where: str) -> str:
     outputs = [layer.name for layer in layers.values() if layer.output]
     _check_single(name, 'log-std', layers, where)
     if not outputs:
-        raise ValueError(f'{where}: [{name}]: stands before any output, admits a place after the output it belongs to')
+        raise ValueError(f'{where}: [{name}]: is before any output, expected a place after its output')
     if source is None:
         return outputs[0]
     if source not in outputs:

@@ -1,6 +1,6 @@
-"""A network as data: its layers, what each is called on, and the shapes that follow; loads no TensorFlow.
+"""Network descriptions: layers, their inputs, and their shapes. Does not load TensorFlow.
 
-`xagents.networks.cfg` reads these descriptions from files, `xagents.networks.models` builds Keras models of them.
+`xagents.networks.cfg` reads descriptions from files; `xagents.networks.models` builds Keras models from them.
 """
 
 import math
@@ -17,7 +17,7 @@ ACTIVATIONS = (
     *('leaky_relu', 'softplus', 'softsign', 'exponential'),
 )
 INITIALIZERS = ('orthogonal', 'glorot_uniform', 'fan_in_uniform')
-MAX_SIZE = 1_000_000  # of units, filters, sizes and strides: a slip of the finger must not ask for all the memory
+MAX_SIZE = 1_000_000  # of units, filters, sizes and strides: a typing error must not allocate all the memory
 
 Shape = tuple[int, ...]
 
@@ -27,19 +27,20 @@ class Layer:
     """One section of a network, with its source resolved.
 
     Attributes:
-        name: The section's name.
+        name: name of the section.
         kind: `convolutional`, `flatten`, `dense`, `action` or `log-std`.
-        source: The section that this one is called on, or `input`.
-        units: Width of a dense layer; None for an output whose size comes from the environment.
-        filters: Number of filters of a convolution.
-        size: Height and width of its kernel.
-        stride: Its stride.
-        activation: One of ACTIVATIONS.
-        initializer: One of INITIALIZERS, of the kernel. Biases start at zero; with `fan_in_uniform` both are uniform
-            in ±1/√inputs (LeCun et al. 1998, Efficient BackProp, section 4.6; Lillicrap et al. 2016, section 7).
-        gain: Factor of the orthogonal initializer.
-        output: Whether the layer is an output of the model.
-        init: First value of a log standard deviation.
+        source: name of the section that is the input of this layer, or `input`.
+        units: width of a dense layer; None if the environment determines the size of an output.
+        filters: number of filters of a convolution.
+        size: height and width of the kernel of a convolution.
+        stride: stride of a convolution.
+        activation: one of ACTIVATIONS.
+        initializer: initializer of the kernel, one of INITIALIZERS. Biases start at zero. With `fan_in_uniform`, kernel
+            and bias are uniform in ±1/√inputs (LeCun et al. 1998, Efficient BackProp, section 4.6; Lillicrap et al.
+            2016, section 7).
+        gain: factor of the orthogonal initializer.
+        output: whether the layer is an output of the model.
+        init: initial value of a log standard deviation.
     """
 
     name: str
@@ -58,14 +59,19 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class NetworkDescription:
-    """A validated network description; error messages call it `where`. Each layer's source stands before it."""
+    """A validated network description.
+
+    Attributes:
+        layers: layers in the order of the file; the source of a layer is before the layer.
+        where: name of the network in error messages, such as the path of the file.
+    """
 
     layers: tuple[Layer, ...]
     where: str = field(default='network', compare=False)
 
     @property
     def outputs(self) -> tuple[Layer, ...]:
-        """The outputs in the order of the file, without a `log-std`."""
+        """The outputs in the order of the file, without `log-std`."""
         return tuple(layer for layer in self.layers if layer.output)
 
     @property
@@ -75,65 +81,65 @@ class NetworkDescription:
 
     @property
     def action(self) -> Layer | None:
-        """The `action` section, if there is one: the model then has the actions as a second input."""
+        """The `action` section, if there is one; the actions are then a second input of the model."""
         return next((layer for layer in self.layers if layer.kind == 'action'), None)
 
     def shapes(
         self, input_shape: Sequence[int], output_units: Sequence[int], action_units: int | None = None
     ) -> dict[str, Shape]:
-        """Return the shape of every layer's output, without the batch, checking the network against input and outputs.
+        """Return the output shapes of all layers by name, without the batch dimension, and check the layers.
 
         Args:
-            input_shape: Shape of one observation, D or (height, width, channels).
-            output_units: Sizes of the outputs without `units`, in order; or of all outputs, and then an output with
-                `units` must have the size that is given for it.
-            action_units: A, the length of one action, for a network with an `action` section; else None.
+            input_shape: shape of one observation, D or (height, width, channels).
+            output_units: sizes of the outputs without `units`, in order; or of all outputs. In the second case, `units`
+                of an output must equal its size.
+            action_units: A, the length of one action, for a network with an `action` section; otherwise None.
 
         Raises:
-            ValueError: If outputs and sizes do not match, a layer does not fit its input, or there are actions without
-                a section for them or a section without actions.
+            ValueError: if outputs and sizes do not match, a layer does not fit its input, or only one of `action_units`
+                and an `action` section is given.
         """
         units, action = _output_sizes(self, output_units), self.action
         if action is not None:
             if action_units is None:
-                problem = "admits a place in a critic's network only: this model has no actions to join"
+                problem = 'is only for the network of a critic: this model has no actions as an input'
                 raise ValueError(f'{self.where}: [{action.name}]: {problem}')
-            admits = f'a whole number from 1 to {MAX_SIZE}'
-            units[action.name] = positive_integers('action_units', [action_units], admits)[0]
+            expected = f'a whole number from 1 to {MAX_SIZE}'
+            units[action.name] = positive_integers('action_units', [action_units], expected)[0]
         elif action_units is not None:
             raise ValueError(
-                f'{self.where}: has no action-* section, admits no action_units (got {action_units}): '
-                'without the section a critic reads one vector, observation and action joined'
+                f'{self.where}: has no action-* section, expected no action_units (got {action_units}): '
+                'the input of a critic without this section is one vector of observation and action'
             )
-        admits = 'the shape of a vector or of an image (height, width, channels)'
-        shapes: dict[str, Shape] = {INPUT: positive_integers('input_shape', input_shape, admits)}
+        expected = 'the shape of a vector or of an image (height, width, channels)'
+        shapes: dict[str, Shape] = {INPUT: positive_integers('input_shape', input_shape, expected)}
         for layer in self.layers:
             shapes[layer.name] = _output_shape(layer, shapes[layer.source], units, self.where)
         return shapes
 
 
-def value_error(where: str, got: Any, admits: str, names: Iterable[str] = ()) -> ValueError:
-    """Make the one-line error for a wrong value: where, what it got, what it admits, and the nearest of `names`."""
+def value_error(where: str, got: Any, expected: str, names: Iterable[str] = ()) -> ValueError:
+    """Return an error with one line about a wrong value: where, got, expected, and the most similar of `names`."""
     shown = repr(got)
     shown = shown if len(shown) <= 80 else f'{shown[:76]} …'
-    return ValueError(f'{where}: got {shown}, admits {admits}{did_you_mean(str(got)[:80].lower(), names)}')
+    return ValueError(f'{where}: got {shown}, expected {expected}{did_you_mean(str(got)[:80].lower(), names)}')
 
 
-def positive_integers(where: str, values: Sequence[int], admits: str) -> tuple[int, ...]:
-    """Return `values` as Python's integers, which Keras wants; they must be one or more from 1 to LARGEST."""
+def positive_integers(where: str, values: Sequence[int], expected: str) -> tuple[int, ...]:
+    """Return `values` as Python integers for Keras; raise a ValueError for none, or one outside 1 to MAX_SIZE."""
     try:
         numbers = tuple(operator.index(value) for value in values)
     except TypeError:
-        raise value_error(where, values, admits) from None
+        raise value_error(where, values, expected) from None
     if not numbers or not all(1 <= number <= MAX_SIZE for number in numbers):
-        raise value_error(where, values, admits)
+        raise value_error(where, values, expected)
     return numbers
 
 
 def _output_sizes(network: NetworkDescription, output_units: Sequence[int]) -> dict[str, int]:
-    """Give each output its size, the environment's where the file has none."""
-    admits = 'one whole number from 1 for each output'
-    sizes = positive_integers('output_units', output_units, admits) if len(output_units) else ()
+    """Return the size of each output by name: from the environment if the file sets none."""
+    expected = 'one whole number from 1 for each output'
+    sizes = positive_integers('output_units', output_units, expected) if len(output_units) else ()
     outputs = network.outputs
     if len(sizes) != len(outputs):
         outputs = tuple(layer for layer in outputs if layer.units is None)
@@ -141,13 +147,13 @@ def _output_sizes(network: NetworkDescription, output_units: Sequence[int]) -> d
         got = ', '.join(f'[{layer.name}]' for layer in network.outputs)
         raise ValueError(
             f'{network.where}: outputs: got {len(network.outputs)} ({got}), '
-            f'admits {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
+            f'expected {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
         )
     for layer, units in zip(outputs, sizes, strict=True):
         if layer.units not in (None, units):
             raise ValueError(
                 f'{network.where}: [{layer.name}] units: got {layer.units}, '
-                f'admits {units} for this agent and environment, or no units'
+                f'expected {units} for this agent and environment, or no units'
             )
     return {layer.name: units for layer, units in zip(outputs, sizes, strict=True)}
 
@@ -160,13 +166,15 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
         return shape
     if layer.kind in ('dense', 'action'):
         if len(shape) != 1:
-            raise ValueError(f'{at}: got an input of shape {shape}, admits a vector: put a flatten-* section before it')
+            raise ValueError(
+                f'{at}: got an input of shape {shape}, expected a vector: add a flatten-* section before it'
+            )
         return (shape[0] + units[layer.name],) if layer.kind == 'action' else (layer.units or units[layer.name],)
     if len(shape) != 3:
-        raise ValueError(f'{at}: got an input of shape {shape}, admits an image (height, width, channels)')
+        raise ValueError(f'{at}: got an input of shape {shape}, expected an image (height, width, channels)')
     height, width, _ = shape
     if layer.size > min(height, width):
         raise ValueError(
-            f'{at} size: got {layer.size}, admits at most {min(height, width)} for its input of {height}x{width}'
+            f'{at} size: got {layer.size}, expected at most {min(height, width)} for its input of {height}x{width}'
         )
     return (height - layer.size) // layer.stride + 1, (width - layer.size) // layer.stride + 1, layer.filters

@@ -1,4 +1,4 @@
-"""The policy distributions: drawn from in NumPy (see `sampling`), learned from in TensorFlow.
+"""Policy distributions: sampling in NumPy (see `sampling`), log-probabilities and gradients in TensorFlow.
 
 `log_prob`, `entropy` and `kl` compile under XLA.
 """
@@ -30,7 +30,7 @@ LOG_STD_BOUNDS = (-5.0, 2.0)
 
 
 class Distribution(ActionSampler):
-    """A distribution over policy actions that an update can differentiate."""
+    """A distribution over policy actions, differentiable in TensorFlow."""
 
     @abstractmethod
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
@@ -46,7 +46,7 @@ class Distribution(ActionSampler):
 
 
 class MultiCategorical(MultiCategoricalSampler, Distribution):
-    """Several independent choices, of so many values each; their logits stand side by side in one head."""
+    """Independent categorical distributions; one head contains the concatenated logits."""
 
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
@@ -68,11 +68,11 @@ class MultiCategorical(MultiCategoricalSampler, Distribution):
 
 
 class Categorical(CategoricalSampler, MultiCategorical):
-    """One of n actions."""
+    """A categorical distribution over n actions."""
 
 
 class Bernoulli(BernoulliSampler, Distribution):
-    """n independent switches; a logit is the log-odds of 1."""
+    """n independent Bernoulli variables; a logit is the log-odds of 1."""
 
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
@@ -81,7 +81,7 @@ class Bernoulli(BernoulliSampler, Distribution):
 
     def entropy(self, outputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """See `Distribution`."""
-        # Symmetric in the logit's sign: written for the positive one, nothing cancels.
+        # symmetric in the sign of the logit; the form for a positive logit avoids cancellation
         size = tf.abs(outputs[0])
         return tf.reduce_sum(tf.nn.softplus(-size) + size * tf.sigmoid(-size), -1)
 
@@ -93,7 +93,7 @@ class Bernoulli(BernoulliSampler, Distribution):
 
 
 class Gaussian(GaussianSampler, Distribution):
-    """n independent normal variables; log-probabilities are of the actions before the environment's bounds."""
+    """n independent normal variables; log-probabilities refer to the actions before clipping to bounds."""
 
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
@@ -114,7 +114,7 @@ class Gaussian(GaussianSampler, Distribution):
 
 
 class StateDependentGaussian(StateDependentSampler, Gaussian):
-    """Gaussian in each state: learned from as such, drawn by noise that may stay for several steps."""
+    """A Gaussian in each state, sampled with noise that may be the same for several steps (gSDE)."""
 
 
 _DISTRIBUTIONS: dict[str, Any] = {
@@ -126,26 +126,26 @@ _DISTRIBUTIONS: dict[str, Any] = {
 
 
 def distribution_for(action_space: spaces.Space) -> Distribution:
-    """Return a policy's distribution over a space; raises as `sampler_kind` does."""
+    """Return the policy distribution for an action space; raises the errors of `sampler_kind`."""
     kind, argument = sampler_kind(action_space)
     return _DISTRIBUTIONS[kind](argument)
 
 
 def clip_log_std(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return a policy's outputs with the log standard deviation, where there is one, within `LOG_STD_BOUNDS`.
+    """Return the outputs of a policy with the log standard deviation, if any, clipped to `LOG_STD_BOUNDS`.
 
-    Actions that never vary are most probable without any deviation.
+    Without bounds, actions that never vary would drive the standard deviation to 0.
     """
     policy, *log_std = outputs
     return [policy, *(tf.clip_by_value(x, *LOG_STD_BOUNDS) for x in log_std)]
 
 
 def _log_softmax(logits: Any) -> Any:
-    # Finite also where a probability is zero, so that zero times its logarithm is zero.
+    # finite even if a probability is 0, so that 0 times its logarithm is 0
     return tf.maximum(tf.nn.log_softmax(logits), _LOWEST)
 
 
 def _chosen(log_p: Any, choices: Any) -> Any:
-    # A mask rather than a gather, whose gradient is a slow scatter under XLA.
+    # a mask, because the gradient of a gather is a slow scatter under XLA
     mask = tf.one_hot(choices, log_p.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     return tf.reduce_sum(tf.where(mask, log_p, 0.0), -1)

@@ -1,4 +1,4 @@
-"""Optimisers and their steps: what is not finite is not applied."""
+"""Gradient steps: a step with a loss or a gradient that is not finite is skipped."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from xagents.options.errors import OptionError
 
 
 def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | None:
-    """Let the optimizer and the precision that a model was made with stand in the options.
+    """Copy the precision and the learning rate of a user's model into the options.
 
-    Returns the learning rate that it was compiled with, where no other was given.
+    Returns:
+        The learning rate of the optimizer of a compiled model, if the user did not set `lr`; otherwise None.
 
     Raises:
-        OptionError: where an option was given that says otherwise, and for a policy that would act otherwise than it
-            learns.
+        OptionError: if the user set an option that contradicts the model, and for a policy that would act and learn
+            with different precision.
     """
     bfloat16 = in_bfloat16(model)
     if (options.precision == 'bfloat16') != bfloat16 and 'precision' in options.given_names:
-        raise OptionError('precision', f'got {options.precision}, which the model was not built with')
+        raise OptionError('precision', f'got {options.precision}, but the model was built with another precision')
     options.precision = 'bfloat16' if bfloat16 else 'float32'
     if bfloat16 and isinstance(options, OnPolicyOptions) and has_plan(model):
-        # it would act in float32, and take the difference for a change of its policy
-        raise OptionError('precision', 'got bfloat16, admits float32 for a policy without convolutions')
+        # the network would act in float32, and the update would mistake the difference for a change of the policy
+        raise OptionError('precision', 'got bfloat16, expected float32 for a policy without convolutions')
     if getattr(model, 'optimizer', None) is None:
         return None
     for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):
@@ -45,15 +46,15 @@ def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | 
 
 
 class GradientStep:
-    """A model's optimiser, which sees all parameters as one vector.
+    """The optimiser of a model, which updates all parameters as one vector.
 
     Args:
-        model: compiled with an optimizer, or not: then one is made of the agent's options.
-        traced_options: of the agent.
-        clip_gradients: whether gradients whose global norm is above the option `grad_norm` are scaled down to it.
-        rate: the model's own learning rate; that of the options when not given.
-        name: what the model is called in messages.
-        may_be_unused: whether a loss may leave the model alone.
+        model: model to update. If it is not compiled with an optimizer, the options of the agent determine one.
+        traced_options: options of the agent.
+        clip_gradients: whether to scale down gradients whose global norm is above the option `grad_norm`.
+        rate: learning rate of the model; that of the options by default.
+        name: name of the model in error messages.
+        may_be_unused: whether a loss may be independent of parameters of the model.
     """
 
     def __init__(
@@ -81,36 +82,40 @@ class GradientStep:
             name,
             may_be_unused,
         )
-        # networks of one agent may learn at different rates, which follow one schedule
+        # networks of one agent may have different learning rates, which follow one schedule
         self._rate_ratio = 1.0 if rate is None else rate / traced_options.lr
 
     def __call__(
         self, tape: tf.GradientTape, loss: tf.Tensor, enabled: tf.Tensor | bool = True
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Make one step by a scalar loss that the tape recorded, unless the loss or a gradient is not finite.
+        """Make one gradient step, unless the loss or a gradient is not finite.
 
-        `enabled` is false where there is nothing to learn from, as in a minibatch without a valid row: the optimizer's
-        momentum would move the weights all the same.
+        Args:
+            tape: tape that recorded the loss.
+            loss: scalar.
+            enabled: scalar bool, false to skip the step. A minibatch without a valid row has no gradient, but the
+                momentum of the optimizer would still change the weights.
 
         Returns:
-            The gradients' norm before clipping, and 1.0 or 0.0 for: a step was made, a step was refused.
+            The gradient norm before clipping; 1.0 if the step was made, else 0.0; 1.0 if the step was refused because
+            of a value that is not finite, else 0.0.
         """
         gradients, norm, finite = self.gradient(tape, loss)
         applied = self.apply(gradients, norm, finite & enabled)
         return norm, applied, tf.cast(enabled & ~finite, tf.float32)
 
     def set_rate(self, learning_rate: tf.Tensor) -> None:
-        """Set the learning rate: that of the agent, of which this network's may be a multiple."""
+        """Set the learning rate of the agent; the rate of this network may be a multiple of it."""
         self.optimizer.learning_rate.assign(learning_rate * self._rate_ratio)
 
     def gradient(self, tape: tf.GradientTape, loss: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-        """Return the loss's gradients, their global norm, and whether all is finite; see `gradients_of`."""
+        """Return the gradients of a loss, their global norm, and whether all is finite; see `gradients_of`."""
         gradients = gradients_of(tape, loss, self.variables, '' if self.may_be_unused else self.name)
         norm = tf.norm(flatten_tensors(gradients))
         return gradients, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss)
 
     def apply(self, gradients: list[tf.Tensor], norm: tf.Tensor, enabled: tf.Tensor) -> tf.Tensor:
-        """Make a step by gradients of a norm where it is wanted; return 1.0 if it was made, else 0.0."""
+        """Make a step with gradients of a given norm if `enabled`; return 1.0 if the step was made, else 0.0."""
         made, factor = tf.cast(enabled, tf.float32), tf.ones(())
         if self._clip_gradients:
             most = self._traced_options.grad_norm
@@ -122,18 +127,18 @@ class GradientStep:
 def gradients_of(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
 ) -> list[tf.Tensor]:
-    """Return a scalar's gradients by variables; 0 by those that it does not depend on.
+    """Return the gradients of a scalar with respect to variables; 0 for variables that do not influence the scalar.
 
     Raises:
-        ValueError: when the update is traced, for a loss of the model `name` that does not depend on all of its
-            variables: as a rule a part of it was computed outside of the tape.
+        ValueError: during tracing, if `name` is given and the loss does not depend on all variables of the model
+            `name`. The usual cause is a part of the loss that was computed outside of the tape.
     """
     gradients = tape.gradient(target, [v.value for v in variables])
     without = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
     if name and without:
         which = 'its parameters' if len(without) == len(variables) else ', '.join(without)
         raise ValueError(
-            f'{name}: the loss has no gradient by {which}, so that nothing would be learned there: '
+            f'{name}: the loss has no gradient with respect to {which}, which would never change: '
             'compute all of the loss within the GradientTape'
         )
     return [tf.zeros(v.shape) if g is None else g for g, v in zip(gradients, variables, strict=True)]
@@ -142,7 +147,7 @@ def gradients_of(
 def flat_gradient(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
 ) -> tf.Tensor:
-    """Return a scalar's gradient by variables as one vector; see `gradients_of`."""
+    """Return the gradient of a scalar with respect to variables as one vector [P]; see `gradients_of`."""
     return flatten_tensors(gradients_of(tape, target, variables, name))
 
 
@@ -152,16 +157,16 @@ def loop_mean(
     names: Sequence[str],
     stop_when: Callable[[dict[str, tf.Tensor]], tf.Tensor] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Make the steps 0 to n − 1 within one compiled program.
+    """Run the steps 0 to n − 1 in a loop within one compiled program.
 
     Args:
-        step: makes the step k; returns its metrics by name, 'updates' and 'stats/refused' among them.
-        n: how many; a tensor, where no number of them is to be compiled anew.
-        names: the metrics.
-        stop_when: of the last step's metrics, whether to stop there; NaN is above nothing.
+        step: function that makes the step k and returns its metrics by name, including 'updates' and 'stats/refused'.
+        n: number of steps; a tensor if other numbers should not cause another compilation.
+        names: names of the metrics.
+        stop_when: function from the metrics of the last step to whether to stop. A comparison with NaN is false.
 
     Returns:
-        The metrics by name, means over the steps that were made; counts are sums.
+        Means of the metrics over the steps that were made, by name; counts are sums.
     """
 
     def body(k: tf.Tensor, more: tf.Tensor, totals: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -179,9 +184,16 @@ def loop_updates(
     names: Sequence[str],
     shape: Sequence[int],
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Make the updates 0 to `n_updates` − 1, of at most K, within one compiled program; see `loop_mean`.
+    """Run the updates 0 to `n_updates` − 1 in a loop within one compiled program.
 
-    The step returns its metrics by name and its TD errors [B]; `shape` is K, B. The TD errors come back as [K, B].
+    Args:
+        step: function that makes the update k and returns its metrics by name and its TD errors [B].
+        n_updates: number of updates, at most K.
+        names: names of the metrics.
+        shape: K, B.
+
+    Returns:
+        The metrics by name (see `loop_mean`), and the TD errors [K, B].
     """
     if shape[0] == 1:  # a loop costs more than a small update
         metrics, errors = step(tf.constant(0))
@@ -201,19 +213,19 @@ _COUNTS = ('updates', 'stats/refused')
 
 
 def metric_increments(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
-    """Return what an update adds to the sums of the metrics: of one that was refused, only that it was."""
+    """Return the increments of the metric sums by one update; a refused update increments only its count."""
     return tf.stack(
         [metrics[n] if n in _COUNTS else metrics['updates'] * zero_if_not_finite(metrics[n]) for n in names]
     )
 
 
 def metric_means(totals: tf.Tensor, names: Sequence[str]) -> dict[str, tf.Tensor]:
-    """Return sums over updates as means over those that were made, by name; counts stay sums."""
+    """Divide metric sums by the number of updates made; return the means by name. Counts stay sums."""
     sums = dict(zip(names, tf.unstack(totals), strict=True))
     made = tf.maximum(sums['updates'], 1.0)
     return {name: x if name in _COUNTS else x / made for name, x in sums.items()}
 
 
 def zero_if_not_finite(x: tf.Tensor) -> tf.Tensor:
-    """Return `x`, or 0 where it is not finite."""
+    """Return `x` with 0 in place of elements that are not finite."""
     return tf.where(tf.math.is_finite(x), x, 0.0)

@@ -1,4 +1,4 @@
-"""From a Keras model to the plan by which NumPy computes the same (see `xagents.networks.numpy_inference`)."""
+"""Conversion of Keras models to plans for inference in NumPy (see `xagents.networks.numpy_inference`)."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ _OF_VECTORS = (DENSE, ACTIVATION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES)
 
 
 def plan_from_model(model: keras.Model) -> NetworkPlan:
-    """Return the plan of a functional model, whose vector of weights is `flat_parameters(model)`.
+    """Return the plan of a functional model. Its weight vector is `flat_parameters(model)`.
 
-    It has one input and no other layers than Dense, Conv2D without padding, Flatten, Activation, Identity and those of
-    xagents; none is frozen. Their weights are float32, and what NumPy computes is. Of layers that compute in bfloat16
-    only those without convolutions have a plan: acting by it is sooner done than by a graph, and more precise.
+    The model must have one input, and only Dense, Conv2D without padding, Flatten, Activation, Identity, and layers of
+    xagents. No layer may be frozen. Weights are float32, and NumPy computes in float32. A model that computes in
+    bfloat16 has a plan only if it has no convolutions: inference by the plan is then faster than by a graph, and more
+    precise.
 
     Raises:
-        ValueError: in one line, for another model.
+        ValueError: with a message of one line, for any other model.
     """
     reason = _unsupported(model)
     if reason:
-        raise ValueError(f'model: {reason}, admits networks of one input and plain layers (see plan_of)')
+        raise ValueError(f'model: {reason}, expected one input and supported layers (see plan_from_model)')
     offsets, size = {}, 0
     for variable in model.trainable_variables:
         offsets[id(variable)] = size
@@ -70,16 +71,16 @@ def has_plan(model: keras.Model) -> bool:
 
 
 def flat_parameters(model: keras.Model) -> tf.Tensor:
-    """Return a model's trainable variables, raveled, one after the other: float32 [number of trainable parameters].
+    """Return the trainable variables of a model as one vector, float32 [number of trainable parameters].
 
-    It may be called inside a `tf.function`, so that a compiled update returns the weights in one tensor.
+    A compiled update can call this function to return the weights in one tensor.
     """
     parts = [tf.reshape(tf.cast(v.value, tf.float32), [-1]) for v in model.trainable_variables]
     return tf.concat(parts, 0) if parts else tf.zeros([0])
 
 
 def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> LayerCall:
-    """Return what a plan says of a call of a layer."""
+    """Return the plan entry of one call of a layer."""
     kind = _KINDS[type(layer)]
     if kind in (LOG_STD, DEVIATIONS):
         expln = kind == DEVIATIONS and layer.expln
@@ -93,13 +94,13 @@ def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> Laye
 
 
 def _calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, int, int]]:
-    """Give a model's calls of layers, sources first: a layer, and the ids of what it is called on and returns.
+    """Yield the layer calls of a model, sources first: a layer, the id of its input tensor, and that of its output.
 
-    Keras offers no public way from a tensor to its origin.
+    Keras has no public method to find the layer that returned a tensor.
     """
     given = set()
     pending = [(tensor, False) for tensor in reversed(model.outputs)]
-    while pending:  # depth first, without a recursion that a deep network would exhaust
+    while pending:  # depth first; an iteration, because a deep network would exceed the recursion limit
         tensor, sources_done = pending.pop()
         layer, node_index, _ = tensor._keras_history
         if id(tensor) in given or isinstance(layer, keras.layers.InputLayer):
@@ -113,16 +114,16 @@ def _calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, int, int]]:
 
 
 def _unsupported(model: keras.Model) -> str | None:
-    """Say what about a model has no plan."""
+    """Return the reason why a model has no plan, or None."""
     if not is_functional(model):
         return 'it is not a built functional model'
     inputs, layers = model.inputs, model.layers
     if len(inputs) != 1 or None in inputs[0].shape[1:]:
         return f'it has {len(inputs)} inputs, or one of unknown shape'
     if any(len(output.shape) != 2 for output in model.outputs):
-        return 'an output is no vector'
+        return 'an output is not a vector'
     trainable = [id(variable) for variable in model.trainable_variables]
-    called = [layer for layer, _, _ in _calls(model)]  # Keras' functions are no layers
+    called = [layer for layer, _, _ in _calls(model)]  # functions of Keras are not layers
     for layer in (*layers, *called):
         problem = '' if isinstance(layer, keras.layers.InputLayer) else _problem(layer, trainable)
         if problem:
@@ -131,7 +132,7 @@ def _unsupported(model: keras.Model) -> str | None:
 
 
 def _problem(layer: Any, trainable: list[int]) -> str:
-    """Say what about a layer a plan cannot tell; nothing where it can."""
+    """Return the reason why a plan cannot contain a layer, or an empty string."""
     kind = _KINDS.get(type(layer))
     if kind is None:
         return f'is a {type(layer).__name__}'
@@ -148,7 +149,7 @@ def _problem(layer: Any, trainable: list[int]) -> str:
         return 'pads, dilates or has groups'
     called_on = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
     if kind in _OF_VECTORS and {len(tensor.shape) for tensor in called_on} != {2}:
-        return 'is called on something else than vectors'
+        return 'has an input that is not a vector'
     if getattr(layer, 'lora_enabled', False):
         return 'has LoRA weights'
     return '' if _is_contiguous([id(variable) for variable in layer.variables], trainable) else 'is frozen'

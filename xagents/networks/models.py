@@ -1,4 +1,4 @@
-"""Keras models of the networks that `.cfg` files describe, and their optimizers."""
+"""Keras models of network descriptions, and their optimizers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ OPTIMIZERS = ('adam', 'rmsprop')
 
 @keras.saving.register_keras_serializable('xagents')
 class LogStd(keras.layers.Layer):
-    """The log standard deviation of a diagonal Gaussian, learned and the same in every state; it begins as `init`.
+    """The learned log standard deviation of a diagonal Gaussian, equal in all states.
 
-    Called on the mean [B, A] it returns its one variable [A] for each row, [B, A]; no gradient reaches the mean.
+    The input is the mean [B, A]. The output [B, A] repeats the one variable [A] in each row; the mean gets no gradient.
+
+    Args:
+        init: initial value of the variable.
     """
 
     def __init__(self, init: float = 0.0, **kwargs: Any):
@@ -30,43 +33,43 @@ class LogStd(keras.layers.Layer):
         self.init = float(init)
 
     def build(self, input_shape: Sequence[int | None]) -> None:
-        """Make the variable [A]."""
+        """Create the variable [A]."""
         initializer = keras.initializers.Constant(self.init)
         self.log_std = self.add_weight(shape=(input_shape[-1],), initializer=initializer, name='log_std')
 
     def call(self, mean: Any) -> Any:
-        """Return the log standard deviations [B, A] of means [B, A]."""
+        """Return the log standard deviations [B, A] for means [B, A]."""
         return keras.ops.zeros_like(mean) + self.log_std
 
     def get_config(self) -> dict[str, Any]:
-        """Return what makes an equal layer."""
+        """Return the config from which Keras creates an equal layer."""
         return {**super().get_config(), 'init': self.init}
 
 
 @keras.saving.register_keras_serializable('xagents')
 class LogProbabilities(keras.layers.Layer):
-    """The logarithm of probabilities, which are logits again: softmax gives back the same."""
+    """The logarithm of probabilities; the results are logits whose softmax equals the probabilities."""
 
     def call(self, probabilities: Any) -> Any:
-        """Return logits [B, A] of probabilities [B, A]; a probability of 0 has the smallest that there is."""
+        """Return logits [B, A] for probabilities [B, A]; a probability of 0 counts as the smallest normal float32."""
         return keras.ops.log(keras.ops.maximum(probabilities, TINY))
 
 
 class ModelReader:
-    """Builds the Keras model of a network description.
+    """A builder of Keras models from a network description.
 
     Args:
-        cfg: Path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
-        output_units: Sizes of the outputs without `units`, in the order of the file; or of all outputs.
-        input_shape: Shape of one observation, D or (height, width, channels). Images are scaled before the model.
-        optimizer: `adam` or `rmsprop` (with Keras' defaults; see `make_optimizer`), a Keras optimizer, or None.
-        seed: With each layer's place it decides the initial weights; None draws them at random.
-        log_std: First value of a LogStd layer on the first output, added as the last output where there is none.
-        action_units: A, the length of one action, for a critic with an `action` section. One of vectors without it has
-            the `input_shape` (D + A,), the observation and the action behind it.
+        cfg: path of a `.cfg` file, or a description (`parse_network`, `dense_network`).
+        output_units: sizes of the outputs without `units`, in the order of the file; or of all outputs.
+        input_shape: shape of one observation, D or (height, width, channels). Images must be scaled before the model.
+        optimizer: `adam` or `rmsprop` (with the defaults of Keras; see `make_optimizer`), a Keras optimizer, or None.
+        seed: seed of the initial weights, combined with the position of each layer; None for random weights.
+        log_std: initial value of a LogStd layer on the first output; it is added as the last output if there is none.
+        action_units: A, the length of one action, for a critic with an `action` section. A critic of vectors without
+            this section has the `input_shape` (D + A,), the observation followed by the action.
 
     Raises:
-        ValueError: If the network is wrong, or does not fit these sizes; nothing is built then.
+        ValueError: if the network is not valid or does not fit these sizes.
     """
 
     def __init__(
@@ -92,11 +95,11 @@ class ModelReader:
             raise value_error('log_std', log_std, 'a finite number')
 
     def build_model(self) -> keras.Model:
-        """Build the model; each call makes a new one.
+        """Build a new model.
 
-        It takes float32 observations [B, *input_shape], with an `action` section [observations, actions [B, A]]. Its
-        outputs, float32 [B, units] under any precision policy, are in the order of the file, log standard deviations
-        last. With an optimizer, it is compiled and the optimizer's slots exist.
+        Its input is float32 observations [B, *input_shape]; with an `action` section, [observations, actions [B, A]].
+        Its outputs are float32 [B, units] under any precision policy, in the order of the file; log standard deviations
+        are the last output. If there is an optimizer, the model is compiled and the slots of the optimizer exist.
         """
         shapes = self.network.shapes(self.input_shape, self.output_units, self.action_units)
         inputs = observations = keras.Input(shapes[INPUT], name='observations', dtype='float32')
@@ -135,7 +138,7 @@ class ModelReader:
     def _initializers(self, layer: Layer, index: int, fan_in: int) -> dict[str, keras.initializers.Initializer]:
         seeds: list[int | None] = [None, None]
         if self.seed is not None:
-            # Layers of equal shapes must not get equal weights: each place has seeds of its own.
+            # each position has its own seeds, so that layers of equal shapes get different weights
             seeds = [int(s >> 1) for s in np.random.SeedSequence([int(self.seed), index]).generate_state(2)]
         if layer.initializer == 'orthogonal':
             return {'kernel_initializer': keras.initializers.Orthogonal(layer.gain, seeds[0])}
@@ -147,9 +150,9 @@ class ModelReader:
 
 
 def with_log_std(model: keras.Model, init: float) -> keras.Model:
-    """Return a model that ends in a LogStd layer on its first output: itself, or a new one of the same layers.
+    """Return a model whose last output is a LogStd layer on its first output: `model`, or a new one of its layers.
 
-    A compiled model's optimizer is made anew: one that was built does not take another variable.
+    A new model gets a new optimizer if `model` is compiled, because a built optimizer accepts no further variables.
     """
     if any(isinstance(layer, LogStd) for layer in model.layers):
         return model
@@ -158,7 +161,7 @@ def with_log_std(model: keras.Model, init: float) -> keras.Model:
 
 
 def with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
-    """Return a model of the same layers with other outputs, and an optimizer of the same kind if it has one."""
+    """Return a model of the same layers with other outputs, and with an equal optimizer if `model` has one."""
     other = keras.Model(model.input, outputs)
     if getattr(model, 'optimizer', None) is not None:
         other.compile(_unbuilt_optimizer(model.optimizer))
@@ -167,11 +170,11 @@ def with_outputs(model: keras.Model, outputs: list[Any]) -> keras.Model:
 
 
 def with_logits(model: keras.Model) -> keras.Model:
-    """Return a model whose first output is the policy's logits: itself, or one that takes softmax back.
+    """Return a model whose first output is the logits of the policy: `model`, or a new one that inverts a softmax.
 
-    Distributions start from logits. A model that ends in softmax stays as it is, whatever else reads its probabilities.
+    Distributions need logits. `model` itself does not change, so that other code can still read its probabilities.
     """
-    head = model.outputs[0]._keras_history.operation  # a layer, or one of Keras' functions
+    head = model.outputs[0]._keras_history.operation  # a layer or a function of Keras
     if type(head).__name__ == 'Softmax' or getattr(head, 'activation', None) is keras.activations.softmax:
         logits = LogProbabilities(name='logits', dtype='float32')(model.outputs[0])
         return with_outputs(model, [logits, *model.outputs[1:]])
@@ -179,29 +182,30 @@ def with_logits(model: keras.Model) -> keras.Model:
 
 
 def reinitialise(model: keras.Model, seed: int) -> keras.Model:
-    """Return a new model of the same layers that starts anew: for example the second critic of TD3.
+    """Return a copy of a model with new initial weights: for example the second critic of TD3.
 
-    Every random initializer of the layers draws again, with a seed of its own that follows from `seed`, so that the new
-    weights differ from the model's whatever its seed was; constant ones (biases) give the same constants. An
-    initializer that a layer of one's own does not name in its config draws by Keras' global seed instead. The model
-    shares nothing with the other one; it is compiled if that is, with an optimizer whose slots are empty.
+    Each random initializer of the layers gets its own seed, derived from `seed`; the new weights differ from those of
+    the model for any seed of the model. Constant initializers (biases) give the same constants. An initializer that is
+    not in the config of a custom layer uses the global seed of Keras. The models share nothing. If the model is
+    compiled, the copy is compiled with an optimizer whose slots are empty.
 
     Raises:
-        ValueError: If the model is neither functional nor a built sequential one, or the seed no whole number from 0.
+        ValueError: if the model is neither functional nor a built sequential one, or the seed is not a whole number
+            from 0.
     """
     _check_seed(seed)
     if not is_functional(model):
-        raise ValueError(f'model: got a {type(model).__name__}, admits a functional or a built sequential Keras model')
+        raise ValueError(f'model: got a {type(model).__name__}, expected a functional or built sequential Keras model')
     seeds = np.random.default_rng(int(seed))
 
-    def start_anew(layer: keras.layers.Layer) -> keras.layers.Layer:
+    def reseeded_copy(layer: keras.layers.Layer) -> keras.layers.Layer:
         return type(layer).from_config(_reseeded(layer.get_config(), seeds))
 
-    return keras.models.clone_model(model, clone_function=start_anew)
+    return keras.models.clone_model(model, clone_function=reseeded_copy)
 
 
 def _reseeded(config: Any, seeds: np.random.Generator) -> Any:
-    """Copy a layer's config, with another seed in each initializer, those of wrapped layers and cells included."""
+    """Copy the config of a layer with a new seed in each initializer, including those of wrapped layers and cells."""
     if isinstance(config, list | tuple):
         return type(config)([_reseeded(item, seeds) for item in config])
     if not isinstance(config, dict):
@@ -221,13 +225,18 @@ def _check_seed(seed: Any) -> None:
 def make_optimizer(
     name: str = 'adam', lr: float = 7e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7
 ) -> keras.optimizers.Optimizer:
-    """Make an optimizer, not built yet.
+    """Return a new optimizer that is not built.
 
-    `beta1` and `beta2` are Adam's; rmsprop decays its mean of squared gradients by 0.99 (Mnih et al. 2016, section 8 of
-    the supplement). `epsilon` is added to the denominator.
+    Args:
+        name: `adam` or `rmsprop`. The mean of squared gradients of rmsprop decays by 0.99 (Mnih et al. 2016, section 8
+            of the supplement).
+        lr: learning rate.
+        beta1: decay of the first moment, only for Adam.
+        beta2: decay of the second moment, only for Adam.
+        epsilon: number that is added to the denominator.
 
     Raises:
-        ValueError: If there is no such optimizer.
+        ValueError: for another name.
     """
     if name == 'adam':
         return keras.optimizers.Adam(lr, beta_1=beta1, beta_2=beta2, epsilon=epsilon)
@@ -237,7 +246,7 @@ def make_optimizer(
 
 
 def _unbuilt_optimizer(optimizer: str | keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Return an optimizer without slots: one that was built for a model cannot be built for a second one."""
+    """Return an optimizer without slots, because a built optimizer cannot be built for a second model."""
     if isinstance(optimizer, str):
         return keras.optimizers.get(optimizer)
     return type(optimizer).from_config(optimizer.get_config()) if optimizer.built else optimizer

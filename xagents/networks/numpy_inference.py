@@ -1,17 +1,18 @@
-"""A network that is called in NumPy: by a plan, and one flat vector of weights. Loads no TensorFlow.
+"""Network inference in NumPy, from a plan and one flat weight vector. Does not load TensorFlow.
 
-For 16 observations and two layers of 64, a compiled TensorFlow call costs 130 to 400 µs, this 15 to 20 µs:
+For 16 observations and two layers of 64 units, a compiled TensorFlow call takes 130 to 400 µs, this module 15 to 20 µs:
 
-- Activations of vectors stand features first, [units, N], in buffers with one more row of ones. A kernel [D, units] and
-  its bias, one after the other in the vector of weights, are then one matrix [D + 1, units] without a copy, and a layer
-  is one matrix product, bias included, into the rows of the next buffer, which are contiguous.
-- A convolution is a matrix product, too, of the patches that a view with strides shows.
-- What is called on which buffers is worked out once for each N; a call runs down a list of (function, from, to).
+- Activations of vectors are stored features first, [units, N], in buffers with an additional row of ones. A kernel
+  [D, units] and its bias are adjacent in the weight vector. Together they are one matrix [D + 1, units] without a copy.
+  A layer is then one matrix product, including the bias, into the contiguous rows of the next buffer.
+- A convolution is a matrix product of the patches in a strided view.
+- The functions and their buffers are determined once for each N. A call iterates over a list of
+  (function, source, target).
 
-A row has the same bits among any others. The BLAS takes another routine for one row, and for one unit, so at least two
-of each are computed; where it cuts a long sum depends on the whole product's size, so sums are cut here; and each image
-is convolved by itself. Where that is not enough, because a column's bits depend on its place (OpenBLAS on processors
-without AVX-512 does that), each row has a product of its own, which takes longer.
+The output bits of a row do not depend on the other rows (batch invariance). BLAS uses other routines for one row and
+for one unit, so at least two rows and two units are computed. BLAS splits a long sum depending on the size of the whole
+product, so sums are split here. Each image is convolved separately. On some processors, the bits of a column also
+depend on its position (OpenBLAS without AVX-512). Each row then has its own product, which is slower.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ from xagents.networks.plan import (
 
 try:
     from threadpoolctl import ThreadpoolController
-except ImportError:  # a machine that only acts goes without
+except ImportError:  # optional on a machine that only acts
     ThreadpoolController = None
 
 Array = np.ndarray
-Step = tuple[Callable[[Any, Any], Any], Any, Any]  # f(from, to)
+Step = tuple[Callable[[Any, Any], Any], Any, Any]  # f(source, target)
 
 TINY = float(np.finfo(np.float32).tiny)
-MAX_SUMMANDS = 256  # of a part of a sum, fewer than any BLAS cuts off
-_MAX_SIZES = 8  # of different N; acting and evaluating need two
+MAX_SUMMANDS = 256  # in one part of a sum, fewer than any BLAS splits
+_MAX_SIZES = 8  # number of different N; acting and evaluation need two
 _ZERO, _HALF, _TWO_TENTHS = np.float32(0), np.float32(0.5), np.float32(0.2)
 _GELU = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32) / np.float32(2)
 _SELU_ALPHA, _SELU_SCALE = np.float32(1.6732632423543772), np.float32(1.0507009873554805)
 
 
 class NumpyNetwork:
-    """A network by its plan. Weights and buffers are its own: it is not for two threads.
+    """A network that computes its plan in NumPy. It is not thread-safe, because calls share buffers.
 
     Args:
-        plan: of the network.
-        weights: float32 [plan.n_parameters], copied.
-        version: of the weights.
+        plan: plan of the network.
+        weights: float32 [plan.n_parameters]; the network copies them.
+        version: version of the weights.
     """
 
     def __init__(self, plan: NetworkPlan, weights: Array, version: int = 0):
@@ -75,28 +76,28 @@ class NumpyNetwork:
         return PublishedWeights(self._version, self._weights)
 
     def copy(self) -> Self:
-        """Return a network with weights of its own."""
+        """Return a network with a copy of the weights."""
         return type(self)(self.plan, self._weights, self._version)
 
     def sync(self, published_weights: PublishedWeights) -> None:
-        """Take over published weights."""
+        """Replace the weights by published weights."""
         self.refresh(published_weights.weights)
         self._version = published_weights.version
 
     def refresh(self, weights: Array) -> None:
-        """Take over new weights, float32 [n_parameters].
+        """Replace the weights by new ones, float32 [n_parameters].
 
         Raises:
             ValueError: for a vector of another length.
         """
         if np.shape(weights) != self._weights.shape:
-            raise ValueError(f'weights: got shape {np.shape(weights)}, admits ({self.plan.n_parameters},)')
+            raise ValueError(f'weights: got shape {np.shape(weights)}, expected ({self.plan.n_parameters},)')
         np.copyto(self._weights, weights)
 
     def __call__(self, observations: Array) -> list[Array]:
         """Return the outputs, one float32 array [N, units] each, for observations [N, *D] of any numeric dtype.
 
-        Bytes become numbers from 0 to 1. The arrays are overwritten by the next call for the same N.
+        Bytes are scaled to numbers from 0 to 1. The next call for the same N overwrites the arrays.
         """
         n = len(observations)
         entry, steps, outputs = self._prepared.get(n) or self._prepare(n)
@@ -109,7 +110,7 @@ class NumpyNetwork:
         return outputs.copy()
 
     def _prepare(self, n: int) -> tuple[Array, list[Step], list[Array]]:
-        """Make the buffers and the list of calls for N observations."""
+        """Create the buffers and the list of steps for N observations."""
         shapes = self.plan.shapes()
         flat = not self.plan.has_convolutions
         first = _vectors(math.prod(shapes[0]), n) if flat else np.zeros((n, *shapes[0]), np.float32)
@@ -124,7 +125,7 @@ class NumpyNetwork:
         return made
 
     def _call(self, call: LayerCall, source: Array, shape: tuple[int, ...], steps: list[Step]) -> Array:
-        """Add the steps of a call, and return the buffer of what it returns."""
+        """Append the steps of a layer call to `steps`, and return the buffer of its output."""
         if call.kind == DENSE:
             return self._dense(call, source, steps)
         if call.kind == DEVIATIONS:
@@ -136,7 +137,7 @@ class NumpyNetwork:
             steps.append((_fill, source.reshape(len(source), -1).T, target[:-1, : len(source)]))
             return target
         if call.kind not in (LOG_STD, LOG_PROBABILITIES, ACTIVATION):
-            return source  # the same numbers
+            return source  # the output equals the input
         target = _buffer(shape[0], source.shape[1])
         values = self._view(call.at, (shape[0], 1)) if call.kind == LOG_STD else source[:-1]
         steps.append((_fill, values, target[:-1]))
@@ -148,7 +149,7 @@ class NumpyNetwork:
     def _dense(self, call: LayerCall, source: Array, steps: list[Step]) -> Array:
         inputs, units = call.kernel
         target = _buffer(units, source.shape[1])
-        weights = self._view(call.at, (inputs + call.bias, units))  # the bias stands behind the kernel
+        weights = self._view(call.at, (inputs + call.bias, units))  # the bias follows the kernel
         source = source[: len(weights)]
         if not columns_are_independent():
             _product_by_rows(weights, source, target[:-1], steps)
@@ -194,12 +195,12 @@ class NumpyNetwork:
 
 
 def _vectors(units: int, n: int) -> Array:
-    """Make the buffer of N vectors, of which at least two are computed."""
+    """Return a buffer for N vectors, at least two."""
     return _buffer(units, max(n, 2))
 
 
 def _buffer(units: int, n: int) -> Array:
-    """Make [units + 1, N] whose last row, of ones, meets the bias."""
+    """Return a buffer [units + 1, N]; its last row of ones is the factor of the bias."""
     buffer = np.zeros((units + 1, n), np.float32)
     buffer[-1] = 1
     return buffer
@@ -224,7 +225,7 @@ def _expln(source: Array, target: Array) -> None:
 
 
 def _product(weights: Array, source: Array, target: Array, steps: list[Step]) -> None:
-    """Add the steps of a product, whose sums have parts of SUMMANDS."""
+    """Append the steps of a product, whose sums are split into parts of MAX_SUMMANDS."""
     for start in range(0, len(weights), MAX_SUMMANDS):
         part = slice(start, start + MAX_SUMMANDS)
         if not start:
@@ -235,7 +236,7 @@ def _product(weights: Array, source: Array, target: Array, steps: list[Step]) ->
 
 
 def _product_by_rows(weights: Array, source: Array, target: Array, steps: list[Step]) -> None:
-    """Add the steps of a product for each row by itself."""
+    """Append the steps of a separate product for each row."""
     rows = np.empty((source.shape[1], 1, len(source)), np.float32)
     products = np.empty((source.shape[1], 1, len(target)), np.float32)
 
@@ -247,7 +248,7 @@ def _product_by_rows(weights: Array, source: Array, target: Array, steps: list[S
 
 @functools.cache
 def _blas() -> Any:
-    """Return what sets the threads of BLAS, where they are more than one and it is installed."""
+    """Return the controller of BLAS threads, or None without threadpoolctl or with one thread."""
     if ThreadpoolController is None:
         return None
     controller = ThreadpoolController()
@@ -255,14 +256,17 @@ def _blas() -> Any:
 
 
 def single_blas_thread() -> contextlib.AbstractContextManager[Any]:
-    """Let BLAS compute in one thread: waking others, on a machine that is busy, takes ten times as long as an image."""
+    """Limit BLAS to one thread: on a busy machine, waking other threads takes ten times as long as an image."""
     blas = _blas()
     return contextlib.nullcontext() if blas is None else blas.limit(limits=1, user_api='blas')
 
 
 @functools.cache
 def columns_are_independent() -> bool:
-    """Return whether a column of a product has the same bits among any others, in any place; some ms, once."""
+    """Return whether the bits of a column in a product depend neither on other columns nor on its position.
+
+    The first call takes some milliseconds.
+    """
     rng = np.random.default_rng(0)
     for inputs, units in ((5, 64), (65, 2), (65, 64), (MAX_SUMMANDS, 7)):
         weights = rng.standard_normal((inputs, units)).astype(np.float32)
@@ -275,7 +279,7 @@ def columns_are_independent() -> bool:
 
 
 def _activation_steps(activation: str, x: Array) -> Iterable[Step]:
-    """List the calls that apply an activation to x [units, N] in place."""
+    """Return the steps that apply an activation to x [units, N] in place."""
     if activation in _WITH_SCRATCH:
         return [(_WITH_SCRATCH[activation], x, np.empty_like(x))]
     return [(_IN_PLACE[activation], x, x)] if activation in _IN_PLACE else []
@@ -336,7 +340,7 @@ def _softsign(x: Array, scratch: Array) -> None:
 
 
 def _gelu(x: Array, scratch: Array) -> None:
-    # x Φ(x), whose tail is equation 7.1.26 of Abramowitz and Stegun 1964, to 1.5e-7
+    # x Φ(x); the tail is equation 7.1.26 of Abramowitz and Stegun 1964, with an error below 1.5e-7
     np.abs(x, scratch)
     t = np.float32(1) / (np.float32(1) + np.float32(0.3275911 * math.sqrt(0.5)) * scratch)
     tail = np.polyval(_GELU, t) * t * np.exp(-_HALF * scratch * scratch)

@@ -1,4 +1,4 @@
-"""How an optimiser changes parameters, in as few passes over memory as can be."""
+"""Optimisers that update all parameters in as few passes over memory as possible."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from xagents.networks.traced_options import TracedOptions
 
 Tensors = Sequence[tf.Tensor]
 Variables = Sequence[keras.Variable]
-# parameters, their gradient and slots, [P] each; rate, number of the step from 1, constants; new parameters and slots
+# (parameters, gradient, slots, all [P]; learning rate, step from 1, constants) to (new parameters, new slots)
 UpdateRule = Callable[[tf.Tensor, tf.Tensor, Tensors, tf.Tensor, tf.Tensor, Tensors], tuple[tf.Tensor, Tensors]]
 
 
 def adam(
     parameters: tf.Tensor, gradient: tf.Tensor, slots: Tensors, rate: tf.Tensor, step: tf.Tensor, constants: Tensors
 ) -> tuple[tf.Tensor, Tensors]:
-    """Kingma & Ba 2015 (arXiv:1412.6980), in the order of computation of their section 2.
+    """Return parameters and slots after a step of Adam, Kingma & Ba 2015 (arXiv:1412.6980).
 
-    Slots are m and v, constants β1, β2 and ε.
+    The order of computation is that of section 2 of the paper. Slots are m and v; constants are β1, β2 and ε.
     """
     (m, v), (beta1, beta2, epsilon) = slots, constants
     m = m + (gradient - m) * (1.0 - beta1)
@@ -35,9 +35,10 @@ def adam(
 def rmsprop(
     parameters: tf.Tensor, gradient: tf.Tensor, slots: Tensors, rate: tf.Tensor, step: tf.Tensor, constants: Tensors
 ) -> tuple[tf.Tensor, Tensors]:
-    """RMSProp as in Mnih et al. 2016 (arXiv:1602.01783, section 8 of the supplement), whose ε is within the root.
+    """Return parameters and slots after a step of RMSProp, Mnih et al. 2016 (arXiv:1602.01783).
 
-    The slot is the mean of squared gradients, constants are its decay and ε.
+    As in section 8 of the supplement, ε is inside the square root. The slot is the mean of squared gradients; constants
+    are its decay and ε.
     """
     (mean,), (decay, epsilon) = slots, constants
     mean = decay * mean + (1.0 - decay) * gradient**2
@@ -45,38 +46,42 @@ def rmsprop(
 
 
 def xla_compile(function: Callable) -> Callable:
-    """Let XLA compile a function of tensors, also within a graph, whose operations pass over memory one by one."""
+    """Compile a function of tensors with XLA, also within a graph without XLA, whose operations are not fused."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
 def split_like(vector: tf.Tensor, template: Tensors) -> list[tf.Tensor]:
-    """Return a vector's parts in the shapes of parameters."""
+    """Split a vector into tensors with the shapes of `template`."""
     parts = tf.split(vector, [math.prod(p.shape) for p in template])
     return [tf.reshape(part, p.shape) for part, p in zip(parts, template, strict=True)]
 
 
 def flatten_tensors(tensors: Tensors) -> tf.Tensor:
-    """Return tensors as one vector."""
+    """Concatenate tensors to one vector."""
     return tf.concat([tf.reshape(tensor, (-1,)) for tensor in tensors], 0)
 
 
 def assign_flat(variables: Variables, vector: tf.Tensor) -> None:
-    """Undo `flatten_tensors`: assign each variable its part of a vector."""
+    """Assign each variable its part of a vector; the inverse of `flatten_tensors`."""
     for variable, part in zip(variables, split_like(vector, variables), strict=True):
         variable.assign(part)
 
 
 class FlatOptimizer(Protocol):
-    """What makes a gradient step: a Keras optimizer, which knows all parameters as one vector and keeps the slots."""
+    """An optimiser that updates all parameters as one vector.
+
+    Attributes:
+        optimizer: Keras optimizer, which stores the slots.
+    """
 
     optimizer: keras.optimizers.Optimizer
 
     def apply(self, variables: Variables, gradients: Tensors, factor: tf.Tensor, made: tf.Tensor) -> None:
-        """Change variables by `factor` times their gradients where `made` is 1; where it is 0, nothing changes."""
+        """Update variables with `factor` times their gradients if `made` is 1; change nothing if it is 0."""
 
 
 class FusedOptimizer:
-    """The optimizers that have a rule here; one program holds one slot of each kind instead of one a layer."""
+    """Adam and RMSProp as one compiled pass, with one slot of each kind for all layers."""
 
     def __init__(self, traced_options: TracedOptions, size: int):
         o = traced_options
@@ -91,7 +96,7 @@ class FusedOptimizer:
         return rmsprop, [tf.convert_to_tensor(x) for x in (self.optimizer.rho, o.opt_epsilon)]
 
     def apply(self, variables: Variables, gradients: Tensors, factor: tf.Tensor, made: tf.Tensor) -> None:
-        """See `Optimizer`."""
+        """See `FlatOptimizer`."""
         rule, constants = self._constants()
         slots = [slot.value for slot in self._slots]
         step = tf.cast(self._iterations.value + 1, tf.float32)
@@ -104,7 +109,7 @@ class FusedOptimizer:
 
 
 class KerasOptimizer:
-    """Any optimizer that a model was compiled with."""
+    """The optimizer of a compiled model, which may be any Keras optimizer."""
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, size: int):
         self.optimizer = optimizer
@@ -112,7 +117,7 @@ class KerasOptimizer:
         self.optimizer.build([self._vector])
 
     def apply(self, variables: Variables, gradients: Tensors, factor: tf.Tensor, made: tf.Tensor) -> None:
-        """See `Optimizer`."""
+        """See `FlatOptimizer`."""
 
         def step() -> tf.Tensor:
             self._vector.assign(flatten_tensors([v.value for v in variables]))
@@ -124,9 +129,9 @@ class KerasOptimizer:
 
 
 def _fused_pass(rule: UpdateRule) -> Callable:
-    """Return the one pass of a rule over all parameters.
+    """Return one compiled pass of a rule over all parameters.
 
-    They are one vector in it: XLA would run a dozen small passes in several threads, and wait for these.
+    The parameters are one vector in the pass. XLA would run separate small passes in several threads and wait for them.
     """
 
     def over(

@@ -1,7 +1,7 @@
-"""A network as data: the list of layer calls as JSON, and one flat vector of weights.
+"""Network plans: a list of layer calls, which is stored as JSON, for one flat weight vector.
 
-Loads no TensorFlow. `xagents.networks.keras_to_plan` makes a plan of a Keras model, `xagents.networks.numpy_inference`
-computes by it.
+Does not load TensorFlow. `xagents.networks.keras_to_plan` converts a Keras model to a plan;
+`xagents.networks.numpy_inference` computes the outputs from a plan.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class LayerCall:
     """One call of a layer.
 
     Attributes:
-        kind: one of KINDS.
-        source: number of the tensor that it is called on; 0 is the network's input.
-        target: number of the tensor that it returns.
-        at: where its weights begin in the vector: the kernel, then the bias.
-        kernel: the kernel's shape: (inputs, units), also of deviations, (height, width, channels, filters), or (units,)
-            of a log-std.
-        bias: whether it has one.
-        strides: of a convolution, without padding.
-        activation: what follows, one of ACTIVATIONS.
-        expln: how deviations follow from their logarithms (see `xagents.networks.state_dependent`).
+        kind: kind of the layer, one of KINDS.
+        source: number of the input tensor; 0 is the input of the network.
+        target: number of the output tensor.
+        at: index of the first weight in the weight vector: the kernel, then the bias.
+        kernel: shape of the kernel: (inputs, units) for dense layers and deviations, (height, width, channels, filters)
+            for convolutions, (units,) for a log-std.
+        bias: whether the layer has a bias.
+        strides: strides of a convolution without padding.
+        activation: activation after the layer, one of ACTIVATIONS.
+        expln: whether deviations use expln instead of exp (see `xagents.networks.state_dependent`).
     """
 
     kind: str
@@ -49,19 +49,19 @@ class LayerCall:
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers of the vector are its own."""
+        """Number of weights of the layer."""
         return (math.prod(self.kernel) if self.kernel else 0) + self.bias * (self.kernel[-1] if self.kernel else 0)
 
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """The layers of a network, each after what it is called on.
+    """The layer calls of a network in the order of computation.
 
     Attributes:
-        input_shape: of one observation.
-        calls: in the order of computation.
-        outputs: numbers of the tensors that the network returns, of shape [N, units] each.
-        n_parameters: length of the vector of weights.
+        input_shape: shape of one observation.
+        calls: layer calls; the source of a call is computed before the call.
+        outputs: numbers of the output tensors, of shape [N, units] each.
+        n_parameters: length of the weight vector.
     """
 
     input_shape: tuple[int, ...]
@@ -74,55 +74,55 @@ class NetworkPlan:
         self.shapes()
 
     def _check_numbers(self) -> None:
-        """Check that what came out of a file are whole numbers, and sizes at least 1."""
+        """Check that the numbers, which may be from a file, are whole numbers, and that sizes are at least 1."""
         sizes = [*self.input_shape, *(n for call in self.calls for n in (*call.kernel, *call.strides))]
         others = [self.n_parameters, *self.outputs, *(n for c in self.calls for n in (c.source, c.target, c.at))]
         if any(type(n) is not int or n < 1 for n in sizes) or any(type(n) is not int or n < 0 for n in others):
-            raise ValueError('it is no plan of a network: a size is no whole number, or too small')
+            raise ValueError('not a network plan: a size is not a whole number, or is too small')
         if any(type(flag) is not bool for call in self.calls for flag in (call.bias, call.expln)):
-            raise ValueError('it is no plan of a network: a bias is there or not')
+            raise ValueError('not a network plan: bias and expln must be true or false')
 
     @property
     def has_convolutions(self) -> bool:
-        """Whether it has a convolution."""
+        """Whether the network has a convolution."""
         return any(call.kind == CONVOLUTION for call in self.calls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON holds it; what has its default is left out."""
+        """Return the plan as JSON values; values of layer calls that equal their defaults are omitted."""
         defaults = {f.name: f.default for f in fields(LayerCall)}
         calls = [{k: v for k, v in asdict(call).items() if v != defaults[k]} for call in self.calls]
         return {**asdict(self), 'calls': calls}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        """Undo `record`.
+        """Return the plan from a result of `to_dict`.
 
         Raises:
-            ValueError: in one line, for a record that is no plan.
+            ValueError: with a message of one line, if the record is not a plan.
         """
         try:
             calls = tuple(LayerCall(**{k: _frozen(v) for k, v in call.items()}) for call in record['calls'])
             return cls(_frozen(record['input_shape']), calls, _frozen(record['outputs']), record['n_parameters'])
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f'it is no plan of a network ({type(error).__name__}: {error})') from error
+            raise ValueError(f'not a network plan ({type(error).__name__}: {error})') from error
 
     def shapes(self) -> dict[int, tuple[int, ...]]:
-        """Return the shape of every tensor, without the rows.
+        """Return the shape of each tensor by number, without the batch dimension.
 
         Raises:
-            ValueError: in one line, for a layer that does not fit what it is called on, or the vector.
+            ValueError: with a message of one line, if a layer does not fit its input or the weight vector.
         """
         shapes: dict[int, tuple[int, ...]] = {0: self.input_shape}
         for call in self.calls:
             if call.source not in shapes or call.target in shapes:
-                raise ValueError(f'it is no plan of a network: a {call.kind} is called on what is not there')
+                raise ValueError(f'not a network plan: a {call.kind} has an input that does not exist')
             if call.activation not in ACTIVATIONS:
-                raise ValueError(f'it is no plan of a network: a {call.kind} has the activation {call.activation}')
+                raise ValueError(f'not a network plan: a {call.kind} has the activation {call.activation}')
             if not 0 <= call.at <= self.n_parameters - call.n_parameters:
-                raise ValueError(f'it is no plan of a network: the weights of a {call.kind} are not in the vector')
+                raise ValueError(f'not a network plan: the weights of a {call.kind} are not in the vector')
             shapes[call.target] = _shape(call, shapes[call.source])
         if not self.outputs or any(len(shapes.get(output, ())) != 1 for output in self.outputs):
-            raise ValueError('it is no plan of a network: its outputs are no vectors')
+            raise ValueError('not a network plan: its outputs are not vectors')
         return shapes
 
 
@@ -131,7 +131,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _shape(call: LayerCall, source: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of what a call returns."""
+    """Return the output shape of a call for an input of shape `source`."""
     if call.kind == FLATTEN:
         return (math.prod(source),)
     if call.kind == CONVOLUTION and len(source) == 3 and len(call.kernel) == 4 and len(call.strides) == 2:
@@ -146,4 +146,4 @@ def _shape(call: LayerCall, source: tuple[int, ...]) -> tuple[int, ...]:
         return call.kernel
     elif call.kind == IDENTITY or (call.kind in (ACTIVATION, LOG_PROBABILITIES) and len(source) == 1):
         return source
-    raise ValueError(f'it is no plan of a network: a {call.kind} of {call.kernel} is called on the shape {source}')
+    raise ValueError(f'not a network plan: a {call.kind} of {call.kernel} has an input of shape {source}')

@@ -1,4 +1,4 @@
-"""What one agent has compiled, for agents of equal structure that are made later in the same process."""
+"""A cache of compiled programs, shared by agents of equal structure in one process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import tensorflow as tf
 from xagents.networks.programs import CompiledFunction, Program
 from xagents.networks.traced_options import is_traced_number
 
-MAX_STRUCTURES = 4  # structures of which programs are kept
+MAX_STRUCTURES = 4  # number of structures in the cache
 
 
 @dataclass
 class AgentResources:
-    """What belongs to an agent, in the order in which it was made: agents of equal structure have equal lists."""
+    """Variables and programs of an agent in the order of creation; agents of equal structure have equal lists."""
 
     variables: list[tf.Variable] = field(default_factory=list)
     programs: list[Program] = field(default_factory=list)
 
     @property
     def shapes(self) -> list[tuple[Any, ...]]:
-        """What a variable must have in common with the one in whose place it comes."""
+        """Shape and dtype of each variable; a program can use only variables with equal ones."""
         return [(tuple(v.shape), v.dtype) for v in self.variables]
 
 
 @contextlib.contextmanager
 def record_resources() -> Iterator[AgentResources]:
-    """Note what variables and programs are made in the block."""
+    """Record the variables and the programs that the block creates."""
     made = AgentResources()
 
     def creator(following: Any, **options: Any) -> tf.Variable:
@@ -43,15 +43,15 @@ def record_resources() -> Iterator[AgentResources]:
 
 
 class SharedPrograms:
-    """Programs by the structure of the agents that have compiled them; those that were used last stay."""
+    """Compiled programs by structure of their agents; the least recently stored structure is dropped."""
 
     def __init__(self) -> None:
         self._stored: OrderedDict[Hashable, tuple[list[Any], list[list[CompiledFunction]]]] = OrderedDict()
 
     def reuse(self, structure: Hashable, made: AgentResources) -> None:
-        """Let the programs of a new agent be those that an equal one has compiled, where there was one.
+        """Reuse the compiled programs of an earlier agent of equal structure, if any, for a new agent.
 
-        None is the structure of an agent like no other.
+        An agent with the structure None shares no programs.
         """
         shapes, kept = self._stored.get(structure, ([], []))
         if shapes == made.shapes and len(kept) == len(made.programs):
@@ -59,7 +59,7 @@ class SharedPrograms:
                 program.adopt(compiled, made.variables)
 
     def store(self, structure: Hashable, made: AgentResources) -> None:
-        """Keep what the programs of an agent have compiled."""
+        """Store the compiled programs of an agent."""
         compiled = [program.compiled_functions(made.variables) for program in made.programs]
         if structure is None or not any(compiled):
             return
@@ -70,15 +70,16 @@ class SharedPrograms:
 
 
 def structure_of(options: Mapping[str, Any]) -> Hashable:
-    """Return what of options decides how programs are built: of numbers only whether they are 0.
+    """Return the part of the options that determines how programs are built.
 
-    A number that decides a shape is seen in the shapes of variables and arguments.
+    Of a number, only whether it is 0 belongs to this part. If a number determines a shape, the shapes of variables and
+    arguments differ.
     """
     return tuple((name, _structure(value)) for name, value in sorted(options.items()))
 
 
 def _structure(value: Any) -> Hashable:
-    # whole numbers that float32 cannot tell apart are built in
+    # large whole numbers, which float32 cannot represent exactly, are constants of the program
     return ('a number', value == 0) if is_traced_number(value) else repr(value)
 
 
@@ -87,14 +88,18 @@ _PROGRAMS = SharedPrograms()
 
 @contextlib.contextmanager
 def share_programs(make: Callable[[], Any], options: Mapping[str, Any]) -> Iterator[Any]:
-    """Make an agent that runs what equal ones of this process have compiled, and let others run what it compiles.
+    """Create an agent that shares compiled programs with equal agents of this process.
 
-    Equal are agents whose options have one structure; those of the environment and the network are given.
+    Agents are equal if their classes are equal and their options have equal structures.
+
+    Args:
+        make: function that returns the agent.
+        options: options of the environment and of the network.
     """
     with record_resources() as made:
         agent = make()
     structure = None
-    if type(agent).__module__.startswith('xagents.'):  # one from elsewhere may build any option into its programs
+    if type(agent).__module__.startswith('xagents.'):  # programs of other agents may contain any option as a constant
         structure = type(agent), structure_of({**options, **agent.options.asdict(), 'seed': 0})
     _PROGRAMS.reuse(structure, made)
     try:

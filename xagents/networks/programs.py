@@ -1,4 +1,4 @@
-"""Compiled programs: one call for a whole update, and acting by whichever way is fastest."""
+"""Compiled programs: one call for a whole update, and the fastest method of inference for acting."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.system.compilation_cache import cached_compilation, recover_from_full_disk
 from xagents.system.threads import threads_in_use
 
-MAX_PACKED_BYTES = 2**16  # bytes: what is smaller costs more to hand over than to copy
+MAX_PACKED_BYTES = 2**16  # bytes; passing a smaller array as a tensor takes longer than copying it
 
 
 Key = tuple[tuple[np.dtype, tuple[int, ...]], ...]  # dtypes and shapes of arguments
 
 
 class CompiledFunction(NamedTuple):
-    """What a program has compiled for arguments of some shapes.
+    """A compiled function of a program for one set of argument shapes.
 
     Attributes:
-        key: the shapes.
-        traced: the concrete function.
-        variable_indices: of the variables that it reads and writes, among those of its agent.
+        key: dtypes and shapes of the arguments.
+        traced: concrete function.
+        variable_indices: indices of the variables that it reads and writes among the variables of its agent.
     """
 
     key: Key
@@ -41,15 +41,18 @@ class CompiledFunction(NamedTuple):
 
 
 class Program:
-    """A function that is traced and compiled once for each shape of its arguments, and called with NumPy arrays.
+    """A function that is traced and compiled once for each set of argument shapes, and called with NumPy arrays.
 
-    Calling the concrete function with tensors leaves out `tf.function`'s look at every argument, half of a small call.
-    Handing an array over costs 10 to 40 µs whatever its size, and six times that after a large update, so the small
-    ones travel as one vector, in memory that a tensor shares for good. Threads take turns.
+    Calls use the concrete function. They skip the checks of arguments in `tf.function`, half the time of a small call.
+    Passing an array takes 10 to 40 µs for any size, and six times as long after a large update. Small arrays are
+    therefore passed as one vector, in memory that a tensor shares permanently. A lock serialises calls of threads.
 
     Args:
-        function: takes and returns tensors.
-        jit: whether XLA compiles it.
+        function: function from tensors to tensors.
+        jit: whether to compile the function with XLA.
+
+    Attributes:
+        traces: number of traces so far.
     """
 
     _recorded: ClassVar[list[Program] | None] = None
@@ -64,7 +67,7 @@ class Program:
             Program._recorded.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it with arrays and numbers; floats become float32, whole ones int32."""
+        """Run the program with arrays and numbers; floats become float32, whole numbers int32."""
         leaves = tf.nest.flatten(arguments)
         arrays = [a if isinstance(a, np.ndarray) else np.asarray(a, _NUMBERS.get(type(a))) for a in leaves]
         key = tuple((a.dtype, a.shape) for a in arrays)
@@ -75,18 +78,19 @@ class Program:
             return self._compile(key, arrays, arguments)
 
     def _compile(self, key: Key, arrays: Sequence[np.ndarray], arguments: Any) -> Any:
-        """Trace and compile it for arguments of new shapes, and run it with them."""
+        """Trace and compile the function for arguments of new shapes, and run it with them."""
         packer = ArgumentPacker(key, self._jit)
         packed = packer.pack(arrays)
         specifications = [tf.TensorSpec(t.shape, t.dtype) for t in packed]
         traced = self._trace(packer, arguments).get_concrete_function(*specifications)
         captured = traced.captured_inputs
         call = _fast_call(traced, captured)
-        with cached_compilation(_compilation_key()):  # in the first call; also where only a part is XLA's
+        # the first call compiles, even if XLA compiles only a part
+        with cached_compilation(_compilation_key()):
             try:
                 result = call(*packed)
             except tf.errors.OpError:
-                # what XLA cannot write is an error of its program, before anything of that has run
+                # if XLA cannot write a file, the call fails before the program has run
                 if not self._jit or not recover_from_full_disk():
                     raise
                 result = call(*packed)
@@ -94,12 +98,12 @@ class Program:
         _trim_memory()
         return result
 
-    # for programs of another agent, whose variables stand in the places of these
+    # sharing with programs of another agent, which has equal variables
 
     @classmethod
     @contextlib.contextmanager
     def record_programs(cls, programs: list[Program]) -> Iterator[None]:
-        """Add the programs that are made in the block to a list."""
+        """Append the programs that the block creates to a list."""
         before, cls._recorded = cls._recorded, programs
         try:
             yield
@@ -107,7 +111,7 @@ class Program:
             cls._recorded = before
 
     def compiled_functions(self, variables: Sequence[tf.Variable]) -> list[CompiledFunction]:
-        """Return what was compiled, as far as it reads and writes nothing but these variables."""
+        """Return the compiled functions that read and write only the given variables."""
         variable_indices = {id(variable.handle): place for place, variable in enumerate(variables)}
         found = [
             CompiledFunction(key, traced, [variable_indices.get(id(handle), -1) for handle in captured])
@@ -116,7 +120,7 @@ class Program:
         return [one for one in found if -1 not in one.variable_indices and _fast_call(one.traced, []) is not one.traced]
 
     def adopt(self, compiled: Sequence[CompiledFunction], variables: Sequence[tf.Variable]) -> None:
-        """Take over what an equal program has compiled, with variables of its own in the places of that one's."""
+        """Reuse the compiled functions of an equivalent program, bound to the variables of this program's agent."""
         for key, traced, variable_indices in compiled:
             captured = [variables[place].handle for place in variable_indices]
             self._compiled[key] = ArgumentPacker(key, self._jit), traced, captured, _fast_call(traced, captured)
@@ -126,21 +130,21 @@ class Program:
             self.traces += 1
             return self._function(*tf.nest.pack_sequence_as(template, packer.unpack(packed)))
 
-        # loops are written as tf.while_loop and tf.scan: translating Python's takes two seconds of every start
+        # loops use tf.while_loop and tf.scan, because AutoGraph would delay every start by two seconds
         return tf.function(unpack, jit_compile=self._jit, autograph=False)
 
 
 def _fast_call(traced: Any, captured: list[Any]) -> Callable:
-    """Return a call of a concrete function that does not look at its arguments, half of a small call's time.
+    """Return a function that calls a concrete function without its checks, half the time of a small call.
 
-    The ways to it are TensorFlow's own: a release that has them no more, or with other arguments, is called as usual.
+    This uses private functions of TensorFlow. If they do not exist or have other parameters, return `traced`.
     """
     outputs, function = traced.structured_outputs, getattr(traced, '_inference_function', None)
     run = getattr(getattr(function, '_bound_context', None), 'call_function', None)
     plain = type(outputs) is tuple and all(map(tf.is_tensor, outputs))
     if function is not None and plain and _has_parameters(run, 'name', 'tensor_inputs', 'num_outputs'):
         name, n = function.name, len(outputs)
-        # the function is gone with the last reference to it
+        # `_alive` keeps a reference, without which the function would be deleted
         return lambda *tensors, _alive=traced: run(name, [*tensors, *captured], n)
     call = getattr(traced, '_call_flat', None)
     if _has_parameters(call, 'tensor_inputs', 'captured_inputs'):
@@ -156,12 +160,12 @@ _NUMBERS: dict[type, Any] = {float: np.float32, int: np.int32}
 
 
 class ArgumentPacker:
-    """How arrays of some dtypes and shapes travel to a program: small ones together, as words of 32 bits.
+    """Packs arrays for a program: small arrays together as one vector of words of 32 bits.
 
     Args:
-        key: the dtypes and shapes.
-        shares: whether the words are in memory that a tensor shares for good. A graph without XLA may keep its
-            arguments, in a variable for example, and needs a copy.
+        key: dtypes and shapes of the arrays.
+        shares: whether the words are in memory that a tensor shares permanently. A graph without XLA needs a copy,
+            because it may keep its arguments, for example in a variable.
     """
 
     def __init__(self, key: Key, shares: bool):
@@ -173,18 +177,18 @@ class ArgumentPacker:
         self._joined = [i for i in range(len(key)) if i not in self._separate]
         self._sizes = [sizes[i] for i in self._joined]
         self._words = _aligned(sum(self._sizes))
-        shares = shares and not tf.config.list_logical_devices('GPU')  # nor may a device read them later
+        shares = shares and not tf.config.list_logical_devices('GPU')  # a device may read the memory later
         self._tensor = tf.experimental.dlpack.from_dlpack(self._words.__dlpack__()) if shares else None
 
     def pack(self, arrays: Sequence[np.ndarray]) -> list[tf.Tensor]:
-        """Return the tensors for a call, which must end before the next ones are asked for."""
+        """Return the tensors for a call, which must end before the next `pack`."""
         if self._joined:
             np.concatenate([_words(arrays[i]).ravel() for i in self._joined], out=self._words[: sum(self._sizes)])
         words = tf.constant(self._words.copy()) if self._tensor is None else self._tensor
         return [words, *(tf.constant(arrays[i]) for i in self._separate)]
 
     def unpack(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the arrays as tensors, within the program."""
+        """Return the arrays as tensors; the program calls this method."""
         words, *separate = tensors
         parts = tf.split(words, [*self._sizes, -1])[:-1]
         found = {i: _out_of_words(part, self._key[i][0]) for i, part in zip(self._joined, parts, strict=True)}
@@ -193,18 +197,18 @@ class ArgumentPacker:
 
 
 _WORDS = (np.dtype(np.float32), np.dtype(np.int32), np.dtype(bool))
-ALIGNMENT = 64  # bytes: XLA's code would end the process over less
+ALIGNMENT = 64  # bytes; code of XLA crashes with less
 
 
 def _aligned(n: int) -> np.ndarray:
-    """Return memory for at least n words, int32, which a tensor can share."""
+    """Return memory for at least n int32 words, aligned so that a tensor can share it."""
     memory = np.zeros(max(n, 1) * 4 + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + max(n, 1) * 4].view(np.int32)
 
 
 def _words(array: np.ndarray) -> np.ndarray:
-    """Return an array as int32: the bits of floats, 0 and 1 of bools."""
+    """Return an array as int32: floats as their bits, bools as 0 and 1."""
     return (
         np.ascontiguousarray(array).view(np.int32) if array.dtype == np.float32 else array.astype(np.int32, copy=False)
     )
@@ -218,25 +222,25 @@ def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
 
 
 def _compilation_key() -> str:
-    """Return what a compiled program depends on, except its source and the processor."""
+    """Return the key of the compilation cache: everything except source and processor that a program depends on."""
     return f'{tf.__version__} {threads_in_use()}'
 
 
 def _trim_memory() -> None:
-    """Give back what the compiler freed: glibc would keep some 140 MB of it for ever."""
+    """Return memory that the compiler freed to the system; glibc would keep some 140 MB of it."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL('libc.so.6').malloc_trim(0)
 
 
 def has_convolutions(model: keras.Model) -> bool:
-    """Return whether a model convolves: then XLA is slower than oneDNN on a CPU, and threads help."""
+    """Return whether a model has convolutions. On a CPU, oneDNN then is faster than XLA, and threads help."""
     return any('Conv' in type(layer).__name__ for layer in model.layers)
 
 
 def suits_xla(*models: keras.Model) -> bool:
-    """Return whether XLA compiles models to the faster program: oneDNN convolves faster, and multiplies in bfloat16.
+    """Return whether XLA is faster than a graph for models.
 
-    XLA on a CPU turns bfloat16 into float32 and multiplies that.
+    On a CPU, oneDNN is faster for convolutions and for products in bfloat16, which XLA converts to float32.
     """
     return not any(in_bfloat16(model) or has_convolutions(model) for model in models)
 
@@ -247,22 +251,29 @@ def in_bfloat16(model: keras.Model) -> bool:
 
 
 def network_input(observations: Any) -> tf.Tensor:
-    """Return observations as a network's input: float32; bytes become numbers from 0 to 1."""
+    """Return observations as float32 network input; bytes are scaled to numbers from 0 to 1."""
     if observations.dtype == tf.uint8:
         return tf.cast(observations, tf.float32) / 255.0
     return observations
 
 
 def float_outputs(outputs: Any) -> list[tf.Tensor]:
-    """Return what a model gave, one tensor [B, units] or several, as a list in float32."""
+    """Return the outputs of a model, one tensor [B, units] or several, as a list of float32 tensors."""
     return [tf.cast(x, tf.float32) for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
 class KerasNetwork:
-    """A network's outputs as NumPy arrays: by its plan where it has one, as explorers compute them; else by a graph.
+    """A Keras model as an acting network: inference in NumPy by its plan if it has one, otherwise by a graph.
 
-    The model takes observations [N, *D] of `dtype`; bytes become numbers from 0 to 1. `traces` says how often acting
-    was traced: 0 in NumPy.
+    Explorers compute the same outputs from the plan.
+
+    Args:
+        model: Keras model of one input.
+        dtype: dtype of the observations [N, *D]; bytes are scaled to numbers from 0 to 1.
+
+    Attributes:
+        plan: plan of the model, or None.
+        traces: number of traces of the graph so far; 0 in NumPy.
     """
 
     def __init__(self, model: keras.Model, dtype: Any = np.float32):
@@ -277,14 +288,14 @@ class KerasNetwork:
         self.refresh()
 
     def refresh(self, vector: tf.Tensor | None = None) -> None:
-        """Take over the flat weights that an update returned; the model's present ones when not given."""
+        """Use new flat weights, those that an update returned or, by default, the present weights of the model."""
         self._version += 1
         if self._numpy is not None:
-            # not by numpy(), which would copy them once more
+            # numpy() would make another copy
             self._numpy.refresh(np.asarray(memoryview(self._flat() if vector is None else vector)))
 
     def __call__(self, observations: np.ndarray) -> Sequence[np.ndarray]:
-        """Return the outputs [N, units] for observations [N, *D]; the arrays are overwritten by the next call."""
+        """Return the outputs, arrays [N, units], for observations [N, *D]; the next call overwrites the arrays."""
         if self._numpy is not None:
             return self._numpy(observations)
         if self._graph is None:
@@ -292,8 +303,8 @@ class KerasNetwork:
         return [output.numpy() for output in self._graph(tf.constant(observations, self._dtype))]
 
     def copy(self) -> KerasNetwork:
-        """Return an actor with weights of its own, which only `sync` renews."""
-        # NumPy's weights are its own anyway
+        """Return a network with a copy of the weights, which only `sync` changes."""
+        # a NumpyNetwork always copies its weights
         model = self.model if self._numpy is not None else keras.models.clone_model(self.model)
         other = KerasNetwork(model, self._dtype)
         other.sync(self.published_weights)
@@ -301,14 +312,14 @@ class KerasNetwork:
 
     @property
     def published_weights(self) -> PublishedWeights:
-        """The present weights, for actors that are copies; the next refresh may overwrite the array."""
+        """The present weights for copies of the network; the next refresh may overwrite the array."""
         if self._numpy is not None:
             return self._numpy.published_weights._replace(version=self._version)
         weights = [np.ravel(v.numpy()) for v in self.model.weights]
         return PublishedWeights(self._version, np.concatenate(weights, dtype=np.float32))
 
     def sync(self, published_weights: PublishedWeights) -> None:
-        """Take over the weights of an actor of the same kind, and their version."""
+        """Replace weights and version by those that a network of the same kind published."""
         self._version = published_weights.version
         if self._numpy is not None:
             self._numpy.sync(published_weights)
@@ -318,11 +329,11 @@ class KerasNetwork:
             variable.assign(part.reshape(variable.shape))
 
     def flat_weights(self) -> tf.Tensor:
-        """Return what a compiled update gives to `refresh`: flat weights; nothing where a graph reads the model."""
+        """Return the argument of `refresh` in a compiled update: flat weights; an empty tensor if a graph is used."""
         return flat_parameters(self.model) if self._numpy is not None else tf.zeros(0)
 
     def _traced(self) -> Callable:
-        """Return the model as a graph, for any number of observations."""
+        """Trace the model for any number of observations."""
         self.traces += 1
         specification = tf.TensorSpec((None, *self.model.input_shape[1:]), self._dtype)
         traced = tf.function(self._outputs, autograph=False).get_concrete_function(specification)

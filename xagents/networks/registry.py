@@ -1,4 +1,4 @@
-"""Networks that have a name: functions that make a model, and .cfg files; loads no TensorFlow."""
+"""The registry of networks: functions that create a model, and .cfg files. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkFunction:
-    """A network that a function makes, and the package, `origin`, that it is of.
+    """A function that creates a network.
 
-    The function takes `input_shape` and `output_units`, and `action_units` and `seed` where it names them; it returns a
-    functional Keras model. A saved state keeps the name that it is registered under.
+    A saved state contains the registered name of the network.
+
+    Attributes:
+        name: registered name.
+        function: function with the arguments `input_shape` and `output_units`, and optionally `action_units` and
+            `seed`, that returns a functional Keras model.
+        origin: package that registered the network.
     """
 
     name: str
@@ -34,46 +39,47 @@ class NetworkFunction:
 
     @property
     def argument_names(self) -> frozenset[str]:
-        """The names of what the function takes."""
+        """The names of the function's arguments."""
         return frozenset(inspect.signature(self.function).parameters)
 
     def build(
         self, input_shape: tuple[int, ...], output_units: list[int], seed: int, action_units: int | None = None
     ) -> keras.Model:
-        """Make the model; equal seeds make equal weights where layers draw them by Keras' own initialisers.
+        """Create the model. Equal seeds give equal weights if the layers use initialisers of Keras.
 
         Args:
-            input_shape: of one observation, D or (height, width, channels); of a critic without `action_units`,
-                (D + A,), the observation and the action behind it.
+            input_shape: shape of one observation, D or (height, width, channels); for a critic without `action_units`
+                (D + A,), the observation followed by the action.
             output_units: sizes of the outputs in order.
-            seed: of the weights.
-            action_units: A, the length of one action, for a critic whose function takes it: its model has the inputs
-                [observations, actions].
+            seed: seed of the weights.
+            action_units: A, the length of one action, for a critic whose function has this argument. The inputs of its
+                model are [observations, actions].
 
         Raises:
-            ValueError: in one line that names the network, where the function fails or returns something else.
+            ValueError: with one line that names the network, if the function fails or does not return a functional
+                model.
         """
         import keras
 
         offered = {'seed': seed, 'action_units': action_units}
         others = {name: value for name, value in offered.items() if name in self.argument_names}
         where = f'network {self.name}' + (f' of {self.origin}' if self.origin else '')
-        # an initialiser that was given no seed draws one from here
-        kept = random.getstate()
+        # an initialiser without a seed draws its seed from `random`
+        state_before = random.getstate()
         random.seed(seed)
         try:
             model = self.function(tuple(input_shape), list(output_units), **others)
         except Exception as error:
             raise ValueError(f'{where} cannot be built: {error_line(error)}') from error
         finally:
-            random.setstate(kept)
+            random.setstate(state_before)
         if not isinstance(model, keras.Model) or not is_functional(model):
-            raise ValueError(f'{where} returned a {type(model).__name__}, admits a functional keras.Model')
+            raise ValueError(f'{where} returned a {type(model).__name__}, expected a functional keras.Model')
         return model
 
 
 def is_functional(model: keras.Model) -> bool:
-    """Whether a model is functional, or sequential and built."""
+    """Return whether a model is functional, or sequential and built."""
     try:
         return bool(model.inputs and model.outputs)
     except (AttributeError, ValueError):  # subclassed; a sequential model without an input
@@ -84,22 +90,22 @@ def _adopt_network(name: str, thing: Any, package: str) -> NetworkFunction | Pat
     if isinstance(thing, str | os.PathLike):
         return Path(thing)
     if not callable(thing):
-        raise ValueError(f'got a {type(thing).__name__}, admits a path of a .cfg file or a function')
+        raise ValueError(f'got a {type(thing).__name__}, expected a path of a .cfg file or a function')
     network = NetworkFunction(name, thing, package)
     if not {'input_shape', 'output_units'} <= network.argument_names:
-        raise ValueError('its function admits the arguments input_shape and output_units')
+        raise ValueError('its function must have the arguments input_shape and output_units')
     return network
 
 
 def read_network(value: str, option: str) -> NetworkDescription | NetworkFunction:
-    """Return the network that was asked for, a registered one by its name, or a .cfg file; errors name the option."""
+    """Return the network of an option value, a registered name or the path of a .cfg file; errors name the option."""
     path = Path(value)
-    # a file wins: what stands in the folder one works in is seen, what is installed is not
+    # a file takes precedence: the user sees the files in the working directory, but not the installed packages
     if isinstance(value, str) and NAME_PATTERN.fullmatch(value) and not path.exists():
         found = network_registry.find(value, option)
         if found is None:
             known = (
-                f'admits a .cfg file or one of {", ".join(network_registry.names())}'
+                f'expected a .cfg file or one of {", ".join(network_registry.names())}'
                 if network_registry.names()
                 else ''
             )
@@ -114,17 +120,17 @@ def read_network(value: str, option: str) -> NetworkDescription | NetworkFunctio
 
 
 def network_text(network: NetworkDescription | NetworkFunction) -> str:
-    """Return what a saved state keeps of a network: the name of a function's, the text of a file otherwise."""
+    """Return the text of a network in a saved state: the registered name of a function, or the text of a file."""
     return network.name if isinstance(network, NetworkFunction) else to_text(network)
 
 
 def network_from_text(text: str, option: str) -> NetworkDescription | NetworkFunction:
-    """Return the network that a saved state names or describes; its function must still be registered."""
+    """Return the network of a saved state; a function must still be registered."""
     if not NAME_PATTERN.fullmatch(text):
         return parse_text(text, 'the saved network')
     found = network_registry.find(text, option)
     if not isinstance(found, NetworkFunction):
-        raise OptionError(option, f'what was saved has the network {text}, which no installed package registers')
+        raise OptionError(option, f'the saved state has the network {text}, which no installed package registers')
     return found
 
 
@@ -132,13 +138,14 @@ network_registry: PartRegistry[NetworkFunction | Path] = PartRegistry('networks'
 
 
 def register_network(name: str, network: Any = None) -> Any:
-    """Register a network in this process: wherever a .cfg path is taken, its name then is, too.
+    """Register a network in this process, so that its name can replace the path of a .cfg file.
 
     Args:
-        name: lowercase letters, digits and dashes.
-        network: path of a .cfg file, or a function (see `NetworkFunction`); without it this is a decorator of one.
+        name: name of lowercase letters, digits and dashes.
+        network: path of a .cfg file, or a function (see `NetworkFunction`). Without it, return a decorator for a
+            function.
 
     Raises:
-        OptionError: for a name that is none or is taken, or something that is no network.
+        OptionError: if the name is not valid or is taken already, or `network` is not a network.
     """
     return network_registry.add(name, network)

@@ -1,7 +1,7 @@
-"""What a policy's outputs mean, and how actions are drawn from them, in NumPy: loads no TensorFlow.
+"""Sampling of actions from policy outputs in NumPy. Does not load TensorFlow.
 
-Outputs are what the policy's heads return: `[logits]` or, for a Gaussian, `[mean, log_std]`, each [N, units]. A draw is
-a deterministic function of outputs and noise, so that the noise of a whole rollout is drawn in one call.
+Outputs are the arrays [N, units] of the policy heads: `[logits]` or, for a Gaussian, `[mean, log_std]`. Actions are a
+deterministic function of outputs and noise, so that one call can draw the noise of a whole rollout.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from xagents.options.errors import one_line
 
 Array = np.ndarray
 _TINY = np.finfo(np.float32).tiny
-VARIANCE_EPSILON = 1e-6  # added to the variance of state-dependent noise, which would be 0 where all features are
+VARIANCE_EPSILON = 1e-6  # added to the variance of state-dependent noise, which is 0 if all features are 0
 
 
 class ActionSampler(ABC):
-    """Draws policy actions; the environments' decoder makes the environment's own actions of them.
+    """A sampler of policy actions; the decoder of the environments converts them to environment actions.
 
     Attributes:
-        n_units: Size of the actor's head.
-        has_log_std: Whether the outputs are [mean, log_std] rather than [logits].
-        action_shape: Shape of one policy action.
-        action_dtype: Its type in a rollout.
+        n_units: size of the actor head.
+        has_log_std: whether the outputs are [mean, log_std] instead of [logits].
+        action_shape: shape of one policy action.
+        action_dtype: dtype of actions in a rollout.
     """
 
     n_units: int
@@ -39,16 +39,18 @@ class ActionSampler(ABC):
 
     @abstractmethod
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
-        """Draw what `sample` turns into actions: float32 [*shape_prefix, n_units].
+        """Draw the noise for `sample`: float32 [*shape_prefix, n_units].
 
-        The prefix is (N,) for one step, (T, N) for a rollout.
+        `shape_prefix` is (N,) for one step and (T, N) for a rollout.
         """
 
     @abstractmethod
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
         """Return actions, a new array [N, *action_shape].
 
-        Outputs and the noise, of `draw_noise`, are float32 [N, n_units] each.
+        Args:
+            outputs: policy outputs, float32 [N, n_units] each.
+            noise: noise from `draw_noise`, float32 [N, n_units].
         """
 
     @abstractmethod
@@ -57,7 +59,7 @@ class ActionSampler(ABC):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What the distribution's parameters are called as columns of a rollout."""
+        """Names of the distribution parameters as columns of a rollout."""
         return ('mean', 'log_std') if self.has_log_std else ('logits',)
 
     @property
@@ -66,14 +68,17 @@ class ActionSampler(ABC):
         return (self.n_units,) * len(self.output_names)
 
     def parameters(self, outputs: Sequence[Array]) -> dict[str, Array]:
-        """Return the distribution's parameters [N, n_units] by name, of the outputs that acting draws by."""
+        """Return the distribution parameters [N, n_units] by name for the outputs of the acting network."""
         return dict(zip(self.output_names, outputs, strict=True))
 
 
 class MultiCategoricalSampler(ActionSampler):
-    """Several independent choices, of so many values each; their logits stand side by side in one head.
+    """Independent categorical distributions; one head contains the concatenated logits.
 
-    A draw is the largest of logits plus Gumbel noise (Maddison et al. 2014, A* Sampling, section 2).
+    A sample is the argmax of logits plus Gumbel noise (Maddison et al. 2014, A* Sampling, section 2).
+
+    Args:
+        sizes: number of values of each distribution.
     """
 
     def __init__(self, sizes: Sequence[int]):
@@ -83,13 +88,13 @@ class MultiCategoricalSampler(ActionSampler):
         self.n_units = sum(sizes)
         self.action_shape = (len(sizes),)
         self._largest = max(sizes)
-        # Choices of different sizes become rows of one width, whose empty places have no probability.
+        # distributions of different sizes become rows of one width; the padding has probability 0
         self._places: Array | None = None
         if min(sizes) < self._largest:
             self._places = np.concatenate([i * self._largest + np.arange(n) for i, n in enumerate(sizes)])
 
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
-        """Draw standard Gumbel noise: minus the logarithm of an exponential."""
+        """Draw standard Gumbel noise: the negative logarithm of exponential noise."""
         return _gumbel(rng, (*shape_prefix, self.n_units))
 
     def sample(self, outputs: Sequence[Array], noise: Array) -> Array:
@@ -101,7 +106,7 @@ class MultiCategoricalSampler(ActionSampler):
         return self._actions(self._pad(outputs[0], -np.inf).argmax(1))
 
     def _pad(self, units: Array, empty: float) -> Array:
-        """Return [N, n_units] as [N * k, largest], one row a choice."""
+        """Return `units` [N, n_units] as [N * k, largest], one row per distribution, padded with `empty`."""
         if self._places is None:
             return units if len(self.sizes) == 1 else units.reshape(-1, self._largest)
         padded = np.full((len(units), len(self.sizes) * self._largest), empty, np.float32)
@@ -113,7 +118,7 @@ class MultiCategoricalSampler(ActionSampler):
 
 
 class CategoricalSampler(MultiCategoricalSampler):
-    """One of n actions; a draw is the largest of logits plus Gumbel noise."""
+    """A categorical distribution over n actions; a sample is the argmax of logits plus Gumbel noise."""
 
     def __init__(self, n: int):
         super().__init__([n])
@@ -121,7 +126,7 @@ class CategoricalSampler(MultiCategoricalSampler):
 
 
 class _PerUnitSampler(ActionSampler):
-    """Distributions of n numbers, one a unit."""
+    """Distributions of n numbers, one per unit."""
 
     def __init__(self, n: int):
         if n < 1:
@@ -130,13 +135,13 @@ class _PerUnitSampler(ActionSampler):
 
 
 class BernoulliSampler(_PerUnitSampler):
-    """n independent switches; a logit is the log-odds of 1.
+    """n independent Bernoulli variables; a logit is the log-odds of 1.
 
-    A draw is 1 where logit plus logistic noise is positive.
+    A sample is 1 if logit plus logistic noise is positive.
     """
 
     def draw_noise(self, rng: np.random.Generator, shape_prefix: Sequence[int]) -> Array:
-        """Draw standard logistic noise: the difference of two Gumbel draws, exact in both tails."""
+        """Draw standard logistic noise: the difference of two Gumbel samples, which is exact in both tails."""
         shape = (*shape_prefix, self.n_units)
         return _gumbel(rng, shape) - _gumbel(rng, shape)
 
@@ -150,9 +155,10 @@ class BernoulliSampler(_PerUnitSampler):
 
 
 class GaussianSampler(_PerUnitSampler):
-    """n independent normal variables: [mean, log standard deviation], of actions without bounds.
+    """n independent normal variables with the outputs [mean, log standard deviation]; actions have no bounds.
 
-    The environment's decoder clips and scales to its bounds; log-probabilities are of the actions before that.
+    The decoder of the environments clips and scales actions to the bounds of the action space. Log-probabilities refer
+    to the actions before the decoder.
     """
 
     has_log_std = True
@@ -173,10 +179,10 @@ class GaussianSampler(_PerUnitSampler):
 
 
 class StateDependentSampler(GaussianSampler):
-    """n normal variables, each the mean plus a sum of normal ones: gSDE (see `xagents.networks.state_dependent`).
+    """n normal variables with state-dependent noise: gSDE (see `xagents.networks.state_dependent`).
 
-    Outputs are the mean [N, n] and the deviations [N, n_features * n]; noise is as long as these. A draw is
-    mean_j + Σ_i deviation_ij noise_ij, so that actions are a function of the state as long as the noise stays.
+    Outputs are the mean [N, n] and the deviations [N, n_features * n]; noise has the shape of the deviations. A sample
+    is mean_j + Σ_i deviation_ij noise_ij. While the noise does not change, actions are a function of the state.
     """
 
     def __init__(self, n: int, n_features: int):
@@ -205,13 +211,13 @@ class StateDependentSampler(GaussianSampler):
 
     def _sum(self, a: Array, b: Array) -> Array:
         """Return the sums [N, n] of products over the features."""
-        # summed in a fixed order, a row does not depend on the other rows
+        # the order of the sum is fixed, so that a row does not depend on the other rows
         return np.multiply(a, b, order='C').reshape(-1, self.n_features, self.n_units).sum(1)
 
 
 def _gumbel(rng: np.random.Generator, shape: Sequence[int]) -> Array:
     exponential = rng.standard_exponential(shape, np.float32)
-    np.maximum(exponential, _TINY, out=exponential)  # an exact zero would be an infinity
+    np.maximum(exponential, _TINY, out=exponential)  # the logarithm of 0 is infinite
     np.log(exponential, exponential)
     return np.negative(exponential, exponential)
 
@@ -225,10 +231,10 @@ SAMPLERS: dict[str, Any] = {
 
 
 def sampler_kind(action_space: spaces.Space) -> tuple[str, Any]:
-    """Return which of SAMPLERS draws actions of a space, and its argument.
+    """Return the key in SAMPLERS for an action space, and the argument of the sampler.
 
     Raises:
-        ValueError: for another space than Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers.
+        ValueError: for a space other than Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers.
     """
     if isinstance(action_space, spaces.Discrete):
         return 'categorical', int(action_space.n)
@@ -239,15 +245,20 @@ def sampler_kind(action_space: spaces.Space) -> tuple[str, Any]:
         return 'bernoulli', size
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating) and size:
         return 'gaussian', size
-    admits = 'Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers'
-    raise value_error('action space', one_line(action_space), admits)
+    expected = 'Discrete, MultiDiscrete, MultiBinary, or Box of floating-point numbers'
+    raise value_error('action space', one_line(action_space), expected)
 
 
 def sampler_for(action_space: spaces.Space, n_features: int | None = None) -> ActionSampler:
-    """Return what draws a policy's actions of a space, by state-dependent noise where it is one of so many features.
+    """Return the sampler for an action space.
+
+    Args:
+        action_space: action space of the environment.
+        n_features: number of features of state-dependent noise; None for independent noise.
 
     Raises:
-        ValueError: as `sampler_kind` does, and for state-dependent noise of actions that are not continuous.
+        ValueError: for an unsupported action space (see `sampler_kind`), and for state-dependent noise with actions
+            that are not continuous.
     """
     kind, argument = sampler_kind(action_space)
     if n_features is not None:

@@ -1,4 +1,4 @@
-"""Target networks: copies that follow a network slowly, so that what is learned from does not move with every step."""
+"""Target networks: slowly updated copies of a network, so that learning targets do not change with every step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from xagents.networks.programs import float_outputs
 
 
 class TargetNetwork:
-    """A copy of a network whose parameters are one vector, which makes following it one operation.
+    """A copy of a network whose parameters are one vector, so that an update is one operation.
 
-    `steps` are the environment steps at the last update, by which an agent knows when the next copy is due.
+    Attributes:
+        n_inputs: number of inputs of the network.
+        steps: environment steps at the last update, from which an agent computes when the next copy is due.
     """
 
     def __init__(self, model: keras.Model):
@@ -27,31 +29,34 @@ class TargetNetwork:
         self.steps = 0
 
     def __call__(self, inputs: Any) -> list[tf.Tensor]:
-        """Return the copy's outputs, float32 [B, units] each."""
+        """Return the outputs of the target network, float32 [B, units] each."""
         parameters = split_like(self._vector, self._model.trainable_variables)
         others = [v.value for v in self._model.non_trainable_variables]
         outputs, _ = self._model.stateless_call(parameters, others, inputs, training=False)
         return float_outputs(outputs)
 
     def copy(self) -> None:
-        """Become equal to the network."""
+        """Copy the parameters of the network."""
         self._vector.assign(flat_parameters(self._model))
 
     def copy_if(self, enabled: tf.Tensor) -> None:
-        """Become equal to the network where the scalar `enabled` is true (Mnih et al. 2015, algorithm 1)."""
+        """Copy the parameters of the network if the scalar `enabled` is true (Mnih et al. 2015, algorithm 1)."""
         self._vector.assign(tf.where(enabled, flat_parameters(self._model), self._vector))
 
     def soft_update(self, tau: float | tf.Tensor) -> None:
-        """Move by the fraction `tau` towards the network (Polyak averaging; Lillicrap et al. 2016, algorithm 1)."""
+        """Move the parameters by the fraction `tau` towards those of the network.
+
+        This is Polyak averaging (Lillicrap et al. 2016, algorithm 1).
+        """
         parameters = [v.value for v in self._model.trainable_variables]
         self._vector.assign(_interpolate(self._vector, parameters, tf.convert_to_tensor(tau)))
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the parameters as arrays."""
+        """Return parameters and steps as arrays by name."""
         return {'parameters': self._vector.numpy(), 'steps': np.array(self.steps)}
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` returned, of an equal network."""
+        """Restore the state that `state` of an equal network returned."""
         parameters = np.asarray(state['parameters'], np.float32)
         if parameters.shape != tuple(self._vector.shape):
             raise ValueError(f'the saved target network has {parameters.size} parameters, not {self._vector.shape[0]}')

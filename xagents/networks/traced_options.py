@@ -1,4 +1,4 @@
-"""An agent's options as its compiled updates read them: numbers are not built into the programs."""
+"""The options of an agent for compiled updates: numbers are variables instead of constants of the programs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import tensorflow as tf
 
 from xagents.options.agents import AgentOptions
 
-EXACT = 2**24  # whole numbers below it are whole in float32, too
+EXACT = 2**24  # float32 represents whole numbers below it exactly
 
 
 def is_traced_number(value: Any) -> bool:
-    """Return whether an option's value is a number that a program reads from a variable."""
+    """Return whether a compiled program reads an option value from a variable."""
     return type(value) is float or (type(value) is int and abs(value) < EXACT)
 
 
 class TracedOptions:
-    """Options by name; in a compiled program those that are numbers are read from a variable.
+    """Options by name; a compiled program reads options that are numbers from a variable.
 
-    So one program serves all values, and another value compiles nothing. What decides how a program is built, such as
-    whether a term is left out where its weight is 0, is read from the options themselves.
+    One program therefore works for all values, and another value needs no compilation. If an option determines how a
+    program is built, for example whether to omit a term whose weight is 0, read it from the options directly.
     """
 
     def __init__(self, options: AgentOptions):
