@@ -417,7 +417,7 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
     xagents.register_network('wide', lambda input_shape, output_units: gated(input_shape, [9, 9]))
     refused('network broken of tests cannot be built: ZeroDivisionError: ', make, 'ppo', model='broken')
     refused('network none of tests returned a NoneType, expected a functional keras.Model', make, 'ppo', model='none')
-    refused('model: got inputs [(1,)] and outputs [9, 9], takes', make, 'ppo', model='wide')
+    refused('model: got inputs [(1,)] and outputs [9, 9], expected', make, 'ppo', model='wide')
     refused('network: a got a int, expected a path', xagents.register_network, 'a', 3)
     refused('must have the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
     refused(
