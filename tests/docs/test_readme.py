@@ -22,7 +22,7 @@ SHORTER = {
 WRITTEN = [
     *('runs/cartpole/checkpoints/last', 'runs/cartpole/checkpoints/best', 'runs/seeds/seed=3/config.yaml', 'seeds.png'),
     *('ppo-tuned/best.yaml', 'tuned.tf.index', 'policy', 'video'),
-    *('datasets/cartpole/medium-v0/data', 'runs/imitation/checkpoints/last', 'runs/offline/checkpoints/last'),
+    *('datasets/cartpole/mixed-v0/data', 'runs/imitation/checkpoints/last', 'runs/offline/checkpoints/last'),
 ]
 
 
