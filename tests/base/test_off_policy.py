@@ -419,14 +419,16 @@ UNBOUNDED = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
 def test_actions_without_bounds_are_refused():
-    with pytest.raises(OptionError, match=r'has actions without finite bounds, td3 admits bounded ones \(try ppo\)'):
+    with pytest.raises(OptionError, match=r'has actions without finite bounds, td3 accepts bounded ones \(try ppo\)'):
         xagents.make('td3', lambda **_: Arbitrary(VECTOR, UNBOUNDED))
 
 
 def test_an_agent_of_ones_own_models_refuses_too():
-    with pytest.raises(OptionError, match='buffer_max_size: got 3, admits at least one transition for each of 4'):
+    with pytest.raises(
+        OptionError, match='buffer_max_size: got 3, expected at least 4, one transition per environment'
+    ):
         DQN(xagents.create_envs('CartPole-v1', 4), dqn_model(), buffer_max_size=3, buffer_batch_size=1)
-    with pytest.raises(OptionError, match='has Box actions, dqn admits Discrete ones'):
+    with pytest.raises(OptionError, match='has Box actions, dqn accepts Discrete ones'):
         DQN(gymnasium.make('Pendulum-v1'), dqn_model())
 
 

@@ -267,7 +267,7 @@ def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
     [
         ('minibatch-size: [32, 64]\nmini-batches: 2', 'minibatch_size'),
         ('env: [A-v0, B-v0]\ntuned: true', 'A-v0'),
-        ('lr: [1, -1]', 'run.yaml: lr: got -1, admits a number above 0'),
+        ('lr: [1, -1]', 'run.yaml: lr: got -1, expected a number above 0'),
     ],
 )
 def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):

@@ -136,7 +136,7 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, m
     assert agent.steps == 100
     monkeypatch.chdir(tmp_path)
     code, _, stderr = execute('evaluate', '--run-dir', 'run')
-    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, admits')
+    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, expected')
     assert execute('evaluate', '--run-dir', 'run', '--env', 'CartPole-v1', '--episodes', '1')[0] == 0
     assert xagents.load('run').act(np.zeros((2, 4), np.float32)).shape == (2,)
     metadata.write_text(text.replace('"Gone-v1"', '"somewhere:Gone-v1"'))
@@ -232,12 +232,15 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
         (f'dqn --dataset {CART} --explorers 2', '--explorers: got 2 with --dataset, which replaces collecting'),
         (f'dqn --dataset {CART} --record-dataset a-v0', '--record-dataset: got a-v0 with --dataset'),
         ('bc --env CartPole-v1', '--dataset: got nothing: bc learns only from a data set'),
-        (f'td3 --dataset {CART}', '--env: CartPole-v1 has Discrete actions, td3 admits Box ones'),
+        (f'td3 --dataset {CART}', '--env: CartPole-v1 has Discrete actions, td3 accepts Box ones'),
         (f'dqn --dataset {CART} --env Acrobot-v1', f'--dataset: got {CART}, whose observations are Box('),
         (f'bc --dataset {PENDULUM} --env MountainCarContinuous-v0', f'--dataset: got {PENDULUM}, whose observations'),
         (f'ppo --env CartPole-v1 --fill-from {CART}', f'--fill-from: got {CART}, but ppo has no replay buffer'),
-        (f'dqn --env CartPole-v1 --record-dataset {CART}', f'--record-dataset: {CART} is there already, admits a new'),
-        ('dqn --env CartPole-v1 --record-dataset x', '--record-dataset: got x, admits a name with a version'),
+        (
+            f'dqn --env CartPole-v1 --record-dataset {CART}',
+            f'--record-dataset: {CART} is there already, expected a new',
+        ),
+        ('dqn --env CartPole-v1 --record-dataset x', '--record-dataset: got x, expected a name with a version'),
         ('dqn --env CartPole-v1 --download', '--download: got it without --dataset or --fill-from'),
         (f'bc --dataset {CART} --env-kwargs nope=1', '--env-kwargs: CartPole-v1 takes no'),
         ('dqn --env CartPole-v1 --seeds 1 2 --record-dataset a-v0', '--record-dataset: got a-v0 for several runs'),

@@ -318,8 +318,8 @@ def test_wrong_data_sets_are_refused_in_one_line(place, folder):
     assert 'no data set told/god-v0' in refusal('told/god-v0') and 'did you mean told/good-v0?' in refusal(
         'told/god-v0'
     )
-    assert 'got pendulum, admits a name with a version' in refusal('pendulum')
-    assert 'got ../x-v0, admits a name with a version' in refusal('../x-v0')
+    assert 'got pendulum, expected a name with a version' in refusal('pendulum')
+    assert 'got ../x-v0, expected a name with a version' in refusal('../x-v0')
     data = dataset_names.data_folder('told/good-v0')
     whole, metadata = (data / 'main_data.hdf5').read_bytes(), (data / dataset_names.METADATA).read_text()
     for wrong in (whole[:100], b'', whole[: len(whole) // 2]):
@@ -373,7 +373,7 @@ def test_a_name_that_cannot_be_taken_is_refused_before_anything_is_written(place
     writer.add([episode(1, 2)])
     writer.finish()
     for name, message in {
-        'told/a-v0': 'is there already, admits a new name, such as told/a-v1',
+        'told/a-v0': 'is there already, expected a new name, such as told/a-v1',
         'told/a-v0/data/b-v0': 'which lies in the data set told/a-v0',
         'told/a-v0/b-v0': 'which lies in the data set told/a-v0',
         f'{"x" * 300}-v0': 'got a name of 303 characters',
@@ -411,7 +411,7 @@ def test_a_full_disk_is_an_error_and_what_was_written_opens(monkeypatch):
 
 def test_keys_with_a_slash_are_refused():
     space = spaces.Dict({'a': spaces.Tuple((spaces.Dict({'b/c': spaces.Discrete(2)}),))})
-    with pytest.raises(OptionError, match="have a part 'b/c', admits names without a slash"):
+    with pytest.raises(OptionError, match="have a part 'b/c', expected names without a slash"):
         check_keys('record_dataset', space)
 
 

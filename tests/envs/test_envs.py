@@ -329,7 +329,7 @@ def silent():
         ([environments.Counter()] * 2, 'twice'),
         (silent(), 'autoreset mode None'),
         *[
-            (SyncVectorEnv([environments.Counter], autoreset_mode=mode), f'mode {mode.name}, admitted is NEXT_STEP')
+            (SyncVectorEnv([environments.Counter], autoreset_mode=mode), f'mode {mode.name}, expected NEXT_STEP')
             for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
         ],
     ],
@@ -349,24 +349,28 @@ def test_wrong_things_handed_over_are_refused(wrong, problem):
         ({'env': 'no good id!'}, 'env', "no environment 'no good id!'"),
         ({'env': 'no.such.module:Env-v0'}, 'env', "cannot import 'no.such.module'"),
         ({'env': 'tests.environments:Countre-v0'}, 'env', r'did you mean Counter-v0\?'),
-        ({'env': 3}, 'env', 'got a int, admits a name or a function'),
+        ({'env': 3}, 'env', 'got a int, expected a name or a function'),
         ({'env': lambda: 'nothing'}, 'env', '<lambda> made a str'),
         ({'env': 'tests.environments:Worded-v0'}, None, r'observation space is Text\('),
-        ({'env': COUNTER, 'env_kwargs': {'lenght': 3}}, 'env_kwargs', r"no 'lenght', admits .*did you mean length\?"),
+        ({'env': COUNTER, 'env_kwargs': {'lenght': 3}}, 'env_kwargs', r"no 'lenght', expected .*did you mean length\?"),
         ({'env': COUNTER, 'n_envs': 0}, 'n_envs', 'got 0'),
         ({'env': COUNTER, 'n_envs': 2.5}, 'n_envs', 'got 2.5'),
         ({'env': COUNTER, 'frame_stack': 0}, 'frame_stack', 'got 0'),
         ({'env': COUNTER, 'max_episode_steps': -1}, 'max_episode_steps', 'got -1'),
-        ({'env': COUNTER, 'vector': 'asinc'}, 'vector', r'admits auto, sync, async, envpool \(did you mean async\?\)'),
+        (
+            {'env': COUNTER, 'vector': 'asinc'},
+            'vector',
+            r'expected auto, sync, async, envpool \(did you mean async\?\)',
+        ),
         ({'env': COUNTER, 'preprocess': True}, 'preprocess', 'no Atari game'),
         ({'env': environments.Counter, 'preprocess': True}, 'preprocess', 'no Atari game'),
-        ({'env': COUNTER, 'wrapper': ['Scaled']}, 'wrapper', "got 'Scaled', admits module:Class"),
+        ({'env': COUNTER, 'wrapper': ['Scaled']}, 'wrapper', "got 'Scaled', expected module:Class"),
         ({'env': COUNTER, 'wrapper': ['nowhere:Scaled']}, 'wrapper', "cannot import 'nowhere'"),
         ({'env': COUNTER, 'wrapper': ['tests.environments:Scled']}, 'wrapper', r'did you mean Scaled\?'),
         ({'env': COUNTER, 'wrapper': [3]}, 'wrapper', 'got a int'),
         ({'env': COUNTER, 'wrapper': ['gymnasium.wrappers:TimeLimit']}, 'wrapper', 'TimeLimit cannot wrap'),
         ({'env': COUNTER, 'wrapper': [lambda env: None]}, 'wrapper', 'returned a NoneType'),
-        ({'env': COUNTER, 'vector': 'envpool'}, 'vector', "admits EnvPool's own"),
+        ({'env': COUNTER, 'vector': 'envpool'}, 'vector', "expected EnvPool's own"),
         ({'env': COUNTER, 'vector': 'async', 'env_kwargs': {'x': 3}}, 'env_kwargs', "takes no 'x'"),
     ],
 )
@@ -505,8 +509,8 @@ class TestEnvPool:
     def test_wrong_input_is_one_line(self):
         for arguments, problem in (
             ({'env': 'CartPol-v1'}, r'did you mean CartPole-v1'),
-            ({'env': 'CartPole-v1', 'preprocess': True}, 'admits Atari games only'),
-            ({'env': 'Pong-v5', 'preprocess': False}, 'admits preprocessed Atari only'),
+            ({'env': 'CartPole-v1', 'preprocess': True}, 'expected Atari games only'),
+            ({'env': 'Pong-v5', 'preprocess': False}, 'expected preprocessed Atari only'),
             ({'env': 'CartPole-v1', 'env_kwargs': {'nope': 3}}, 'nope'),
             ({'env': 'CartPole-v1', 'wrapper': 'tests.environments:Scaled'}, 'got envpool with wrappers'),
         ):

@@ -204,10 +204,12 @@ def test_a_folder_that_holds_something_is_refused_and_stays(tmp_path):
     agent = agent_of('a2c')
     (tmp_path / 'taken').mkdir()
     (tmp_path / 'taken' / 'file').write_text('mine')
-    with pytest.raises(OptionError, match=r'^out: got .*taken, which holds files, admits a folder that does not exist'):
+    with pytest.raises(
+        OptionError, match=r'^out: got .*taken, which holds files, expected a folder that does not exist'
+    ):
         export(agent, 'litert', tmp_path / 'taken')
     assert (tmp_path / 'taken' / 'file').read_text() == 'mine' and os.listdir(tmp_path) == ['taken']
-    with pytest.raises(OptionError, match='is a file, admits a folder'):
+    with pytest.raises(OptionError, match='is a file, expected a folder'):
         export(agent, 'litert', tmp_path / 'taken' / 'file')
     with pytest.raises(OptionError, match='out: got nothing'):
         export(agent, 'litert')
@@ -231,7 +233,7 @@ def test_an_empty_folder_and_one_that_a_killed_export_left_are_taken(tmp_path):
 def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
     agent = agent_of('a2c')
     with pytest.raises(
-        OptionError, match=r"format: got 'lite', admits savedmodel, litert, onnx, numpy \(did you mean litert"
+        OptionError, match=r"format: got 'lite', expected savedmodel, litert, onnx, numpy \(did you mean litert"
     ):
         export(agent, 'lite', tmp_path / 'policy')
     monkeypatch.setitem(export_formats.FORMATS, 'onnx', export_formats.FORMATS['onnx']._replace(packages=('not_here',)))

@@ -272,7 +272,7 @@ def arrays(**others):
         (plan(lambda record: record['policy'].update(kind='noisy', n_units=2, scale=1, drifts=False)), 'are no Disc'),
         (plan(lambda record: record.update(agent='dqn')), 'is that of dqn, not of ppo'),
         (lambda best: (best / POLICY_PLAN).write_text('[' * 100_000), f'{POLICY_PLAN} is damaged'),
-        (arrays(weights=np.zeros(5, np.float32)), 'weights: got float32 of shape (5,), admits float32 of ('),
+        (arrays(weights=np.zeros(5, np.float32)), 'weights: got float32 of shape (5,), expected float32 of ('),
         (arrays(weights=np.zeros(5, np.int32)), 'weights: got int32'),
         (
             arrays(weights=np.full(67, np.nan, np.float32)),

@@ -121,8 +121,8 @@ def test_every_atari_game_has_the_settings_of_all(env):
 @pytest.mark.parametrize(
     ('agent_id', 'env', 'said'),
     [
-        ('ppo', 'HalfCheetah-v4', r'admits CartPole-v1, .*, every Atari game \(did you mean HalfCheetah-v5\?\)$'),
-        ('acer', 'Pendulum-v1', 'got Pendulum-v1, for which acer has no tuned settings, admits CartPole-v1, Acrobot'),
+        ('ppo', 'HalfCheetah-v4', r'expected CartPole-v1, .*, every Atari game \(did you mean HalfCheetah-v5\?\)$'),
+        ('acer', 'Pendulum-v1', 'got Pendulum-v1, for which acer has no tuned settings, expected CartPole-v1, Acrobot'),
         ('trpo', 'ALE/Pong-v5', 'got ALE/Pong-v5.*Ant-v5$'),
         # names the entry, and is no environment
         ('dqn', 'atari', 'got atari, .*every Atari game$'),
@@ -337,8 +337,8 @@ def test_the_command_lists_with_and_without_an_agent(folder):
 @pytest.mark.parametrize(
     ('line', 'said'),
     [
-        ('presets pppo', r'admits one of a2c, .* \(did you mean ppo\?\)'),
-        ('presets ppo dqn', 'dqn: stands behind ppo, admits one agent or none'),
+        ('presets pppo', r'expected one of a2c, .* \(did you mean ppo\?\)'),
+        ('presets ppo dqn', 'dqn: stands behind ppo, expected one agent or none'),
         ('presets ppo --env a', '--env: is no option of xagents presets'),
     ],
 )

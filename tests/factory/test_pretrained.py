@@ -174,7 +174,7 @@ def test_options_of_the_environment_win(folder):
             '--pretrained: got Pendulum-v1, .* td3 ships, but one of ppo, see',
         ),
         ('ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
-        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x beside --pretrained, admits one of the two'),
+        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x beside --pretrained, expected one of the two'),
         ('ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b beside --pretrained'),
         ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last beside --pretrained'),
         ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: is no option beside --pretrained CartPole-v1'),
@@ -183,7 +183,7 @@ def test_options_of_the_environment_win(folder):
             'ppo --pretrained CartPole-v1 --env Pendulum-v1',
             '--env: got Pendulum-v1, which the networks of --pretrained CartPole-v1 do not fit$',
         ),
-        ('ppo --seed 1', '--weights: got nothing, admits .* or --pretrained'),
+        ('ppo --seed 1', '--weights: got nothing, expected .* or --pretrained'),
     ],
 )
 def test_a_wrong_line_is_refused_in_one(command, words, said, folder, monkeypatch):

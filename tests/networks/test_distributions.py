@@ -219,7 +219,7 @@ OTHER = [spaces.Box(0, 255, (3,), np.uint8), spaces.Box(-1, 1, (0,)), spaces.Dic
 
 @pytest.mark.parametrize('space', [*OTHER, spaces.Tuple([spaces.Discrete(2)]), spaces.Text(3)], ids=str)
 def test_other_action_spaces_are_refused_in_one_line(space):
-    admits = 'admits Discrete, MultiDiscrete, MultiBinary, or Box'
+    admits = 'expected Discrete, MultiDiscrete, MultiBinary, or Box'
     with pytest.raises(ValueError, match=rf'^action space: got .*, {admits}') as error:
         distribution_for(space)
     assert len(str(error.value).splitlines()) == 1

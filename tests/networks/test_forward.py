@@ -120,7 +120,7 @@ def test_other_numbers_of_observations_and_other_dtypes():
 def test_a_call_checks_the_observations_shape():
     with pytest.raises(ValueError):
         numpy_of(dense_model([8]))(np.ones((3, 5), np.float32))
-    with pytest.raises(ValueError, match=r'weights: got shape \(3,\), admits'):
+    with pytest.raises(ValueError, match=r'weights: got shape \(3,\), expected'):
         numpy_of(dense_model([8])).refresh(np.zeros(3, np.float32))
 
 
@@ -171,7 +171,7 @@ def unsupported_models():
 @pytest.mark.parametrize(('name', 'model'), unsupported_models(), ids=lambda x: x if isinstance(x, str) else '')
 def test_what_has_no_mirror_says_so(name, model):
     assert not has_plan(model)
-    with pytest.raises(ValueError, match='admits networks of one input'):
+    with pytest.raises(ValueError, match='expected networks of one input'):
         plan_from_model(model)
 
 

@@ -216,49 +216,49 @@ def test_keys_are_case_insensitive_and_comments_are_skipped():
 
 WRONG = {
     '': 'has no output',
-    '[dense-0]\nunits=4\n': 'has no output, admits one or more dense-* sections with output=1',
+    '[dense-0]\nunits=4\n': 'has no output, expected one or more dense-* sections with output=1',
     'units=4': 'is not an INI file: File contains no section headers.',
     '[dense-0]\nunits\n': 'is not an INI file',
     '[dense-0]\noutput=1\n[dense-0]\noutput=1': '[dense-0]: stands twice (line 3)',
     '[dense-0]\noutput=1\nOUTPUT=1': '[dense-0] output: stands twice (line 3)',
-    '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', admits ",
+    '[DEFAULT]\nunits=4\n[dense-0]\noutput=1': "section: got 'DEFAULT', expected ",
     '[dens-0]\noutput=1': 'flatten-*, dense-*, action-*, log-std-* (did you mean dense?)',
     '[acton-0]\n[dense-0]\noutput=1': '(did you mean action?)',
-    '[action-0]\nunits=2\n[dense-0]\noutput=1': "[action-0] key: got 'units', admits common, from",
-    '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, admits one',
+    '[action-0]\nunits=2\n[dense-0]\noutput=1': "[action-0] key: got 'units', expected common, from",
+    '[action-0]\n[action-1]\n[dense-0]\noutput=1': '[action-1]: is a second action section, expected one',
     '[action-0]\n[dense-0]\noutput=1\nfrom=input': '[action-0]: leads to no output',
-    '[action-0]\nfrom=dense-0\n[dense-0]\noutput=1': "[action-0] from: got 'dense-0', admits input (it stands later)",
+    '[action-0]\nfrom=dense-0\n[dense-0]\noutput=1': "[action-0] from: got 'dense-0', expected input (it stands later)",
     '[Dense-0]\noutput=1': "section: got 'Dense-0'",
     '[dense-a/b]\noutput=1': "section: got 'dense-a/b'",
     '[dense-0]\noutput=1\nunit=4': 'initializer, gain, output, common, from (did you mean units?)',
-    '[flatten-0]\noutput=1': "[flatten-0] key: got 'output', admits common, from",
-    '[dense-0]\nunits=0\noutput=1': "[dense-0] units: got '0', admits a whole number from 1 to 1000000",
+    '[flatten-0]\noutput=1': "[flatten-0] key: got 'output', expected common, from",
+    '[dense-0]\nunits=0\noutput=1': "[dense-0] units: got '0', expected a whole number from 1 to 1000000",
     '[dense-0]\nunits=-3\noutput=1': "[dense-0] units: got '-3'",
     '[dense-0]\nunits=6.5\noutput=1': "[dense-0] units: got '6.5'",
     '[dense-0]\nunits=\noutput=1': "[dense-0] units: got ''",
     '[dense-0]\nunits=99999999999999999999\noutput=1': "[dense-0] units: got '99999999999999999999'",
     '[dense-0]\nunits=٣\noutput=1': "[dense-0] units: got '٣'",
     '[dense-0]\nunits=6\n 4\noutput=1': "[dense-0] units: got '6\\n4'",
-    '[dense-0]\nactivation=tahn\noutput=1': "[dense-0] activation: got 'tahn', admits linear, relu, tanh, ",
+    '[dense-0]\nactivation=tahn\noutput=1': "[dense-0] activation: got 'tahn', expected linear, relu, tanh, ",
     '[dense-0]\nactivation=ReLU\noutput=1': '(did you mean relu?)',
     '[dense-0]\ninitializer=ortogonal\noutput=1': 'glorot_uniform, fan_in_uniform (did you mean orthogonal?)',
-    '[dense-0]\ninitializer=orthogonal\ngain=0\noutput=1': "[dense-0] gain: got '0', admits a number above 0",
-    '[dense-0]\ninitializer=orthogonal\ngain=inf\noutput=1': "[dense-0] gain: got 'inf', admits a number above 0",
+    '[dense-0]\ninitializer=orthogonal\ngain=0\noutput=1': "[dense-0] gain: got '0', expected a number above 0",
+    '[dense-0]\ninitializer=orthogonal\ngain=inf\noutput=1': "[dense-0] gain: got 'inf', expected a number above 0",
     '[dense-0]\ninitializer=orthogonal\ngain=__import__("os")\noutput=1': '[dense-0] gain: got',
-    '[dense-0]\ngain=2\noutput=1': '[dense-0] gain: got 2.0, admits a gain with initializer=orthogonal only',
-    '[dense-0]\noutput=2': "[dense-0] output: got '2', admits 1 or 0",
-    '[dense-0]\ncommon=maybe\noutput=1': "[dense-0] common: got 'maybe', admits 1 or 0",
-    '[dense-0]\n[dense-1]\noutput=1': '[dense-0] units: is missing, admits a whole number from 1 to 1000000 (only',
+    '[dense-0]\ngain=2\noutput=1': '[dense-0] gain: got 2.0, expected a gain with initializer=orthogonal only',
+    '[dense-0]\noutput=2': "[dense-0] output: got '2', expected 1 or 0",
+    '[dense-0]\ncommon=maybe\noutput=1': "[dense-0] common: got 'maybe', expected 1 or 0",
+    '[dense-0]\n[dense-1]\noutput=1': '[dense-0] units: is missing, expected a whole number from 1 to 1000000 (only',
     '[convolutional-0]\nfilters=2\nsize=3\n[flatten-0]\n[dense-0]\noutput=1': '[convolutional-0] stride: is missing',
-    '[dense-trunk]\nunits=3\n[dense-1]\noutput=1\nfrom=dense-trunc': 'admits input, dense-trunk (did you mean dense-tr',
-    '[dense-0]\noutput=1\nfrom=dense-0': "[dense-0] from: got 'dense-0', admits input",
-    '[dense-0]\noutput=1\nfrom=dense-1\n[dense-1]\noutput=1': "from: got 'dense-1', admits input (it stands later)",
+    '[dense-trunk]\nunits=3\n[dense-1]\noutput=1\nfrom=dense-trunc': 'expected input, dense-trunk (did you mean den',
+    '[dense-0]\noutput=1\nfrom=dense-0': "[dense-0] from: got 'dense-0', expected input",
+    '[dense-0]\noutput=1\nfrom=dense-1\n[dense-1]\noutput=1': "from: got 'dense-1', expected input (it stands later)",
     '[dense-0]\nunits=3\n[dense-1]\noutput=1\nfrom=input': 'mark it output=1 or write from=dense-0 in a later section',
     '[log-std-0]\n[dense-0]\noutput=1': '[log-std-0]: stands before any output',
-    '[dense-0]\nunits=3\n[dense-1]\noutput=1\n[log-std-0]\nfrom=dense-0': "from: got 'dense-0', admits dense-1",
-    '[dense-1]\noutput=1\n[log-std-0]\ninit=nan': "[log-std-0] init: got 'nan', admits a number",
+    '[dense-0]\nunits=3\n[dense-1]\noutput=1\n[log-std-0]\nfrom=dense-0': "from: got 'dense-0', expected dense-1",
+    '[dense-1]\noutput=1\n[log-std-0]\ninit=nan': "[log-std-0] init: got 'nan', expected a number",
     '[dense-1]\noutput=1\n[log-std-0]\n[log-std-1]': '[log-std-1]: is a second log-std section',
-    '[dense-1]\noutput=1\n[log-std-0]\n[dense-2]\noutput=1\nfrom=log-std-0': "got 'log-std-0', admits no log-std",
+    '[dense-1]\noutput=1\n[log-std-0]\n[dense-2]\noutput=1\nfrom=log-std-0': "got 'log-std-0', expected no log-std",
 }
 
 
@@ -270,22 +270,22 @@ def test_wrong_files_are_refused_by_section_and_key(text, message):
 CONVOLUTION = '[convolutional-0]\nfilters=2\nsize={}\nstride=1\n[flatten-0]\n[dense-0]\noutput=1\n'
 TWO = '[dense-0]\nunits=8\ncommon=1\n[dense-1]\noutput=1\n[dense-2]\noutput=1\n'
 ACTION = '[action-0]\n[dense-0]\noutput=1\n'
-IMAGE = 'shape (8, 8, 3), admits a vector: put a flatten-* section'
+IMAGE = 'shape (8, 8, 3), expected a vector: put a flatten-* section'
 
 
 @pytest.mark.parametrize(
     ('text', 'units', 'shape', 'action_units', 'message'),
     [
-        (CONVOLUTION.format(3), [2], (4,), None, '[convolutional-0]: got an input of shape (4,), admits an image'),
-        (CONVOLUTION.format(9), [2], (10, 8, 3), None, '0] size: got 9, admits at most 8 for its input of 10x8'),
+        (CONVOLUTION.format(3), [2], (4,), None, '[convolutional-0]: got an input of shape (4,), expected an image'),
+        (CONVOLUTION.format(9), [2], (10, 8, 3), None, '0] size: got 9, expected at most 8 for its input of 10x8'),
         (TWO, [2, 1], (8, 8, 3), None, f'[dense-0]: got an input of {IMAGE}'),
-        (TWO, [2], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), admits 1, of sizes [2], for this agent'),
-        (TWO, [2, 1, 1], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), admits 3'),
-        (TWO, [], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), admits 0'),
-        ('[dense-0]\nunits=3\noutput=1', [4], (4,), None, '[dense-0] units: got 3, admits 4 for this agent and env'),
-        (ACTION, [1], (4,), None, "[action-0]: admits a place in a critic's network only: this model has no actions"),
+        (TWO, [2], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), expected 1, of sizes [2], for this agent'),
+        (TWO, [2, 1, 1], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), expected 3'),
+        (TWO, [], (4,), None, 'outputs: got 2 ([dense-1], [dense-2]), expected 0'),
+        ('[dense-0]\nunits=3\noutput=1', [4], (4,), None, '[dense-0] units: got 3, expected 4 for this agent and env'),
+        (ACTION, [1], (4,), None, "[action-0]: expected a place in a critic's network only: this model has no actions"),
         (ACTION, [1], (8, 8, 3), 2, f'[action-0]: got an input of {IMAGE}'),
-        ('[dense-0]\noutput=1\n', [1], (4,), 2, 'has no action-* section, admits no action_units (got 2)'),
+        ('[dense-0]\noutput=1\n', [1], (4,), 2, 'has no action-* section, expected no action_units (got 2)'),
     ],
 )
 def test_networks_that_do_not_fit_are_refused(text, units, shape, action_units, message):
@@ -294,21 +294,21 @@ def test_networks_that_do_not_fit_are_refused(text, units, shape, action_units, 
         ModelReader(parse_text(text), units, shape, action_units=action_units)
 
 
-WHOLE = 'admits a whole number from 1 to 1000000'
+WHOLE = 'expected a whole number from 1 to 1000000'
 IMAGES = {'cfg': CNN_CRITIC, 'output_units': [1], 'input_shape': (84, 84, 4)}
 
 
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        ({'output_units': [0, 1]}, 'output_units: got [0, 1], admits'),
-        ({'output_units': [2.0, 1]}, 'output_units: got [2.0, 1], admits'),
-        ({'input_shape': ()}, 'input_shape: got (), admits'),
-        ({'optimizer': 'adm'}, "optimizer: got 'adm', admits adam, rmsprop (did you mean adam?)"),
-        ({'seed': -1}, 'seed: got -1, admits'),
-        ({'log_std': float('nan')}, 'log_std: got nan, admits'),
-        ({'net': []}, 'net: got [], admits one or more whole numbers'),
-        ({'net': [64, 0]}, 'net: got [64, 0], admits'),
+        ({'output_units': [0, 1]}, 'output_units: got [0, 1], expected'),
+        ({'output_units': [2.0, 1]}, 'output_units: got [2.0, 1], expected'),
+        ({'input_shape': ()}, 'input_shape: got (), expected'),
+        ({'optimizer': 'adm'}, "optimizer: got 'adm', expected adam, rmsprop (did you mean adam?)"),
+        ({'seed': -1}, 'seed: got -1, expected'),
+        ({'log_std': float('nan')}, 'log_std: got nan, expected'),
+        ({'net': []}, 'net: got [], expected one or more whole numbers'),
+        ({'net': [64, 0]}, 'net: got [64, 0], expected'),
         ({'net': '64'}, "net: got '64', admits"),
         ({'net': [64], 'activation': 'rellu'}, "activation: got 'rellu', admits"),
         ({'net': [64], 'outputs': ('actor',), 'output_activation': 'tahn'}, "output_activation: got 'tahn', admits"),
@@ -435,10 +435,12 @@ def test_a_reinitialised_model_has_an_optimizer_of_its_own():
 def test_what_cannot_be_reinitialised_says_so():
     subclassed = type('Subclassed', (keras.Model,), {'call': lambda self, x: x})()
     for model in (subclassed, keras.Sequential([keras.layers.Dense(2)])):
-        with pytest.raises(ValueError, match=r'^model: got a (Subclassed|Sequential), admits a functional or a built'):
+        with pytest.raises(
+            ValueError, match=r'^model: got a (Subclassed|Sequential), expected a functional or a built'
+        ):
             reinitialise(model, 1)
     for seed in (-1, 1.0, True):
-        with pytest.raises(ValueError, match=r'^seed: got .*, admits a whole number from 0$'):
+        with pytest.raises(ValueError, match=r'^seed: got .*, expected a whole number from 0$'):
             reinitialise(plain_model(), seed)
 
 

@@ -185,12 +185,12 @@ def test_networks_that_cannot_have_it_are_one_line():
     ):
         with_state_dependent_std(keras.Model(image, pooled), 0.0, False)
     both = keras.layers.Add()([keras.layers.Dense(2)(x), keras.layers.Dense(2)(x)])
-    with pytest.raises(OptionError, match=r"made by the Add 'add.*', admits one of a Dense layer"):
+    with pytest.raises(OptionError, match=r"made by the Add 'add.*', expected one of a Dense layer"):
         with_state_dependent_std(keras.Model(x, both), 0.0, False)
     with pytest.raises(OptionError, match='the InputLayer'):
         with_state_dependent_std(keras.Model(x, x), 0.0, False)
     own = with_log_std(keras.Model(x, keras.layers.Dense(2)(x)), 0.0)
-    with pytest.raises(OptionError, match=r'got a network with a log-std of its own, admits one without'):
+    with pytest.raises(OptionError, match=r'got a network with a log-std of its own, expected one without'):
         with_state_dependent_std(own, 0.0, False)
 
 

@@ -165,7 +165,7 @@ def test_the_command_line_knows_what_was_registered(capsys):
     assert execute('train', 'my-pp', '--env', 'CartPole-v1') == 2
     assert capsys.readouterr().err.endswith('trpo, my-ppo (did you mean my-ppo?)\n')
     assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--max-steps', '1', '--temper', '0') == 2
-    assert capsys.readouterr().err == 'xagents train: --temper: got 0, admits a number above 0\n'
+    assert capsys.readouterr().err == 'xagents train: --temper: got 0, expected a number above 0\n'
     assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--tuned') == 2
     assert re.fullmatch(r'xagents train: --tuned: .*my-ppo has no tuned settings.*\n', capsys.readouterr().err)
     assert execute('presets') == 0 and 'my-ppo' not in capsys.readouterr().out
@@ -176,9 +176,9 @@ def test_the_command_line_knows_what_was_registered(capsys):
 @pytest.mark.parametrize('name', ['My', 'a_b', '-a', 'a--b', 'a-', '1a', '', 'a b', 'é', 'a.cfg', '../a', 3, None])
 def test_a_name_is_a_name(name):
     for register in (xagents.register, xagents.register_stage):
-        refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name)
+        refused('expected lowercase letters' if isinstance(name, str) else 'in place of a name', register, name)
     for register in (xagents.register_env, xagents.register_network):
-        refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name, gated)
+        refused('expected lowercase letters' if isinstance(name, str) else 'in place of a name', register, name, gated)
 
 
 def test_a_taken_name_is_refused_and_a_class_in_its_place_but_one_definition_may_come_again():
@@ -206,7 +206,7 @@ def test_what_is_no_agent_is_refused():
         max_steps: int = option(1, 'more are more')
 
     Clashing.ranges = {'gama': (1, 2)}
-    refused('got int, admits a subclass of BaseAgent', xagents.register('a'), int)
+    refused('got int, expected a subclass of BaseAgent', xagents.register('a'), int)
     refused('inherits no agent that has networks', xagents.register('a'), type('Bare', (xagents.base.BaseAgent,), {}))
     refused('--max-steps is an option of the commands', xagents.register('a'), type('A', (PPO,), {'Options': Taken}))
     refused('gama is no option that has a search', xagents.register('a'), type('B', (PPO,), {'Options': Clashing}))
@@ -233,7 +233,7 @@ BROKEN = {
     'import nothing_of_this_name': 'ModuleNotFoundError: No module named',
     'def f(:': 'SyntaxError',
     'raise RuntimeError("two\\nlines")': 'RuntimeError: two lines',
-    'class Foreign: pass': 'got Foreign, admits a subclass of BaseAgent',
+    'class Foreign: pass': 'got Foreign, expected a subclass of BaseAgent',
     'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "other", "a:F", "")': 'has the id other',
     'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "theirs", "x:F", "", declaration="x:O")': (
         "ModuleNotFoundError: No module named 'x'"
@@ -272,8 +272,8 @@ def test_names_of_packages_that_are_taken_or_none(package, capsys):
     )
     package(AGENT, 'helpful', agents={'twice': 'helpful:Foreign'})
     assert find_agent('ppo') is BUILTIN_AGENTS['ppo'] and registry.agent_names() == [*BUILTIN_AGENTS, 'twice']
-    refused('agent: Capital of foreign is no name, admits lowercase letters', find_agent, 'Capital')
-    refused('agent: twice is of helpful and foreign, admits one of them', find_agent, 'twice')
+    refused('agent: Capital of foreign is no name, expected lowercase letters', find_agent, 'Capital')
+    refused('agent: twice is of helpful and foreign, expected one of them', find_agent, 'twice')
     lines = registry.help_lines()
     assert lines['ppo'] == BUILTIN_AGENTS['ppo'].help
     assert lines['ppo (foreign)'].startswith('refused: ppo of foreign is a name of xagents itself')
@@ -416,12 +416,12 @@ def test_what_is_no_network_is_refused(tmp_path, monkeypatch):
     xagents.register_network('none', lambda input_shape, output_units: None)
     xagents.register_network('wide', lambda input_shape, output_units: gated(input_shape, [9, 9]))
     refused('network broken of tests cannot be built: ZeroDivisionError: ', make, 'ppo', model='broken')
-    refused('network none of tests returned a NoneType, admits a functional keras.Model', make, 'ppo', model='none')
+    refused('network none of tests returned a NoneType, expected a functional keras.Model', make, 'ppo', model='none')
     refused('model: got inputs [(1,)] and outputs [9, 9], takes', make, 'ppo', model='wide')
-    refused('network: a got a int, admits a path', xagents.register_network, 'a', 3)
-    refused('admits the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
+    refused('network: a got a int, expected a path', xagents.register_network, 'a', 3)
+    refused('expected the arguments input_shape and output_units', xagents.register_network, 'a', lambda shape: None)
     refused(
-        'model: wid: there is no such file, admits a .cfg file or one of broken, none, wide', make, 'ppo', model='wid'
+        'model: wid: there is no such file, expected a .cfg file or one of broken, none, wide', make, 'ppo', model='wid'
     )
     (tmp_path / 'wide').write_text('[nonsense]\n')
     refused('model: wide: section: got', make, 'ppo', model='wide')  # a file wins
@@ -470,16 +470,18 @@ def test_stages_stand_where_they_say_in_the_order_in_which_they_are_typed(withou
 
 def test_what_is_no_stage_is_refused(capsys):
     xagents.register_stage('known', after='remember')(lambda ctx: None)
-    refused('stages: got knwon, admits one of known (did you mean known?)', make, 'ppo', stages=['knwon'])
+    refused('stages: got knwon, expected one of known (did you mean known?)', make, 'ppo', stages=['knwon'])
     refused('stages: got known twice', make, 'ppo', stages=['known', 'known'])
     agent = make('ppo', stages=['known'])
     refused('stages: known stands after remember, the recipe of ppo has schedule', agent.recipe)
     agent.close()
-    refused('admits one of the two', xagents.register_stage, 'a', after='collect', before='learn')
-    refused('stages: a is a int, admits a function', xagents.register_stage('a'), 3)
+    refused('expected one of the two', xagents.register_stage, 'a', after='collect', before='learn')
+    refused('stages: a is a int, expected a function', xagents.register_stage('a'), 3)
     words = ['train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '10', '--stages', 'knwon']
     assert execute(*words) == 2
-    assert capsys.readouterr().err == 'xagents train: --stages: got knwon, admits one of known (did you mean known?)\n'
+    assert (
+        capsys.readouterr().err == 'xagents train: --stages: got knwon, expected one of known (did you mean known?)\n'
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- environments
@@ -500,7 +502,7 @@ def test_an_environment_by_its_name():
     refused("env_kwargs: counter takes no 'lenght'", xagents.create_envs, 'counter', env_kwargs={'lenght': 3})
     refused('env: a got a int', xagents.register_env, 'a', 3)
     xagents.register_env('wrong', lambda: 3)
-    refused('env: wrong made a int, admits a gymnasium.Env', xagents.create_envs, 'wrong')
+    refused('env: wrong made a int, expected a gymnasium.Env', xagents.create_envs, 'wrong')
 
 
 def test_an_id_of_gymnasiums_stays_one(monkeypatch):

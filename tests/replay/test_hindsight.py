@@ -234,7 +234,7 @@ def test_it_fills_from_the_ring_of_a_plain_buffer():
         ({'n_step': 2}, 'n_step: got 2'),
         ({'alpha': 0.5}, 'her: got priorities'),
         ({'stack': 4}, 'her: got stacks of frames'),
-        ({'strategy': 'last'}, 'her_strategy: got last, admits one of future, final, episode'),
+        ({'strategy': 'last'}, 'her_strategy: got last, expected one of future, final, episode'),
         ({'ratio': 1.5}, 'her_ratio: got 1.5'),
     ],
 )
@@ -416,22 +416,26 @@ class Informed(BitFlip):
 @pytest.mark.parametrize(
     ('env', 'options', 'line'),
     [
-        ('CartPole-v1', {}, 'her: CartPole-v1 shows a Box, admits a Dict of observation, achieved_goal, desired_goal'),
-        (part(desired_goal=None), {}, 'shows a Dict of achieved_goal, observation, admits'),
+        (
+            'CartPole-v1',
+            {},
+            'her: CartPole-v1 shows a Box, expected a Dict of observation, achieved_goal, desired_goal',
+        ),
+        (part(desired_goal=None), {}, 'shows a Dict of achieved_goal, observation, expected'),
         (
             part(observation=spaces.Box(0, 255, (8, 8, 3), np.uint8)),
             {},
-            r'shows an image, observation \[8, 8, 3\], admits',
+            r'shows an image, observation \[8, 8, 3\], expected',
         ),
-        (part(achieved_goal=spaces.Discrete(3)), {}, r'has goals of Discrete\(3\), admits Box'),
-        (part(achieved_goal=spaces.Box(0, 1, (2,), np.float32)), {}, r'and desires Box.*, admits one space'),
+        (part(achieved_goal=spaces.Discrete(3)), {}, r'has goals of Discrete\(3\), expected Box'),
+        (part(achieved_goal=spaces.Box(0, 1, (2,), np.float32)), {}, r'and desires Box.*, expected one space'),
         (lambda **_: NoReward(), {}, 'has no compute_reward'),
         (lambda **_: Informed(), {}, "compute_reward of .* fails without an info: KeyError: 'distance'"),
-        (BitFlip, {'n_step': 3}, 'n_step: got 3 beside --her, admits 1'),
+        (BitFlip, {'n_step': 3}, 'n_step: got 3 beside --her, expected 1'),
         (BitFlip, {'prioritized': True}, 'prioritized: got true beside --her'),
         (BitFlip, {'her': False, 'her_ratio': 0.5}, 'her_ratio: got 0.5 without --her'),
         (BitFlip, {'her': False, 'her_strategy': 'final'}, 'her_strategy: got final without --her'),
-        (BitFlip, {'her_strategy': 'last'}, 'her_strategy: got last, admits one of future, final, episode'),
+        (BitFlip, {'her_strategy': 'last'}, 'her_strategy: got last, expected one of future, final, episode'),
     ],
 )
 def test_refusals(env, options, line, monkeypatch):
@@ -442,7 +446,7 @@ def test_refusals(env, options, line, monkeypatch):
 
 
 def test_environments_that_cannot_be_made_again_are_refused():
-    with pytest.raises(OptionError, match='her: BitFlip was handed over ready-made, admits what can be made again'):
+    with pytest.raises(OptionError, match='her: BitFlip was handed over ready-made, expected what can be made again'):
         make([BitFlip()])
     repeat = make(as_envs(gymnasium.make('benchmarks.envs.bits:BitFlip-v0')))
     assert repeat.buffer.goals is repeat.envs.goals
@@ -460,7 +464,7 @@ def test_buffers_are_handed_over_with_goals_or_not_at_all():
 
 def test_it_is_refused_on_the_command_line_in_one_line(folder):
     code, stdout, stderr = execute(*['train', 'dqn', '--env', 'CartPole-v1', '--her', '--max-steps', '10'])
-    admits = 'admits a Dict of observation, achieved_goal, desired_goal'
+    admits = 'expected a Dict of observation, achieved_goal, desired_goal'
     assert (code, stdout, stderr) == (2, '', f'xagents train: --her: CartPole-v1 shows a Box, {admits}\n')
 
 

@@ -392,7 +392,7 @@ def test_memory_is_said_beforehand(stack, alpha):
 def test_a_million_atari_frames_fit():
     space = Box(0, 255, (84, 84, 4), np.uint8)
     assert ring_bytes_needed(1_000_000, 8, space, (), np.int64, 4, True) < 7.1e9
-    with pytest.raises(OptionError, match='buffer_max_size: got 7, admits at least 8'):
+    with pytest.raises(OptionError, match='buffer_max_size: got 7, expected at least 8'):
         ring_bytes_needed(7, 8, space, (), np.int64)
 
 
@@ -432,8 +432,8 @@ def test_outputs_are_reused_and_have_the_room_asked_for():
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        ({'max_size': 10, 'batch_size': 11}, 'buffer_batch_size: got 11, admits at most buffer_max_size, 10'),
-        ({'max_size': 40, 'initial_size': 41}, 'buffer_initial_size: got 41, admits at most buffer_max_size, 40'),
+        ({'max_size': 10, 'batch_size': 11}, 'buffer_batch_size: got 11, expected at most buffer_max_size, 10'),
+        ({'max_size': 40, 'initial_size': 41}, 'buffer_initial_size: got 41, expected at most buffer_max_size, 40'),
         ({'max_size': 0}, 'buffer_max_size: got 0'),
         ({'max_size': 40, 'alpha': 1.5}, 'priority_alpha: got 1.5'),
         ({'max_size': 40, 'gamma': -0.1}, 'gamma: got -0.1'),
@@ -449,7 +449,7 @@ def test_wrong_arguments_are_refused(options, message):
 
 def test_wrong_batches_are_refused():
     batch = random_batch(np.random.default_rng(0), 2, 3)
-    with pytest.raises(OptionError, match='buffer_max_size: got 2, admits at least 3'):
+    with pytest.raises(OptionError, match='buffer_max_size: got 2, expected at least 3'):
         ReplayBuffer(2, batch_size=1).add(batch)
     with pytest.raises(ValueError, match=r'takes \[H, W, 4\]'):
         ReplayBuffer(50, stack=4).add(batch)

@@ -233,7 +233,7 @@ def test_wrong_arguments_are_refused(options, message):
 
 
 def test_no_room_for_one_rollout():
-    message = 'buffer_max_size: got 100, admits at least 320, one rollout of 20 steps x 16 environments'
+    message = 'buffer_max_size: got 100, expected at least 320, one rollout of 20 steps x 16 environments'
     buffer = RolloutBuffer(100, n_steps=20)
     with pytest.raises(OptionError, match=message):
         buffer.add(rollout_of(20, 16))

@@ -346,7 +346,7 @@ def test_a_buffer_of_another_kind_is_refused(tmp_path):
         (rollouts, RolloutBuffer(60, n_steps=6), 'has n_steps 5, this one 6'),
         (rollouts, RolloutBuffer(80, n_steps=5), 'holds 60 transitions, this one 80'),
         (rollouts, RolloutBuffer(60, n_steps=5, columns=['logits', 'values']), "has columns ['logits'], this one"),
-        (rollouts, RolloutBuffer(8, n_steps=5), 'buffer_max_size: got 8, admits at least 10'),
+        (rollouts, RolloutBuffer(8, n_steps=5), 'buffer_max_size: got 8, expected at least 10'),
         (replay, filled(1)[0], 'already holds'),
     ):
         before = insides(other)
@@ -354,7 +354,7 @@ def test_a_buffer_of_another_kind_is_refused(tmp_path):
             SegmentStore(tmp_path).load(other, *saved[source])
         assert message in str(error.value) and '\n' not in str(error.value)
         assert insides(other) == before
-    with pytest.raises(OptionError, match='admits at least 2'):
+    with pytest.raises(OptionError, match='expected at least 2'):
         SegmentStore(tmp_path).load(ReplayBuffer(1, batch_size=1), *saved[replay])
     wider = ReplayBuffer(61, batch_size=8, alpha=None, n_step=3)  # how it is drawn from may differ
     SegmentStore(tmp_path).load(wider, *saved[replay])

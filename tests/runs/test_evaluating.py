@@ -335,7 +335,7 @@ def test_nothing_is_left_of_a_run_that_ends():
     [
         ('--eval-async', '--eval-async: got it without --eval-frequency, whose evaluations it is about'),
         ('--eval-delay 3', '--eval-delay: got 3 without --eval-async, whose results it is about'),
-        ('--eval-frequency 9 --eval-async --eval-delay 0', '--eval-delay: got 0, admits a whole number at least 1'),
+        ('--eval-frequency 9 --eval-async --eval-delay 0', '--eval-delay: got 0, expected a whole number at least 1'),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_and_nothing_is_written(words, message, folder):

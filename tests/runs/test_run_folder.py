@@ -96,7 +96,7 @@ def test_any_checkpoint_can_be_named(tmp_path, typed, refused):
         assert typed(f'evaluate small --run-dir {folder} --checkpoint {name} --episodes 1')[0] == 0
     for name in ('', '.', '..', '../checkpoints/last', 'step-1'):
         with pytest.raises(
-            OptionError, match=r'^checkpoint: got .*, admits one of best, last, (best-|last-|step-)'
+            OptionError, match=r'^checkpoint: got .*, expected one of best, last, (best-|last-|step-)'
         ) as error:
             load(folder, name)
         assert '\n' not in str(error.value)

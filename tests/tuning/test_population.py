@@ -230,7 +230,7 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     code, stdout, _ = execute('runs', str(folder))
     assert code == 0 and stdout.count('member-') == 4
     code, _, stderr = execute('plot', '--run-dir', str(folder), '--smooth', '3', '--out', str(tmp_path / 'l.png'))
-    assert (code, stderr) == (2, 'xagents plot: --smooth: is about curves, admits nothing beside a population\n')
+    assert (code, stderr) == (2, 'xagents plot: --smooth: is about curves, expected nothing beside a population\n')
     # a round is as long as it was, also where its length is not given and the whole is another
     longer = [word for word in words if word != '--exploit-steps' and word != '400']
     longer[longer.index('1200')] = '800'
@@ -244,20 +244,20 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
 @pytest.mark.parametrize(
     'words, expected',
     [
-        ('--population 1 --lr 1e-4 1e-2 --out o', '--population: got 1, admits'),
+        ('--population 1 --lr 1e-4 1e-2 --out o', '--population: got 1, expected'),
         ('--population 4 --lr 1e-4 1e-2', '--out: got nothing beside --population'),
         ('--population 4 --out o', '--population: nothing is searched'),
         ('--population 4 --lr 1e-4 1e-2 --n-trials 3 --out o', '--n-trials: is about trials'),
         ('--exploit 0.3 --lr 1e-4 1e-2', '--exploit: got a value without --population'),
-        ('--population 4 --lr 1e-4 1e-2 --exploit 0.6 --out o', '--exploit: got 0.6, admits'),
+        ('--population 4 --lr 1e-4 1e-2 --exploit 0.6 --out o', '--exploit: got 0.6, expected'),
         ('--population 4 --optimizer adam rmsprop --out o', '--optimizer: got several values'),
         (
             '--population 4 --lr 1e-4 1e-2 --trial-steps 9 --exploit-steps 10 --out o',
-            '--exploit-steps: got 10, admits at most --trial-steps, 9',
+            '--exploit-steps: got 10, expected at most --trial-steps, 9',
         ),
         (
             '--population 4 --lr 1e-4 1e-2 --n-envs 2 --n-steps 16 64 --exploit-steps 100 --out o',
-            '--exploit-steps: got 100, admits at least 128, the steps of an iteration',
+            '--exploit-steps: got 100, expected at least 128, the steps of an iteration',
         ),
         (
             '--population 4 --lr 1e-4 1e-2 --early-stop-patience 1 --out o',

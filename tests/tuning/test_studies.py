@@ -227,7 +227,7 @@ def test_the_options_of_a_trial_are_all_that_its_run_was_given():
     ('agent_id', 'name', 'said'),
     [
         ('ppo', 'study-on', 'got study-on, the storage has .*study-one.*did you mean study-one'),
-        ('a2c', 'study-one', 'got study-one, which is one of ppo, admits one of a2c'),
+        ('a2c', 'study-one', 'got study-one, which is one of ppo, expected one of a2c'),
         ('ppo', 'empty', 'got empty, of which no trial has been completed'),
         ('ppo', 'theirs', 'got theirs, which was not made by xagents tune'),
     ],

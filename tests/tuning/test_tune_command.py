@@ -168,7 +168,7 @@ def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):
     [
         ('ppo --env CartPole-v9', "--env: no environment 'CartPole-v9' (did you mean CartPole-v1?)"),
         ('ppo --env nowhere:CartPole-v1', "--env: cannot import 'nowhere'"),
-        ('dqn --env Pendulum-v1', '--env: Pendulum-v1 has Box actions, dqn admits Discrete ones'),
+        ('dqn --env Pendulum-v1', '--env: Pendulum-v1 has Box actions, dqn accepts Discrete ones'),
         ('ppo --env CartPole-v1 --env-kwargs no=1', "--env-kwargs: CartPole-v1 takes no 'no'"),
         ('ppo --env CartPole-v1 --sde false true', '--sde: got true, but CartPole-v1 has actions of Discrete(2)'),
         ('ppo --env CartPole-v1 --model none.cfg', '--model: none.cfg: cannot be read'),

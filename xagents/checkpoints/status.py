@@ -53,7 +53,7 @@ def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
     known = list(dict.fromkeys(('best', 'last', *names)))
     if name not in known:
         raise OptionError(
-            'checkpoint', f'got {format_value(name)}, admits one of {", ".join(known)}{did_you_mean(name, known)}'
+            'checkpoint', f'got {format_value(name)}, expected one of {", ".join(known)}{did_you_mean(name, known)}'
         )
 
 

@@ -48,7 +48,7 @@ def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
         if not (stem and os.path.basename(stem)):
             near = f'{os.path.splitext(path)[0] or path}{".weights.h5" if path.endswith(".h5") else ".tf"}'
             raise ValueError(
-                f'{flag}: got {path}, admits {", ".join(WEIGHT_SUFFIXES)} as its ending (did you mean {near}?)'
+                f'{flag}: got {path}, expected {", ".join(WEIGHT_SUFFIXES)} as its ending (did you mean {near}?)'
             )
         check_parent(name, path)
 

@@ -141,6 +141,6 @@ def export(agent_id: str, given: GivenOptions, line: str) -> None:
         if agent_id == TEAM_ENTRY.id:
             exporting.export_team_policy(agent, policy, **arguments)
         elif policy is not None:
-            raise OptionError('policy', f'got {policy}, but {agent_id} has one policy, admits a team of several')
+            raise OptionError('policy', f'got {policy}, but {agent_id} has one policy, expected a team of several')
         else:
             exporting.export(agent, **arguments)

@@ -18,7 +18,7 @@ from xagents.registry.agents import find_agent
 from xagents.system.file_names import CONFIG_MISSING, GROUP, LOCK, has_checkpoints
 from xagents.system.paths import check_parent
 
-NO_AGENT = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
+NO_AGENT = 'got nothing, expected what --checkpoints of a training was, or --run-dir its folder'
 SHELLS = ('bash', 'zsh', 'fish')
 # what makes a new run, which --resume does not
 NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
@@ -47,7 +47,7 @@ def check_complete(agent_id: str, options: Mapping[str, Any]) -> None:
     if not {'env', 'weights', 'dataset'} & options.keys():
         raise OptionError('env', NO_ENVIRONMENT)
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():
-        raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
+        raise InputError('got none of --target-reward, --max-steps and --max-time, expected one or more of them')
 
 
 def check_single_run(name: str, folder: str) -> None:
@@ -55,7 +55,7 @@ def check_single_run(name: str, folder: str) -> None:
     if is_group(folder):
         held = sorted(entry.name for entry in os.scandir(folder) if is_run(entry.path))
         example = f', such as {os.path.join(folder, held[0])}' if held else ''
-        raise OptionError(name, f'{folder} is a group of runs ({GROUP}), admits one of them{example}')
+        raise OptionError(name, f'{folder} is a group of runs ({GROUP}), expected one of them{example}')
     check_run(name, folder)
 
 
@@ -73,9 +73,9 @@ def _why_no_run(folder: str) -> str:
             f'{format_value(folder)} holds no run yet: it was killed before it began, so begin it again as it was begun'
         )
     if os.path.isdir(folder):
-        return f'{format_value(folder)} holds no run, admits what --run-dir of a training was'
+        return f'{format_value(folder)} holds no run, expected what --run-dir of a training was'
     if os.path.exists(folder):
-        return f'{format_value(folder)} is a file, admits the folder that --run-dir of a training was'
+        return f'{format_value(folder)} is a file, expected the folder that --run-dir of a training was'
     parent = os.path.dirname(os.path.normpath(folder))
     siblings = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
     folders = [os.path.join(parent, entry.name) for entry in siblings if entry.is_dir()]
@@ -128,7 +128,7 @@ def check_record(agent_id: str, given: GivenOptions) -> None:
     """Refuse a recording without an agent, or without a new name."""
     check_policy_source(agent_id, given)
     if 'dataset' not in given:
-        raise OptionError('dataset', f'got nothing, admits {NAME_HINT}')
+        raise OptionError('dataset', f'got nothing, expected {NAME_HINT}')
     check_new('dataset', given['dataset'])
 
 
@@ -137,14 +137,14 @@ def check_datasets(wanted: list[str], given: GivenOptions) -> None:
     for name in wanted:
         check_name('name', name)
     if given.get('download') and not wanted:
-        raise OptionError('download', 'got no name, admits those of data sets behind the command')
+        raise OptionError('download', 'got no name, expected those of data sets behind the command')
 
 
 def check_export(agent_id: str, given: GivenOptions) -> None:
     """Refuse an export without an agent, or without a place."""
     check_agent_source(agent_id, given)
     if 'out' not in given:
-        raise OptionError('out', 'got nothing, admits a folder for the policy')
+        raise OptionError('out', 'got nothing, expected a folder for the policy')
 
 
 def check_tune(agent_id: str, given: GivenOptions) -> None:
@@ -157,16 +157,16 @@ def check_plot(paths: list[str], given: GivenOptions) -> None:
     """Refuse a picture of nothing, or labels that are not as many as curves."""
     folders = given.get('run_dir', [])
     if not (paths or folders):
-        raise InputError('got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir')
+        raise InputError('got no history, expected .parquet files that --history-checkpoint wrote, or --run-dir')
     count = len(paths) + len(folders)
     if 'labels' in given and len(given['labels']) != count:
-        raise OptionError('labels', f'got {len(given["labels"])}, admits as many as there are histories: {count}')
+        raise OptionError('labels', f'got {len(given["labels"])}, expected as many as there are histories: {count}')
 
 
 def check_runs_command(folders: list[str], given: GivenOptions) -> None:
     """Refuse a list of nothing."""
     if not folders:
-        raise InputError('got no folder, admits those of runs, of groups of them, or above them')
+        raise InputError('got no folder, expected those of runs, of groups of them, or above them')
 
 
 def check_presets(names: list[str], given: GivenOptions) -> None:
@@ -181,19 +181,19 @@ def check_completion(names: list[str], given: GivenOptions) -> None:
     _check_one(names, 'one of them')
     if not set(names) & set(SHELLS):
         got, hint = (format_value(names[0]), did_you_mean(names[0], SHELLS)) if names else ('nothing', '')
-        raise OptionError('shell', f'got {got}, admits one of {", ".join(SHELLS)}{hint}')
+        raise OptionError('shell', f'got {got}, expected one of {", ".join(SHELLS)}{hint}')
 
 
 def _check_one(names: list[str], admitted: str) -> None:
     if len(names) > 1:
-        raise InputError(f'{format_value(names[1])}: stands behind {format_value(names[0])}, admits {admitted}')
+        raise InputError(f'{format_value(names[1])}: stands behind {format_value(names[0])}, expected {admitted}')
 
 
 def check_explore(paths: list[str], given: GivenOptions) -> None:
     """Refuse a line without the one address of a learner, or without its key."""
     if len(paths) != 1:
         got = ' and '.join(map(format_value, paths)) or 'no address'
-        raise InputError(f'got {got}, admits one HOST:PORT, where a training with --cluster listens')
+        raise InputError(f'got {got}, expected one HOST:PORT, where a training with --cluster listens')
     parse_address('address', paths[0])
     if 'cluster_key' not in given:
         raise OptionError('cluster_key', 'is required: the file that the training has made, copied to this machine')

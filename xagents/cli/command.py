@@ -103,7 +103,7 @@ class Command:
             typed = vars(parser.parse_known_args(words)[0])
         except argparse.ArgumentError as error:  # a flag without its value
             name = (error.argument_name or '').lstrip('-').replace('-', '_')
-            raise OptionError(name, f'got nothing, admits {self.options()[name].expected}') from None
+            raise OptionError(name, f'got nothing, expected {self.options()[name].expected}') from None
         for name, path in typed.items():
             with as_input_errors():
                 if name == 'config':

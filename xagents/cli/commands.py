@@ -162,6 +162,6 @@ def find_command(name: str) -> Command:
     """Return a command; raises OptionError with the nearest name where there is none."""
     if name not in commands:
         raise OptionError(
-            'command', f'got {format_value(name)}, admits one of {", ".join(commands)}{did_you_mean(name, commands)}'
+            'command', f'got {format_value(name)}, expected one of {", ".join(commands)}{did_you_mean(name, commands)}'
         )
     return commands[name]

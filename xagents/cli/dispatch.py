@@ -73,7 +73,7 @@ def _dispatch(arguments: list[str]) -> None:
         return _show(f'xagents {__version__}')
     if words[0] == '--version':
         if words[1:] != ['--verbose']:
-            raise OptionError('version', f'got {words[1]} behind it, admits --verbose or nothing')
+            raise OptionError('version', f'got {words[1]} behind it, expected --verbose or nothing')
         return _show(about())
     command = find_command(words[0])
     rest = words[1:]
@@ -113,7 +113,7 @@ def _agent_in(command: Command, rest: Sequence[str]) -> str:
             raise _unknown_flag(flag, command, None)
         file = ', and the file of --config names none' if '--config' in rest else ''
         raise OptionError(
-            'agent', f'got {format_value(rest[0])} in its place{file}, admits one of {", ".join(agent_names())}'
+            'agent', f'got {format_value(rest[0])} in its place{file}, expected one of {", ".join(agent_names())}'
         )
     return agent_id
 
@@ -129,13 +129,13 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
     for option in options.values():
         typed_names = [flag for flag in option.flags if option.aliases and flag in words]
         if len(typed_names) > 1:
-            raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, admits one of the two')
+            raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, expected one of the two')
     flags = [word for word in others if word.startswith('-') and word != '--']
     if flags:
         raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
     if paths and command.takes_agent:
-        raise InputError(f'{format_value(paths[0])}: belongs to no option, admits flags and their values only')
+        raise InputError(f'{format_value(paths[0])}: belongs to no option, expected flags and their values only')
     return paths, {name: _value(options[name], value) for name, value in vars(typed).items()}
 
 
@@ -169,8 +169,8 @@ def _incomplete(
     flag = (error.argument_name or '').split('/')[0]
     option = options[parser._option_string_actions[flag].dest]
     if option.type is bool:
-        return OptionError(flag, f'got a value, admits none: it is {" or ".join(option.flags)}')
-    return OptionError(flag, f'got nothing, admits {option.expected}')
+        return OptionError(flag, f'got a value, expected none: it is {" or ".join(option.flags)}')
+    return OptionError(flag, f'got nothing, expected {option.expected}')
 
 
 def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:

@@ -52,7 +52,7 @@ class RunGroup:
         """Return the group that a folder holds; raises ValueError where its file cannot be taken as it is."""
         file = read_config_file(os.path.join(folder, GROUP))
         if not (file.agent and file.grid):
-            raise ValueError(f'{os.path.join(folder, GROUP)}: admits an agent, and a list of values for what varies')
+            raise ValueError(f'{os.path.join(folder, GROUP)}: expected an agent, and a list of values for what varies')
         return cls(folder, file.agent, file.options, file.grid)
 
     def runs(self) -> dict[str, dict[str, Any]]:

@@ -46,7 +46,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
     if 'from_study' in options and options.get('tuned'):
         raise OptionError('from_study', f'got {options["from_study"]} with --tuned, expected one of the two')
     if len({'from_study', 'storage'} & options.keys()) == 1:
-        raise ValueError('--from-study and --storage: got one of them, admits both: the study and where it is kept')
+        raise ValueError('--from-study and --storage: got one of them, expected both: the study and where it is kept')
     study, storage = options.pop('from_study', None), options.pop('storage', None)
     wants_tuned = options.pop('tuned', False)
     completed = options
@@ -87,7 +87,7 @@ def _seeds(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, list[A
     if 'seed' in options or 'seed' in grid:
         raise OptionError('seeds', f'{got} with --seed, expected one of the two')
     if len(set(seeds)) < len(seeds):
-        raise OptionError('seeds', f'{got}, admits different ones')
+        raise OptionError('seeds', f'{got}, expected different ones')
     return {'seed': seeds}
 
 

@@ -41,7 +41,7 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
     jobs = _jobs(resolved.options, bool(resolved.grid))
     if resolved.grid and resolved.options.get('record_dataset') is not None:
         name = resolved.options['record_dataset']
-        raise OptionError('record_dataset', f'got {name} for several runs, admits one run for a data set')
+        raise OptionError('record_dataset', f'got {name} for several runs, expected one run for a data set')
     if not resolved.options.get('quiet'):
         for message in resolved.messages:
             print(message, flush=True)
@@ -83,7 +83,7 @@ def _folder(resolved: ResolvedOptions) -> str | None:
     folder = resolved.options.get('run_dir')
     if resolved.grid and folder is None:
         varies = ' and '.join('--' + name.replace('_', '-') for name in resolved.grid)
-        raise OptionError('run_dir', f'got nothing, admits a folder for the runs of a grid, which differ by {varies}')
+        raise OptionError('run_dir', f'got nothing, expected a folder for the runs of a grid, which differ by {varies}')
     if folder is not None:
         check_new_run_directory(folder)
     return folder

@@ -62,7 +62,7 @@ def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) 
             raise OptionError(AGENT, f'got {agent_in_config}, but the command is about {agent_id}')
         chosen_agent = agent_id or agent_in_config
         if chosen_agent is None:
-            raise OptionError(AGENT, f'got nothing, admits one of {", ".join(agents)}')
+            raise OptionError(AGENT, f'got nothing, expected one of {", ".join(agents)}')
         return Configuration(agent_in_config, *_split_options(chosen_agent, nodes))
     except OptionError as error:
         raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
@@ -133,7 +133,7 @@ def _agent_id(nodes: Mapping[str, yaml.Node]) -> str | None:
         return TEAM_ENTRY.id if 'policies' in nodes else None
     node = nodes[AGENT]
     if node.id != 'scalar':
-        raise OptionError(AGENT, f'got a {node.id}, admits one of {", ".join(agents)}')
+        raise OptionError(AGENT, f'got a {node.id}, expected one of {", ".join(agents)}')
     return find_agent(node.value).id
 
 
@@ -150,13 +150,13 @@ def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[
             hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(name, known).replace('_', '-')
             raise OptionError(name, f'is no option of xagents train {agent_id}{hint}')
         if name in COMMAND_LINE_ONLY:
-            raise OptionError(name, 'is no setting of a run, admits its place on the line only')
+            raise OptionError(name, 'is no setting of a run, expected its place on the line only')
         option = known[name]
         check_tag(option, node)
         # each value of a list makes a run, unless the option itself takes a list
         if node.id == 'sequence' and (not option.is_list or any(one.id == 'sequence' for one in node.value)):
             if name in SHARED_IN_GRID:
-                raise OptionError(name, f'got a list, which would be a run for each, admits {option.expected}')
+                raise OptionError(name, f'got a list, which would be a run for each, expected {option.expected}')
             grid[name] = _check_distinct(option, [parse_node(option, one) for one in node.value])
         else:
             options[name] = parse_node(option, node)
@@ -175,10 +175,10 @@ def agents_with_option(name: str) -> list[str]:
 
 def _check_distinct(option: Option, values: list[Any]) -> list[Any]:
     if not values:
-        raise OptionError(option.name, f'got an empty list, admits {option.expected}, or a list of them')
+        raise OptionError(option.name, f'got an empty list, expected {option.expected}, or a list of them')
     for index, value in enumerate(values):
         if value is None:
-            raise OptionError(option.name, f'got nothing in a list, admits {option.expected}')
+            raise OptionError(option.name, f'got nothing in a list, expected {option.expected}')
         if value in values[:index]:
-            raise OptionError(option.name, f'got {format_value(value)} twice, admits different values')
+            raise OptionError(option.name, f'got {format_value(value)} twice, expected different values')
     return values

@@ -51,15 +51,15 @@ def read_nodes(path: str | os.PathLike[str]) -> dict[str, yaml.Node]:
         problem = f'{error.problem}, line {mark.line + 1}' if mark else format_value(one_line(error))
         raise ValueError(f'{path}: is no YAML: {problem}') from error
     except RecursionError:
-        raise ValueError(f'{path}: is nested too deep, admits keys and their values') from None
+        raise ValueError(f'{path}: is nested too deep, expected keys and their values') from None
     if not isinstance(root, yaml.MappingNode):
         got = 'is empty' if root is None else 'has no keys'
-        raise ValueError(f'{path}: {got}, admits the flags of xagents train as keys, such as lr: 0.001')
+        raise ValueError(f'{path}: {got}, expected the flags of xagents train as keys, such as lr: 0.001')
     nodes: dict[str, yaml.Node] = {}
     for key, value in root.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise ValueError(f'{path}: line {line}: got a key of several parts, admits a flag')
+            raise ValueError(f'{path}: line {line}: got a key of several parts, expected a flag')
         name = key.value.replace('-', '_')
         if name in nodes:
             raise ValueError(f'{path}: {format_value(key.value)}: stands twice, the second time in line {line}')
@@ -70,7 +70,7 @@ def read_nodes(path: str | os.PathLike[str]) -> dict[str, yaml.Node]:
 def _read_problem(path: str | os.PathLike[str], error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         holds = next((name for name in (CONFIG, GROUP) if os.path.isfile(os.path.join(path, name))), None)
-        return 'is a folder, admits a YAML file' + (f' (did you mean {os.path.join(path, holds)}?)' if holds else '')
+        return 'is a folder, expected a YAML file' + (f' (did you mean {os.path.join(path, holds)}?)' if holds else '')
     if isinstance(error, UnicodeDecodeError):
         return 'is no text in UTF-8'
     return f'cannot be read ({getattr(error, "strerror", None) or error})'

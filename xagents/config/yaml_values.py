@@ -44,7 +44,7 @@ def parse_node(option: Option, node: yaml.Node) -> Any:
     if not (option.is_list and isinstance(node, yaml.SequenceNode)):
         return [_parse_single(option, node)] if option.is_list else _parse_single(option, node)
     if not node.value:
-        raise OptionError(option.name, f'got an empty list, admits {option.expected}')
+        raise OptionError(option.name, f'got an empty list, expected {option.expected}')
     return [_parse_single(option, one) for one in node.value]
 
 
@@ -52,10 +52,10 @@ def _parse_single(option: Option, node: yaml.Node) -> Any:
     check_tag(option, node)
     text = node.value
     if not isinstance(node, yaml.ScalarNode) or node.tag == NULL:
-        raise OptionError(option.name, f'got {_describe_node(node)}, admits {option.expected}')
+        raise OptionError(option.name, f'got {_describe_node(node)}, expected {option.expected}')
     if option.type is bool:
         if text.lower() not in SWITCH:
-            raise OptionError(option.name, f'got {format_value(text)}, admits true or false')
+            raise OptionError(option.name, f'got {format_value(text)}, expected true or false')
         return SWITCH[text.lower()]
     return option.parse([text])[0] if option.is_list else option.parse(text)
 
@@ -63,14 +63,14 @@ def _parse_single(option: Option, node: yaml.Node) -> Any:
 def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
     """Return the arguments of an environment: each is what it looks like."""
     if not isinstance(node, yaml.MappingNode):
-        raise OptionError(option.name, f'got {_describe_node(node)}, admits key: value pairs')
+        raise OptionError(option.name, f'got {_describe_node(node)}, expected key: value pairs')
     remaining = MAX_NODES
 
     def plain(node: yaml.Node) -> Any:
         nonlocal remaining
         remaining -= 1
         if remaining < 0:
-            raise OptionError(option.name, f'got more than {MAX_NODES} values, admits fewer')
+            raise OptionError(option.name, f'got more than {MAX_NODES} values, expected fewer')
         check_tag(option, node)
         if isinstance(node, yaml.ScalarNode):
             return _parse_scalar(node)
@@ -80,7 +80,7 @@ def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
         for key, one in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in value:
                 got = f'{format_value(key.value)} twice' if isinstance(key, yaml.ScalarNode) else _describe_node(key)
-                raise OptionError(option.name, f'got {got} as a key, admits names, each of them once')
+                raise OptionError(option.name, f'got {got} as a key, expected names, each of them once')
             value[key.value] = plain(one)
         return value
 
@@ -90,7 +90,7 @@ def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
         raise OptionError(option.name, 'is nested too deep') from None
     wrong = next((key for key in value if not key.isidentifier()), None)
     if wrong is not None:
-        raise OptionError(option.name, f'got {format_value(wrong)} as a key, admits names')
+        raise OptionError(option.name, f'got {format_value(wrong)} as a key, expected names')
     return value
 
 
@@ -107,7 +107,7 @@ def _parse_scalar(node: yaml.ScalarNode) -> Any:
 def check_tag(option: Option, node: yaml.Node) -> None:
     """Refuse what YAML would make an object of."""
     if node.tag.removeprefix(TAG) not in ('str', 'seq', 'map', *SCALARS):
-        raise OptionError(option.name, f'got the tag {format_value(node.tag)}, admits plain values')
+        raise OptionError(option.name, f'got the tag {format_value(node.tag)}, expected plain values')
 
 
 def _describe_node(node: yaml.Node) -> str:

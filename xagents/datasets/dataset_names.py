@@ -36,9 +36,11 @@ def data_folder(name: str) -> Path:
 def check_name(option: str, name: str) -> None:
     """Refuse what is no data set's name; `option` is where it was typed."""
     if not NAME.fullmatch(name):
-        raise OptionError(option, f'got {format_value(name)}, admits {NAME_HINT}')
+        raise OptionError(option, f'got {format_value(name)}, expected {NAME_HINT}')
     if max(map(len, name.split('/'))) > MAX_PART_LENGTH:
-        raise OptionError(option, f'got a name of {len(name)} characters, admits {MAX_PART_LENGTH} between two slashes')
+        raise OptionError(
+            option, f'got a name of {len(name)} characters, expected {MAX_PART_LENGTH} between two slashes'
+        )
 
 
 def check_new(option: str, name: str) -> None:
@@ -46,7 +48,7 @@ def check_new(option: str, name: str) -> None:
     check_name(option, name)
     if dataset_exists(name):
         stem, _, version = name.rpartition('-v')
-        raise OptionError(option, f'{name} is there already, admits a new name, such as {stem}-v{int(version) + 1}')
+        raise OptionError(option, f'{name} is there already, expected a new name, such as {stem}-v{int(version) + 1}')
     for parent in Path(name).parents:
         if dataset_exists(parent.as_posix()) or parent.name == DATA:
             raise OptionError(option, f'got {name}, which lies in the data set {parent.as_posix()}')
@@ -67,7 +69,7 @@ def check_known(option: str, name: str) -> None:
     check_name(option, name)
     if not dataset_exists(name):
         there = list(list_names())
-        admits = f'admits one of {", ".join(there[:8])}{" …" if len(there) > 8 else ""}' if there else 'there is none'
+        admits = f'expected one of {", ".join(there[:8])}{" …" if len(there) > 8 else ""}' if there else 'there is none'
         raise OptionError(option, f'no data set {name} in {root()}, {admits}{did_you_mean(name, there)}')
 
 

@@ -66,7 +66,7 @@ def check_values(what: str, space: spaces.Space, tree: Any, length: int) -> None
     for name, leaf, value in space_leaves(space, tree, what):
         array = np.asarray(value)
         if array.shape != (length, *(leaf.shape or ())):
-            raise ValueError(f'{name}: got the shape {array.shape}, admits {(length, *(leaf.shape or ()))}')
+            raise ValueError(f'{name}: got the shape {array.shape}, expected {(length, *(leaf.shape or ()))}')
         if array.dtype.kind not in 'biuf' or (array.dtype.kind == 'f' and not np.isfinite(array).all()):
             raise ValueError(f'{name}: got values that are no numbers, or not finite')
         if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):

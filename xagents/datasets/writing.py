@@ -49,7 +49,7 @@ def check_keys(option: str, space: spaces.Space) -> None:
     )
     for key in space.spaces if isinstance(space, spaces.Dict) else ():
         if not isinstance(key, str) or '/' in key or key in ('', '.'):
-            raise OptionError(option, f'observations have a part {key!r}, admits names without a slash')
+            raise OptionError(option, f'observations have a part {key!r}, expected names without a slash')
     for part in parts:
         check_keys(option, part)
 

@@ -71,9 +71,11 @@ def create_envs(
     for name, number in (('n_envs', n_envs), ('frame_stack', frame_stack), ('max_episode_steps', max_episode_steps)):
         optional = name == 'max_episode_steps' and number is None
         if not optional and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
-            raise OptionError(name, f'got {number!r}, admits whole numbers from 1 on')
+            raise OptionError(name, f'got {number!r}, expected whole numbers from 1 on')
     if vector not in VECTORS:
-        raise OptionError('vector', f'got {vector!r}, admits {", ".join(VECTORS)}{did_you_mean(str(vector), VECTORS)}')
+        raise OptionError(
+            'vector', f'got {vector!r}, expected {", ".join(VECTORS)}{did_you_mean(str(vector), VECTORS)}'
+        )
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
     atari = AtariConfig(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
@@ -86,7 +88,9 @@ def create_envs(
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
     maker = dataclasses.replace(maker, agent_index=bool(agent_index))
     if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
-        raise OptionError('preprocess', f'{maker.name} is no Atari game that shows its screen; admits Atari games only')
+        raise OptionError(
+            'preprocess', f'{maker.name} is no Atari game that shows its screen; expected Atari games only'
+        )
     recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
     maker = dataclasses.replace(maker, atari=atari if recognised else None, render_mode=render_mode)
     return _create_from_maker(maker, n_envs, vector)
@@ -142,15 +146,13 @@ def as_envs(envs: Any) -> Envs:
     if not members or not all(isinstance(env, gymnasium.Env) for env in members):
         several = isinstance(envs, list | tuple) and bool(envs)
         got = [type(env).__name__ for env in members] if several else type(envs).__name__
-        raise ValueError(
-            f'envs: got {got}; admitted are create_envs(…), a vector environment, an environment or a list'
-        )
+        raise ValueError(f'envs: got {got}; expected create_envs(…), a vector environment, an environment or a list')
     first: gymnasium.Env = members[0]
     for env in members[1:]:
         if env.observation_space != first.observation_space or env.action_space != first.action_space:
-            raise ValueError(f'envs: {first} and {env} have different spaces; admitted are equal ones')
+            raise ValueError(f'envs: {first} and {env} have different spaces; expected equal ones')
     if len({id(env) for env in members}) < len(members):
-        raise ValueError('envs: the list holds one environment twice; admitted are different ones')
+        raise ValueError('envs: the list holds one environment twice; expected different ones')
     spec = first.spec
     name = spec.id if spec is not None else getattr(first, 'name', None) or type(first.unwrapped).__name__
     factory = None if spec is None else _factory_of(EnvMaker(name=name, source=spec))

@@ -58,7 +58,7 @@ class EnvPoolVectorEnv(VectorEnv):
         atari = hasattr(spec.config, 'stack_num') and hasattr(spec.config, 'episodic_life')
         if preprocess is not None and preprocess != atari:
             admitted = 'preprocessed Atari only' if atari else 'Atari games only'
-            raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, admits {admitted}')
+            raise OptionError('preprocess', f'got {preprocess} for {name} with envpool, expected {admitted}')
         if atari:
             sticky = 0.25 if atari_config.sticky_actions else 0.0
             fixed: dict[str, Any] = {'reward_clip': False, 'stack_num': atari_config.frame_stack}

@@ -111,17 +111,19 @@ def _goal_space(name: str, space: spaces.Space) -> spaces.Box | spaces.MultiBina
     keys = list(space.spaces) if isinstance(space, spaces.Dict) else []
     if not isinstance(space, spaces.Dict) or not set(KEYS) <= set(keys):
         shown = f'a Dict of {", ".join(map(str, keys))}' if keys else f'a {type(space).__name__}'
-        raise OptionError('her', f'{name} shows {shown}, admits a Dict of {", ".join(KEYS)}')
+        raise OptionError('her', f'{name} shows {shown}, expected a Dict of {", ".join(KEYS)}')
     for key, part in space.spaces.items():
         if isinstance(part, spaces.Box) and len(part.shape) + (part.dtype == np.uint8) > 2:
-            raise OptionError('her', f'{name} shows an image, {key} {list(part.shape)}, admits vectors')
+            raise OptionError('her', f'{name} shows an image, {key} {list(part.shape)}, expected vectors')
     achieved, desired = space['achieved_goal'], space['desired_goal']
     floats = isinstance(achieved, spaces.Box) and achieved.dtype != np.uint8
     if not floats and not isinstance(achieved, spaces.MultiBinary):
-        raise OptionError('her', f'{name} has goals of {one_line(achieved)}, admits Box (but of bytes) or MultiBinary')
+        raise OptionError(
+            'her', f'{name} has goals of {one_line(achieved)}, expected Box (but of bytes) or MultiBinary'
+        )
     if type(desired) is not type(achieved) or desired.shape != achieved.shape or desired.dtype != achieved.dtype:
         raise OptionError(
-            'her', f'{name} achieves {one_line(achieved)} and desires {one_line(desired)}, admits one space'
+            'her', f'{name} achieves {one_line(achieved)} and desires {one_line(desired)}, expected one space'
         )
     assert isinstance(achieved, spaces.Box | spaces.MultiBinary)
     return achieved

@@ -144,7 +144,7 @@ class Envs(Copyable):
         mode = vector.metadata.get('autoreset_mode')
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.NEXT_STEP.value):
             got = mode.name if isinstance(mode, AutoresetMode) else mode
-            raise ValueError(f'envs: the vector environment has the autoreset mode {got}, admitted is NEXT_STEP')
+            raise ValueError(f'envs: the vector environment has the autoreset mode {got}, expected NEXT_STEP')
         self.n_envs = vector.num_envs
         agent_set: AgentSet | None = vector.metadata.get(AGENT_SET)
         self.agents = agent_set.names if agent_set else ()
@@ -403,13 +403,13 @@ class Envs(Copyable):
     def _make_goal_env(self) -> gymnasium.Env:
         if self._factory is None:
             raise OptionError(
-                'her', f'{self.id} was handed over ready-made, admits what can be made again: {RECREATE_HINT}'
+                'her', f'{self.id} was handed over ready-made, expected what can be made again: {RECREATE_HINT}'
             )
         envs = self.recreate(1, training=True, in_process=True)
         if not envs.can_snapshot_each:
             envs.close()
             raise OptionError(
-                'her', f'{self.id} is no environment of Gymnasium, admits those, whose goals can be asked'
+                'her', f'{self.id} is no environment of Gymnasium, expected those, whose goals can be asked'
             )
         return envs._base_vector.envs[0]
 

@@ -78,11 +78,11 @@ class EnvMaker:
         env = self._make_env(kwargs)
         if isinstance(env, ParallelEnvAdapter):
             if self.atari:
-                raise OptionError('preprocess', f'{self.name} is no Atari game; admits Atari games only')
+                raise OptionError('preprocess', f'{self.name} is no Atari game; expected Atari games only')
             return env
         if self.agent_index or not self.equal_spaces:
             option = 'agent_index' if self.equal_spaces else 'policies'
-            raise OptionError(option, f'{self.name} has one agent, admits environments of several')
+            raise OptionError(option, f'{self.name} has one agent, expected environments of several')
         if self.atari:
             _check_atari(env, self.name)
             env = preprocess_atari(env, self.atari, frame_skip, self.max_episode_steps)
@@ -110,7 +110,7 @@ class EnvMaker:
             return self._make_adapter(env)
         if not isinstance(env, gymnasium.Env):
             what = "an environment of PettingZoo's" if isinstance(self.source, PettingZooMaker) else 'a gymnasium.Env'
-            raise OptionError('env', f'{self.name} made a {type(env).__name__}, admits {what}')
+            raise OptionError('env', f'{self.name} made a {type(env).__name__}, expected {what}')
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
     def _make_adapter(self, env: Any) -> ParallelEnvAdapter:
@@ -133,7 +133,7 @@ class EnvMaker:
             wrong = str(error).split("'")[1] if "'" in str(error) else one_line(error)
             found = parameters_of(entry) or getattr(self.source, 'parameters', [])
             known = [name for name in found if name not in ('self', 'kwargs')]
-            admits = f', admits {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
+            admits = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{admits}') from error
         if isinstance(error, ImportError | gymnasium.error.Error | OptionError) or isinstance(
             self.source, PettingZooMaker
@@ -159,7 +159,7 @@ def find_maker(env: str | EnvSpec | Callable[..., gymnasium.Env], **settings: An
     if not isinstance(env, str):
         if not callable(env):
             admits = 'a name or a function that makes a gymnasium.Env'
-            raise OptionError('env', f'got a {type(env).__name__}, admits {admits}')
+            raise OptionError('env', f'got a {type(env).__name__}, expected {admits}')
         return EnvMaker(name=getattr(env, '__name__', type(env).__name__), source=env, **settings)
     if env.startswith(PREFIX):
         return EnvMaker(name=env, source=PettingZooMaker(env.removeprefix(PREFIX)), **settings)
@@ -244,7 +244,7 @@ def is_atari(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> bool:
 def _check_atari(env: gymnasium.Env, name: str) -> None:
     inner = env.unwrapped
     if not hasattr(inner, 'ale') or len(env.observation_space.shape or ()) < 2:
-        raise OptionError('preprocess', f'{name} is no Atari game that shows its screen; admits Atari games only')
+        raise OptionError('preprocess', f'{name} is no Atari game that shows its screen; expected Atari games only')
     if getattr(inner, '_frameskip', 1) != 1:
         raise OptionError('preprocess', f'{name} skips frames itself; make it with frameskip=1')
     try:
@@ -257,12 +257,12 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
     """Returns the wrapper that 'module:Class' names; a function stays as it is."""
     if not isinstance(wrapper, str):
         if not callable(wrapper):
-            raise OptionError('wrapper', f'got a {type(wrapper).__name__}, admits module:Class or a function')
+            raise OptionError('wrapper', f'got a {type(wrapper).__name__}, expected module:Class or a function')
         return wrapper
     module, _, name = wrapper.partition(':')
     if not module or not name:
         example = 'gymnasium.wrappers:TimeAwareObservation'
-        raise OptionError('wrapper', f'got {wrapper!r}, admits module:Class, as in {example}')
+        raise OptionError('wrapper', f'got {wrapper!r}, expected module:Class, as in {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):
         raise OptionError(
@@ -283,7 +283,7 @@ def _wrap(
     except Exception as error:
         raise OptionError('wrapper', f'{name} cannot wrap {env}: {one_line(error)}') from error
     if not is_admitted(wrapped):
-        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, admits {admits}')
+        raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, expected {admits}')
     return wrapped
 
 

@@ -77,7 +77,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         self.agents = tuple(env.possible_agents)
         names = tuple(map(str, self.agents))
         if not self.agents or (index and len(self.agents) == 1):
-            problem = f'{name} has {"one agent" if self.agents else "no agents"}, admits environments of several'
+            problem = f'{name} has {"one agent" if self.agents else "no agents"}, expected environments of several'
             raise OptionError('agent_index' if self.agents else 'env', problem)
         groups = _group_agents(env, self.agents)
         if equal_spaces and len(groups) > 1:
@@ -128,7 +128,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         observations, _ = self.env.reset(seed=seed, options=options)
         absent = [agent for agent in self.agents if agent not in self.env.agents or agent not in observations]
         if absent:
-            raise OptionError('env', f'{self.name} begins without {absent[0]}, admits that all agents are there')
+            raise OptionError('env', f'{self.name} begins without {absent[0]}, expected that all agents are there')
         self._steps, self._total_reward = 0, 0.0
         self._write_observations(observations)
         self._rewards[:], self._success[:], self._team_reward[:] = 0.0, np.nan, np.nan
@@ -351,7 +351,7 @@ def _space_mismatch(env: Any, name: str, agents: Sequence[Any]) -> str:
             if space(first) != space(agent):
                 return (
                     f'{name}: {first} has {kind} of {one_line(space(first))}, {agent} of {one_line(space(agent))}; '
-                    'admits equal ones for one policy, or several policies (--policies)'
+                    'expected equal ones for one policy, or several policies (--policies)'
                 )
     raise AssertionError
 

@@ -210,9 +210,9 @@ def create_multi_policy_envs(
         OptionError: in one line, for what `MultiPolicyEnvs` and `create_envs` refuse.
     """
     if not (isinstance(env, str) or callable(env)):
-        raise OptionError('env', f'got a {type(env).__name__}, admits pettingzoo:NAME or a function for policies')
+        raise OptionError('env', f'got a {type(env).__name__}, expected pettingzoo:NAME or a function for policies')
     if vector == 'envpool':
-        raise OptionError('vector', 'got envpool, admits auto, sync or async for environments of several agents')
+        raise OptionError('vector', 'got envpool, expected auto, sync or async for environments of several agents')
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) else wrapper))
     maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
     maker = dataclasses.replace(maker, agent_index=bool(agent_index), equal_spaces=False)
@@ -233,13 +233,15 @@ def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping)
         policies = [policy for policy, own in agent_indices.items() if i in own]
         if len(policies) != 1:
             got = f'is of {" and ".join(policies)}' if policies else 'has no policy'
-            raise OptionError('policies', f'{agent} of {name} {got}, admits one policy for each of {", ".join(names)}')
+            raise OptionError(
+                'policies', f'{agent} of {name} {got}, expected one policy for each of {", ".join(names)}'
+            )
     for policy, own in agent_indices.items():
         agent_groups = [group for group in agent_set.agent_groups if set(group.agent_indices) & set(own)]
         if len(agent_groups) > 1:
             first, other = (names[min(set(group.agent_indices) & set(own))] for group in agent_groups[:2])
             problem = f'{policy} is to play for {first} and {other}, whose spaces differ in {name}'
-            raise OptionError('policies', f'{problem}; admits equal ones for one policy')
+            raise OptionError('policies', f'{problem}; expected equal ones for one policy')
     return agent_indices
 
 
@@ -249,7 +251,7 @@ def _match_agents(name: str, names: Sequence[str], policy: str, patterns: Sequen
     for pattern in patterns:
         matching = {i for i, agent in enumerate(names) if agent == pattern or fnmatch.fnmatchcase(agent, pattern)}
         if not matching:
-            admits = f'admits agents of {name}: {", ".join(names)}{did_you_mean(pattern, names)}'
+            admits = f'expected agents of {name}: {", ".join(names)}{did_you_mean(pattern, names)}'
             raise OptionError('policies', f'{policy}: got {pattern}, {admits}')
         found |= matching
     return tuple(sorted(found))

@@ -37,7 +37,7 @@ def to_parallel_env(env: Any, name: str) -> Any:
     from pettingzoo.utils.conversions import aec_to_parallel
 
     if not env.metadata.get('is_parallelizable', False):
-        raise OptionError('env', f'{name}: its agents take turns, admits environments in which all act at once')
+        raise OptionError('env', f'{name}: its agents take turns, expected environments in which all act at once')
     return aec_to_parallel(env)
 
 
@@ -90,7 +90,7 @@ def _load_factory(name: str) -> Callable[..., Any]:
         if callable(getattr(found, maker, None)):
             return cast(Callable[..., Any], getattr(found, maker))
     known = dir(found) if attribute else _env_names(dotted)
-    admits = f', admits {dotted}.{known[0]} and others' if known and not attribute else did_you_mean(attribute, known)
+    admits = f', expected {dotted}.{known[0]} and others' if known and not attribute else did_you_mean(attribute, known)
     raise OptionError('env', f'{PREFIX}{name}: {dotted} has no {makers[0]}{admits}')
 
 

@@ -24,7 +24,7 @@ def register_env(name: str, function: Any = None) -> Any:
 
 def _adopt_env(name: str, thing: Any, package: str) -> Callable[..., Any]:
     if not callable(thing):
-        raise ValueError(f'got a {type(thing).__name__}, admits a function or class that makes a gymnasium.Env')
+        raise ValueError(f'got a {type(thing).__name__}, expected a function or class that makes a gymnasium.Env')
     return thing
 
 

@@ -150,7 +150,7 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     raise ValueError(
         f'the observation space{name} is {one_line(space)}; '
-        'admitted are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them'
+        'expected Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of them'
     )
 
 
@@ -218,7 +218,7 @@ class ActionDecoder:
             self._prepare_box(space)
         else:
             admitted = 'Discrete, MultiDiscrete, MultiBinary and Box'
-            raise ValueError(f'the action space is {one_line(space)}; admitted are {admitted}')
+            raise ValueError(f'the action space is {one_line(space)}; expected {admitted}')
         self._dtype = space.dtype
         self._shape: tuple[int, ...] = space.shape or ()
 

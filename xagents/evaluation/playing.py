@@ -55,7 +55,7 @@ def evaluate(
         Interrupted: where the run that asks is to end.
     """
     if episodes < 1:
-        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
+        raise ValueError(f'episodes: got {episodes}, expected a whole number at least 1')
     if envs is None:
         envs = agent.collector.evaluation_envs(min(episodes, n_envs or DEFAULT_N_ENVS))
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
@@ -135,7 +135,7 @@ def play_episodes(
         if unreported.max() >= MAX_UNREPORTED:
             raise OptionError(
                 'env',
-                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, admits a vector that reports all',
+                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, expected a vector that reports all',
             )
     return episodes
 
@@ -179,7 +179,7 @@ def play(
     with contextlib.ExitStack() as stack:
         stack.callback(envs.close)
         if drawn and not envs.can_render:
-            raise OptionError(drawn[0], f'{envs.id} draws no pictures, admits environments that do')
+            raise OptionError(drawn[0], f'{envs.id} draws no pictures, expected environments that do')
         name = f'{agent.id}-{Path(envs.id).name.replace(":", "-")}'
         sinks: list[Callable[[np.ndarray], Any]] = []
         if video_dir is not None:

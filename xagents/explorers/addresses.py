@@ -17,7 +17,7 @@ def parse_address(name: str, text: str) -> tuple[str, int]:
         others = (
             f', ray, ray://HOST:PORT or here{did_you_mean(text.lower(), OTHER_VALUES)}' if name == 'cluster' else ''
         )
-        raise OptionError(name, f'got {text}, admits HOST:PORT, such as 10.0.0.1:5555{others}')
+        raise OptionError(name, f'got {text}, expected HOST:PORT, such as 10.0.0.1:5555{others}')
     return host, int(port)
 
 

@@ -56,7 +56,7 @@ def read_key(path: str) -> ClusterKey:
     except (ssl.SSLError, OSError, ValueError):
         found = None
     if found is None:
-        problem = f'{path} holds no private key with its certificate, admits the file that the run has made'
+        problem = f'{path} holds no private key with its certificate, expected the file that the run has made'
         raise OptionError('cluster_key', problem)
     return found
 

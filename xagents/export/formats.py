@@ -38,7 +38,7 @@ class Format(NamedTuple):
 def find_format(name: str) -> Format:
     """Return a format by its name; OptionError where there is none, or a package that it needs is missing."""
     if name not in FORMATS:
-        raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{did_you_mean(str(name), FORMATS)}')
+        raise OptionError('format', f'got {name!r}, expected {", ".join(FORMATS)}{did_you_mean(str(name), FORMATS)}')
     missing = [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]
     if missing:
         raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")

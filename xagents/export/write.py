@@ -42,7 +42,7 @@ def export_team_policy(team: Any, policy: str | None, format: str = 'savedmodel'
     if policy not in team.members:
         known = team.members
         hint = '' if policy is None else did_you_mean(policy, known)
-        raise OptionError('policy', f'got {policy or "nothing"}, admits one of {", ".join(known)}{hint}')
+        raise OptionError('policy', f'got {policy or "nothing"}, expected one of {", ".join(known)}{hint}')
     member = team.members[policy]
     space = copy.deepcopy(member.envs.encoder.raw_space)
     space.seed(0)
@@ -81,7 +81,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         collect_observations(agent) if observations is None else as_batch(agent.envs.encoder.raw_space, observations)
     )
     if not len(agent.envs.encoder(batch)):
-        raise ValueError('observations: got none, admits one at least')
+        raise ValueError('observations: got none, expected one at least')
     from xagents.export.policy import ExportedPolicy, to_float32
 
     # what acts by a plan acts in float32, whatever it learns in
@@ -118,7 +118,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
 
 def check_out(out: str | Path) -> Path:
     """Return the absolute path of the folder to be made; OptionError where it holds something or cannot be made."""
-    admits = 'admits a folder that does not exist yet, or is empty'
+    admits = 'expected a folder that does not exist yet, or is empty'
     if not str(out):
         raise OptionError('out', f'got nothing, {admits}')
     check_folder('out', out)

@@ -114,7 +114,7 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
     if env is None and given.get('dataset') is not None:
         env = dataset_environment_options(given)['env']
     if env is None:
-        raise OptionError('env', "got nothing, admits an id of Gymnasium's that there are tuned settings for")
+        raise OptionError('env', "got nothing, expected an id of Gymnasium's that there are tuned settings for")
     preset = find_preset(agent_id, env)
     suggested = {**preset.options, 'max_steps': preset.max_steps}
     options, flags = add_suggested_options(entry, given, suggested, networks=bool(record.get('networks')))

@@ -203,7 +203,7 @@ def read_saved_options(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str,
     """Return the agent's entry and the options of a run."""
     saved = read_config(folder)
     if saved['agent'] is None:
-        raise ValueError(f'{Path(folder) / CONFIG}: agent: got nothing, admits what made the run')
+        raise ValueError(f'{Path(folder) / CONFIG}: agent: got nothing, expected what made the run')
     return find_agent(saved.pop('agent')), saved
 
 
@@ -227,7 +227,7 @@ def _check_fixed_options(entry: Entry, given: Mapping[str, Any], saved: Mapping[
             was = f', was {saved[name]}' if saved.get(name) is not None else ''
             raise OptionError(name, f'got {given[name]}{was}: it is fixed for a run that is resumed')
     if 'run_dir' in given:
-        raise OptionError('run_dir', 'stands instead of --resume, admits one of the two')
+        raise OptionError('run_dir', 'stands instead of --resume, expected one of the two')
 
 
 def _resumed_line(

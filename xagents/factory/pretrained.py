@@ -69,7 +69,7 @@ def find_pretrained(agent_id: str, env_id: str) -> PretrainedPolicy:
     got = f'got {format_value(env_id)}, for which no policy of {agent_id} ships'
     if others:
         got += f', but one of {" and ".join(others)}'
-    admits = f'admits {", ".join(ours)}{did_you_mean(env_id, ours)}' if ours else 'see xagents presets'
+    admits = f'expected {", ".join(ours)}{did_you_mean(env_id, ours)}' if ours else 'see xagents presets'
     raise OptionError('pretrained', f'{got}, {admits}')
 
 

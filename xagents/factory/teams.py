@@ -78,7 +78,7 @@ def _shared_options(settings: Settings, entry: Entry) -> dict[str, Any]:
 def _policy_options(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a policy gives its agent."""
     if 'teams' in entry.folder or entry.options.datasets == 'only':
-        admits = 'admits an agent that learns from what it collects'
+        admits = 'expected an agent that learns from what it collects'
         raise OptionError('agent', f'got {entry.id}, {admits}')
     known = entry.options_in('network', 'agent')
     own = {name: value for name, value in policy.items() if name not in POLICY_KEYS}

@@ -66,7 +66,7 @@ def check_history_path(path: str | os.PathLike[str], resume: bool = False, optio
     """
     path = Path(path)
     if path.suffix != '.parquet' or path.stem == '':
-        raise OptionError(option, f'got {path}, admits a path that ends in .parquet')
+        raise OptionError(option, f'got {path}, expected a path that ends in .parquet')
     if not path.is_dir():  # 1.0's history was a folder
         check_parent(option, path)
     if resume:

@@ -144,7 +144,7 @@ def network_from_sections(sections: Mapping[str, Mapping[str, str]], where: str 
         common = name if is_common else common
     network = NetworkDescription(tuple(layers.values()), where)
     if not network.outputs:
-        raise ValueError(f'{where}: has no output, admits one or more dense-* sections with output=1')
+        raise ValueError(f'{where}: has no output, expected one or more dense-* sections with output=1')
     used = {layer.source for layer in network.layers}
     for layer in network.layers:
         if not layer.output and layer.kind != 'log-std' and layer.name not in used:
@@ -229,7 +229,7 @@ def _kind(name: str, where: str) -> str:
     match = _SECTION.fullmatch(name)
     if match is None:
         hint = did_you_mean(re.sub(r'-[^-]*$', '', name[:80]).lower(), _KEYS)
-        raise ValueError(f'{where}: section: got {name[:80]!r}, admits {_SECTION_NAMES}{hint}')
+        raise ValueError(f'{where}: section: got {name[:80]!r}, expected {_SECTION_NAMES}{hint}')
     return match[1]
 
 
@@ -249,9 +249,9 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
     for key in required:
         if key not in values:
             also = ' (only an output, output=1, takes its size from the environment)' if kind == 'dense' else ''
-            raise ValueError(f'{where} {key}: is missing, admits {keys[key].admits}{also}')
+            raise ValueError(f'{where} {key}: is missing, expected {keys[key].admits}{also}')
     if 'gain' in values and values.get('initializer') != 'orthogonal':
-        raise ValueError(f'{where} gain: got {values["gain"]}, admits a gain with initializer=orthogonal only')
+        raise ValueError(f'{where} gain: got {values["gain"]}, expected a gain with initializer=orthogonal only')
     return values
 
 
@@ -261,19 +261,21 @@ def _check_source(name: str, source: str, layers: Mapping[str, Layer], sections:
         later = ' (it stands later)' if source in sections and source != name else ''
         raise value_error(f'{where}: [{name}] from', source, f'{", ".join(earlier)}{later}', earlier)
     if source in layers and layers[source].kind == 'log-std':
-        raise ValueError(f'{where}: [{name}] from: got {source!r}, admits no log-std: it is the last output')
+        raise ValueError(f'{where}: [{name}] from: got {source!r}, expected no log-std: it is the last output')
 
 
 def _check_single(name: str, kind: str, layers: Mapping[str, Layer], where: str) -> None:
     if any(layer.kind == kind for layer in layers.values()):
-        raise ValueError(f'{where}: [{name}]: is a second {kind} section, admits one')
+        raise ValueError(f'{where}: [{name}]: is a second {kind} section, expected one')
 
 
 def _log_std_source(name: str, source: str | None, layers: Mapping[str, Layer], where: str) -> str:
     outputs = [layer.name for layer in layers.values() if layer.output]
     _check_single(name, 'log-std', layers, where)
     if not outputs:
-        raise ValueError(f'{where}: [{name}]: stands before any output, admits a place after the output it belongs to')
+        raise ValueError(
+            f'{where}: [{name}]: stands before any output, expected a place after the output it belongs to'
+        )
     if source is None:
         return outputs[0]
     if source not in outputs:

@@ -96,13 +96,13 @@ class NetworkDescription:
         units, action = _output_sizes(self, output_units), self.action
         if action is not None:
             if action_units is None:
-                problem = "admits a place in a critic's network only: this model has no actions to join"
+                problem = "expected a place in a critic's network only: this model has no actions to join"
                 raise ValueError(f'{self.where}: [{action.name}]: {problem}')
             admits = f'a whole number from 1 to {MAX_SIZE}'
             units[action.name] = positive_integers('action_units', [action_units], admits)[0]
         elif action_units is not None:
             raise ValueError(
-                f'{self.where}: has no action-* section, admits no action_units (got {action_units}): '
+                f'{self.where}: has no action-* section, expected no action_units (got {action_units}): '
                 'without the section a critic reads one vector, observation and action joined'
             )
         admits = 'the shape of a vector or of an image (height, width, channels)'
@@ -116,7 +116,7 @@ def value_error(where: str, got: Any, admits: str, names: Iterable[str] = ()) ->
     """Make the one-line error for a wrong value: where, what it got, what it admits, and the nearest of `names`."""
     shown = repr(got)
     shown = shown if len(shown) <= 80 else f'{shown[:76]} …'
-    return ValueError(f'{where}: got {shown}, admits {admits}{did_you_mean(str(got)[:80].lower(), names)}')
+    return ValueError(f'{where}: got {shown}, expected {admits}{did_you_mean(str(got)[:80].lower(), names)}')
 
 
 def positive_integers(where: str, values: Sequence[int], admits: str) -> tuple[int, ...]:
@@ -141,13 +141,13 @@ def _output_sizes(network: NetworkDescription, output_units: Sequence[int]) -> d
         got = ', '.join(f'[{layer.name}]' for layer in network.outputs)
         raise ValueError(
             f'{network.where}: outputs: got {len(network.outputs)} ({got}), '
-            f'admits {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
+            f'expected {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
         )
     for layer, units in zip(outputs, sizes, strict=True):
         if layer.units not in (None, units):
             raise ValueError(
                 f'{network.where}: [{layer.name}] units: got {layer.units}, '
-                f'admits {units} for this agent and environment, or no units'
+                f'expected {units} for this agent and environment, or no units'
             )
     return {layer.name: units for layer, units in zip(outputs, sizes, strict=True)}
 
@@ -160,13 +160,15 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
         return shape
     if layer.kind in ('dense', 'action'):
         if len(shape) != 1:
-            raise ValueError(f'{at}: got an input of shape {shape}, admits a vector: put a flatten-* section before it')
+            raise ValueError(
+                f'{at}: got an input of shape {shape}, expected a vector: put a flatten-* section before it'
+            )
         return (shape[0] + units[layer.name],) if layer.kind == 'action' else (layer.units or units[layer.name],)
     if len(shape) != 3:
-        raise ValueError(f'{at}: got an input of shape {shape}, admits an image (height, width, channels)')
+        raise ValueError(f'{at}: got an input of shape {shape}, expected an image (height, width, channels)')
     height, width, _ = shape
     if layer.size > min(height, width):
         raise ValueError(
-            f'{at} size: got {layer.size}, admits at most {min(height, width)} for its input of {height}x{width}'
+            f'{at} size: got {layer.size}, expected at most {min(height, width)} for its input of {height}x{width}'
         )
     return (height - layer.size) // layer.stride + 1, (width - layer.size) // layer.stride + 1, layer.filters

@@ -31,7 +31,7 @@ def adopt_model_optimizer(model: keras.Model, options: AgentOptions) -> float | 
     options.precision = 'bfloat16' if bfloat16 else 'float32'
     if bfloat16 and isinstance(options, OnPolicyOptions) and has_plan(model):
         # it would act in float32, and take the difference for a change of its policy
-        raise OptionError('precision', 'got bfloat16, admits float32 for a policy without convolutions')
+        raise OptionError('precision', 'got bfloat16, expected float32 for a policy without convolutions')
     if getattr(model, 'optimizer', None) is None:
         return None
     for name in ('optimizer', 'opt_epsilon', 'beta1', 'beta2'):

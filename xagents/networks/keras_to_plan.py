@@ -50,7 +50,7 @@ def plan_from_model(model: keras.Model) -> NetworkPlan:
     """
     reason = _unsupported(model)
     if reason:
-        raise ValueError(f'model: {reason}, admits networks of one input and plain layers (see plan_of)')
+        raise ValueError(f'model: {reason}, expected networks of one input and plain layers (see plan_of)')
     offsets, size = {}, 0
     for variable in model.trainable_variables:
         offsets[id(variable)] = size

@@ -191,7 +191,9 @@ def reinitialise(model: keras.Model, seed: int) -> keras.Model:
     """
     _check_seed(seed)
     if not is_functional(model):
-        raise ValueError(f'model: got a {type(model).__name__}, admits a functional or a built sequential Keras model')
+        raise ValueError(
+            f'model: got a {type(model).__name__}, expected a functional or a built sequential Keras model'
+        )
     seeds = np.random.default_rng(int(seed))
 
     def start_anew(layer: keras.layers.Layer) -> keras.layers.Layer:

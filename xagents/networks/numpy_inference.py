@@ -90,7 +90,7 @@ class NumpyNetwork:
             ValueError: for a vector of another length.
         """
         if np.shape(weights) != self._weights.shape:
-            raise ValueError(f'weights: got shape {np.shape(weights)}, admits ({self.plan.n_parameters},)')
+            raise ValueError(f'weights: got shape {np.shape(weights)}, expected ({self.plan.n_parameters},)')
         np.copyto(self._weights, weights)
 
     def __call__(self, observations: Array) -> list[Array]:

@@ -68,7 +68,7 @@ class NetworkFunction:
         finally:
             random.setstate(kept)
         if not isinstance(model, keras.Model) or not is_functional(model):
-            raise ValueError(f'{where} returned a {type(model).__name__}, admits a functional keras.Model')
+            raise ValueError(f'{where} returned a {type(model).__name__}, expected a functional keras.Model')
         return model
 
 
@@ -84,7 +84,7 @@ def _adopt_network(name: str, thing: Any, package: str) -> NetworkFunction | Pat
     if isinstance(thing, str | os.PathLike):
         return Path(thing)
     if not callable(thing):
-        raise ValueError(f'got a {type(thing).__name__}, admits a path of a .cfg file or a function')
+        raise ValueError(f'got a {type(thing).__name__}, expected a path of a .cfg file or a function')
     network = NetworkFunction(name, thing, package)
     if not {'input_shape', 'output_units'} <= network.argument_names:
         raise ValueError('its function admits the arguments input_shape and output_units')
@@ -99,7 +99,7 @@ def read_network(value: str, option: str) -> NetworkDescription | NetworkFunctio
         found = network_registry.find(value, option)
         if found is None:
             known = (
-                f'admits a .cfg file or one of {", ".join(network_registry.names())}'
+                f'expected a .cfg file or one of {", ".join(network_registry.names())}'
                 if network_registry.names()
                 else ''
             )

@@ -90,7 +90,7 @@ def with_state_dependent_std(model: keras.Model, init: float, expln: bool) -> ke
     if any(isinstance(layer, LogNorm) for layer in model.layers):
         return model
     if any(isinstance(layer, LogStd) for layer in model.layers):
-        raise OptionError('sde', 'got a network with a log-std of its own, admits one without')
+        raise OptionError('sde', 'got a network with a log-std of its own, expected one without')
     mean = model.outputs[0]
     deviations = Deviations(mean.shape[-1], init, expln, name='deviations', dtype='float32')(_features(mean))
     return with_outputs(model, [*model.outputs, LogNorm(mean.shape[-1], name='log-std', dtype='float32')(deviations)])
@@ -120,7 +120,7 @@ def _features(mean: Any) -> Any:
         if len(sources) != 1 or sources[0].shape != tensor.shape:
             found = f'{type(made_by).__name__} {made_by.name!r}'
             raise OptionError(
-                'sde', f'got a network whose first output is made by the {found}, admits one of a Dense layer'
+                'sde', f'got a network whose first output is made by the {found}, expected one of a Dense layer'
             )
         (tensor,) = sources
 

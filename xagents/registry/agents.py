@@ -124,7 +124,7 @@ class Entry(Mapping):
         agent = self._import(self.class_or_path)
         if self.declaration and agent.Options is not self.options:
             declared = f'{self.options.__name__}, its class {agent.Options.__name__}'
-            problem = f'{self.id} of {self.distribution} has the options {declared}; admits the same in both'
+            problem = f'{self.id} of {self.distribution} has the options {declared}; expected the same in both'
             raise OptionError('agent', problem)
         return agent
 
@@ -286,7 +286,7 @@ def find_agent(agent_id: str) -> Entry:
     if entry is None:
         known = agent_names()
         hint = did_you_mean(agent_id.lower(), known)
-        raise OptionError('agent', f'got {agent_id}, admits one of {", ".join(known)}{hint}')
+        raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint}')
     return entry
 
 
@@ -381,9 +381,9 @@ def _to_entry(name: str, thing: Any, package: str) -> Entry:
     if isinstance(thing, type):
         return _class_entry(name, thing, package, {})
     if not isinstance(thing, Entry):
-        raise ValueError(f'its entry point names a {type(thing).__name__}, admits an agent class or an Entry')
+        raise ValueError(f'its entry point names a {type(thing).__name__}, expected an agent class or an Entry')
     if thing.id != name:
-        raise ValueError(f'its Entry has the id {thing.id}, admits the name of its entry point')
+        raise ValueError(f'its Entry has the id {thing.id}, expected the name of its entry point')
     entry = dataclasses.replace(thing, distribution=package)
     _check_options(entry.options)
     return entry
@@ -392,7 +392,7 @@ def _to_entry(name: str, thing: Any, package: str) -> Entry:
 def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) -> Entry:
     """Return an entry of what a class says itself, or inherits from an agent that has an entry."""
     if not hasattr(agent, 'Options'):
-        raise OptionError('agent', f'got {agent.__name__}, admits a subclass of BaseAgent')
+        raise OptionError('agent', f'got {agent.__name__}, expected a subclass of BaseAgent')
     model = next((entry for base in agent.__mro__[1:] if (entry := find_entry(base))), None)
     if model is None and 'networks' not in given:
         raise OptionError('agent', f'{agent.__name__} inherits no agent that has networks: register it with networks=')
@@ -410,7 +410,7 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
 def _check_options(declaration: Any) -> None:
     """Check that the options of an agent do not conflict with those of the commands."""
     if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
-        raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
+        raise OptionError('Options', f'got {declaration!r}, expected a subclass of AgentOptions')
     known = declared_options(declaration)
     command_flags = {
         flag for group in _COMMANDS for option in declared_options(group).values() for flag in option.flags

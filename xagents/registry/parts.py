@@ -109,7 +109,7 @@ class PartRegistry(Generic[Part]):
         """Return the error for a name that nobody has."""
         known = self.names()
         admitted = f'one of {", ".join(known)}' if known else f'names of registered {self.part_type}, and has none'
-        return self._error(f'got {format_value(name)}, admits {admitted}{did_you_mean(name, known)}', option)
+        return self._error(f'got {format_value(name)}, expected {admitted}{did_you_mean(name, known)}', option)
 
     def entry_point_table(self) -> Mapping[str, list[tuple[str, str, str]]]:
         """Return package, its summary and `module:name` of all entry points by name, also of those that are refused."""
@@ -125,9 +125,9 @@ class PartRegistry(Generic[Part]):
         if name in self.reserved:
             return f'{name} of {entry_point_table} is a name of xagents itself: its package has to choose another one'
         if not NAME_PATTERN.fullmatch(name):
-            return f'{format_value(name)} of {entry_point_table} is no name, admits {NAME_RULE}'
+            return f'{format_value(name)} of {entry_point_table} is no name, expected {NAME_RULE}'
         if len({p.value for p in points}) > 1:
-            return f'{name} is of {entry_point_table}, admits one of them: uninstall the other one'
+            return f'{name} is of {entry_point_table}, expected one of them: uninstall the other one'
         return ''
 
     def _load(self, name: str, points: list[EntryPoint], option: str) -> None:
@@ -166,7 +166,7 @@ class PartRegistry(Generic[Part]):
         if not isinstance(name, str):
             raise self._error(f'got {format_value(name)} in place of a name; write it as in @register("my-name")')
         if not NAME_PATTERN.fullmatch(name):
-            raise self._error(f'got {format_value(name)}, admits {NAME_RULE}')
+            raise self._error(f'got {format_value(name)}, expected {NAME_RULE}')
         if name in self.reserved:
             raise self._error(f'{name} is a name of xagents itself, choose another one')
 

@@ -80,7 +80,7 @@ class Buffer(ABC):
     def adopt_ring(self, ring: Ring) -> None:
         """Take over the ring of another buffer with the same options; this one must be empty."""
         if self._ring is not None and self._ring.position:
-            raise ValueError(f'the replay buffer already holds {len(self)} transitions, admits an empty one')
+            raise ValueError(f'the replay buffer already holds {len(self)} transitions, expected an empty one')
         self._ring = ring
 
     def _check_sizes(self, further: Mapping[str, int], at_most_max: Iterable[str] = ()) -> None:
@@ -89,7 +89,7 @@ class Buffer(ABC):
         for name, value in {**sizes, 'frame_stack': self.stack}.items():
             least = 0 if name == 'buffer_initial_size' else 1
             if value < least:
-                raise OptionError(name, f'got {value}, admits a whole number at least {least}')
+                raise OptionError(name, f'got {value}, expected a whole number at least {least}')
         for name in ('buffer_initial_size', *at_most_max):
             if sizes[name] > self.max_size:
-                raise OptionError(name, f'got {sizes[name]}, admits at most buffer_max_size, {self.max_size}')
+                raise OptionError(name, f'got {sizes[name]}, expected at most buffer_max_size, {self.max_size}')

@@ -107,18 +107,18 @@ class HindsightBuffer(ReplayBuffer):
     ):
         super().__init__(max_size, initial_size, batch_size, **options)
         if strategy not in STRATEGIES:
-            raise OptionError('her_strategy', f'got {strategy}, admits one of {", ".join(STRATEGIES)}')
+            raise OptionError('her_strategy', f'got {strategy}, expected one of {", ".join(STRATEGIES)}')
         if not 0 <= ratio <= 1:
-            raise OptionError('her_ratio', f'got {ratio}, admits a number at least 0 and at most 1')
+            raise OptionError('her_ratio', f'got {ratio}, expected a number at least 0 and at most 1')
         self.goals, self.strategy, self.ratio = goals, strategy, ratio
         self._episodes: EpisodeIndex | None = None
 
     def configure(self, *, n_step: int = 1, gamma: float = 0.99, stack: int = 1, alpha: float | None = None) -> None:
         """Change how it is sampled, as `ReplayBuffer.configure`."""
         if n_step > 1:
-            raise OptionError('n_step', f'got {n_step} with hindsight, admits 1')
+            raise OptionError('n_step', f'got {n_step} with hindsight, expected 1')
         if stack > 1 or alpha is not None:
-            raise OptionError('her', f'got {"stacks of frames" if stack > 1 else "priorities"}, admits none of them')
+            raise OptionError('her', f'got {"stacks of frames" if stack > 1 else "priorities"}, expected none of them')
         super().configure(n_step=n_step, gamma=gamma, stack=stack, alpha=alpha)
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:

@@ -259,7 +259,7 @@ def layout(
 ) -> dict[str, ArraySpec]:
     """Return shape and dtype of each array of a ring that holds at least one transition per environment."""
     if max_size < n_envs:
-        raise OptionError('buffer_max_size', f'got {max_size}, admits at least {n_envs}, one for each environment')
+        raise OptionError('buffer_max_size', f'got {max_size}, expected at least {n_envs}, one for each environment')
     ring = (max_size // n_envs + 1, n_envs)
     (shape, dtype), number = observation, ()
     rows: dict[str, ArraySpec] = {'observations': (shape if stack == 1 else shape[:-1], dtype), 'actions': action}

@@ -53,7 +53,7 @@ class RolloutBuffer(Buffer):
         self._check_sizes({'n_steps': self.n_steps})
         for name in self.columns:
             if name in _TAKEN or self.columns.count(name) > 1:
-                raise ValueError(f'columns: got {name!r}, which is kept already; admits names of other columns')
+                raise ValueError(f'columns: got {name!r}, which is kept already; expected names of other columns')
 
     @property
     def rollouts(self) -> int:
@@ -150,7 +150,7 @@ def rounded_size(max_size: int, n_steps: int, n_envs: int) -> int:
     """Return the capacity in transitions, rounded down to whole rollouts; raise an `OptionError` if it is 0."""
     size = n_steps * n_envs
     if max_size < size:
-        problem = f'got {max_size}, admits at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
+        problem = f'got {max_size}, expected at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
         raise OptionError('buffer_max_size', problem)
     return max_size // size * size
 

@@ -71,7 +71,7 @@ class ReplayBuffer(Buffer):
         self._check_sizes({'buffer_batch_size': self.batch_size, 'n_step': n_step}, ['buffer_batch_size'])
         for name, share in (('gamma', gamma), ('priority_alpha', alpha or 0.0)):
             if not 0 <= share <= 1:
-                raise OptionError(name, f'got {share}, admits a number at least 0 and at most 1')
+                raise OptionError(name, f'got {share}, expected a number at least 0 and at most 1')
         self._outputs: dict[int, dict[str, np.ndarray]] = {}
         self._flat_outputs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         self._powers = (gamma ** np.arange(n_step)).astype(np.float32)

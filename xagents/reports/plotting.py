@@ -187,7 +187,7 @@ def check_picture(out: str | os.PathLike[str]) -> Path:
     target = Path(out)
     file_format = target.suffix[1:].lower()
     if file_format not in FORMATS:
-        admits = f'admits a path that ends in .png, .svg or .pdf{did_you_mean(file_format, FORMATS)}'
+        admits = f'expected a path that ends in .png, .svg or .pdf{did_you_mean(file_format, FORMATS)}'
         raise OptionError('out', f'got {out}, {admits}')
     check_parent('out', target)
     return target
@@ -361,7 +361,7 @@ def _check_shade(shade: str | None, average: str) -> str:
         return 'se' if average == 'mean' else 'ci'
     _check_choice('shade', shade, tuple(SHADE_LABELS))
     if average != 'mean' and shade in MEAN_SHADES:
-        admits = f"admits ci, range or none with average '{average}'"
+        admits = f"expected ci, range or none with average '{average}'"
         raise OptionError('shade', f'got {shade}, which is about a mean, {admits}')
     return shade
 

@@ -138,7 +138,7 @@ def lock_population(folder: str | os.PathLike[str]) -> IO[bytes] | None:
     """
     foreign = Path(folder).is_dir() and any(not name.startswith('.') for name in os.listdir(folder))
     if foreign and not is_population(folder):
-        raise OptionError('out', f'got {folder}, which is not empty and no population, admits a new folder')
+        raise OptionError('out', f'got {folder}, which is not empty and no population, expected a new folder')
     Path(folder).mkdir(parents=True, exist_ok=True)
     try:
         return lock_file(Path(folder) / LOCK)

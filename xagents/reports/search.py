@@ -43,9 +43,9 @@ def _natural_key(name: str) -> list[tuple[int, float, str]]:
 
 def _why_none(folder: Path) -> str:
     if folder.is_dir():
-        return 'holds no run, admits what --run-dir of a training was'
+        return 'holds no run, expected what --run-dir of a training was'
     if folder.exists():
-        return 'is a file, admits a folder'
+        return 'is a file, expected a folder'
     return f'does not exist{did_you_mean(folder.name, [one.name for one in _subfolders(folder.parent)])}'
 
 

@@ -53,13 +53,13 @@ def record(
         OptionError: for a name that is none or is taken, or spaces that Minari cannot tell of.
     """
     if hasattr(agent, 'members'):
-        raise OptionError('dataset', f'got {dataset}, but several policies play here, admits an agent with one')
+        raise OptionError('dataset', f'got {dataset}, but several policies play here, expected an agent with one')
     dataset_names.check_new('dataset', dataset)
     check_keys('dataset', agent.envs.encoder.raw_space)
     if episodes < 1:
-        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
+        raise ValueError(f'episodes: got {episodes}, expected a whole number at least 1')
     if not 0 <= random_actions <= 1:
-        raise ValueError(f'random_actions: got {random_actions}, admits a number at least 0 and at most 1')
+        raise ValueError(f'random_actions: got {random_actions}, expected a number at least 0 and at most 1')
     envs_to_record = as_envs(
         agent.collector.evaluation_envs(min(episodes, n_envs or playing.DEFAULT_N_ENVS)) if envs is None else envs
     )

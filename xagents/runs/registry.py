@@ -67,7 +67,7 @@ def register_stage(name: str, *, after: str | None = None, before: str | None = 
     """
     stage_registry._check_name(name)
     if after and before:
-        raise OptionError('stages', f'{name} got after={after!r} and before={before!r}, admits one of the two')
+        raise OptionError('stages', f'{name} got after={after!r} and before={before!r}, expected one of the two')
     position, anchor = ('before', before) if before else ('after', after or 'collect')
 
     def decorate(function: T) -> T:
@@ -80,7 +80,7 @@ def register_stage(name: str, *, after: str | None = None, before: str | None = 
 
 def _adopt_stage(name: str, thing: Any, package: str) -> StagePart:
     if not callable(thing):
-        raise OptionError('stages', f'{name} is a {type(thing).__name__}, admits a function')
+        raise OptionError('stages', f'{name} is a {type(thing).__name__}, expected a function')
     return StagePart(name, thing)
 
 
@@ -96,7 +96,7 @@ def find_registered_stages(names: Iterable[str]) -> list[StagePart]:
         if part is None:
             raise stage_registry.unknown_error(name)
         if part in found:
-            raise OptionError('stages', f'got {name} twice, admits each once')
+            raise OptionError('stages', f'got {name} twice, expected each once')
         found.append(part)
     return found
 

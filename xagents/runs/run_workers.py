@@ -45,7 +45,7 @@ def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
         return
     n_envs = agent.envs.n_envs // agent.envs.agents_per_env
     if n_explorers > n_envs:
-        raise OptionError('explorers', f'got {n_explorers}, admits 1 to {n_envs}, one for each environment')
+        raise OptionError('explorers', f'got {n_explorers}, expected 1 to {n_envs}, one for each environment')
     if not agent.envs.can_snapshot_each:
         raise OptionError(
             'explorers', f"{agent.envs.id} is one vector of environments: make them by their name, with vector='sync'"

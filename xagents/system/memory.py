@@ -28,7 +28,7 @@ def check_memory(option: str, size: int, needed: int) -> None:
         raise OptionError(
             option,
             f'got {size}, whose {format_bytes(needed)} of memory this machine has not ({format_bytes(free)} are free), '
-            f'admits about {int(size * free / needed)}',
+            f'expected about {int(size * free / needed)}',
         )
 
 

@@ -13,7 +13,7 @@ def check_parent(name: str, path: str | os.PathLike[str]) -> None:
     """Check that a file can be made at `path`; an error names the option `name`."""
     path = Path(path)
     if path.is_dir():
-        raise OptionError(name, f'got {path}, which is a folder, admits the path of a file')
+        raise OptionError(name, f'got {path}, which is a folder, expected the path of a file')
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OptionError(name, f'the folder of {path} does not exist: mkdir -p {folder}')
@@ -25,10 +25,10 @@ def check_folder(name: str, path: str | os.PathLike[str]) -> None:
     folder = Path(path).absolute()
     while not folder.exists():
         if folder.is_symlink():
-            raise OptionError(name, f'got {path}, but {folder} is a link to what is not there, admits a folder')
+            raise OptionError(name, f'got {path}, but {folder} is a link to what is not there, expected a folder')
         folder = folder.parent
     if not folder.is_dir():
-        raise OptionError(name, f'got {path}, but {folder} is a file, admits a folder')
+        raise OptionError(name, f'got {path}, but {folder} is a file, expected a folder')
     _check_writable(name, folder)
 
 

@@ -141,7 +141,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     fixed, ranges = split_searched(given, known)
     fixed_for_members = _fixed_for_members(entry, tune)
     for name in ranges.keys() & fixed_for_members:
-        raise OptionError(name, 'got several values, and it is fixed for members that go on: admits one value')
+        raise OptionError(name, 'got several values, and it is fixed for members that go on: expected one value')
     base, source_line = dict[str, Any](), ''
     if tune.tuned:
         steps = {'max_steps': tune.trial_steps}
@@ -196,7 +196,7 @@ def _check_members(
         iteration *= max(r.values) if r else value
     if tune.exploit_steps is not None and tune.exploit_steps < iteration:
         if 'exploit_steps' in tune.given_names:
-            got = f'got {tune.exploit_steps}, admits at least {iteration}, the steps of an iteration'
+            got = f'got {tune.exploit_steps}, expected at least {iteration}, the steps of an iteration'
             raise OptionError('exploit_steps', got)
         tune.exploit_steps = iteration
 

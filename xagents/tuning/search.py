@@ -103,18 +103,18 @@ def split_searched(
 def _range(option: Option, values: list[Any]) -> SearchRange:
     got = 'got ' + format_value(' '.join(map(str, values)) or 'nothing')
     if None in values:
-        raise OptionError(option.name, f'{got}, admits values, each of them {option.expected}')
+        raise OptionError(option.name, f'{got}, expected values, each of them {option.expected}')
     if option.tune == 'categorical':
         if len(set(values)) < max(len(values), 2):
-            raise OptionError(option.name, f'{got}, admits one value or two and more different ones to choose from')
+            raise OptionError(option.name, f'{got}, expected one value or two and more different ones to choose from')
         return Choices(tuple(values))
     if len(values) != 2:
-        raise OptionError(option.name, f'{got}, admits one value, or two as bounds')
+        raise OptionError(option.name, f'{got}, expected one value, or two as bounds')
     low, high = values
     if low >= high:
-        raise OptionError(option.name, f'{got}, admits the lower bound first and the higher one second')
+        raise OptionError(option.name, f'{got}, expected the lower bound first and the higher one second')
     if low <= 0:
-        raise OptionError(option.name, f'{got}, admits a lower bound above 0')
+        raise OptionError(option.name, f'{got}, expected a lower bound above 0')
     if option.tune == 'int':
         return Bounds(low, high, log=high >= LOG_SCALE_RATIO * low)
     return Bounds(float(low), float(high), log=True)

@@ -89,16 +89,16 @@ def check_storage(url: str | None, create: bool = True) -> sqlalchemy.URL | Path
     kind = scheme.partition('+')[0]
     if not colon:
         example = f'sqlite:///{url}' if url.strip() and url not in SCHEMES else 'sqlite:///study.db'
-        raise OptionError('storage', f'got {format_value(url)}, admits a URL such as {format_value(example)}')
+        raise OptionError('storage', f'got {format_value(url)}, expected a URL such as {format_value(example)}')
     if kind not in SCHEMES:
         raise OptionError(
             'storage',
-            f'got {format_value(mask_password(url))}, admits {ADMITTED_URLS}{did_you_mean(kind.lower(), SCHEMES)}',
+            f'got {format_value(mask_password(url))}, expected {ADMITTED_URLS}{did_you_mean(kind.lower(), SCHEMES)}',
         )
     if kind != 'journal':
         return _database(url, kind, create)
     if not rest.strip() or (rest.startswith('//') and not rest.startswith('///')):
-        raise OptionError('storage', f'got {format_value(url)}, admits journal:FILE')
+        raise OptionError('storage', f'got {format_value(url)}, expected journal:FILE')
     _check_file(Path(rest), create)
     _check_journal(Path(rest))
     return Path(rest)
@@ -156,13 +156,13 @@ def _database(url: str, kind: str, create: bool) -> sqlalchemy.URL:
         needed = EXTRAS.get(error.name or '', error.name)
         raise OptionError('storage', f'{got}, which needs a driver: pip install {needed}') from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
-        raise OptionError('storage', f'{got}, which is no URL of a database, admits {ADMITTED_URLS}') from error
+        raise OptionError('storage', f'{got}, which is no URL of a database, expected {ADMITTED_URLS}') from error
     if kind == 'sqlite':
         if parts.host or parts.database in (None, '', ':memory:'):
-            raise OptionError('storage', f'{got}, admits sqlite:///FILE, with three slashes (four before /tmp)')
+            raise OptionError('storage', f'{got}, expected sqlite:///FILE, with three slashes (four before /tmp)')
         _check_file(Path(cast(str, parts.database)), create)
     elif not parts.database:
-        raise OptionError('storage', f'{got} without a database, admits {kind}://USER@HOST/DATABASE')
+        raise OptionError('storage', f'{got} without a database, expected {kind}://USER@HOST/DATABASE')
     return parts
 
 

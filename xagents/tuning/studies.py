@@ -94,17 +94,19 @@ def _check(study: optuna.Study, study_attributes: Mapping[str, Any], ranges: Map
     def differs(name: str, got: Any, had: Any) -> OptionError:
         return OptionError(name, f'got {got}, but the study {study.study_name} has {had}, {other}')
 
-    other = 'admits the same as before, or another --study'
+    other = 'expected the same as before, or another --study'
     directions = ', '.join(direction.name.lower() for direction in study.directions)
     if directions != 'maximize':
-        raise OptionError('study', f'got {study.study_name}, which was made to {directions}, admits one to maximize')
+        raise OptionError('study', f'got {study.study_name}, which was made to {directions}, expected one to maximize')
     known = study.user_attrs
     for key, value in study_attributes.items():
         if key in known and key != 'fixed' and known[key] != value:
             raise differs(key, value, format_value(known[key]))
     trials = study.trials
     if any(trial.state != TrialState.WAITING for trial in trials) and not known.keys() >= study_attributes.keys():
-        raise OptionError('study', f'got {study.study_name}, whose trials are none of xagents tune, admits another one')
+        raise OptionError(
+            'study', f'got {study.study_name}, whose trials are none of xagents tune, expected another one'
+        )
     # trials of other states may lack some parameters
     done = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     searched = {name: d for trial in done for name, d in trial.distributions.items()}
@@ -166,7 +168,7 @@ def load_best(name: str, storage: BaseStorage, agent_id: str) -> tuple[FrozenTri
     owner = study.user_attrs.get('agent')
     if owner != agent_id:
         whose = f'is one of {owner}' if owner else 'was not made by xagents tune'
-        raise OptionError('from_study', f'got {name}, which {whose}, admits one of {agent_id}')
+        raise OptionError('from_study', f'got {name}, which {whose}, expected one of {agent_id}')
     trial = best_trial(study)
     if trial is None:
         raise OptionError('from_study', f'got {name}, of which no trial has been completed')

@@ -65,7 +65,7 @@ class SnapshotReader:
 
     def __init__(self, snapshot: Snapshot, classes: dict[str, type]) -> None:
         if snapshot.record['format'] != 1:
-            raise ValueError(f'snapshot: got the format {snapshot.record["format"]!r}, admitted is 1')
+            raise ValueError(f'snapshot: got the format {snapshot.record["format"]!r}, expected 1')
         self.changes: list[Callable[[], Any]] = []
         self._nodes = snapshot.record['nodes']
         self._bytes = np.ascontiguousarray(snapshot.arrays['bytes'], np.uint8)
@@ -176,7 +176,7 @@ class SnapshotReader:
     def _bits(self, name: str, state: EncodedValue, seeds: EncodedValue) -> Any:
         if name not in BIT_GENERATORS:
             admitted = ', '.join(BIT_GENERATORS)
-            raise ValueError(f'snapshot: got the random bit generator {name!r}, admitted are {admitted}')
+            raise ValueError(f'snapshot: got the random bit generator {name!r}, expected {admitted}')
         made = getattr(np.random, name)(0 if seeds is None else self.decode(seeds))
         made.state = state if isinstance(state, dict) else self.decode(state)
         return made

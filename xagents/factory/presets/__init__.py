@@ -122,7 +122,7 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
         raise OptionError('tuned', f'got {format_value(env_id)}, and {agent_id} has no tuned settings')
     names = ', '.join('every Atari game' if env == ATARI else env for env in presets)
     got = f'got {format_value(env_id)}, for which {agent_id} has no tuned settings'
-    raise OptionError('tuned', f'{got}, admits {names}{did_you_mean(name, presets.keys() - {ATARI})}')
+    raise OptionError('tuned', f'{got}, expected {names}{did_you_mean(name, presets.keys() - {ATARI})}')
 
 
 def find_score(preset: Preset) -> Score | None:
