@@ -282,7 +282,7 @@ def test_the_session_of_the_commands(folder):
     code, stdout, _ = execute(*tune.split())
     assert code == 0 and '--dataset cart/session-v0' in stdout
     code, _, stderr = execute(*tune.split(), '--objective', 'reward')
-    assert code == 2 and '--objective: got reward with --dataset' in stderr
+    assert code == 2 and '--objective: got reward, expected evaluation' in stderr
 
 
 def small():

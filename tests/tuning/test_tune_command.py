@@ -227,7 +227,10 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
 
 def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_in, capsys):
     assert execute(f'{STUDY} --n-trials 2 --env-kwargs most=1e-9') == 1
-    assert 'no trial was completed; the last one said: ArithmeticError' in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        'no trial was completed; the reason of the last one: ArithmeticError'
+        in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 # signals, to a process of its own
@@ -355,7 +358,7 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, mon
     ('line', 'said'),
     [
         ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is one of a2c'),
-        ('a2c --from-study t --storage journal:s.log', '--from-study: got t, the storage has s'),
+        ('a2c --from-study t --storage journal:s.log', '--from-study: got t, expected s'),
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
         ('a2c --from-study s', '--from-study and --storage: got one of them'),
         ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),

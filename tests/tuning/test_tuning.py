@@ -156,7 +156,7 @@ def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys
     study = tune('ppo', 'Any-v0', timeout=3000, trial_steps=100, lr=SEARCHED, seed=1, **options)
     assert states(study) == [COMPLETE, FAIL, WAITING]
     assert 'reason' not in study.trials[1].user_attrs
-    said = 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 0 failed, 1 broken off'
+    said = 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 0 failed, 1 interrupted'
     assert said in capsys.readouterr().out.splitlines()
     # the next call begins with what was broken off, and is bounded by its trials where it has time left
     monkeypatch.setattr(trial_runner, 'time', time)
