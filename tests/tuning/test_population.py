@@ -245,9 +245,9 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     'words, expected',
     [
         ('--population 1 --lr 1e-4 1e-2 --out o', '--population: got 1, expected'),
-        ('--population 4 --lr 1e-4 1e-2', '--out: got nothing beside --population'),
+        ('--population 4 --lr 1e-4 1e-2', '--out: got nothing with --population'),
         ('--population 4 --out o', '--population: nothing is searched'),
-        ('--population 4 --lr 1e-4 1e-2 --n-trials 3 --out o', '--n-trials: is about trials'),
+        ('--population 4 --lr 1e-4 1e-2 --n-trials 3 --out o', '--n-trials: is for trials'),
         ('--exploit 0.3 --lr 1e-4 1e-2', '--exploit: got a value without --population'),
         ('--population 4 --lr 1e-4 1e-2 --exploit 0.6 --out o', '--exploit: got 0.6, expected'),
         ('--population 4 --optimizer adam rmsprop --out o', '--optimizer: got several values'),
@@ -261,13 +261,13 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
         ),
         (
             '--population 4 --lr 1e-4 1e-2 --early-stop-patience 1 --out o',
-            '--early-stop-patience: is about single runs',
+            '--early-stop-patience: is for single runs',
         ),
         (
             '--population 4 --lr 1e-4 1e-2 --checkpoints a.tf --out o',
-            '--checkpoints: is about single runs',
+            '--checkpoints: is for single runs',
         ),
-        ('--population 4 --lr 1e-4 1e-2 --out taken', '--out: got taken, which is not empty'),
+        ('--population 4 --lr 1e-4 1e-2 --out taken', '--out: got taken, which contains other files'),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(words, expected, tmp_path, monkeypatch):

@@ -279,7 +279,7 @@ def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(numb
     before = states(study_in('journal:s.log'))
     assert before[: finished + 1] == [COMPLETE] * finished + [FAIL]
     assert RUNNING not in before
-    # the next call begins with what was broken off, and waits neither for a beat nor for a lock
+    # the next call begins with what was interrupted, and waits neither for a beat nor for a lock
     begun = time.monotonic()
     assert execute(f'{line} --n-trials 2') == 0
     assert time.monotonic() - begun < 45
@@ -357,12 +357,12 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, mon
 @pytest.mark.parametrize(
     ('line', 'said'),
     [
-        ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is one of a2c'),
+        ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is a study of a2c'),
         ('a2c --from-study t --storage journal:s.log', '--from-study: got t, expected s'),
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
         ('a2c --from-study s', '--from-study and --storage: got one of them'),
         ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),
-        ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s beside --tuned'),
+        ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s with --tuned'),
     ],
 )
 def test_a_study_that_gives_nothing_is_refused_before_anything_is_written(line, said, study_of_a2c, work, capsys):

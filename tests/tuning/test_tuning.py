@@ -240,7 +240,7 @@ def test_trials_that_end_before_anything_is_learned_are_warned_of(capsys):
     study_of(1, agent='dqn', quiet=False, buffer_initial_size=99)
     study_of(1, agent='dqn', quiet=False, buffer_initial_size=[50, 2000])
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith('Warning')]
-    assert 'before 10000 transitions are stored, and trials end after 100 steps' in warning
+    assert 'learning starts after 10000 transitions, and trials end after 100 steps' in warning
     assert '--buffer-initial-size' in warning
 
 

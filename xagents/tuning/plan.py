@@ -197,7 +197,7 @@ def _check_members(
     """Raise OptionError for options that members cannot have, and for rounds shorter than one iteration."""
     for name in FORBIDDEN_MEMBER_OPTIONS:
         if name in given:
-            raise OptionError(name, 'cannot be used with --population, only for single runs')
+            raise OptionError(name, 'is for single runs, and cannot be used with --population')
     known, iteration = declared_options(entry.options), 1
     for name in ('n_envs', 'n_steps') if 'n_steps' in known else ('n_envs',):
         r, value = ranges.get(name), fixed.get(name, entry.options_in('environment', 'agent')[name].default)

@@ -36,7 +36,7 @@ PACKAGES = {'cmaes': ('cmaes',), 'gp': ('scipy', 'torch')}
 def make_sampler(name: str, seed: int) -> BaseSampler:
     """Return a sampler.
 
-    Before each trial the sampler is created anew with a seed from the number of the trial. So a continued study samples
+    Before each trial the sampler is created with a seed from the number of the trial. So a continued study samples
     the same settings as an uninterrupted one, and two parallel calls sample different settings.
 
     Args:
