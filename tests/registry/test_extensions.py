@@ -473,7 +473,7 @@ def test_what_is_no_stage_is_refused(capsys):
     refused('stages: got knwon, expected one of known (did you mean known?)', make, 'ppo', stages=['knwon'])
     refused('stages: got known twice', make, 'ppo', stages=['known', 'known'])
     agent = make('ppo', stages=['known'])
-    refused('stages: known stands after remember, the recipe of ppo has schedule', agent.recipe)
+    refused('stages: got known, to insert after remember, expected a stage in the recipe of ppo: schedule', agent.recipe)
     agent.close()
     refused('expected one of the two', xagents.register_stage, 'a', after='collect', before='learn')
     refused('stages: a is a int, expected a function', xagents.register_stage('a'), 3)
