@@ -1,6 +1,6 @@
 """xagents: deep reinforcement learning for TensorFlow and Keras.
 
-Names are resolved when they are used: `import xagents` loads no TensorFlow.
+Public names are imported on first use, so `import xagents` does not load TensorFlow.
 """
 
 from __future__ import annotations

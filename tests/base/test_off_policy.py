@@ -509,6 +509,6 @@ def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):
 def test_a_dueling_network_is_not_restored_as_another(tmp_path):
     path = str(tmp_path / 'a.tf')
     make('dqn', dueling=True).fit(max_steps=10, checkpoints=[path])
-    with pytest.raises(OptionError, match=r'dueling: got False, but .*a.tf was trained with True'):
+    with pytest.raises(OptionError, match=r'dueling: got False, expected True, as in .*a.tf'):
         make('dqn', weights=[path], net=None, dueling=False)
     assert make('dqn', weights=[path], net=None).options.dueling

@@ -129,7 +129,7 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, m
     assert not agent.envs.can_recreate
     agent.fit(max_steps=60, run_dir=str(tmp_path / 'run'))
     said = ' '.join(capsys.readouterr().out.split())
-    assert "no environment 'Gone-v1'" in said and '; nothing is evaluated, and the last weights are kept' in said
+    assert "no environment 'Gone-v1'" in said and '; nothing is evaluated, and the last weights are saved' in said
     assert (tmp_path / 'run' / 'checkpoints' / 'last').exists()
     agent = resume(tmp_path / 'run')
     agent.fit(max_steps=100, quiet=True)
@@ -211,7 +211,8 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
     code, _, line = execute('train', 'dqn', '--env', 'CartPole-v1', '--max-steps', '9', '--weights', 'bc.tf')
     assert code == 2
     assert line == (
-        'xagents train: --weights: bc.tf is of bc, whose networks are model (actor and critic); dqn has model (q)\n'
+        'xagents train: --weights: got bc.tf of bc with the networks model (actor and critic), '
+        'expected the networks of dqn: model (q)\n'
     )
     with pytest.raises(ValueError, match=r'bc\.tf is damaged or of another network'):
         xagents.make('ppo', 'CartPole-v1', weights=['bc.tf'], net=[7])

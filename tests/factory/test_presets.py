@@ -219,7 +219,7 @@ def test_an_initializer_is_that_of_the_network_without_a_file():
     bound = 1 / 40**0.5  # of kernel and bias of the heads, policy and critic alike
     heads = [w for w in kernels['fan_in_uniform'] if w.shape in ((40, 1), (1,)) and w.any()]
     assert len(heads) == 4 and all(abs(w).max() <= bound for w in heads) and abs(heads[0]).max() > 0.9 * bound
-    with pytest.raises(OptionError, match='got orthogonal without --net, whose layers it is for') as error:
+    with pytest.raises(OptionError, match='got orthogonal without --net, expected both') as error:
         make('a2c', 'Pendulum-v1', initializer='orthogonal')
     assert error.value.name == 'initializer'
 

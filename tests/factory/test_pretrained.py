@@ -141,7 +141,7 @@ def test_a_damaged_record_is_said_in_one_line(tmp_path, monkeypatch):
     (tmp_path / 'ppo' / 'CartPole-v1').mkdir(parents=True)
     (tmp_path / 'ppo' / 'CartPole-v1' / STATE_FILE).write_text('{"agent": "ppo"}')
     monkeypatch.setattr(pretrained, 'FOLDER', tmp_path)
-    with pytest.raises(ValueError, match=r"state\.json is no record of a policy that ships \('options'\)"):
+    with pytest.raises(ValueError, match=r"state\.json is not the record of a pretrained policy \('options'\)"):
         list_pretrained('ppo')
 
 
@@ -168,20 +168,23 @@ def test_options_of_the_environment_win(folder):
 @pytest.mark.parametrize(
     ('words', 'said'),
     [
-        ('ppo --pretrained CartPole-v0', r'--pretrained: got CartPole-v0, .* admits .*\(did you mean CartPole-v1\?\)$'),
+        (
+            'ppo --pretrained CartPole-v0',
+            r'--pretrained: got CartPole-v0, .* expected .*\(did you mean CartPole-v1\?\)$',
+        ),
         (
             'td3 --pretrained Pendulum-v1',
-            '--pretrained: got Pendulum-v1, .* td3 ships, but one of ppo, see',
+            '--pretrained: got Pendulum-v1, .* td3 has no pretrained policy .but ppo has one., see',
         ),
         ('ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
-        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x beside --pretrained, expected one of the two'),
-        ('ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b beside --pretrained'),
-        ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last beside --pretrained'),
-        ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: is no option beside --pretrained CartPole-v1'),
-        ('ppo --pretrained CartPole-v1 --net 8', '--net: is no option beside --pretrained CartPole-v1'),
+        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x with --pretrained, expected one of the two'),
+        ('ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b with --pretrained'),
+        ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last with --pretrained'),
+        ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: cannot be used with --pretrained CartPole-v1'),
+        ('ppo --pretrained CartPole-v1 --net 8', '--net: cannot be used with --pretrained CartPole-v1'),
         (
             'ppo --pretrained CartPole-v1 --env Pendulum-v1',
-            '--env: got Pendulum-v1, which the networks of --pretrained CartPole-v1 do not fit$',
+            '--env: got Pendulum-v1, expected an environment that fits the networks of --pretrained CartPole-v1$',
         ),
         ('ppo --seed 1', '--weights: got nothing, expected .* or --pretrained'),
     ],
@@ -197,7 +200,7 @@ def test_a_wrong_line_is_refused_in_one(command, words, said, folder, monkeypatc
 
 def test_an_index_into_outputs_takes_an_agent(folder):
     code, _, err = execute('play', 'ppo', '--pretrained', 'CartPole-v1', '--action-idx', '1')
-    assert code == 2 and '--action-idx: got 1 beside --pretrained' in err
+    assert code == 2 and '--action-idx: got 1 with --pretrained' in err
 
 
 def test_the_list_of_settings_marks_them():

@@ -220,7 +220,7 @@ def test_an_agent_may_bring_networks_of_its_own():
     class OwnNets(PPO):
         pass
 
-    refused('model: got nothing, and own-nets ships no network for vectors', make, 'own-nets')
+    refused('model: got nothing, expected a .cfg: own-nets has no default network for vectors', make, 'own-nets')
     agent = make('own-nets', net=[8])
     assert [output.shape[-1] for output in agent.model.outputs] == [2, 1]
     agent.close()
@@ -476,7 +476,7 @@ def test_what_is_no_stage_is_refused(capsys):
     refused('stages: got known, to insert after remember, expected a stage in the recipe of ppo: schedule', agent.recipe)
     agent.close()
     refused('expected one of the two', xagents.register_stage, 'a', after='collect', before='learn')
-    refused('stages: a is a int, expected a function', xagents.register_stage('a'), 3)
+    refused('stages: a: got a int, expected a function', xagents.register_stage('a'), 3)
     words = ['train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '10', '--stages', 'knwon']
     assert execute(*words) == 2
     assert (

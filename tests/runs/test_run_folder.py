@@ -199,13 +199,13 @@ def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, refu
 def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_path, typed, refused):
     shutil.move(copied / missing, tmp_path / 'away')
     resumed = f'train small --resume {copied} --max-steps 300'
-    gone = f'{copied}/checkpoints: what the run goes on from is gone'
+    gone = f'{copied}/checkpoints: the checkpoints of the run are missing'
     with untouched(copied):
         refused(resumed, 'put that back' if missing == 'config.yaml' else gone)
         refused(f'{LINE} --max-steps 60 --run-dir {copied}', copied)
     if missing == 'checkpoints':
         (copied / missing).mkdir()  # a copy that left all of them out
-        refused(resumed, 'is gone: put it back')
+        refused(resumed, 'are missing: restore them')
         (copied / missing).rmdir()
     shutil.move(tmp_path / 'away', copied / missing)
     assert typed(resumed)[0] == 0

@@ -165,7 +165,7 @@ WRONG = {
     'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, expected one policy for each of a, b'),
     'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, expected one of'),
     'no agent': (['--policies', 'x=*'], 'x: got no agents, expected NAME=AGENT'),
-    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, expected an agent that learns from what it collects'),
+    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, expected an agent that collects its own experience'),
     'a team': (['--policies', 'x=team:*'], 'x: agent: got team, expected an agent'),
     'unequal steps': (
         ['--policies', 'x=ppo:a', 'y=a2c:b'],
@@ -186,7 +186,7 @@ def test_what_does_not_go_is_refused_in_one_line(words, message, tmp_path):
 
 
 def test_an_option_that_a_policy_has_not_is_named():
-    with pytest.raises(OptionError, match=r'policies: x: lrr: got 1, but it is no option of ppo \(did you mean lr\?\)'):
+    with pytest.raises(OptionError, match=r'policies: x: lrr: got 1, expected an option of ppo \(did you mean lr\?\)'):
         team(Walks, {'x': {'agent': 'ppo', 'agents': '*', 'lrr': 1}})
 
 

@@ -1,1 +1,1 @@
-"""The import paths that notebooks of 1.0 use."""
+"""Import paths of version 1.0, for notebooks that were written for that version."""

@@ -1,4 +1,4 @@
-"""1.0's import paths of the replay buffer; `xagents.replay.transitions.ReplayBuffer` is the one there is."""
+"""Import paths of version 1.0 for the replay buffer `xagents.replay.transitions.ReplayBuffer`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from xagents.replay.transitions import ReplayBuffer
 
 
 class ReplayBuffer1(ReplayBuffer):
-    """`ReplayBuffer` under 1.0's name; takes the same arguments."""
+    """`ReplayBuffer` under its name in version 1.0, with the same arguments."""
 
 
 class ReplayBuffer2(ReplayBuffer):
-    """`ReplayBuffer` under 1.0's name and signature; `slots`, what 1.0 stored of a transition, means nothing now."""
+    """`ReplayBuffer` under its name and signature in version 1.0. The argument `slots` has no effect."""
 
     def __init__(
         self, max_size: int, slots: int = 5, initial_size: int | None = None, batch_size: int = 32, **options: Any

@@ -1,4 +1,4 @@
-"""1.0's import paths; each name lives elsewhere and is loaded when it is used."""
+"""Import paths of version 1.0. Each name is imported from its present module on first use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ _HOMES = {
 
 
 def create_agent(agent_id: str, agent_kwargs: Mapping[str, Any], non_agent_kwargs: Mapping[str, Any]) -> Any:
-    """Make an agent as 1.0 did, by its name in `xagents.agents`; `xagents.make` is the shorter way.
+    """Make an agent with the signature of version 1.0. New code uses the shorter `xagents.make`.
 
-    `agent_kwargs` are options of the agent and the run, the others those of environments, networks and optimisers, and
-    `weights`.
+    Args:
+        agent_id: the agent's id, a key of `xagents.agents`.
+        agent_kwargs: options of the agent and the run.
+        non_agent_kwargs: options of environments, networks and optimisers, and `weights`.
+
+    Returns:
+        The agent, as `xagents.make` returns it.
     """
     from xagents.factory.make import make
 
