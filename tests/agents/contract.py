@@ -224,7 +224,7 @@ BOUNDED = spaces.Box(-3, 9, (2, 2), np.float32)
 NO_LAG = Refusal(
     '--overlap', '--overlap: {name} learns from what its present policy has collected', 'one ahead', late=True
 )
-NO_DATA = Refusal('--dataset {data}', '--dataset: got {data}, but {id} learns from what', 'data set', late=True)
+NO_DATA = Refusal('--dataset {data}', '--dataset: got {data}, but {id} learns only from rollouts', 'data set', late=True)
 COLLECTING = (
     Refusal('--n-steps 0', '--n-steps: got 0, expected a whole number at least 1'),
     Refusal('--gamma 1.5', '--gamma: got 1.5, expected'),

@@ -155,7 +155,7 @@ def test_a_changed_data_set_is_refused_when_a_run_goes_on(tmp_path):
         shutil.rmtree(data.parent)
         other = xagents.make('dqn', 'CartPole-v1', **{**SMALL, 'seed': 9})
         xagents.record(other, CART, episodes=3, seed=2, say=lambda line: None)
-        with pytest.raises(OptionError, match='no longer what the run has begun with'):
+        with pytest.raises(OptionError, match='expected the data that the run began with'):
             resume(tmp_path / 'run').fit(max_steps=100, quiet=True)
     finally:
         shutil.rmtree(data.parent)
@@ -200,7 +200,7 @@ def test_ppo_goes_on_from_imitation(ending, tmp_path):
     assert all(np.array_equal(seen[n], x) for n, x in agent.statistics.observations.state().items())
     assert agent.options.lr == xagents.PPO.Options.lr and agent.progress.context.steps == 0
     assert int(agent.model.optimizer.iterations.value) == 0
-    assert any('its optimiser begins anew' in line for line in agent.progress.startup_lines)
+    assert any('optimisers and counters start from zero' in line for line in agent.progress.startup_lines)
     shown = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert np.array_equal(taught.act(shown), agent.act(shown))
     agent.fit(max_steps=256, quiet=True, final_episodes=0)
@@ -224,7 +224,7 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        (f'ppo --dataset {CART}', f'--dataset: got {CART}, but ppo learns from what its own policy has just collected'),
+        (f'ppo --dataset {CART}', f'--dataset: got {CART}, but ppo learns only from rollouts of its present policy'),
         (
             f'bc --dataset {CART} --fill-from {CART}',
             f'--fill-from: got {CART} with --dataset, which replaces collecting',
