@@ -490,7 +490,7 @@ def test_no_two_networks_of_neighbouring_seeds_start_alike():
 
 def test_a_run_that_ends_before_it_learns_says_so(capsys):
     make('dqn', buffer_initial_size=100, quiet=False).fit(max_steps=20)
-    assert 'Nothing will be learned: the buffer is filled by 100 transitions first' in capsys.readouterr().out
+    assert 'Nothing will be learned: the buffer needs 100 transitions first' in capsys.readouterr().out
 
 
 def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):

@@ -242,7 +242,7 @@ def test_further_calls_say_whether_they_keep_anything(tmp_path, capsys):
     agent.fit(max_steps=100)  # nothing to do, and nothing was resumed
     assert 'Maximum steps exceeded' in capsys.readouterr().out.splitlines()
     agent.fit(max_steps=200)
-    assert f'Nothing more is kept in {folder}: this call was given no run_dir' in capsys.readouterr().out
+    assert f'Nothing more is saved in {folder}: this call has no run_dir' in capsys.readouterr().out
     agent.fit(max_steps=300)
     assert 'Nothing more' not in capsys.readouterr().out
 
