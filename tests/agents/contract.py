@@ -349,7 +349,7 @@ _CASES = (
             BOX_ONLY,
             Refusal('--tau 0', '--tau: got 0'),
             Refusal('--sde', '--sde: is no option of xagents train td3'),
-            Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, takes 3: one for each of actor, critic 1'),
+            Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: one for each of actor, critic 1'),
         ),
         deployed=(spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32), {}),
     ),

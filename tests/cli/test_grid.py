@@ -194,7 +194,8 @@ def test_a_grid_is_a_folder_of_runs(stand_in):
 def test_a_folder_that_is_taken_is_refused(stand_in):
     assert train(*GRID, '4')[0] == 0
     before = sorted(Path('runs').rglob('*'))
-    problem = 'runs/g holds a group of runs already: go on with xagents train --resume runs/g, or choose another folder'
+    hint = 'resume with xagents train --resume runs/g, or choose another directory'
+    problem = f'runs/g already contains a group of runs: {hint}'
     assert train(*GRID, '5') == (2, [], f'xagents train: --run-dir: {problem}\n')
     assert sorted(Path('runs').rglob('*')) == before
 

@@ -498,10 +498,11 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
     ('line', 'message'),
     [
         (' '.join([*SEED_LINE, '--run-dir runs/x']),
-         '--run-dir: runs/x holds a run already: go on with xagents train --resume runs/x, or choose another folder'),
+         '--run-dir: runs/x already contains a run: resume '
+         'with xagents train --resume runs/x, or choose another directory'),
         (' '.join([*SEED_LINE, '--run-dir runs/g --seeds 1 2']),
-         '--run-dir: runs/g holds a group of runs already: go on '
-         'with xagents train --resume runs/g, or choose another folder'),
+         '--run-dir: runs/g already contains a group of runs: resume '
+         'with xagents train --resume runs/g, or choose another directory'),
         ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
         ('train dqn --config runs/x/config.yaml', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
         ('train --config runs/x/confg.yaml',

@@ -48,7 +48,7 @@ def test_a_damaged_one_names_others_that_a_run_can_go_on_with_as_long_as_there_a
     folder = tmp_path / 'run'
     make().fit(max_steps=100, run_dir=str(folder), checkpoint_frequency=40, final_episodes=0)
     cut((folder / 'checkpoints' / 'last' / 'state.npz').resolve(), 0.5)
-    with pytest.raises(ValueError, match='let checkpoints/last be a link to another one') as error:
+    with pytest.raises(ValueError, match='link checkpoints/last to another one') as error:
         resume(folder)
     named = one_line(error).rpartition('(')[2].partition(')')[0].split(', ')
     assert named

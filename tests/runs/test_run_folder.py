@@ -141,7 +141,7 @@ def test_runs_one_after_another_in_one_process(tmp_path):
     other.fit(max_steps=50, run_dir=str(second))
     agent.fit(max_steps=100, run_dir=str(first))  # its own folder again
     assert load(first, 'last').steps == agent.steps >= 100
-    with pytest.raises(OptionError, match=f'{second} holds a run already'):
+    with pytest.raises(OptionError, match=f'{second} already contains a run'):
         agent.fit(max_steps=150, run_dir=str(second))
     agent.fit(max_steps=150, run_dir=str(tmp_path / 'third'))  # a new one begins with what it knows
     assert load(tmp_path / 'third', 'last').steps == agent.steps >= 150
@@ -188,8 +188,8 @@ def test_who_only_looks_keeps_nobody_out(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, refused, tmp_path):
     with untouched(copied):
-        refused(f'{LINE} --max-steps 60 --run-dir {copied}', f'go on with xagents train --resume {copied}')
-        with pytest.raises(OptionError, match='holds a run already'):
+        refused(f'{LINE} --max-steps 60 --run-dir {copied}', f'resume with xagents train --resume {copied}')
+        with pytest.raises(OptionError, match='already contains a run'):
             make().fit(max_steps=60, run_dir=str(copied))
     for missing in (tmp_path / 'nowhere', tmp_path):
         refused(f'train small --resume {missing} --max-steps 60', missing)
@@ -214,7 +214,7 @@ def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_p
 def test_a_run_in_a_run_or_where_something_else_is_is_refused(copied, typed, refused, tmp_path):
     with untouched(copied):
         for place in ('inner', 'checkpoints/inner'):
-            refused(f'{LINE} --max-steps 60 --run-dir {copied}/{place}', f'is within the folder of a run, {copied}')
+            refused(f'{LINE} --max-steps 60 --run-dir {copied}/{place}', f'is within a run directory, {copied}')
     (copied / 'status.json').unlink()  # the settings of something else
     assert typed(f'{LINE} --max-steps 60 --run-dir {copied}/inner')[0] == 0
     link, folder = tmp_path / 'link', tmp_path / 'run'
