@@ -151,7 +151,7 @@ def test_import_xagents_loads_nothing_heavy():
 
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
-NO_WEIGHTS = 'got nothing, expected what --checkpoints of a training was, or --run-dir its folder'
+NO_WEIGHTS = 'got nothing, expected the paths of --checkpoints of a training, or --run-dir'
 NO_HISTORY = 'got no history, expected .parquet files that --history-checkpoint wrote, or --run-dir'
 AGENTS = 'a2c, acer, bc, ddpg, dqn, iql, ppo, td3, td3-bc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
@@ -182,8 +182,8 @@ ENVS = 'expected a whole number at least 1 and at most 16384'
         ('--gama 0.9', '--gama: is no option of xagents train ppo (did you mean --gamma?)'),
         ('--gam=0.9', '--gam: is no option of xagents train ppo (did you mean --gamma?)'),
         ('--n_envs 3', '--n_envs: is no option of xagents train ppo (did you mean --n-envs?)'),
-        ('16', '16: belongs to no option, expected flags and their values only'),
-        ('--seed 1 2', '2: belongs to no option, expected flags and their values only'),
+        ('16', '16: belongs to no option, expected only flags and their values'),
+        ('--seed 1 2', '2: belongs to no option, expected only flags and their values'),
     ],
 )
 def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, folder):
@@ -197,7 +197,7 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
         ('tran ppo', 'command: got tran, expected one of train, play, tune, evaluate, record, datasets, explore, '
          'export, runs, plot, presets, completion (did you mean train?)'),
         ('train poo --env X', f'agent: got poo, expected one of {AGENTS} (did you mean ppo?)'),
-        ('train --env X', f'agent: got --env in its place, expected one of {AGENTS}'),
+        ('train --env X', f'agent: got --env, expected one of {AGENTS}'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
         ('train ppo --max-steps 9', "--env: got nothing, expected an id of Gymnasium's, such as CartPole-v1"),
         ('train ppo --env CartPole-v1',
@@ -212,7 +212,7 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
          '--plateau-reduce-factor: got 3, expected a number above 0 and below 1'),
         ('plot --by tim', '--by: got tim, expected one of step, time (did you mean time?)'),
         ('plot --by time', NO_HISTORY),
-        ('plot a b --labels c', '--labels: got 1, expected as many as there are histories: 2'),
+        ('plot a b --labels c', '--labels: got 1, expected 2, one for each history'),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_refused_on_one_line(line, message, folder):

@@ -338,7 +338,7 @@ def test_the_command_lists_with_and_without_an_agent(folder):
     ('line', 'said'),
     [
         ('presets pppo', r'expected one of a2c, .* \(did you mean ppo\?\)'),
-        ('presets ppo dqn', 'dqn: stands behind ppo, expected one agent or none'),
+        ('presets ppo dqn', 'dqn: got it after ppo, expected one agent or none'),
         ('presets ppo --env a', '--env: is no option of xagents presets'),
     ],
 )

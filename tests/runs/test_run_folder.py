@@ -231,7 +231,7 @@ def test_a_folder_of_a_run_that_never_began(tmp_path, typed, refused):
     folder = tmp_path / 'run'
     (folder / 'checkpoints').mkdir(parents=True)
     (folder / '.lock').touch()
-    refused(f'train --resume {folder}', 'killed before it began, so begin it again')
+    refused(f'train --resume {folder}', 'killed before it began; repeat the first command')
     assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
 
 

@@ -230,7 +230,7 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     code, stdout, _ = execute('runs', str(folder))
     assert code == 0 and stdout.count('member-') == 4
     code, _, stderr = execute('plot', '--run-dir', str(folder), '--smooth', '3', '--out', str(tmp_path / 'l.png'))
-    assert (code, stderr) == (2, 'xagents plot: --smooth: is for curves, and cannot be used with a population\n')
+    assert (code, stderr) == (2, 'xagents plot: --smooth: cannot be used with a population, expected histories\n')
     # a round is as long as it was, also where its length is not given and the whole is another
     longer = [word for word in words if word != '--exploit-steps' and word != '400']
     longer[longer.index('1200')] = '800'
