@@ -224,29 +224,33 @@ BOUNDED = spaces.Box(-3, 9, (2, 2), np.float32)
 NO_LAG = Refusal(
     '--overlap', '--overlap: {name} learns from the rollouts of its present policy', 'one ahead', late=True
 )
-NO_DATA = Refusal('--dataset {data}', '--dataset: got {data}, but {id} learns from what', 'data set', late=True)
+NO_DATA = Refusal(
+    '--dataset {data}', '--dataset: got {data}, but {id} learns only from rollouts', 'data set', late=True
+)
 COLLECTING = (
-    Refusal('--n-steps 0', '--n-steps: got 0, admits a whole number at least 1'),
-    Refusal('--gamma 1.5', '--gamma: got 1.5, admits'),
+    Refusal('--n-steps 0', '--n-steps: got 0, expected a whole number at least 1'),
+    Refusal('--gamma 1.5', '--gamma: got 1.5, expected'),
 )
 SDE = (
-    Refusal('--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), admits Box'),
+    Refusal('--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box'),
     Refusal(
         '--sde-sample-frequency 4', '--sde-sample-frequency: got 4 without --sde, which it is for', continuous=True
     ),
     Refusal('--sde-expln', '--sde-expln: got true without --sde', continuous=True),
-    Refusal('--sde --sde-sample-frequency 0', '--sde-sample-frequency: got 0, admits -1 (once', continuous=True),
+    Refusal('--sde --sde-sample-frequency 0', '--sde-sample-frequency: got 0, expected -1 (once', continuous=True),
 )
 BUFFER = (
     Refusal('--buffer-initial-size 11 --buffer-max-size 10 --buffer-batch-size 2', '--buffer-initial-size: got 11'),
-    Refusal('--buffer-batch-size 11 --buffer-max-size 10', '--buffer-batch-size: got 11, admits at most the 10'),
-    Refusal('--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2', '--buffer-max-size: got 8, admits at least one'),
-    Refusal('--gradient-steps 0', '--gradient-steps: got 0, admits -1'),
-    Refusal('--gradient-steps -2', '--gradient-steps: got -2, admits a whole number at least -1'),
-    Refusal('--train-frequency 0', '--train-frequency: got 0, admits a whole number at least 1'),
-    Refusal('--n-step 0', '--n-step: got 0, admits a whole number at least 1'),
+    Refusal('--buffer-batch-size 11 --buffer-max-size 10', '--buffer-batch-size: got 11, expected at most the 10'),
+    Refusal('--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2', '--buffer-max-size: got 8, expected at least one'),
+    Refusal('--gradient-steps 0', '--gradient-steps: got 0, expected -1'),
+    Refusal('--gradient-steps -2', '--gradient-steps: got -2, expected a whole number at least -1'),
+    Refusal('--train-frequency 0', '--train-frequency: got 0, expected a whole number at least 1'),
+    Refusal('--n-step 0', '--n-step: got 0, expected a whole number at least 1'),
 )
-BOX_ONLY = Refusal('', '--env: tests.problems:Anything-v0 has Discrete actions, {id} admits Box ones', continuous=False)
+BOX_ONLY = Refusal(
+    '', '--env: tests.problems:Anything-v0 has Discrete actions, {id} accepts Box ones', continuous=False
+)
 
 _CASES = (
     Case(
@@ -270,12 +274,12 @@ _CASES = (
             ),
             Refusal('--buffer-batch-size 32', '--buffer-batch-size: got 32, but a replay of ACER draws one stored'),
             Refusal(
-                '--buffer-initial-size 101 --buffer-max-size 100', '--buffer-initial-size: got 101, admits at most'
+                '--buffer-initial-size 101 --buffer-max-size 100', '--buffer-initial-size: got 101, expected at most'
             ),
-            Refusal('--replay-ratio -1', '--replay-ratio: got -1, admits a number at least 0'),
-            Refusal('--delta 0', '--delta: got 0, admits a number above 0'),
-            Refusal('--ema-alpha 1.5', '--ema-alpha: got 1.5, admits a number at least 0 and at most 1'),
-            Refusal('--importance-c 0', '--importance-c: got 0, admits a number above 0'),
+            Refusal('--replay-ratio -1', '--replay-ratio: got -1, expected a number at least 0'),
+            Refusal('--delta 0', '--delta: got 0, expected a number above 0'),
+            Refusal('--ema-alpha 1.5', '--ema-alpha: got 1.5, expected a number at least 0 and at most 1'),
+            Refusal('--importance-c 0', '--importance-c: got 0, expected a number above 0'),
             Refusal('--sde', '--sde: is no option of xagents train acer'),
         ),
         deployed=(spaces.Tuple((spaces.Discrete(3), VECTOR)), spaces.Discrete(3), {}),
@@ -301,7 +305,7 @@ _CASES = (
             *BUFFER,
             BOX_ONLY,
             Refusal(
-                '--noise gausian', '--noise: got gausian, admits one of gaussian, ornstein-uhlenbeck (did you mean'
+                '--noise gausian', '--noise: got gausian, expected one of gaussian, ornstein-uhlenbeck (did you mean'
             ),
             Refusal('--tau 0', '--tau: got 0'),
         ),
@@ -313,8 +317,10 @@ _CASES = (
         {**OFF, 'normalize_obs': True, 'double': True, 'prioritized': True, 'n_step': 2, 'target_sync_steps': 20},
         refusals=(
             *BUFFER,
-            Refusal('', '--env: tests.problems:Anything-v0 has Box actions, dqn admits Discrete ones', continuous=True),
-            Refusal('--epsilon-end 1.5', '--epsilon-end: got 1.5, admits a number at least 0 and at most 1'),
+            Refusal(
+                '', '--env: tests.problems:Anything-v0 has Box actions, dqn accepts Discrete ones', continuous=True
+            ),
+            Refusal('--epsilon-end 1.5', '--epsilon-end: got 1.5, expected a number at least 0 and at most 1'),
             Refusal('--sde', '--sde: is no option of xagents train dqn'),
         ),
         deployed=(NESTED, spaces.Discrete(3, start=-5), {'dueling': True}),
@@ -324,7 +330,7 @@ _CASES = (
         ('continuous',),
         {**OFF, 'normalize_obs': True},
         loss='loss/critic',
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--expectile 1', '--expectile: got 1, admits')),
+        refusals=(*BUFFER, BOX_ONLY, Refusal('--expectile 1', '--expectile: got 1, expected')),
         deployed=(VECTOR, BOUNDED, {}),
     ),
     Case(
@@ -345,7 +351,9 @@ _CASES = (
             BOX_ONLY,
             Refusal('--tau 0', '--tau: got 0'),
             Refusal('--sde', '--sde: is no option of xagents train td3'),
-            Refusal('--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, takes 3: one for each of actor, critic 1'),
+            Refusal(
+                '--checkpoints a.tf b.tf', '--checkpoints: got 2 paths, expected 3: one for each of actor, critic 1'
+            ),
         ),
         deployed=(spaces.Box(0, 255, (5,), np.uint8), spaces.Box(-1, 3, (), np.float32), {}),
     ),
@@ -354,7 +362,7 @@ _CASES = (
         ('continuous',),
         OFF,
         single={'policy_delay': 1},
-        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, admits')),
+        refusals=(*BUFFER, BOX_ONLY, Refusal('--alpha -1', '--alpha: got -1, expected')),
         deployed=(NESTED, spaces.Box(-1, 3, (2,), np.float64), {}),
     ),
     Case(
@@ -367,12 +375,12 @@ _CASES = (
             NO_DATA,
             *COLLECTING,
             *SDE,
-            Refusal('--max-kl 0', '--max-kl: got 0, admits'),
-            Refusal('--actor-iterations 0', '--actor-iterations: got 0, admits'),
-            Refusal('--fvp-n-steps 0', '--fvp-n-steps: got 0, admits'),
-            Refusal('--cg-damping -1', '--cg-damping: got -1, admits'),
-            Refusal('--n-envs 2 --n-steps 8 --mini-batches 17', '--mini-batches: got 17, admits', late=True),
-            Refusal('--n-envs 2 --n-steps 8 --fvp-n-steps 17', '--fvp-n-steps: got 17, admits', late=True),
+            Refusal('--max-kl 0', '--max-kl: got 0, expected'),
+            Refusal('--actor-iterations 0', '--actor-iterations: got 0, expected'),
+            Refusal('--fvp-n-steps 0', '--fvp-n-steps: got 0, expected'),
+            Refusal('--cg-damping -1', '--cg-damping: got -1, expected'),
+            Refusal('--n-envs 2 --n-steps 8 --mini-batches 17', '--mini-batches: got 17, expected', late=True),
+            Refusal('--n-envs 2 --n-steps 8 --fvp-n-steps 17', '--fvp-n-steps: got 17, expected', late=True),
         ),
         deployed=(SEVERAL, spaces.MultiBinary((2, 3)), {}),
     ),

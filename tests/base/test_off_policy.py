@@ -419,14 +419,16 @@ UNBOUNDED = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
 def test_actions_without_bounds_are_refused():
-    with pytest.raises(OptionError, match=r'has actions without finite bounds, td3 admits bounded ones \(try ppo\)'):
+    with pytest.raises(OptionError, match=r'has actions without finite bounds, td3 accepts bounded ones \(try ppo\)'):
         xagents.make('td3', lambda **_: Arbitrary(VECTOR, UNBOUNDED))
 
 
 def test_an_agent_of_ones_own_models_refuses_too():
-    with pytest.raises(OptionError, match='buffer_max_size: got 3, admits at least one transition for each of 4'):
+    with pytest.raises(
+        OptionError, match='buffer_max_size: got 3, expected at least 4, one transition per environment'
+    ):
         DQN(xagents.create_envs('CartPole-v1', 4), dqn_model(), buffer_max_size=3, buffer_batch_size=1)
-    with pytest.raises(OptionError, match='has Box actions, dqn admits Discrete ones'):
+    with pytest.raises(OptionError, match='has Box actions, dqn accepts Discrete ones'):
         DQN(gymnasium.make('Pendulum-v1'), dqn_model())
 
 
@@ -488,7 +490,7 @@ def test_no_two_networks_of_neighbouring_seeds_start_alike():
 
 def test_a_run_that_ends_before_it_learns_says_so(capsys):
     make('dqn', buffer_initial_size=100, quiet=False).fit(max_steps=20)
-    assert 'Nothing will be learned: the buffer is filled by 100 transitions first' in capsys.readouterr().out
+    assert 'Nothing will be learned: the buffer needs 100 transitions first' in capsys.readouterr().out
 
 
 def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):
@@ -507,6 +509,6 @@ def test_a_container_with_less_memory_counts(tmp_path, monkeypatch):
 def test_a_dueling_network_is_not_restored_as_another(tmp_path):
     path = str(tmp_path / 'a.tf')
     make('dqn', dueling=True).fit(max_steps=10, checkpoints=[path])
-    with pytest.raises(OptionError, match=r'dueling: got False, but .*a.tf was trained with True'):
+    with pytest.raises(OptionError, match=r'dueling: got False, expected True, as in .*a.tf'):
         make('dqn', weights=[path], net=None, dueling=False)
     assert make('dqn', weights=[path], net=None).options.dueling

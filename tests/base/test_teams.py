@@ -134,4 +134,4 @@ def test_a_person_trains_plays_evaluates_and_exports(tmp_path, monkeypatch):
     code, stdout, stderr = execute(
         'play', 'ppo', '--run-dir', 'run', '--env', f'{HERE}:Undrawn', '--video-dir', 'videos'
     )
-    assert (code, stdout) == (2, '') and 'Undrawn draws no pictures, admits environments that do' in stderr
+    assert (code, stdout) == (2, '') and 'Undrawn draws no pictures, expected environments that do' in stderr

@@ -166,7 +166,9 @@ def test_summaries(tmp_path):
     # the machine with most cases; the first row of each library
     assert cells(shown, 'Title of a')[1:] == ['5 000 steps/s', '5.00', '2.50', "`make bench CASES='--only a'`"]
     assert cells(shown, 'Title of b')[2:4] == ['3.00', '']
-    assert '2026-01-01 to 2026-01-02, One; measured once, without a spread: `b`.' in shown and shown.count('Title of') == 2
+    assert (
+        '2026-01-01 to 2026-01-02, One; measured once, without a spread: `b`.' in shown and shown.count('Title of') == 2
+    )
     assert cells(page.read_text(), 'Title of a')[1:] == ['5 000 steps/s', '5.00', '2.50', '5 000 steps/s', '8.00', '']
     assert cells(page.read_text(), 'Title of b')[4:] == ['–', '', '']
     with Image.open(picture) as drawn:

@@ -151,39 +151,39 @@ def test_import_xagents_loads_nothing_heavy():
 
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
-NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
-NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
+NO_WEIGHTS = 'got nothing, expected the paths of --checkpoints of a training, or --run-dir'
+NO_HISTORY = 'got no history, expected .parquet files that --history-checkpoint wrote, or --run-dir'
 AGENTS = 'a2c, acer, bc, ddpg, dqn, iql, ppo, td3, td3-bc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
-ENVS = 'admits a whole number at least 1 and at most 16384'
+ENVS = 'expected a whole number at least 1 and at most 16384'
 
 
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        ('--gamma 2', '--gamma: got 2, admits a number at least 0 and at most 1'),
-        ('--lr -1', '--lr: got -1, admits a number above 0'),
-        ('--lr -1e-3', '--lr: got -1e-3, admits a number above 0'),
-        ('--lr -.5E+2', '--lr: got -.5E+2, admits a number above 0'),
-        ('--lr -inf', '--lr: got -inf, admits a number above 0'),
-        ('--lr 0.1 --lr 0', '--lr: got 0, admits a number above 0'),
+        ('--gamma 2', '--gamma: got 2, expected a number at least 0 and at most 1'),
+        ('--lr -1', '--lr: got -1, expected a number above 0'),
+        ('--lr -1e-3', '--lr: got -1e-3, expected a number above 0'),
+        ('--lr -.5E+2', '--lr: got -.5E+2, expected a number above 0'),
+        ('--lr -inf', '--lr: got -inf, expected a number above 0'),
+        ('--lr 0.1 --lr 0', '--lr: got 0, expected a number above 0'),
         ('--n-envs 0', f'--n-envs: got 0, {ENVS}'),
         ('--n-envs 4294967296', f'--n-envs: got 4294967296, {ENVS}'),
-        ('--lam=--', '--lam: got --, admits a number at least 0 and at most 1'),
-        ('--seeds=--', '--seeds: got --, admits a whole number at least 0 and at most 4294967295'),
-        ('--env-kwargs=--', '--env-kwargs: got --, admits key=value pairs'),
+        ('--lam=--', '--lam: got --, expected a number at least 0 and at most 1'),
+        ('--seeds=--', '--seeds: got --, expected a whole number at least 0 and at most 4294967295'),
+        ('--env-kwargs=--', '--env-kwargs: got --, expected key=value pairs'),
         ('--n-envs 1.5', f'--n-envs: got 1.5, {ENVS}'),
-        ('--net 64 -1', '--net: got -1, admits a whole number at least 1'),
-        ('--optimizer adm', '--optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)'),
-        ('--env-kwargs a', '--env-kwargs: got a, admits key=value pairs'),
-        ('--gamma', '--gamma: got nothing, admits a number at least 0 and at most 1'),
-        ('--net --quiet', '--net: got nothing, admits a whole number at least 1'),
-        ('--quiet=true', '--quiet: got a value, admits none: it is --quiet or --no-quiet'),
+        ('--net 64 -1', '--net: got -1, expected a whole number at least 1'),
+        ('--optimizer adm', '--optimizer: got adm, expected one of adam, rmsprop (did you mean adam?)'),
+        ('--env-kwargs a', '--env-kwargs: got a, expected key=value pairs'),
+        ('--gamma', '--gamma: got nothing, expected a number at least 0 and at most 1'),
+        ('--net --quiet', '--net: got nothing, expected a whole number at least 1'),
+        ('--quiet=true', '--quiet: got a value, expected none: it is --quiet or --no-quiet'),
         ('--gama 0.9', '--gama: is no option of xagents train ppo (did you mean --gamma?)'),
         ('--gam=0.9', '--gam: is no option of xagents train ppo (did you mean --gamma?)'),
         ('--n_envs 3', '--n_envs: is no option of xagents train ppo (did you mean --n-envs?)'),
-        ('16', '16: belongs to no option, admits flags and their values only'),
-        ('--seed 1 2', '2: belongs to no option, admits flags and their values only'),
+        ('16', '16: belongs to no option, expected only flags and their values'),
+        ('--seed 1 2', '2: belongs to no option, expected only flags and their values'),
     ],
 )
 def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, folder):
@@ -194,25 +194,25 @@ def test_wrong_words_behind_a_training_are_refused_on_one_line(words, message, f
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        ('tran ppo', 'command: got tran, admits one of train, play, tune, evaluate, record, datasets, explore, export, '
-         'runs, plot, presets, completion (did you mean train?)'),
-        ('train poo --env X', f'agent: got poo, admits one of {AGENTS} (did you mean ppo?)'),
-        ('train --env X', f'agent: got --env in its place, admits one of {AGENTS}'),
+        ('tran ppo', 'command: got tran, expected one of train, play, tune, evaluate, record, datasets, explore, '
+         'export, runs, plot, presets, completion (did you mean train?)'),
+        ('train poo --env X', f'agent: got poo, expected one of {AGENTS} (did you mean ppo?)'),
+        ('train --env X', f'agent: got --env, expected one of {AGENTS}'),
         (f'train a2c {GOAL} --ppo-epochs 3', '--ppo-epochs: is no option of xagents train a2c, but of ppo'),
-        ('train ppo --max-steps 9', "--env: got nothing, admits an id of Gymnasium's, such as CartPole-v1"),
+        ('train ppo --max-steps 9', "--env: got nothing, expected an id of Gymnasium's, such as CartPole-v1"),
         ('train ppo --env CartPole-v1',
-         'got none of --target-reward, --max-steps and --max-time, admits one or more of them'),
+         'got none of --target-reward, --max-steps and --max-time, expected one or more of them'),
         ('train ppo --weights a.tf',
-         'got none of --target-reward, --max-steps and --max-time, admits one or more of them'),
+         'got none of --target-reward, --max-steps and --max-time, expected one or more of them'),
         ('play ppo --env X', f"--weights: {NO_WEIGHTS}, or --pretrained an environment's id"),
         ('evaluate ppo --env X', f"--weights: {NO_WEIGHTS}, or --pretrained an environment's id"),
         ('play ppo --weights a --target-reward 5',
          '--target-reward: is no option of xagents play ppo, but of xagents train'),
         ('play ppo --weights a --plateau-reduce-factor 3',
-         '--plateau-reduce-factor: got 3, admits a number above 0 and below 1'),
-        ('plot --by tim', '--by: got tim, admits one of step, time (did you mean time?)'),
+         '--plateau-reduce-factor: got 3, expected a number above 0 and below 1'),
+        ('plot --by tim', '--by: got tim, expected one of step, time (did you mean time?)'),
         ('plot --by time', NO_HISTORY),
-        ('plot a b --labels c', '--labels: got 1, admits as many as there are histories: 2'),
+        ('plot a b --labels c', '--labels: got 1, expected 2, one for each history'),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_refused_on_one_line(line, message, folder):
@@ -388,7 +388,7 @@ def test_plot_names_its_arguments_as_the_function_does(monkeypatch):
         (RuntimeError('lost\n  it'), 1, 'xagents train: RuntimeError: lost it (--debug shows the traceback)\n'),
         # in the midst of a run that is a crash and no wrong input
         (ValueError('shapes'), 1, 'xagents train: ValueError: shapes (--debug shows the traceback)\n'),
-        (OptionError('n_envs', 'got 3, admits 2'), 2, 'xagents train: --n-envs: got 3, admits 2\n'),
+        (OptionError('n_envs', 'got 3, expected 2'), 2, 'xagents train: --n-envs: got 3, expected 2\n'),
     ],
 )
 def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
@@ -400,8 +400,8 @@ def test_the_end_of_a_run_is_its_exit_code(factory, end, code, message):
 @pytest.mark.parametrize(
     ('error', 'code', 'message'),
     [
-        (OptionError('ppo_epochs', 'got 9, admits 1'), 2, 'xagents train: --ppo-epochs: got 9, admits 1\n'),
-        (OptionError('buffers', 'got 9, admits 1'), 2, 'xagents train: buffers: got 9, admits 1\n'),
+        (OptionError('ppo_epochs', 'got 9, expected 1'), 2, 'xagents train: --ppo-epochs: got 9, expected 1\n'),
+        (OptionError('buffers', 'got 9, expected 1'), 2, 'xagents train: buffers: got 9, expected 1\n'),
         (ValueError('section [dense-1]:\nunits'), 2, 'xagents train: section [dense-1]: units\n'),
         (FileNotFoundError(2, 'No such file', 'a.tf'), 2, "xagents train: [Errno 2] No such file: 'a.tf'\n"),
         (TypeError('a bug'), 1, 'xagents train: TypeError: a bug (--debug shows the traceback)\n'),
@@ -417,7 +417,7 @@ def test_what_cannot_be_made_was_wrong_input(factory, error, code, message):
 def test_debug_shows_the_traceback_and_a_message_of_pages_is_cut(factory):
     for line, code, place, last in (
         ([*SEED_LINE, '--debug'], 1, 'in fit', 'RuntimeError: lost'),
-        (['train', 'ppo', '--gamma', '2', '--debug'], 2, 'in parse', '--gamma: got 2, admits a number at least 0'),
+        (['train', 'ppo', '--gamma', '2', '--debug'], 2, 'in parse', '--gamma: got 2, expected a number at least 0'),
     ):
         factory.end = RuntimeError('lost')
         found, _, stderr = execute(*line)

@@ -194,7 +194,8 @@ def test_a_grid_is_a_folder_of_runs(stand_in):
 def test_a_folder_that_is_taken_is_refused(stand_in):
     assert train(*GRID, '4')[0] == 0
     before = sorted(Path('runs').rglob('*'))
-    problem = 'runs/g holds a group of runs already: go on with xagents train --resume runs/g, or choose another folder'
+    hint = 'resume with xagents train --resume runs/g, or choose another directory'
+    problem = f'runs/g already contains a group of runs: {hint}'
     assert train(*GRID, '5') == (2, [], f'xagents train: --run-dir: {problem}\n')
     assert sorted(Path('runs').rglob('*')) == before
 
@@ -258,7 +259,7 @@ def test_lines_are_json_where_that_was_asked_for(stand_in):
 def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
     code, _, stderr = train(*GRID, '1', '2', *flag.split())
     assert (code, stderr.count('\n')) == (2, 1)
-    assert f'{flag.split()[0]}: got ' in stderr and 'every run of a grid keeps that in its own folder' in stderr
+    assert f'{flag.split()[0]}: got ' in stderr and 'every run of a grid uses its own directory' in stderr
     assert not Path('runs').exists()
 
 
@@ -267,7 +268,7 @@ def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
     [
         ('minibatch-size: [32, 64]\nmini-batches: 2', 'minibatch_size'),
         ('env: [A-v0, B-v0]\ntuned: true', 'A-v0'),
-        ('lr: [1, -1]', 'run.yaml: lr: got -1, admits a number above 0'),
+        ('lr: [1, -1]', 'run.yaml: lr: got -1, expected a number above 0'),
     ],
 )
 def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):
@@ -313,7 +314,7 @@ def test_a_group_goes_on_with_what_is_not_finished(stand_in):
 def test_a_finished_group_has_nothing_to_go_on_with_unless_its_end_is_moved(stand_in):
     train(*GRID, '4', '5')
     assert train('--resume', 'runs/g') == (
-        0, ['No run of runs/g is left to go on with; more --max-steps would let finished ones'], '',
+        0, ['No run of runs/g can be resumed; finished runs can, with a larger --max-steps'], '',
     )  # fmt: skip
     _, lines, _ = train('ppo', '--resume', 'runs/g', '--max-steps', '99')
     assert [words[3:] for words in words_of(lines).values()] == [['--max-steps', '99']] * 2
@@ -330,7 +331,7 @@ def test_a_group_that_another_command_is_at_is_left_alone(stand_in):
     train(*GRID, '3', '4')
     with take_lock(Path('runs/g')):
         found = train('--resume', 'runs/g')
-    problem = 'another command is at work on this group; wait for its end, or stop it'
+    problem = 'another command runs this group; wait for its end, or stop it'
     assert found == (2, [], f'xagents train: runs/g: {problem}\n')
     assert train('--resume', 'runs/g')[0] == 0
 
@@ -395,7 +396,7 @@ def test_a_signal_reaches_every_run_once_and_the_command_says_how_to_go_on(numbe
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (code, '')
     assert stdout.splitlines()[-1] == (
-        'Interrupted; 0 of 3 runs ended by themselves. To go on: xagents train --resume runs/g --grid-jobs 2'
+        'Interrupted; 0 of 3 runs ended by themselves. To resume: xagents train --resume runs/g --grid-jobs 2'
     )
     assert gone(children) and not Path('runs/g/seed=10').exists()
     assert [read_status(f'runs/g/seed={seed}')['state'] for seed in (8, 9)] == ['interrupted'] * 2

@@ -44,7 +44,7 @@ def test_play_takes_the_present_weights(agent):
 
 
 def test_the_policy_may_be_another_output(agent):
-    with pytest.raises(OptionError, match='action_idx: got 2, admits 0'):
+    with pytest.raises(OptionError, match='action_idx: got 2, expected 0'):
         agent.play(action_idx=2)
     assert agent.play(action_idx=0, seed=1) == agent.play(seed=1)
 

@@ -115,7 +115,7 @@ def test_the_agent_may_stand_on_the_line(file):
     path = file('lr: 0.1\n')
     assert read_config_file(path, 'dqn') == Configuration(None, {'lr': 0.1}, {})
     assert agent_in_file(path) is None
-    assert 'agent: got nothing, admits one of a2c, ' in refusal(path)
+    assert 'agent: got nothing, expected one of a2c, ' in refusal(path)
 
 
 def test_lists_are_a_grid_where_one_value_belongs(file):
@@ -133,34 +133,34 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
         ('gama: 0.9', 'gama: is no option of xagents train ppo (did you mean gamma?)'),
         ('n_env: 3', 'n-env: is no option of xagents train ppo (did you mean n-envs?)'),
         ('dueling: true', 'dueling: is no option of xagents train ppo, but of dqn'),
-        ('lr: -1', 'lr: got -1, admits a number above 0'),
-        ('lr: fast', 'lr: got fast, admits a number above 0'),
-        ('lr: .nan', 'lr: got .nan, admits a number above 0'),
-        ('n-envs: 1.5', 'n-envs: got 1.5, admits a whole number at least 1 and at most 16384'),
-        ('n-envs: yes', 'n-envs: got yes, admits a whole number at least 1 and at most 16384'),
-        ('n-envs: ~', 'n-envs: got nothing, admits a whole number at least 1 and at most 16384'),
-        ('quiet: 1', 'quiet: got 1, admits true or false'),
-        ('optimizer: adm', 'optimizer: got adm, admits one of adam, rmsprop (did you mean adam?)'),
-        ('lr: {a: 1}', 'lr: got a mapping, admits a number above 0'),
-        ('lr: []', 'lr: got an empty list, admits a number above 0, or a list of them'),
-        ('lr: [1, 1.0]', 'lr: got 1.0 twice, admits different values'),
-        ('lr: [[1], [2]]', 'lr: got a list, admits a number above 0'),
-        ('seed: [1, ~]', 'seed: got nothing in a list, admits a whole number at least 0 and at most 4294967295'),
-        ('net: [[64], 8, [[]]]', 'net: got a list, admits a whole number at least 1'),
-        ('net: []', 'net: got an empty list, admits a whole number at least 1'),
-        ('env-kwargs: a=1', 'env-kwargs: got a=1, admits key: value pairs'),
-        ('env-kwargs: {a-b: 1}', 'env-kwargs: got a-b as a key, admits names'),
-        ('env-kwargs: {a: 1, a: 2}', 'env-kwargs: got a twice as a key, admits names, each of them once'),
-        ('run-dir: [a, b]', 'run-dir: got a list, which would be a run for each, admits text'),
-        ('config: a.yaml', 'config: is no setting of a run, admits its place on the line only'),
-        ('agent: poo', 'agent: stands twice, the second time in line 2'),
-        ('lr: 1\nlr: 1', 'lr: stands twice, the second time in line 3'),
-        ('n-envs: 1\nn_envs: 2', 'n_envs: stands twice, the second time in line 3'),
-        ('[1]: 2', 'line 2: got a key of several parts, admits a flag'),
+        ('lr: -1', 'lr: got -1, expected a number above 0'),
+        ('lr: fast', 'lr: got fast, expected a number above 0'),
+        ('lr: .nan', 'lr: got .nan, expected a number above 0'),
+        ('n-envs: 1.5', 'n-envs: got 1.5, expected a whole number at least 1 and at most 16384'),
+        ('n-envs: yes', 'n-envs: got yes, expected a whole number at least 1 and at most 16384'),
+        ('n-envs: ~', 'n-envs: got nothing, expected a whole number at least 1 and at most 16384'),
+        ('quiet: 1', 'quiet: got 1, expected true or false'),
+        ('optimizer: adm', 'optimizer: got adm, expected one of adam, rmsprop (did you mean adam?)'),
+        ('lr: {a: 1}', 'lr: got a mapping, expected a number above 0'),
+        ('lr: []', 'lr: got an empty list, expected a number above 0, or a list of them'),
+        ('lr: [1, 1.0]', 'lr: got 1.0 twice, expected different values'),
+        ('lr: [[1], [2]]', 'lr: got a list, expected a number above 0'),
+        ('seed: [1, ~]', 'seed: got nothing in a list, expected a whole number at least 0 and at most 4294967295'),
+        ('net: [[64], 8, [[]]]', 'net: got a list, expected a whole number at least 1'),
+        ('net: []', 'net: got an empty list, expected a whole number at least 1'),
+        ('env-kwargs: a=1', 'env-kwargs: got a=1, expected key: value pairs'),
+        ('env-kwargs: {a-b: 1}', 'env-kwargs: got a-b as a key, expected names'),
+        ('env-kwargs: {a: 1, a: 2}', 'env-kwargs: got a twice as a key, expected names, each of them once'),
+        ('run-dir: [a, b]', 'run-dir: got a list, which would make several runs, expected text'),
+        ('config: a.yaml', 'config: is no setting of a run, expected only on the command line'),
+        ('agent: poo', 'agent: got the key twice, the second time in line 2'),
+        ('lr: 1\nlr: 1', 'lr: got the key twice, the second time in line 3'),
+        ('n-envs: 1\nn_envs: 2', 'n_envs: got the key twice, the second time in line 3'),
+        ('[1]: 2', 'line 2: got a key of several parts, expected a flag'),
         ('<<: {lr: 1}', '<<: is no option of xagents train ppo'),
         ('lr: !!python/object/apply:os.getcwd []',
-         'lr: got the tag tag:yaml.org,2002:python/object/apply:os.getcwd, admits plain values'),
-        ('lr: !x 1', 'lr: got the tag !x, admits plain values'),
+         'lr: got the tag tag:yaml.org,2002:python/object/apply:os.getcwd, expected plain values'),
+        ('lr: !x 1', 'lr: got the tag !x, expected plain values'),
     ],
 )  # fmt: skip
 def test_a_wrong_key_or_value_is_refused_by_name(text, message, file):
@@ -170,15 +170,15 @@ def test_a_wrong_key_or_value_is_refused_by_name(text, message, file):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('', 'is empty, admits the flags of xagents train as keys, such as lr: 0.001'),
-        ('# nothing\n', 'is empty, admits the flags of xagents train as keys, such as lr: 0.001'),
-        ('- lr\n', 'has no keys, admits the flags of xagents train as keys, such as lr: 0.001'),
+        ('', 'is empty, expected the flags of xagents train as keys, such as lr: 0.001'),
+        ('# nothing\n', 'is empty, expected the flags of xagents train as keys, such as lr: 0.001'),
+        ('- lr\n', 'has no keys, expected the flags of xagents train as keys, such as lr: 0.001'),
         ('agent: ppo\nnet: [64, 6', "is no YAML: expected ',' or ']', but got '<stream end>', line 2"),
         ('agent: ppo\n---\nagent: ppo\n', 'is no YAML: but found another document, line 2'),
         (b'\xff\xfe\x00', 'is no text in UTF-8'),
-        ('agent: poo\n', f'agent: got poo, admits one of {", ".join(agents)} (did you mean ppo?)'),
-        ('agent: [ppo]\n', f'agent: got a sequence, admits one of {", ".join(agents)}'),
-        ('a: ' + '[' * 600, 'is nested too deep, admits keys and their values'),
+        ('agent: poo\n', f'agent: got poo, expected one of {", ".join(agents)} (did you mean ppo?)'),
+        ('agent: [ppo]\n', f'agent: got a sequence, expected one of {", ".join(agents)}'),
+        ('a: ' + '[' * 600, 'is nested too deep, expected keys and their values'),
     ],
 )
 def test_a_torn_or_foreign_file_is_refused(text, message, file):
@@ -190,7 +190,7 @@ def test_a_file_that_is_none(tmp_path, file):
     assert refusal('runs.yaml') == 'there is no file runs.yaml (did you mean run.yaml?)'
     assert refusal('no/such.yaml') == 'there is no file no/such.yaml'
     (tmp_path / 'folder').mkdir()
-    assert refusal('folder') == 'is a folder, admits a YAML file'
+    assert refusal('folder') == 'is a directory, expected a YAML file'
     assert refusal('run.yaml/x.yaml') == 'cannot be read (Not a directory)'
     file('lr: 1', 'folder/config.yaml')
     assert refusal('folder').endswith(f'(did you mean {os.path.join("folder", "config.yaml")}?)')
@@ -200,8 +200,8 @@ def test_a_file_that_refers_to_itself_or_means_billions_is_refused(file):
     assert refusal(file('agent: ppo\nenv-kwargs: {a: &a [*a]}\n')) == 'env-kwargs: is nested too deep'
     lines = ['a: &a0 [0, 0]', *(f'k{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30))]
     bomb = 'agent: ppo\nenv-kwargs:\n  ' + '\n  '.join(lines) + '\n'
-    assert refusal(file(bomb)) == 'env-kwargs: got more than 10000 values, admits fewer'
-    assert refusal(file('agent: ppo\nnet: &a [*a]\n')) == 'net: got a list, admits a whole number at least 1'
+    assert refusal(file(bomb)) == 'env-kwargs: got more than 10000 values, expected fewer'
+    assert refusal(file('agent: ppo\nnet: &a [*a]\n')) == 'net: got a list, expected a whole number at least 1'
 
 
 pieces = st.sampled_from([
@@ -345,23 +345,23 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
 @pytest.mark.parametrize(
     ('text', 'words', 'message'),
     [
-        ('lr: -1', '', 'run.yaml: lr: got -1, admits a number above 0'),
+        ('lr: -1', '', 'run.yaml: lr: got -1, expected a number above 0'),
         ('gama: 1', '--gamma 1', 'run.yaml: gama: is no option of xagents train ppo (did you mean gamma?)'),
         ('mini-batches: 4\nminibatch-size: 4', '',
-         '--minibatch-size: stands instead of mini_batches, admits one of the two'),
+         '--minibatch-size: stands instead of mini_batches, expected one of the two'),
         ('from-study: s', '',
-         '--from-study and --storage: got one of them, admits both: the study and where it is kept'),
+         '--from-study and --storage: got one of them, expected both: a study and its storage'),
         ('tuned: true\nfrom-study: s\nstorage: x', '', '--from-study: got s with --tuned, expected one of the two'),
         ('keep: 3', '', '--keep: got 3 without --run-dir, whose checkpoints it is about'),
-        ('grid-jobs: 2', '', '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several'),
+        ('grid-jobs: 2', '', '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
         ('seeds: [1]\nseed: 2', '', '--seeds: got 1 with --seed, expected one of the two'),
-        ('seeds: [1, 1]', '', '--seeds: got 1 1, admits different ones'),
+        ('seeds: [1, 1]', '', '--seeds: got 1 1, expected different values'),
         ('lr: [1, 2]\nseeds: [1]', '',
-         '--run-dir: got nothing, admits a folder for the runs of a grid, which differ by --lr and --seed'),
+         '--run-dir: got nothing, expected a directory for the runs of a grid over --lr and --seed'),
         ('buffer-max-size: 3', '',
          'run.yaml: buffer-max-size: is no option of xagents train ppo, but of acer and ddpg and dqn and iql and td3 '
          'and td3-bc'),
-        ('', '--resume run', '--resume: there is no folder run'),
+        ('', '--resume run', '--resume: there is no directory run'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line_and_nothing_is_written(text, words, message, file, tmp_path):
@@ -386,7 +386,7 @@ def test_a_file_may_be_a_pipe_that_is_read_once(tmp_path, factory):
 
 def test_a_file_may_leave_out_what_is_required_only_where_the_line_has_it(file, factory):
     file('agent: ppo\nlr: 1\n')
-    assert "--env: got nothing, admits an id of Gymnasium's" in execute('train', '--config', 'run.yaml')[2]
+    assert "--env: got nothing, expected an id of Gymnasium's" in execute('train', '--config', 'run.yaml')[2]
     assert '--target-reward, --max-steps and --max-time' in execute('train', '--config', 'run.yaml', '--env', 'A-v0')[2]
     assert execute('train', '--config', 'run.yaml', '--env', 'A-v0', '--max-time', '5')[0] == 0
     assert factory.made == ('ppo', 'A-v0', {'lr': 1.0, 'max_time': 5.0})
@@ -498,24 +498,26 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
     ('line', 'message'),
     [
         (' '.join([*SEED_LINE, '--run-dir runs/x']),
-         '--run-dir: runs/x holds a run already: go on with xagents train --resume runs/x, or choose another folder'),
+         '--run-dir: runs/x already contains a run: resume '
+         'with xagents train --resume runs/x, or choose another directory'),
         (' '.join([*SEED_LINE, '--run-dir runs/g --seeds 1 2']),
-         '--run-dir: runs/g holds a group of runs already: go on '
-         'with xagents train --resume runs/g, or choose another folder'),
-        ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
-        ('train dqn --config runs/x/config.yaml', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
+         '--run-dir: runs/g already contains a group of runs: resume '
+         'with xagents train --resume runs/g, or choose another directory'),
+        ('train dqn --resume runs/x', 'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
+        ('train dqn --config runs/x/config.yaml',
+         'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
         ('train --config runs/x/confg.yaml',
          '--config: there is no file runs/x/confg.yaml (did you mean config.yaml?)'),
-        ('train --config', '--config: got nothing, admits text'),
+        ('train --config', '--config: got nothing, expected text'),
         ('train --confg run.yaml', '--confg: is no option of xagents train (did you mean --config?)'),
-        ('train --config runs', '--config: runs: is a folder, admits a YAML file'),
-        ('train ppo --config', '--config: got nothing, admits text'),
+        ('train --config runs', '--config: runs: is a directory, expected a YAML file'),
+        ('train ppo --config', '--config: got nothing, expected text'),
         ('train ppo --minibatch-size 4 --mini-batches 4 --print-config',
-         '--minibatch-size: stands instead of mini_batches, admits one of the two'),
-        ('train --resume runs/emty', '--resume: there is no folder runs/emty (did you mean runs/empty?)'),
-        ('train --resume runs/empty', '--resume: runs/empty holds no run, admits what --run-dir of a training was'),
+         '--minibatch-size: stands instead of mini_batches, expected one of the two'),
+        ('train --resume runs/emty', '--resume: there is no directory runs/emty (did you mean runs/empty?)'),
+        ('train --resume runs/empty', '--resume: runs/empty contains no run, expected the --run-dir of a training'),
         ('train --resume runs/x/config.yaml',
-         '--resume: runs/x/config.yaml is a file, admits the folder that --run-dir of a training was'),
+         '--resume: runs/x/config.yaml is a file, expected the --run-dir of a training'),
         ('train --resume runs/x --run-dir a',
          '--run-dir: got a with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --tuned',
@@ -526,28 +528,28 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
          '--seeds: got 1 with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --env A-v0', '--env: got A-v0, but runs/x was trained on CartPole-v1'),
         ('train --resume runs/x --grid-jobs 2',
-         '--grid-jobs: got 2, but this is one run: --seeds or a list in --config make several'),
+         '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
         ('train --resume runs/x --dueling', '--dueling: is no option of xagents train ppo, but of dqn'),
-        ('train --resume runs/g --lr 3', '--lr: got 3.0, but the runs of runs/g differ by it'),
+        ('train --resume runs/g --lr 3', '--lr: got 3.0, but it varies among the runs of runs/g'),
         ('play --run-dir runs/g',
-         '--run-dir: runs/g is a group of runs (group.yaml), admits one of them, such as runs/g/lr=2'),
-        ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, but the command is about dqn'),
-        ('play --run-dir runs/empty', '--run-dir: runs/empty holds no run, admits what --run-dir of a training was'),
+         '--run-dir: runs/g is a group of runs (group.yaml), expected one of them, such as runs/g/lr=2'),
+        ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
+        ('play --run-dir runs/empty', '--run-dir: runs/empty contains no run, expected the --run-dir of a training'),
         ('play ppo --run-dir runs/x --weights a', '--run-dir: got runs/x with --weights, expected one of the two'),
         ('evaluate ppo --weights a --checkpoint last',
-         '--checkpoint: got last without --run-dir, whose checkpoints it is about'),
+         '--checkpoint: got last without --run-dir, expected both'),
         ('evaluate --run-dir runs/x --checkpoint lost',
-         '--checkpoint: got lost, admits one of best, last (did you mean last?)'),
-        ('export --run-dir runs/x', '--out: got nothing, admits a folder for the policy'),
+         '--checkpoint: got lost, expected one of best, last (did you mean last?)'),
+        ('export --run-dir runs/x', '--out: got nothing, expected a directory for the policy'),
         ('export --run-dir runs/x --out a --format onx',
-         '--format: got onx, admits one of savedmodel, litert, onnx, numpy (did you mean onnx?)'),
+         '--format: got onx, expected one of savedmodel, litert, onnx, numpy (did you mean onnx?)'),
         (f'train --resume {LONG}', f'{format_value(LONG)}: File name too long'),
         (f'evaluate dqn --run-dir {LONG}', f'{format_value(LONG)}: File name too long'),
         (f'train ppo --config {LONG}', f'--config: {format_value(LONG)}: cannot be read (File name too long)'),
-        ('runs --json', 'got no folder, admits those of runs, of groups of them, or above them'),
-        ('completion fisch', 'shell: got fisch, admits one of bash, zsh, fish (did you mean fish?)'),
-        ('completion bash zsh', 'zsh: stands behind bash, admits one of them'),
-        ('plot --run-dir runs/x --labels a b', '--labels: got 2, admits as many as there are histories: 1'),
+        ('runs --json', 'got no directory, expected directories of runs, of groups of runs, or above them'),
+        ('completion fisch', 'shell: got fisch, expected one of bash, zsh, fish (did you mean fish?)'),
+        ('completion bash zsh', 'zsh: got it after bash, expected one of them'),
+        ('plot --run-dir runs/x --labels a b', '--labels: got 2, expected 1, one for each history'),
     ],
 )  # fmt: skip
 def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp_path):

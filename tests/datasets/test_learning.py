@@ -129,14 +129,14 @@ def test_a_data_set_of_no_environment_keeps_the_last_weights(tmp_path, capsys, m
     assert not agent.envs.can_recreate
     agent.fit(max_steps=60, run_dir=str(tmp_path / 'run'))
     said = ' '.join(capsys.readouterr().out.split())
-    assert "no environment 'Gone-v1'" in said and '; nothing is evaluated, and the last weights are kept' in said
+    assert "no environment 'Gone-v1'" in said and '; nothing is evaluated, and the last weights are saved' in said
     assert (tmp_path / 'run' / 'checkpoints' / 'last').exists()
     agent = resume(tmp_path / 'run')
     agent.fit(max_steps=100, quiet=True)
     assert agent.steps == 100
     monkeypatch.chdir(tmp_path)
     code, _, stderr = execute('evaluate', '--run-dir', 'run')
-    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, admits')
+    assert code == 2 and stderr.startswith('xagents evaluate: --env: got nothing, expected')
     assert execute('evaluate', '--run-dir', 'run', '--env', 'CartPole-v1', '--episodes', '1')[0] == 0
     assert xagents.load('run').act(np.zeros((2, 4), np.float32)).shape == (2,)
     metadata.write_text(text.replace('"Gone-v1"', '"somewhere:Gone-v1"'))
@@ -155,7 +155,7 @@ def test_a_changed_data_set_is_refused_when_a_run_goes_on(tmp_path):
         shutil.rmtree(data.parent)
         other = xagents.make('dqn', 'CartPole-v1', **{**SMALL, 'seed': 9})
         xagents.record(other, CART, episodes=3, seed=2, say=lambda line: None)
-        with pytest.raises(OptionError, match='no longer what the run has begun with'):
+        with pytest.raises(OptionError, match='expected the data that the run began with'):
             resume(tmp_path / 'run').fit(max_steps=100, quiet=True)
     finally:
         shutil.rmtree(data.parent)
@@ -200,7 +200,7 @@ def test_ppo_goes_on_from_imitation(ending, tmp_path):
     assert all(np.array_equal(seen[n], x) for n, x in agent.statistics.observations.state().items())
     assert agent.options.lr == xagents.PPO.Options.lr and agent.progress.context.steps == 0
     assert int(agent.model.optimizer.iterations.value) == 0
-    assert any('its optimiser begins anew' in line for line in agent.progress.startup_lines)
+    assert any('optimisers and counters start from zero' in line for line in agent.progress.startup_lines)
     shown = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert np.array_equal(taught.act(shown), agent.act(shown))
     agent.fit(max_steps=256, quiet=True, final_episodes=0)
@@ -211,7 +211,8 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
     code, _, line = execute('train', 'dqn', '--env', 'CartPole-v1', '--max-steps', '9', '--weights', 'bc.tf')
     assert code == 2
     assert line == (
-        'xagents train: --weights: bc.tf is of bc, whose networks are model (actor and critic); dqn has model (q)\n'
+        'xagents train: --weights: got bc.tf of bc with the networks model (actor and critic), '
+        'expected the networks of dqn: model (q)\n'
     )
     with pytest.raises(ValueError, match=r'bc\.tf is damaged or of another network'):
         xagents.make('ppo', 'CartPole-v1', weights=['bc.tf'], net=[7])
@@ -223,7 +224,7 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        (f'ppo --dataset {CART}', f'--dataset: got {CART}, but ppo learns from what its own policy has just collected'),
+        (f'ppo --dataset {CART}', f'--dataset: got {CART}, but ppo learns only from rollouts of its present policy'),
         (
             f'bc --dataset {CART} --fill-from {CART}',
             f'--fill-from: got {CART} with --dataset, which replaces collecting',
@@ -232,12 +233,15 @@ def test_weights_of_other_networks_are_refused(tmp_path, folder):
         (f'dqn --dataset {CART} --explorers 2', '--explorers: got 2 with --dataset, which replaces collecting'),
         (f'dqn --dataset {CART} --record-dataset a-v0', '--record-dataset: got a-v0 with --dataset'),
         ('bc --env CartPole-v1', '--dataset: got nothing: bc learns only from a data set'),
-        (f'td3 --dataset {CART}', '--env: CartPole-v1 has Discrete actions, td3 admits Box ones'),
-        (f'dqn --dataset {CART} --env Acrobot-v1', f'--dataset: got {CART}, whose observations are Box('),
-        (f'bc --dataset {PENDULUM} --env MountainCarContinuous-v0', f'--dataset: got {PENDULUM}, whose observations'),
+        (f'td3 --dataset {CART}', '--env: CartPole-v1 has Discrete actions, td3 accepts Box ones'),
+        (f'dqn --dataset {CART} --env Acrobot-v1', f'--dataset: got {CART} with observations in Box('),
+        (f'bc --dataset {PENDULUM} --env MountainCarContinuous-v0', f'--dataset: got {PENDULUM} with observations in'),
         (f'ppo --env CartPole-v1 --fill-from {CART}', f'--fill-from: got {CART}, but ppo has no replay buffer'),
-        (f'dqn --env CartPole-v1 --record-dataset {CART}', f'--record-dataset: {CART} is there already, admits a new'),
-        ('dqn --env CartPole-v1 --record-dataset x', '--record-dataset: got x, admits a name with a version'),
+        (
+            f'dqn --env CartPole-v1 --record-dataset {CART}',
+            f'--record-dataset: got {CART}, which exists already, expected a new',
+        ),
+        ('dqn --env CartPole-v1 --record-dataset x', '--record-dataset: got x, expected a name with a version'),
         ('dqn --env CartPole-v1 --download', '--download: got it without --dataset or --fill-from'),
         (f'bc --dataset {CART} --env-kwargs nope=1', '--env-kwargs: CartPole-v1 takes no'),
         ('dqn --env CartPole-v1 --seeds 1 2 --record-dataset a-v0', '--record-dataset: got a-v0 for several runs'),
@@ -279,7 +283,7 @@ def test_the_session_of_the_commands(folder):
     code, stdout, _ = execute(*tune.split())
     assert code == 0 and '--dataset cart/session-v0' in stdout
     code, _, stderr = execute(*tune.split(), '--objective', 'reward')
-    assert code == 2 and '--objective: got reward with --dataset' in stderr
+    assert code == 2 and '--objective: got reward, expected evaluation' in stderr
 
 
 def small():

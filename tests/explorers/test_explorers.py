@@ -170,7 +170,7 @@ def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_divided_is_one_line():
-    with contextlib.closing(make('ppo')) as agent, pytest.raises(OptionError, match='got 9, admits 1 to 8'):
+    with contextlib.closing(make('ppo')) as agent, pytest.raises(OptionError, match='got 9, expected 1 to 8'):
         agent.fit(max_steps=100, explorers=9)
     with contextlib.closing(make('ppo', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
         agent.fit(max_steps=100, explorers=2)

@@ -169,7 +169,7 @@ def test_a_policy_that_acts_otherwise_leaves_nothing(tmp_path, monkeypatch, caps
     agent = agent_of('ppo', taken=BOUNDS, normalize_obs=True)
     agent.statistics.observations.update(np.full((9, 3), 4.0) + np.eye(9, 3))
     monkeypatch.setattr(exported_policy, '_make_normalizer', lambda agent: lambda x: x)
-    with pytest.raises(RuntimeError, match=r'otherwise than the agent on \d+ of 128 observations, by up to [\d.]+'):
+    with pytest.raises(RuntimeError, match=r'differently from the agent on \d+ of 128 observations, by up to [\d.]+'):
         export(agent, 'litert', tmp_path / 'policy')
     assert os.listdir(tmp_path) == NOTHING_LEFT and not capsys.readouterr().out
 
@@ -204,10 +204,12 @@ def test_a_folder_that_holds_something_is_refused_and_stays(tmp_path):
     agent = agent_of('a2c')
     (tmp_path / 'taken').mkdir()
     (tmp_path / 'taken' / 'file').write_text('mine')
-    with pytest.raises(OptionError, match=r'^out: got .*taken, which holds files, admits a folder that does not exist'):
+    with pytest.raises(
+        OptionError, match=r'^out: got .*taken, which contains files, expected a folder that does not exist'
+    ):
         export(agent, 'litert', tmp_path / 'taken')
     assert (tmp_path / 'taken' / 'file').read_text() == 'mine' and os.listdir(tmp_path) == ['taken']
-    with pytest.raises(OptionError, match='is a file, admits a folder'):
+    with pytest.raises(OptionError, match='is a file, expected a folder'):
         export(agent, 'litert', tmp_path / 'taken' / 'file')
     with pytest.raises(OptionError, match='out: got nothing'):
         export(agent, 'litert')
@@ -231,7 +233,7 @@ def test_an_empty_folder_and_one_that_a_killed_export_left_are_taken(tmp_path):
 def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
     agent = agent_of('a2c')
     with pytest.raises(
-        OptionError, match=r"format: got 'lite', admits savedmodel, litert, onnx, numpy \(did you mean litert"
+        OptionError, match=r"format: got 'lite', expected savedmodel, litert, onnx, numpy \(did you mean litert"
     ):
         export(agent, 'lite', tmp_path / 'policy')
     monkeypatch.setitem(export_formats.FORMATS, 'onnx', export_formats.FORMATS['onnx']._replace(packages=('not_here',)))
@@ -243,7 +245,7 @@ def test_unknown_formats_and_missing_packages(tmp_path, monkeypatch):
 def test_environments_that_cannot_be_made_again_need_observations(tmp_path):
     agent = agent_of('a2c')
     agent.envs._factory = None
-    with pytest.raises(ValueError, match=r'cannot be made afresh to compare in; give observations='):
+    with pytest.raises(ValueError, match=r'cannot be created a second time for the comparison; give observations='):
         export(agent, 'savedmodel', tmp_path / 'policy')
     with pytest.raises(ValueError, match='observations: got none'):
         export(agent, 'savedmodel', tmp_path / 'policy', observations=np.zeros((0, 3), np.float32))
@@ -255,7 +257,7 @@ def test_environments_that_cannot_be_made_again_need_observations(tmp_path):
 
 def test_what_a_format_cannot_hold_is_one_line_and_leaves_nothing(tmp_path, capfd):
     agent = agent_of('a2c', spaces.Box(0, 9, (3,), np.uint64))
-    with pytest.raises(OptionError, match=r'^format: litert cannot hold this policy: ') as raised:
+    with pytest.raises(OptionError, match=r'^format: got litert, which does not support this policy: ') as raised:
         export(agent, 'litert', tmp_path / 'policy')
     assert '\n' not in str(raised.value) and os.listdir(tmp_path) == NOTHING_LEFT
     assert capfd.readouterr().err == '', 'what converters say is held back'

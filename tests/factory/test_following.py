@@ -90,11 +90,11 @@ def test_a_person_follows_a_run(run, tmp_path):
 @pytest.mark.parametrize(
     'words, expected',
     [
-        (['--follow', 'nowhere'], '--follow: there is no folder nowhere'),
+        (['--follow', 'nowhere'], '--follow: there is no directory nowhere'),
         (['ppo', '--follow', 'RUN', '--run-dir', 'RUN'], '--run-dir: cannot be used with --follow'),
-        (['dqn', '--follow', 'RUN'], 'agent: got ppo, but the command is about dqn'),
+        (['dqn', '--follow', 'RUN'], 'agent: got ppo, expected dqn, the agent of the command'),
         (['--run-dir', 'RUN', '--out', 'o.parquet'], '--out: got o.parquet without --follow'),
-        (['--follow', 'RUN', '--out', 'RUN/history.parquet'], 'which is no table of evaluations'),
+        (['--follow', 'RUN', '--out', 'RUN/history.parquet'], 'expected a table of evaluations'),
         (['--follow', 'RUN', '--out', 'no/o.parquet'], '--out: '),
     ],
 )

@@ -22,7 +22,7 @@ def test_atari_options_without_effect_are_named_on_one_line(given, flags, capsys
     agent = xagents.make('small', 'CartPole-v1', seed=1, **given)
     agent.fit(max_steps=10, final_episodes=0)
     lines = [line for line in capsys.readouterr().out.splitlines() if 'without effect' in line]
-    said = f'Warning: without effect on CartPole-v1, which is no preprocessed Atari game: {flags}'
+    said = f'Warning: without effect on CartPole-v1, which is not a preprocessed Atari game: {flags}'
     assert lines == ([said] if flags else [])
 
 

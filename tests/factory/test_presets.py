@@ -121,8 +121,8 @@ def test_every_atari_game_has_the_settings_of_all(env):
 @pytest.mark.parametrize(
     ('agent_id', 'env', 'said'),
     [
-        ('ppo', 'HalfCheetah-v4', r'admits CartPole-v1, .*, every Atari game \(did you mean HalfCheetah-v5\?\)$'),
-        ('acer', 'Pendulum-v1', 'got Pendulum-v1, for which acer has no tuned settings, admits CartPole-v1, Acrobot'),
+        ('ppo', 'HalfCheetah-v4', r'expected CartPole-v1, .*, every Atari game \(did you mean HalfCheetah-v5\?\)$'),
+        ('acer', 'Pendulum-v1', 'got Pendulum-v1, for which acer has no tuned settings, expected CartPole-v1, Acrobot'),
         ('trpo', 'ALE/Pong-v5', 'got ALE/Pong-v5.*Ant-v5$'),
         # names the entry, and is no environment
         ('dqn', 'atari', 'got atari, .*every Atari game$'),
@@ -219,7 +219,7 @@ def test_an_initializer_is_that_of_the_network_without_a_file():
     bound = 1 / 40**0.5  # of kernel and bias of the heads, policy and critic alike
     heads = [w for w in kernels['fan_in_uniform'] if w.shape in ((40, 1), (1,)) and w.any()]
     assert len(heads) == 4 and all(abs(w).max() <= bound for w in heads) and abs(heads[0]).max() > 0.9 * bound
-    with pytest.raises(OptionError, match='got orthogonal without --net, whose layers it is for') as error:
+    with pytest.raises(OptionError, match='got orthogonal without --net, expected both') as error:
         make('a2c', 'Pendulum-v1', initializer='orthogonal')
     assert error.value.name == 'initializer'
 
@@ -337,8 +337,8 @@ def test_the_command_lists_with_and_without_an_agent(folder):
 @pytest.mark.parametrize(
     ('line', 'said'),
     [
-        ('presets pppo', r'admits one of a2c, .* \(did you mean ppo\?\)'),
-        ('presets ppo dqn', 'dqn: stands behind ppo, admits one agent or none'),
+        ('presets pppo', r'expected one of a2c, .* \(did you mean ppo\?\)'),
+        ('presets ppo dqn', 'dqn: got it after ppo, expected one agent or none'),
         ('presets ppo --env a', '--env: is no option of xagents presets'),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_damaged_record_is_said_in_one_line(tmp_path, monkeypatch):
     (tmp_path / 'ppo' / 'CartPole-v1').mkdir(parents=True)
     (tmp_path / 'ppo' / 'CartPole-v1' / STATE_FILE).write_text('{"agent": "ppo"}')
     monkeypatch.setattr(pretrained, 'FOLDER', tmp_path)
-    with pytest.raises(ValueError, match=r"state\.json is no record of a policy that ships \('options'\)"):
+    with pytest.raises(ValueError, match=r"state\.json is not the record of a pretrained policy \('options'\)"):
         list_pretrained('ppo')
 
 
@@ -168,10 +168,13 @@ def test_options_of_the_environment_win(folder):
 @pytest.mark.parametrize(
     ('words', 'said'),
     [
-        ('ppo --pretrained CartPole-v0', r'--pretrained: got CartPole-v0, .* admits .*\(did you mean CartPole-v1\?\)$'),
+        (
+            'ppo --pretrained CartPole-v0',
+            r'--pretrained: got CartPole-v0, .* expected .*\(did you mean CartPole-v1\?\)$',
+        ),
         (
             'td3 --pretrained Pendulum-v1',
-            '--pretrained: got Pendulum-v1, .* td3 ships, but one of ppo, see',
+            '--pretrained: got Pendulum-v1, .* td3 has no pretrained policy .but ppo has one., see',
         ),
         ('ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
         ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x with --pretrained, expected one of the two'),
@@ -181,9 +184,9 @@ def test_options_of_the_environment_win(folder):
         ('ppo --pretrained CartPole-v1 --net 8', '--net: cannot be used with --pretrained CartPole-v1'),
         (
             'ppo --pretrained CartPole-v1 --env Pendulum-v1',
-            '--env: got Pendulum-v1, which the networks of --pretrained CartPole-v1 do not fit$',
+            '--env: got Pendulum-v1, expected an environment that fits the networks of --pretrained CartPole-v1$',
         ),
-        ('ppo --seed 1', '--weights: got nothing, admits .* or --pretrained'),
+        ('ppo --seed 1', '--weights: got nothing, expected .* or --pretrained'),
     ],
 )
 def test_a_wrong_line_is_refused_in_one(command, words, said, folder, monkeypatch):

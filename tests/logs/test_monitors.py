@@ -133,7 +133,7 @@ NO_LOGIN = r'needs a W&B login: run `wandb login` once, or set WANDB_MODE=offlin
 @needs_wandb
 @pytest.mark.parametrize(
     ('key', 'said'),
-    [(None, f' {NO_LOGIN}'), ('not a key', r': the W&B login is not usable .*WANDB_MODE=offline'), ('0' * 40, None)],
+    [(None, f' {NO_LOGIN}'), ('not a key', r': the W&B login cannot be used .*WANDB_MODE=offline'), ('0' * 40, None)],
 )
 def test_without_a_usable_login_wandb_is_refused_in_one_line_and_the_network_is_not_asked(key, said, stranger, capfd):
     if key is not None:

@@ -95,7 +95,7 @@ FRAMES = [((8, 8), 'uint8'), ((8, 8, 4), 'uint8'), ((8, 8, 3), 'float32'), ((0, 
 @pytest.mark.parametrize('frame', [None, *(np.zeros(shape, dtype) for shape, dtype in FRAMES)])
 def test_a_malformed_frame_is_refused(tmp_path, frame):
     for write in (VideoWriter(tmp_path / 'v.mp4').write, lambda frame: write_frame(tmp_path / 'f.jpg', frame)):
-        with pytest.raises(ValueError, match='a frame must'):
+        with pytest.raises(ValueError, match='frame: got'):
             write(frame)
     assert os.listdir(tmp_path) == []
 
@@ -103,7 +103,7 @@ def test_a_malformed_frame_is_refused(tmp_path, frame):
 def test_frames_of_another_size_or_after_the_end_are_refused(tmp_path):
     with VideoWriter(tmp_path / 'v.mp4') as video:
         video.write(next(frames(1)))
-        with pytest.raises(ValueError, match='one size'):
+        with pytest.raises(ValueError, match='a frame of shape'):
             video.write(next(frames(1, 32, 32)))
     with pytest.raises(ValueError, match='closed'):
         video.write(next(frames(1)))

@@ -191,7 +191,7 @@ NO_HISTORY, NO_METRICS = {'mean_reward': [1.0], 'steps': [1]}, {'steps': [1], 'n
     'kind, content, reason',
     [(kind, 'text', 'not a readable parquet file') for kind in (History, Metrics)]
     + [(History, NO_HISTORY, 'no column best_reward, episode_reward, step, time; its columns are mean_reward, steps')]
-    + [(Metrics, {'step': [1]}, 'no column steps'), (Metrics, NO_METRICS, 'columns that are no numbers')],
+    + [(Metrics, {'step': [1]}, 'the column steps is missing'), (Metrics, NO_METRICS, 'some columns are not numbers')],
 )
 def test_another_file_is_neither_continued_nor_touched(kind, path, content, reason):
     path.write_text(content) if isinstance(content, str) else pd.DataFrame(content).to_parquet(path)
@@ -228,8 +228,8 @@ def test_write_from_dict_appends(path):
     pd.testing.assert_frame_equal(pd.read_parquet(path), expected)
     before = path.read_bytes()
     for wrong, message in (
-        ({'mean_reward': [1.0, 2.0], 'step': [5]}, r"equally long, got .*'step': 1"),
-        ({'mean_reward': 'good', 'step': 8}, r'do not go with those of .*ppo\.parquet'),
+        ({'mean_reward': [1.0, 2.0], 'step': [5]}, r"got columns of the lengths .*'step': 1"),
+        ({'mean_reward': 'good', 'step': 8}, r'do not match the columns of .*ppo\.parquet'),
     ):
         with pytest.raises(ValueError, match=message) as error:
             write_from_dict(wrong, path)

@@ -132,22 +132,27 @@ def test_what_is_no_json_is_a_text():
 @pytest.mark.parametrize(
     ('group', 'name', 'text', 'message'),
     [
-        (AgentOptions, 'gamma', '2', 'gamma: got 2, admits a number at least 0 and at most 1'),
-        (AgentOptions, 'lr', '-1e-3', 'lr: got -1e-3, admits a number above 0'),
-        (AgentOptions, 'lr', '0', 'lr: got 0, admits a number above 0'),
-        (AgentOptions, 'beta1', '1', 'beta1: got 1, admits a number at least 0 and below 1'),
-        (AgentOptions, 'seed', '-1', 'seed: got -1, admits a whole number at least 0 and at most 4294967295'),
-        (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, admits a whole number at least 1 and at most 16384'),
-        (EnvironmentOptions, 'n_envs', '1e30', 'n_envs: got 1e30, admits a whole number at least 1 and at most 16384'),
-        (RunOptions, 'max_steps', '1e30', 'max_steps: got 1e30, admits a whole number at least 1 of 64 bits'),
-        (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, admits a whole number at least 1 and at most 16384'),
+        (AgentOptions, 'gamma', '2', 'gamma: got 2, expected a number at least 0 and at most 1'),
+        (AgentOptions, 'lr', '-1e-3', 'lr: got -1e-3, expected a number above 0'),
+        (AgentOptions, 'lr', '0', 'lr: got 0, expected a number above 0'),
+        (AgentOptions, 'beta1', '1', 'beta1: got 1, expected a number at least 0 and below 1'),
+        (AgentOptions, 'seed', '-1', 'seed: got -1, expected a whole number at least 0 and at most 4294967295'),
+        (EnvironmentOptions, 'n_envs', '0', 'n_envs: got 0, expected a whole number at least 1 and at most 16384'),
+        (
+            EnvironmentOptions,
+            'n_envs',
+            '1e30',
+            'n_envs: got 1e30, expected a whole number at least 1 and at most 16384',
+        ),
+        (RunOptions, 'max_steps', '1e30', 'max_steps: got 1e30, expected a whole number at least 1 of 64 bits'),
+        (EnvironmentOptions, 'n_envs', '2.5', 'n_envs: got 2.5, expected a whole number at least 1 and at most 16384'),
         (
             *(EnvironmentOptions, 'vector', 'asink'),
-            'vector: got asink, admits one of auto, sync, async, envpool (did you mean async?)',
+            'vector: got asink, expected one of auto, sync, async, envpool (did you mean async?)',
         ),
-        (EnvironmentOptions, 'env_kwargs', ['a'], 'env_kwargs: got a, admits key=value pairs'),
-        (NetworkOptions, 'net', ['64', 'x'], 'net: got x, admits a whole number at least 1'),
-        (RunOptions, 'history_checkpoint', '', "history_checkpoint: got '', admits text"),
+        (EnvironmentOptions, 'env_kwargs', ['a'], 'env_kwargs: got a, expected key=value pairs'),
+        (NetworkOptions, 'net', ['64', 'x'], 'net: got x, expected a whole number at least 1'),
+        (RunOptions, 'history_checkpoint', '', "history_checkpoint: got '', expected text"),
     ],
 )
 def test_messages_say_what_was_typed_and_what_is_admitted(group, name, text, message):
@@ -157,7 +162,7 @@ def test_messages_say_what_was_typed_and_what_is_admitted(group, name, text, mes
 
 
 def test_a_text_where_a_number_belongs_is_shown_with_its_quotes_in_python():
-    with pytest.raises(OptionError, match=r"^gamma: got '0\.9', admits a number"):
+    with pytest.raises(OptionError, match=r"^gamma: got '0\.9', expected a number"):
         AgentOptions.resolve({'gamma': '0.9'})
 
 
@@ -266,5 +271,5 @@ def test_none_takes_a_number_back_where_it_may_be_missing():
     known = declared_options(RunOptions)
     assert known['explorers'].parse('none') is None and known['max_time'].parse('none') is None
     assert known['run_dir'].parse('none') == 'none'  # a folder may be called so
-    with pytest.raises(OptionError, match='got none, admits a whole number'):
+    with pytest.raises(OptionError, match='got none, expected a whole number'):
         known['final_episodes'].parse('none')

@@ -165,7 +165,7 @@ def test_the_command_line_knows_what_was_registered(capsys):
     assert execute('train', 'my-pp', '--env', 'CartPole-v1') == 2
     assert capsys.readouterr().err.endswith('trpo, my-ppo (did you mean my-ppo?)\n')
     assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--max-steps', '1', '--temper', '0') == 2
-    assert capsys.readouterr().err == 'xagents train: --temper: got 0, admits a number above 0\n'
+    assert capsys.readouterr().err == 'xagents train: --temper: got 0, expected a number above 0\n'
     assert execute('train', 'my-ppo', '--env', 'CartPole-v1', '--tuned') == 2
     assert re.fullmatch(r'xagents train: --tuned: .*my-ppo has no tuned settings.*\n', capsys.readouterr().err)
     assert execute('presets') == 0 and 'my-ppo' not in capsys.readouterr().out
@@ -176,13 +176,13 @@ def test_the_command_line_knows_what_was_registered(capsys):
 @pytest.mark.parametrize('name', ['My', 'a_b', '-a', 'a--b', 'a-', '1a', '', 'a b', 'é', 'a.cfg', '../a', 3, None])
 def test_a_name_is_a_name(name):
     for register in (xagents.register, xagents.register_stage):
-        refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name)
+        refused('expected lowercase letters' if isinstance(name, str) else 'expected a name', register, name)
     for register in (xagents.register_env, xagents.register_network):
-        refused('admits lowercase letters' if isinstance(name, str) else 'in place of a name', register, name, gated)
+        refused('expected lowercase letters' if isinstance(name, str) else 'expected a name', register, name, gated)
 
 
 def test_a_taken_name_is_refused_and_a_class_in_its_place_but_one_definition_may_come_again():
-    refused('write it as in @register("my-name")', xagents.register, type('Mine', (PPO,), {}))
+    refused('as in @register("my-name")', xagents.register, type('Mine', (PPO,), {}))
     refused('agent: ppo is a name of xagents itself', xagents.register, 'ppo')
     refused('stages: learn is a name of xagents itself', xagents.register_stage, 'learn')
     for version_ in (1, 2):  # a cell of a notebook is run again
@@ -193,7 +193,7 @@ def test_a_taken_name_is_refused_and_a_class_in_its_place_but_one_definition_may
 
     assert find_agent('mine').agent.number == 2
     refused(
-        'agent: mine is taken by tests.registry.test_extensions.', xagents.register('mine'), type('Other', (PPO,), {})
+        'agent: mine is in use by tests.registry.test_extensions.', xagents.register('mine'), type('Other', (PPO,), {})
     )
 
 
@@ -206,10 +206,10 @@ def test_what_is_no_agent_is_refused():
         max_steps: int = option(1, 'more are more')
 
     Clashing.ranges = {'gama': (1, 2)}
-    refused('got int, admits a subclass of BaseAgent', xagents.register('a'), int)
-    refused('inherits no agent that has networks', xagents.register('a'), type('Bare', (xagents.base.BaseAgent,), {}))
+    refused('got int, expected a subclass of BaseAgent', xagents.register('a'), int)
+    refused('inherits no agent with networks', xagents.register('a'), type('Bare', (xagents.base.BaseAgent,), {}))
     refused('--max-steps is an option of the commands', xagents.register('a'), type('A', (PPO,), {'Options': Taken}))
-    refused('gama is no option that has a search', xagents.register('a'), type('B', (PPO,), {'Options': Clashing}))
+    refused('got gama, expected options with a search', xagents.register('a'), type('B', (PPO,), {'Options': Clashing}))
     assert 'a' not in agents
 
 
@@ -220,7 +220,7 @@ def test_an_agent_may_bring_networks_of_its_own():
     class OwnNets(PPO):
         pass
 
-    refused('model: got nothing, and own-nets ships no network for vectors', make, 'own-nets')
+    refused('model: got nothing, expected a .cfg: own-nets has no default network for vectors', make, 'own-nets')
     agent = make('own-nets', net=[8])
     assert [output.shape[-1] for output in agent.model.outputs] == [2, 1]
     agent.close()
@@ -233,7 +233,7 @@ BROKEN = {
     'import nothing_of_this_name': 'ModuleNotFoundError: No module named',
     'def f(:': 'SyntaxError',
     'raise RuntimeError("two\\nlines")': 'RuntimeError: two lines',
-    'class Foreign: pass': 'got Foreign, admits a subclass of BaseAgent',
+    'class Foreign: pass': 'got Foreign, expected a subclass of BaseAgent',
     'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "other", "a:F", "")': 'has the id other',
     'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "theirs", "x:F", "", declaration="x:O")': (
         "ModuleNotFoundError: No module named 'x'"
@@ -272,8 +272,8 @@ def test_names_of_packages_that_are_taken_or_none(package, capsys):
     )
     package(AGENT, 'helpful', agents={'twice': 'helpful:Foreign'})
     assert find_agent('ppo') is BUILTIN_AGENTS['ppo'] and registry.agent_names() == [*BUILTIN_AGENTS, 'twice']
-    refused('agent: Capital of foreign is no name, admits lowercase letters', find_agent, 'Capital')
-    refused('agent: twice is of helpful and foreign, admits one of them', find_agent, 'twice')
+    refused('agent: Capital of foreign is no name, expected lowercase letters', find_agent, 'Capital')
+    refused('agent: twice is a name of helpful and foreign, expected one of them', find_agent, 'twice')
     lines = registry.help_lines()
     assert lines['ppo'] == BUILTIN_AGENTS['ppo'].help
     assert lines['ppo (foreign)'].startswith('refused: ppo of foreign is a name of xagents itself')
@@ -283,14 +283,14 @@ def test_names_of_packages_that_are_taken_or_none(package, capsys):
 def test_a_class_of_a_package(package, without_xla):
     package(AGENT, agents={'theirs': 'foreign:Foreign'})
     assert registry.help_lines()['theirs'] == 'foreign: what it is for', 'loading a class would load TensorFlow'
-    refused('theirs is taken by foreign, which is installed', xagents.register('theirs'), type('Mine', (PPO,), {}))
+    refused('theirs is in use by the installed package foreign', xagents.register('theirs'), type('Mine', (PPO,), {}))
     assert registry.agent_names()[-1] == 'theirs' and 'foreign' not in sys.modules
     # made by its class, nobody having looked its name up, it is still known by its name
     from foreign import Foreign
 
     assert agent_id_of(Foreign) == 'theirs'
     assert find_agent('theirs').agent is Foreign and find_agent('theirs').help == 'Of another package'
-    refused('agent: theirs is taken by foreign', xagents.register('theirs'), type('Mine', (PPO,), {}))
+    refused('agent: theirs is in use by', xagents.register('theirs'), type('Mine', (PPO,), {}))
     assert agent_id_of(type('Unregistered', (Foreign,), {})) == 'unregistered'
 
 
@@ -470,16 +470,18 @@ def test_stages_stand_where_they_say_in_the_order_in_which_they_are_typed(withou
 
 def test_what_is_no_stage_is_refused(capsys):
     xagents.register_stage('known', after='remember')(lambda ctx: None)
-    refused('stages: got knwon, admits one of known (did you mean known?)', make, 'ppo', stages=['knwon'])
+    refused('stages: got knwon, expected one of known (did you mean known?)', make, 'ppo', stages=['knwon'])
     refused('stages: got known twice', make, 'ppo', stages=['known', 'known'])
     agent = make('ppo', stages=['known'])
-    refused('stages: known stands after remember, the recipe of ppo has schedule', agent.recipe)
+    refused('stages: got known, to insert after remember, expected a stage in the recipe of ppo', agent.recipe)
     agent.close()
-    refused('admits one of the two', xagents.register_stage, 'a', after='collect', before='learn')
-    refused('stages: a is a int, admits a function', xagents.register_stage('a'), 3)
+    refused('expected one of the two', xagents.register_stage, 'a', after='collect', before='learn')
+    refused('stages: a: got a int, expected a function', xagents.register_stage('a'), 3)
     words = ['train', 'ppo', '--env', 'CartPole-v1', '--max-steps', '10', '--stages', 'knwon']
     assert execute(*words) == 2
-    assert capsys.readouterr().err == 'xagents train: --stages: got knwon, admits one of known (did you mean known?)\n'
+    assert (
+        capsys.readouterr().err == 'xagents train: --stages: got knwon, expected one of known (did you mean known?)\n'
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- environments

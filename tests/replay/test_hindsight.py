@@ -435,7 +435,7 @@ class Informed(BitFlip):
         (BitFlip, {'prioritized': True}, 'prioritized: got true with --her'),
         (BitFlip, {'her': False, 'her_ratio': 0.5}, 'her_ratio: got 0.5 without --her'),
         (BitFlip, {'her': False, 'her_strategy': 'final'}, 'her_strategy: got final without --her'),
-        (BitFlip, {'her_strategy': 'last'}, 'her_strategy: got last, admits one of future, final, episode'),
+        (BitFlip, {'her_strategy': 'last'}, 'her_strategy: got last, expected one of future, final, episode'),
     ],
 )
 def test_refusals(env, options, line, monkeypatch):

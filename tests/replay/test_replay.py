@@ -392,7 +392,7 @@ def test_memory_is_said_beforehand(stack, alpha):
 def test_a_million_atari_frames_fit():
     space = Box(0, 255, (84, 84, 4), np.uint8)
     assert ring_bytes_needed(1_000_000, 8, space, (), np.int64, 4, True) < 7.1e9
-    with pytest.raises(OptionError, match='buffer_max_size: got 7, admits at least 8'):
+    with pytest.raises(OptionError, match='buffer_max_size: got 7, expected at least 8'):
         ring_bytes_needed(7, 8, space, (), np.int64)
 
 

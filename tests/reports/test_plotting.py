@@ -179,7 +179,7 @@ def test_it_draws_where_it_is_told_and_never_over_another_figure(paths):
         ({'paths': history([], [])}, ['no rows']),
         ({'paths': history([1], [math.nan])}, ['mean_reward', 'no number']),
         ({'paths': history([1], [1]).assign(name='x'), 'plot': 'name'}, ['name', 'numbers']),
-        ({'paths': [history([1, 2], [1, 2]), history([3, 4], [1, 2])], 'agents': ['A', 'A']}, ["'A'", 'in common']),
+        ({'paths': [history([1, 2], [1, 2]), history([3, 4], [1, 2])], 'agents': ['A', 'A']}, ["'A'", 'common range']),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong_in_one_line(paths, arguments, words):
@@ -201,7 +201,7 @@ def test_a_plot_is_saved_in_the_format_of_its_ending(paths, tmp_path, name, magi
 def test_an_old_picture_stays_when_drawing_fails(paths, tmp_path):
     out = tmp_path / 'p.png'
     out.write_bytes(b'old')
-    with pytest.raises(ValueError, match='no such column'):
+    with pytest.raises(ValueError, match='expected a column of'):
         save_plot(paths, out=out, plot='reward')
     assert out.read_bytes() == b'old'
 

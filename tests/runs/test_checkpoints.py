@@ -152,7 +152,10 @@ def test_damaged_files_are_one_line_that_names_them(tmp_path, damage, message):
     ('given', 'message'),
     [
         ({'weights': ['a.tf'], 'net': [7]}, 'damaged or of another network'),
-        ({'weights': ['a.tf'], 'agent_id': 'dqn'}, r'a.tf is of small, whose networks are .*; dqn has model \(q\)'),
+        (
+            {'weights': ['a.tf'], 'agent_id': 'dqn'},
+            r'got a.tf of small with .*, expected the networks of dqn: model \(q\)',
+        ),
         ({'weights': ['b.tf']}, r'no checkpoint .*did you mean a.tf'),
         ({'checkpoints': ['a.h5']}, r'did you mean .*a.weights.h5'),
         ({'checkpoints': ['nowhere/a.tf']}, 'does not exist'),

@@ -255,7 +255,7 @@ def test_a_run_that_evaluates_within_itself_gives_up_what_is_under_way(capsys):
     agent.fit(max_steps=200, **BESIDE)
     assert agent.progress.evaluations
     agent.fit(max_steps=300, **{**BESIDE, 'eval_async': False})
-    assert 'Evaluations that were under way are given up: this run has no --eval-async' in capsys.readouterr().out
+    assert 'Pending evaluations are dropped: this run has no --eval-async' in capsys.readouterr().out
     assert not agent.progress.evaluations
     agent.close()
 
@@ -335,7 +335,7 @@ def test_nothing_is_left_of_a_run_that_ends():
     [
         ('--eval-async', '--eval-async: got it without --eval-frequency, whose evaluations it is about'),
         ('--eval-delay 3', '--eval-delay: got 3 without --eval-async, whose results it is about'),
-        ('--eval-frequency 9 --eval-async --eval-delay 0', '--eval-delay: got 0, admits a whole number at least 1'),
+        ('--eval-frequency 9 --eval-async --eval-delay 0', '--eval-delay: got 0, expected a whole number at least 1'),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_and_nothing_is_written(words, message, folder):
@@ -367,7 +367,7 @@ def unsendable():
     [
         (lambda: xagents.make('small', unsendable(), **OPTIONS), r'cannot be sent to another process \(cannot pickle'),
         (lambda: xagents.make('small', Identity(), **OPTIONS), 'cannot be made afresh'),
-        (lambda: Own(create_envs('CartPole-v1', 2)), r'has no plan \(docs/policy.md\), by which another process plays'),
+        (lambda: Own(create_envs('CartPole-v1', 2)), r'has no plan \(docs/policy.md\), which the evaluation process'),
         (lambda: MethodPolicy(create_envs('CartPole-v1', 2)), 'has no plan'),
     ],
 )

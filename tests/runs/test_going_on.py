@@ -85,7 +85,7 @@ def test_a_target_that_is_met_already_collects_and_writes_nothing(copied, typed)
     with untouched(copied):
         code, said, errors = typed(f'train small --resume {copied}')
         assert (code, errors, len(said)) == (0, [], 1)
-        assert said[0].startswith(f'Maximum steps exceeded: {copied} had ended already')
+        assert said[0].startswith(f'Maximum steps exceeded: {copied} already ended')
         code, said, errors = typed(f'train small --resume {copied} --max-steps 100 --no-quiet')
         assert (code, errors) == (0, []) and said[-1].startswith('Maximum steps exceeded')
 

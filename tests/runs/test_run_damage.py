@@ -48,7 +48,7 @@ def test_a_damaged_one_names_others_that_a_run_can_go_on_with_as_long_as_there_a
     folder = tmp_path / 'run'
     make().fit(max_steps=100, run_dir=str(folder), checkpoint_frequency=40, final_episodes=0)
     cut((folder / 'checkpoints' / 'last' / 'state.npz').resolve(), 0.5)
-    with pytest.raises(ValueError, match='let checkpoints/last be a link to another one') as error:
+    with pytest.raises(ValueError, match='link checkpoints/last to another one') as error:
         resume(folder)
     named = one_line(error).rpartition('(')[2].partition(')')[0].split(', ')
     assert named
@@ -82,7 +82,7 @@ def test_damaged_metrics_are_named_before_anything_is_written(copied, typed, ref
     path, line = copied / 'metrics.parquet', f'train small --resume {copied} --max-steps 400'
     cut(path, 0.5)
     with untouched(copied):
-        refused(line, f'--resume: got {path}, which cannot be continued', 'without that file the run goes on')
+        refused(line, f'--resume: got {path}, which cannot be continued', 'without that file the run resumes')
     path.unlink()
     assert typed(line)[0] == 0
 
@@ -96,7 +96,11 @@ def test_a_foreign_checkpoint_is_one_line_that_names_it(foreign, copied, tmp_pat
     shutil.copy(theirs / 'state.npz', checkpoint / 'state.npz')
     if foreign == 'agent':
         shutil.copy(theirs / 'state.json', checkpoint / 'state.json')
-    problem = 'is of small-replay, not of small' if foreign == 'agent' else 'is damaged or of another network'
+    problem = (
+        'got a checkpoint of small-replay, expected one of small'
+        if foreign == 'agent'
+        else 'is damaged or of another network'
+    )
     with untouched(copied):
         recovery_advice = f'{problem}: train anew; the best weights are whole'
         refused(f'train small --resume {copied} --max-steps 300', checkpoint, recovery_advice)
@@ -115,11 +119,11 @@ def test_a_lost_replay_buffer_can_be_filled_anew(damage, tmp_path, typed, refuse
     line = f'train small-replay --resume {folder} --max-steps 180'
     with untouched(folder):
         said = refused(line, f'{segment}: ')
-        assert said.endswith(f': move {folder}/replay away to go on with an empty replay buffer')
+        assert said.endswith(f': move {folder}/replay away to resume with an empty replay buffer')
     shutil.move(folder / 'replay', tmp_path / 'away')
     code, shown, said = typed(line)
     assert (code, said) == (0, [])
-    assert f'The replay buffer is filled anew: there is no {folder}/replay' in shown
+    assert f'The replay buffer starts empty: there is no {folder}/replay' in shown
     agent = resume(folder, quiet=True)
     assert agent.context.steps >= 180 and len(agent.buffer) == agent.context.steps - first.context.steps
 
@@ -143,6 +147,8 @@ def test_settings_that_name_the_agent_alone_do(copied, typed):
 
 
 def test_environments_that_a_run_was_not_trained_on_are_told_from_damage(copied, refused):
-    problem = f'got CartPole-v1, which the networks of {runs.find_checkpoint(copied, "best")} do not fit'
+    problem = (
+        f'got CartPole-v1, expected an environment that fits the networks of {runs.find_checkpoint(copied, "best")}'
+    )
     said = refused(f'evaluate small --run-dir {copied} --env CartPole-v1')
     assert said == f'xagents evaluate: --env: {problem}'

@@ -96,7 +96,7 @@ def test_any_checkpoint_can_be_named(tmp_path, typed, refused):
         assert typed(f'evaluate small --run-dir {folder} --checkpoint {name} --episodes 1')[0] == 0
     for name in ('', '.', '..', '../checkpoints/last', 'step-1'):
         with pytest.raises(
-            OptionError, match=r'^checkpoint: got .*, admits one of best, last, (best-|last-|step-)'
+            OptionError, match=r'^checkpoint: got .*, expected one of best, last, (best-|last-|step-)'
         ) as error:
             load(folder, name)
         assert '\n' not in str(error.value)
@@ -141,7 +141,7 @@ def test_runs_one_after_another_in_one_process(tmp_path):
     other.fit(max_steps=50, run_dir=str(second))
     agent.fit(max_steps=100, run_dir=str(first))  # its own folder again
     assert load(first, 'last').steps == agent.steps >= 100
-    with pytest.raises(OptionError, match=f'{second} holds a run already'):
+    with pytest.raises(OptionError, match=f'{second} already contains a run'):
         agent.fit(max_steps=150, run_dir=str(second))
     agent.fit(max_steps=150, run_dir=str(tmp_path / 'third'))  # a new one begins with what it knows
     assert load(tmp_path / 'third', 'last').steps == agent.steps >= 150
@@ -188,8 +188,8 @@ def test_who_only_looks_keeps_nobody_out(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, refused, tmp_path):
     with untouched(copied):
-        refused(f'{LINE} --max-steps 60 --run-dir {copied}', f'go on with xagents train --resume {copied}')
-        with pytest.raises(OptionError, match='holds a run already'):
+        refused(f'{LINE} --max-steps 60 --run-dir {copied}', f'resume with xagents train --resume {copied}')
+        with pytest.raises(OptionError, match='already contains a run'):
             make().fit(max_steps=60, run_dir=str(copied))
     for missing in (tmp_path / 'nowhere', tmp_path):
         refused(f'train small --resume {missing} --max-steps 60', missing)
@@ -199,13 +199,13 @@ def test_a_folder_that_holds_a_run_is_refused_and_one_that_does_not(copied, refu
 def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_path, typed, refused):
     shutil.move(copied / missing, tmp_path / 'away')
     resumed = f'train small --resume {copied} --max-steps 300'
-    gone = f'{copied}/checkpoints: what the run goes on from is gone'
+    gone = f'{copied}/checkpoints: the checkpoints of the run are missing'
     with untouched(copied):
         refused(resumed, 'restore this file' if missing == 'config.yaml' else gone)
         refused(f'{LINE} --max-steps 60 --run-dir {copied}', copied)
     if missing == 'checkpoints':
         (copied / missing).mkdir()  # a copy that left all of them out
-        refused(resumed, 'is gone: put it back')
+        refused(resumed, 'are missing: restore them')
         (copied / missing).rmdir()
     shutil.move(tmp_path / 'away', copied / missing)
     assert typed(resumed)[0] == 0
@@ -214,7 +214,7 @@ def test_half_a_run_is_neither_begun_anew_nor_overwritten(missing, copied, tmp_p
 def test_a_run_in_a_run_or_where_something_else_is_is_refused(copied, typed, refused, tmp_path):
     with untouched(copied):
         for place in ('inner', 'checkpoints/inner'):
-            refused(f'{LINE} --max-steps 60 --run-dir {copied}/{place}', f'is within the folder of a run, {copied}')
+            refused(f'{LINE} --max-steps 60 --run-dir {copied}/{place}', f'is within a run directory, {copied}')
     (copied / 'status.json').unlink()  # the settings of something else
     assert typed(f'{LINE} --max-steps 60 --run-dir {copied}/inner')[0] == 0
     link, folder = tmp_path / 'link', tmp_path / 'run'
@@ -231,7 +231,7 @@ def test_a_folder_of_a_run_that_never_began(tmp_path, typed, refused):
     folder = tmp_path / 'run'
     (folder / 'checkpoints').mkdir(parents=True)
     (folder / '.lock').touch()
-    refused(f'train --resume {folder}', 'killed before it began, so begin it again')
+    refused(f'train --resume {folder}', 'killed before it began; repeat the first command')
     assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
 
 
@@ -242,7 +242,7 @@ def test_further_calls_say_whether_they_keep_anything(tmp_path, capsys):
     agent.fit(max_steps=100)  # nothing to do, and nothing was resumed
     assert 'Maximum steps exceeded' in capsys.readouterr().out.splitlines()
     agent.fit(max_steps=200)
-    assert f'Nothing more is kept in {folder}: this call was given no run_dir' in capsys.readouterr().out
+    assert f'Nothing more is saved in {folder}: this call has no run_dir' in capsys.readouterr().out
     agent.fit(max_steps=300)
     assert 'Nothing more' not in capsys.readouterr().out
 

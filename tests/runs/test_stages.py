@@ -200,7 +200,7 @@ def test_learn_gets_the_values_that_it_takes():
 
 @pytest.mark.parametrize('stage', [stages.learn, stages.remember])
 def test_a_recipe_that_lacks_what_collects_is_told_so(stage):
-    with pytest.raises(ValueError, match=rf'recipe: {stage.__name__} got an empty batch: no stage before it'):
+    with pytest.raises(ValueError, match=rf'recipe: {stage.__name__} got an empty batch, expected a stage before it'):
         once(stage, run_of())
 
 

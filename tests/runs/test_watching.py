@@ -122,10 +122,10 @@ def test_the_speed_of_a_resumed_run_is_that_of_this_session():
         # env and act in a thread: with learning they are more than the time that went by
         ({'env': 6.0, 'act': 3.0, 'learn': 5.0, 'wait': 4.0},
          'learning 50 %, waiting 40 %, the rest 10 %; in parallel environments 60 %, acting 30 %. '
-         'Learning waits for collecting, where most goes into environments: try more'),
+         'Learning waits for collecting. Most of that time goes into environments: try more'),
         ({'env': 2.0, 'act': 3.0, 'replay': 1.0, 'learn': 8.0, 'wait': 0.1},
          'replaying 10 %, learning 80 %, waiting 1 %, the rest 9 %; in parallel environments 20 %, acting 30 %. '
-         'Collecting waits for learning, where most goes into learning: try a smaller'),
+         'Collecting waits for learning. Most of that time goes into learning: try a smaller'),
         ({'learn': 6.0, 'wait': 4.0}, 'learning 60 %, waiting 40 %, the rest 0 %. Learning waits for '),
     ],
 )  # fmt: skip

@@ -99,7 +99,7 @@ def test_the_map_changes_while_they_learn():
         assert three.options.policies['down']['agents'] == ['a', 'c']
         assert not all(map(np.array_equal, before, weights(three.members['down'])))
         three.map['a'] = 'nobody'
-        with pytest.raises(OptionError, match='policies: map: got nobody, admits up, down'):
+        with pytest.raises(OptionError, match='policies: map: got nobody, expected up, down'):
             three.fit(max_steps=3000)
         three.map.update(a='up', c='up')
         with pytest.raises(OptionError, match='map: down would play for nobody'):
@@ -115,7 +115,7 @@ def test_what_has_a_replay_buffer_keeps_as_many_agents():
         three.fit(max_steps=1800)
         assert three.members['one'].buffer.stored > stored
         three.map['b'] = 'other'
-        with pytest.raises(OptionError, match='one has a replay buffer of 6 agents, admits equally many'):
+        with pytest.raises(OptionError, match='one has a replay buffer of 6 agents, expected equally many'):
             three.fit(max_steps=2700)
 
 
@@ -159,18 +159,21 @@ def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
 
 WALKS = ['--env', f'{HERE}:Walks', '--max-steps', '100']
 WRONG = {
-    'no policy': ([], 'policies: got nothing, admits NAME=AGENT:AGENTS'),
+    'no policy': ([], 'policies: got nothing, expected NAME=AGENT:AGENTS'),
     'nobody': (['--policies', 'x=ppo:c', 'y=ppo:*'], 'x: got c, expected agents of .*: a, b'),
     'both': (
         ['--policies', 'x=ppo:*', 'y=ppo:a'],
         'a of .* has the policies x and y, expected one policy for each of a, b',
     ),
     'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, expected one policy for each of a, b'),
-    'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, admits one of'),
-    'no agent': (['--policies', 'x=*'], 'x: got no agents, admits NAME=AGENT'),
-    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, admits an agent that learns from what it collects'),
-    'a team': (['--policies', 'x=team:*'], 'x: agent: got team, admits an agent'),
-    'unequal steps': (['--policies', 'x=ppo:a', 'y=a2c:b'], 'x collects 128 steps an iteration and y 5, admits equal'),
+    'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, expected one of'),
+    'no agent': (['--policies', 'x=*'], 'x: got no agents, expected NAME=AGENT'),
+    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, expected an agent that learns from what it collects'),
+    'a team': (['--policies', 'x=team:*'], 'x: agent: got team, expected an agent'),
+    'unequal steps': (
+        ['--policies', 'x=ppo:a', 'y=a2c:b'],
+        'x collects 128 steps an iteration and y 5, expected equal',
+    ),
     'overlap': (['--policies', 'x=ppo:*', '--overlap'], 'overlap: got true, but several policies learn here'),
     'continuous only': (['--policies', 'x=td3:*'], 'x: env: '),
     'one agent': (['--policies', 'x=ppo:*', '--env', 'CartPole-v1'], 'CartPole-v1 has one agent, expected'),
@@ -186,7 +189,7 @@ def test_what_does_not_go_is_refused_in_one_line(words, message, tmp_path):
 
 
 def test_an_option_that_a_policy_has_not_is_named():
-    with pytest.raises(OptionError, match=r'policies: x: lrr: got 1, but it is no option of ppo \(did you mean lr\?\)'):
+    with pytest.raises(OptionError, match=r'policies: x: lrr: got 1, expected an option of ppo \(did you mean lr\?\)'):
         team(Walks, {'x': {'agent': 'ppo', 'agents': '*', 'lrr': 1}})
 
 
@@ -230,13 +233,13 @@ def test_what_is_given_on_the_line_wins_over_a_policys_own_option(tmp_path):
 @pytest.mark.parametrize(
     'policies, message',
     [
-        ({'big-x': 'ppo:*'}, 'got the name big-x, admits letters, digits and _'),
+        ({'big-x': 'ppo:*'}, 'got the name big-x, expected letters, digits and _'),
         ({'seconds': 'ppo:*'}, 'got the name seconds'),
         ({1: 'ppo:*'}, 'got the name 1'),
-        ({'x': {'agent': 'ppo', 'agents': {'a': 1}}}, 'x: got .*, admits NAME=AGENT:AGENTS'),
+        ({'x': {'agent': 'ppo', 'agents': {'a': 1}}}, 'x: got .*, expected NAME=AGENT:AGENTS'),
         ({'x': {'agent': 'ppo', 'agents': 0}}, 'x: got 0, expected agents of Walks: a, b'),
         ({'x': {'agent': 'ppo', 'agents': 'a, c'}}, 'x: got c, expected agents of Walks'),
-        ({'x': 3}, 'x: got 3, admits NAME=AGENT:AGENTS'),
+        ({'x': 3}, 'x: got 3, expected NAME=AGENT:AGENTS'),
     ],
 )
 def test_policies_that_are_none_are_refused(policies, message):
@@ -252,8 +255,8 @@ def test_a_member_acts_with_its_team_only():
         with pytest.raises(RuntimeError, match='no actions are set for b: a policy of a team steps together with its'):
             member.collect()
         both.map['z'] = 'x'
-        with pytest.raises(OptionError, match='map: got z, admits a, b'):
+        with pytest.raises(OptionError, match='map: got z, expected a, b'):
             both.evaluate(2)
         del both.map['z'], both.map['a']
-        with pytest.raises(OptionError, match='map: a has no policy, admits one of x, y'):
+        with pytest.raises(OptionError, match='map: a has no policy, expected one of x, y'):
             both.play()

@@ -148,7 +148,7 @@ def test_what_is_played_is_what_was_scored(tmp_path):
 
 
 def test_a_second_call_is_refused_while_one_is_at_work(tmp_path):
-    with lock_population(tmp_path / 'p'), pytest.raises(OptionError, match='where another call is at work'):
+    with lock_population(tmp_path / 'p'), pytest.raises(OptionError, match='which another call is using'):
         lock_population(tmp_path / 'p')
     assert lock_population(tmp_path / 'p') is not None
 
@@ -223,14 +223,14 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     code, stdout, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
     lines = stdout.splitlines()
     assert (code, stderr) == (0, ''), stderr
-    assert lines[0] == f'Population of 4 in {folder}: goes on after round 3 of 3 rounds of 400 steps'
+    assert lines[0] == f'Population of 4 in {folder}: resumes after round 3 of 3 rounds of 400 steps'
     assert lines[1].startswith('Best: member 0') and lines[3].startswith('xagents train ppo --env CartPole-v1')
     code, stdout, _ = execute('plot', '--run-dir', str(folder), '--out', str(tmp_path / 'lineage.png'))
     assert code == 0 and (tmp_path / 'lineage.png').stat().st_size > 10_000
     code, stdout, _ = execute('runs', str(folder))
     assert code == 0 and stdout.count('member-') == 4
     code, _, stderr = execute('plot', '--run-dir', str(folder), '--smooth', '3', '--out', str(tmp_path / 'l.png'))
-    assert (code, stderr) == (2, 'xagents plot: --smooth: is for curves, and cannot be used with a population\n')
+    assert (code, stderr) == (2, 'xagents plot: --smooth: cannot be used with a population, expected histories\n')
     # a round is as long as it was, also where its length is not given and the whole is another
     longer = [word for word in words if word != '--exploit-steps' and word != '400']
     longer[longer.index('1200')] = '800'
@@ -238,26 +238,26 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     # another one is not mixed with it
     words[words.index('1e-5')] = '1e-4'
     code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
-    assert code == 2 and 'holds another population (searched ' in stderr and len(stderr.splitlines()) == 1
+    assert code == 2 and 'contains another population (searched ' in stderr and len(stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     'words, expected',
     [
-        ('--population 1 --lr 1e-4 1e-2 --out o', '--population: got 1, admits'),
+        ('--population 1 --lr 1e-4 1e-2 --out o', '--population: got 1, expected'),
         ('--population 4 --lr 1e-4 1e-2', '--out: got nothing with --population'),
         ('--population 4 --out o', '--population: nothing is searched'),
         ('--population 4 --lr 1e-4 1e-2 --n-trials 3 --out o', '--n-trials: is for trials'),
         ('--exploit 0.3 --lr 1e-4 1e-2', '--exploit: got a value without --population'),
-        ('--population 4 --lr 1e-4 1e-2 --exploit 0.6 --out o', '--exploit: got 0.6, admits'),
+        ('--population 4 --lr 1e-4 1e-2 --exploit 0.6 --out o', '--exploit: got 0.6, expected'),
         ('--population 4 --optimizer adam rmsprop --out o', '--optimizer: got several values'),
         (
             '--population 4 --lr 1e-4 1e-2 --trial-steps 9 --exploit-steps 10 --out o',
-            '--exploit-steps: got 10, admits at most --trial-steps, 9',
+            '--exploit-steps: got 10, expected at most --trial-steps, 9',
         ),
         (
             '--population 4 --lr 1e-4 1e-2 --n-envs 2 --n-steps 16 64 --exploit-steps 100 --out o',
-            '--exploit-steps: got 100, admits at least 128, the steps of an iteration',
+            '--exploit-steps: got 100, expected at least 128, the steps of an iteration',
         ),
         (
             '--population 4 --lr 1e-4 1e-2 --early-stop-patience 1 --out o',
@@ -267,7 +267,7 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
             '--population 4 --lr 1e-4 1e-2 --checkpoints a.tf --out o',
             '--checkpoints: is for single runs',
         ),
-        ('--population 4 --lr 1e-4 1e-2 --out taken', '--out: got taken, which is not empty'),
+        ('--population 4 --lr 1e-4 1e-2 --out taken', '--out: got taken, which contains other files'),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(words, expected, tmp_path, monkeypatch):
@@ -283,7 +283,7 @@ def test_a_damaged_population_is_said_in_a_line(evolved, tmp_path):
     copy_run(evolved[0], tmp_path / 'p')
     (tmp_path / 'p' / 'rounds' / '0002.json').write_text(json.dumps({'members': [{'setting': 1}]}))
     code, _, stderr = execute('plot', '--run-dir', str(tmp_path / 'p'), '--out', str(tmp_path / 'l.png'))
-    assert code == 2 and 'its files of a population cannot be read' in stderr and len(stderr.splitlines()) == 1
+    assert code == 2 and 'the files of the population cannot be read' in stderr and len(stderr.splitlines()) == 1
     words = [
         '--lr',
         '1e-4',

@@ -196,9 +196,9 @@ def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ('study', 'why'),
     [
-        (lambda: study_of(of_size(2), [TrialState.COMPLETE]), 'takes two complete trials'),
+        (lambda: study_of(of_size(2), [TrialState.COMPLETE]), 'needs at least two complete trials'),
         (lambda: study_of(of_size(2), 3 * [TrialState.COMPLETE], values=[1.0, 1.0, 1.0]), 'all values are equal'),
-        (lambda: study_of({'one_value': SPACE['one_value']}), 'the values tell no parameter from another'),
+        (lambda: study_of({'one_value': SPACE['one_value']}), 'no parameter has an effect on the values'),
         (lambda: study_of(), 'no parameter is searched'),
     ],
 )

@@ -203,18 +203,18 @@ def test_a_journal_torn_in_its_very_first_entry_begins_anew(tmp_path):
         ('postgres://h/d', ['did you mean postgresql?']),
         ('redis://h', ['sqlite:///FILE, postgresql://', 'journal:FILE']),
         ('sqlite://a.db', ['three slashes']),
-        ('sqlite:///:memory:', ['admits sqlite:///FILE']),
+        ('sqlite:///:memory:', ['expected sqlite:///FILE']),
         ('sqlite:///missing/a.db', ['missing/a.db', 'mkdir -p']),
         ('sqlite:///.', ['is a folder']),
         ('sqlite:////proc/a.db', ['/proc is not writable']),
-        ('journal:', ['admits journal:FILE']),
-        ('journal://a.log', ['admits journal:FILE']),
+        ('journal:', ['expected journal:FILE']),
+        ('journal://a.log', ['expected journal:FILE']),
         ('journal:missing/a.log', ['missing/a.log', 'mkdir -p']),
-        ('postgresql://h:port/d', ['is no URL']),
+        ('postgresql://h:port/d', ['is not the URL']),
         ('postgresql://h', ['without a database', 'postgresql://USER@HOST/DATABASE']),
-        ('postgresql+psycopg3://h/d', ['is no URL', 'postgresql://USER@HOST/DATABASE']),
-        ('postgresql://127.0.0.1:1/d', ['refused', 'is the server running']),
-        ('postgresql://nowhere.invalid/d', ['nowhere.invalid', 'is the server running']),
+        ('postgresql+psycopg3://h/d', ['is not the URL', 'postgresql://USER@HOST/DATABASE']),
+        ('postgresql://127.0.0.1:1/d', ['refused', 'check that the server runs']),
+        ('postgresql://nowhere.invalid/d', ['nowhere.invalid', 'check that the server runs']),
     ],
 )
 def test_bad_urls_are_refused_on_one_line(url, words, tmp_path, monkeypatch, capfd):
@@ -222,7 +222,7 @@ def test_bad_urls_are_refused_on_one_line(url, words, tmp_path, monkeypatch, cap
     if '/proc' in url and sys.platform != 'linux':
         pytest.skip('needs a folder that nobody can write to')
     message = refused(url, *words)
-    if 'is the server running' not in message:  # what can be told at once is told in the same words
+    if 'check that the server runs' not in message:  # what can be told at once is told in the same words
         with pytest.raises(OptionError, match=re.escape(message)):
             check_storage(url)
     assert capfd.readouterr() == ('', '')
@@ -256,7 +256,7 @@ def test_no_refusal_shows_a_password(url, shown):
 
 
 def test_a_database_that_does_not_exist_and_a_refused_user_are_named(postgresql_server):
-    refused(f'{postgresql_server}nope', 'database "nope" does not exist', 'make the database first')
+    refused(f'{postgresql_server}nope', 'database "nope" does not exist', 'create the database first')
     stranger = postgresql_server.replace('postgres@', 'stranger:secret@')
     message = refused(f'{stranger}postgres', 'role "stranger" does not exist', 'check the user and the password')
     assert 'secret' not in message
@@ -268,7 +268,7 @@ def test_a_server_that_says_nothing_is_given_up(scheme, monkeypatch):
     monkeypatch.setattr(storages, 'BUSY_SECONDS', 0.2)
     with socket.create_server(('127.0.0.1', 0)) as server:
         start = time.monotonic()
-        refused(f'{scheme}://u@127.0.0.1:{server.getsockname()[1]}/d', 'is the server running')
+        refused(f'{scheme}://u@127.0.0.1:{server.getsockname()[1]}/d', 'check that the server runs')
     assert time.monotonic() - start < 10
 
 
@@ -285,18 +285,18 @@ def test_files_that_are_something_else_are_refused_and_left_alone(tmp_path):
         (entry + b'\xff\n', 2),
     ]:
         path.write_bytes(content)
-        refused(f'journal:{path}', "no journal of Optuna's", f'line {line}')
+        refused(f'journal:{path}', 'not a journal of Optuna', f'line {line}')
         refused(f'sqlite:///{path}', 'not a database', 'or a new file')
         assert path.read_bytes() == content
     for unknown in (b'{"op_code":0,"worker_id":"a"}\n', b'{"op_code":99,"worker_id":"a"}\n'):
         path.write_bytes(unknown)
-        refused(f'journal:{path}', "no journal of Optuna's that fits together")
+        refused(f'journal:{path}', 'a damaged journal of Optuna')
 
 
 def test_a_missing_file_is_only_made_when_it_is_asked_for(tmp_path):
     for scheme in ('sqlite:///', 'journal:'):
         (tmp_path / 'study.db').touch()
-        refused(f'{scheme}{tmp_path}/studi.db', 'there is no file', 'did you mean study.db?', create=False)
+        refused(f'{scheme}{tmp_path}/studi.db', 'does not exist', 'did you mean study.db?', create=False)
         assert os.listdir(tmp_path) == ['study.db']
 
 

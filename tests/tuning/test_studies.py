@@ -180,9 +180,9 @@ def test_a_study_that_does_not_fit_is_refused_by_name_and_left_as_it_was(change,
     ('make', 'said'),
     [
         (lambda storage: opened(storage, ranges={}), f'({"|".join(RANGES)}): '),
-        (lambda storage: made_elsewhere(storage, 'minimize'), 'study: got s, which was made to minimize'),
-        (lambda storage: made_elsewhere(storage, *['maximize'] * 2), 'study: got s, which was made to maximize, max'),
-        (lambda storage: made_elsewhere(storage, 'maximize'), 'study: got s, whose trials are none of xagents tune'),
+        (lambda storage: made_elsewhere(storage, 'minimize'), 'study: got s with the directions minimize'),
+        (lambda storage: made_elsewhere(storage, *['maximize'] * 2), 'study: got s with the directions maximize, max'),
+        (lambda storage: made_elsewhere(storage, 'maximize'), 'study: got s, whose trials are not from xagents tune'),
     ],
 )
 def test_a_study_that_searched_nothing_or_was_made_elsewhere_is_refused_and_left_as_it_was(make, said):
@@ -226,10 +226,10 @@ def test_the_options_of_a_trial_are_all_that_its_run_was_given():
 @pytest.mark.parametrize(
     ('agent_id', 'name', 'said'),
     [
-        ('ppo', 'study-on', 'got study-on, the storage has .*study-one.*did you mean study-one'),
-        ('a2c', 'study-one', 'got study-one, which is one of ppo, admits one of a2c'),
-        ('ppo', 'empty', 'got empty, of which no trial has been completed'),
-        ('ppo', 'theirs', 'got theirs, which was not made by xagents tune'),
+        ('ppo', 'study-on', 'got study-on, expected .*study-one.*did you mean study-one'),
+        ('a2c', 'study-one', 'got study-one, which is a study of ppo, expected a study of a2c'),
+        ('ppo', 'empty', 'got empty, which has no complete trial'),
+        ('ppo', 'theirs', 'got theirs, which was not created by xagents tune'),
     ],
 )
 def test_a_study_with_nothing_to_take_is_refused(agent_id, name, said):

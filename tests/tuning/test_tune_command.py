@@ -168,7 +168,7 @@ def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):
     [
         ('ppo --env CartPole-v9', "--env: no environment 'CartPole-v9' (did you mean CartPole-v1?)"),
         ('ppo --env nowhere:CartPole-v1', "--env: cannot import 'nowhere'"),
-        ('dqn --env Pendulum-v1', '--env: Pendulum-v1 has Box actions, dqn admits Discrete ones'),
+        ('dqn --env Pendulum-v1', '--env: Pendulum-v1 has Box actions, dqn accepts Discrete ones'),
         ('ppo --env CartPole-v1 --env-kwargs no=1', "--env-kwargs: CartPole-v1 takes no 'no'"),
         ('ppo --env CartPole-v1 --sde false true', '--sde: got true, but CartPole-v1 has actions of Discrete(2)'),
         ('ppo --env CartPole-v1 --model none.cfg', '--model: none.cfg: cannot be read'),
@@ -227,7 +227,10 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
 
 def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_in, capsys):
     assert execute(f'{STUDY} --n-trials 2 --env-kwargs most=1e-9') == 1
-    assert 'no trial was completed; the last one said: ArithmeticError' in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        'no trial was completed; the reason of the last one: ArithmeticError'
+        in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 # signals, to a process of its own
@@ -276,7 +279,7 @@ def test_an_interrupted_study_keeps_what_was_finished_and_says_how_to_go_on(numb
     before = states(study_in('journal:s.log'))
     assert before[: finished + 1] == [COMPLETE] * finished + [FAIL]
     assert RUNNING not in before
-    # the next call begins with what was broken off, and waits neither for a beat nor for a lock
+    # the next call begins with what was interrupted, and waits neither for a beat nor for a lock
     begun = time.monotonic()
     assert execute(f'{line} --n-trials 2') == 0
     assert time.monotonic() - begun < 45
@@ -354,8 +357,8 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, mon
 @pytest.mark.parametrize(
     ('line', 'said'),
     [
-        ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is one of a2c'),
-        ('a2c --from-study t --storage journal:s.log', '--from-study: got t, the storage has s'),
+        ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is a study of a2c'),
+        ('a2c --from-study t --storage journal:s.log', '--from-study: got t, expected s'),
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
         ('a2c --from-study s', '--from-study and --storage: got one of them'),
         ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),

@@ -156,7 +156,7 @@ def test_a_timeout_ends_the_call_and_keeps_what_was_finished(monkeypatch, capsys
     study = tune('ppo', 'Any-v0', timeout=3000, trial_steps=100, lr=SEARCHED, seed=1, **options)
     assert states(study) == [COMPLETE, FAIL, WAITING]
     assert 'reason' not in study.trials[1].user_attrs
-    said = 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 0 failed, 1 broken off'
+    said = 'Time is over: 1 trial in this call; the study has 1 complete, 0 pruned, 0 failed, 1 interrupted'
     assert said in capsys.readouterr().out.splitlines()
     # the next call begins with what was broken off, and is bounded by its trials where it has time left
     monkeypatch.setattr(trial_runner, 'time', time)
@@ -240,7 +240,7 @@ def test_trials_that_end_before_anything_is_learned_are_warned_of(capsys):
     study_of(1, agent='dqn', quiet=False, buffer_initial_size=99)
     study_of(1, agent='dqn', quiet=False, buffer_initial_size=[50, 2000])
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith('Warning')]
-    assert 'before 10000 transitions are stored, and trials end after 100 steps' in warning
+    assert 'learning starts after 10000 transitions, and trials end after 100 steps' in warning
     assert '--buffer-initial-size' in warning
 
 

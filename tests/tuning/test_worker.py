@@ -150,7 +150,7 @@ def test_before_the_first_episode_ends_there_is_nothing_to_report_and_without_on
     value, reports = run(job(blind=100))
     assert [part for part, said, _ in reports if not math.isnan(said)] == list(range(10, 21))
     assert value == 200.0
-    with pytest.raises(ValueError, match=r'^no episode ended within 200 steps: give more --trial-steps$'):
+    with pytest.raises(ValueError, match=r'^no episode ended within 200 steps: increase --trial-steps$'):
         run(job(blind=1000))
 
 

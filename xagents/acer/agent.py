@@ -55,7 +55,7 @@ class ACER(WithReplay, ActorCritic):
         """Check that actions are discrete, and that the buffer can hold a rollout."""
         super().check_envs(envs, options)
         if not isinstance(envs.action_space, spaces.Discrete):
-            raise OptionError('env', f'{envs.id} has the actions {envs.action_space}, ACER admits Discrete')
+            raise OptionError('env', f'{envs.id} has the actions {envs.action_space}, ACER accepts Discrete')
         assert isinstance(options, ACEROptions)
         rounded_size(options.buffer_max_size, options.n_steps, envs.n_envs)
 

@@ -311,7 +311,9 @@ class BaseAgent:
         outputs = self._policy_outputs()
         admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
         if index not in admitted:
-            raise OptionError('action_idx', f'got {index}, admits {", ".join(map(str, admitted))}: outputs of its size')
+            raise OptionError(
+                'action_idx', f'got {index}, expected {", ".join(map(str, admitted))}: outputs of its size'
+            )
         return self.acting_policy.with_network(self.make_actor(index))
 
     def _policy_outputs(self) -> list[Any]:
@@ -376,13 +378,13 @@ class BaseAgent:
         if self._uses_train_step():
             raise OptionError(
                 'overlap',
-                f'{name} collects and learns in train_step(), admits an agent that '
+                f'{name} collects and learns in train_step(), expected an agent that '
                 'implements collect() and learn(batch)',
             )
         if self.NO_OVERLAP_REASON:
             raise OptionError('overlap', f'{name} {self.NO_OVERLAP_REASON}')
         if self.acting_policy.network is None:
-            raise OptionError('overlap', f'{name} acts by no network, admits an agent whose `actor` is one')
+            raise OptionError('overlap', f'{name} acts by no network, expected an agent whose `actor` is one')
 
     def begin(self, command: str = '', **options: Any) -> Run:
         """Return a checked run for `training.fit` or `training.iterate`; nothing is written before the checks.

@@ -26,7 +26,7 @@ class Minibatches:
         if not 1 <= self.size <= self.transitions:
             name = 'minibatch_size' if options.minibatch_size else 'mini_batches'
             raise OptionError(
-                name, f'got {getattr(options, name)}, admits at most the {self.transitions} transitions of a rollout'
+                name, f'got {getattr(options, name)}, expected at most the {self.transitions} transitions of a rollout'
             )
         self.per_pass = self.transitions // self.size if options.minibatch_size else options.mini_batches
 

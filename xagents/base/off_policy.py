@@ -78,7 +78,7 @@ class OffPolicy(WithReplay, SamplesBatches):
         if envs.n_envs > options.buffer_max_size:
             raise OptionError(
                 'buffer_max_size',
-                f'got {options.buffer_max_size}, admits at least one transition for each of {envs.n_envs} environments',
+                f'got {options.buffer_max_size}, expected at least {envs.n_envs}, one transition per environment',
             )
         if options.her:
             _ = envs.goals  # raises OptionError if there are none
@@ -199,9 +199,9 @@ def _buffers(buffers: Any, options: Mapping[str, Any]) -> list[ReplayBuffer]:
     given = [] if buffers is None else list(buffers) if isinstance(buffers, list | tuple) else [buffers]
     for buffer in given:
         if not isinstance(buffer, ReplayBuffer):
-            raise OptionError('buffers', f'got a {type(buffer).__name__}, admits a ReplayBuffer or a list of them')
+            raise OptionError('buffers', f'got a {type(buffer).__name__}, expected a ReplayBuffer or a list of them')
     if len(given) > 1 and any(buffer.stored for buffer in given):
-        raise OptionError('buffers', f'got {len(given)}, of which some are filled, admits one that is, or empty ones')
+        raise OptionError('buffers', f'got {len(given)}, of which some are filled, expected one that is, or empty ones')
     twice = [name for name in (*(f'buffer_{name}' for name in _SIZES), 'learning_starts') if name in options]
     if given and twice:
         raise OptionError(twice[0], f'got {options[twice[0]]} with buffers, which have their own sizes')

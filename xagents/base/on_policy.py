@@ -52,7 +52,7 @@ class OnPolicy(BaseAgent):
         """Check that actions are continuous if exploration is state-dependent."""
         if _is_state_dependent(options) and not distribution_for(envs.action_space).has_log_std:
             got = f'got true, but {envs.id} has actions of {one_line(envs.action_space)}'
-            raise OptionError('sde', f'{got}, admits Box of floating-point numbers')
+            raise OptionError('sde', f'{got}, expected Box of floating-point numbers')
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What outlives a run: counters, recent rewards, the best weights, and what was collected and not learned from."""
+"""Progress of an agent beyond one run: counters, recent rewards, the best weights, and the iteration in flight."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from xagents.pipeline.context import Context
 
 @dataclass
 class Progress:
-    """How far an agent's training has come.
+    """The progress of an agent's training.
 
     Attributes:
-        rewards: of the last episodes.
+        rewards: rewards of the last episodes.
         context: counters of the last iteration.
-        best: the best weights so far; None before the first.
-        in_flight: an iteration that was collected and not learned from.
-        evaluations: that were asked for and not taken yet, oldest first.
-        run_directory: keeps the run; None where nothing does.
-        resumed_at: the step of the checkpoint that it was read from; None once a run has gone on from there.
-        startup_lines: what the next run says first.
-        custom_counters: counters of a class of contexts that only a recipe knows, until a run has that recipe.
-        custom_names: what was kept by name, likewise.
-        digest: of the data set that it learns from; None where there is none.
+        best: best weights so far; None before the first.
+        in_flight: iteration that was collected but not learned from, or None.
+        evaluations: pending evaluations, oldest first.
+        run_directory: writer of the run directory, or None.
+        resumed_at: step of the checkpoint that was loaded; None once a run has resumed from it.
+        startup_lines: lines that the next run prints first.
+        custom_counters: counters in a custom class of contexts, until a run's recipe has this class.
+        custom_names: names of kept fields of such a class, likewise.
+        digest: digest of the data set that the agent learns from, or None.
     """
 
     rewards: deque[float]
@@ -45,7 +45,7 @@ class Progress:
     digest: int | None = None
 
     def to_dict(self, counters: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what a checkpoint holds of it, as JSON holds it; counters are the last iteration's when not given."""
+        """Return the progress as JSON values for a checkpoint. The default counters are those of the last iteration."""
         return {
             'counters': dict(self.context.carried_over() if counters is None else counters),
             'kept_names': sorted(self.context.kept_names),
@@ -54,7 +54,7 @@ class Progress:
         }
 
     def load_counters(self, record: Mapping[str, Any]) -> None:
-        """Take over the counters of a record, where it has some; the mean starts anew."""
+        """Load the counters of a record, if it has some. The mean reward becomes NaN."""
         fields, counters = Context.__dataclass_fields__, record.get('counters', {})
         known = {name: value for name, value in counters.items() if name in fields}
         self.context = Context(**{**known, 'mean_reward': math.nan})
@@ -62,7 +62,7 @@ class Progress:
         self.custom_names = frozenset(record.get('kept_names', ()))
 
     def load(self, record: Mapping[str, Any]) -> None:
-        """Take over a whole record: counters, recent rewards and their mean."""
+        """Load a whole record: counters, recent rewards and their mean."""
         self.load_counters(record)
         self.rewards.clear()
         self.rewards.extend(record['rewards'])
@@ -70,9 +70,14 @@ class Progress:
         self.digest = record.get('digest')
 
     def first_context(self, context: type[Context], evaluates: bool) -> Context:
-        """Return the context that a run goes on from, of the run's class, which may be another one than the last run's.
+        """Return the context with which a run starts.
 
-        Where the run evaluates, means are those of evaluations: those of training episodes are not compared with them.
+        The means of training episodes and of evaluations are not comparable. They become NaN if only one of the last
+        run and this run evaluates.
+
+        Args:
+            context: class of the run's contexts, which may differ from the class of the last run.
+            evaluates: whether the run evaluates.
         """
         fields = set(context.__dataclass_fields__)
         values = {**self.custom_counters, **self.context.carried_over()}

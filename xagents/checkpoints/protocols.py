@@ -21,13 +21,13 @@ from xagents.pipeline.schedules import Schedule
 
 @dataclass
 class AgentOrigin:
-    """What an agent was made of.
+    """The settings that an agent was made with.
 
     Attributes:
-        creation: the options of its environments and networks that were given, as JSON holds them; empty where both
-            were handed over.
-        networks: the text of each network's description.
-        unserialisable: those of `creation` of which JSON holds something else than was given, such as a function or a
+        creation: options of environments and networks that were set, as JSON values; empty if both were passed as
+            objects.
+        networks: text of each network's description.
+        unserialisable: names in `creation` whose JSON value differs from the given value, such as a function or a
             tuple.
     """
 
@@ -37,18 +37,18 @@ class AgentOrigin:
 
 
 def options_dict(agent: LearningAgent) -> dict[str, Any]:
-    """Return every option of an agent as JSON holds it: what makes an equal one."""
+    """Return every option of an agent as JSON values. An equal agent can be made from them."""
     return {**agent.options.asdict(), **agent.origin.creation}
 
 
 class BufferNeeds(NamedTuple):
-    """What a replay buffer needs before it is of use.
+    """The transitions and the memory that a replay buffer needs.
 
     Attributes:
-        min_transitions: to be stored before it is drawn from.
-        capacity: transitions that it holds.
-        n_bytes: bytes that it takes when it is full.
-        verb: what is done with it then, in the past tense.
+        min_transitions: number of stored transitions at which sampling starts.
+        capacity: largest number of transitions.
+        n_bytes: memory of the full buffer in bytes.
+        verb: past participle for the console, such as 'learned'.
     """
 
     min_transitions: int
@@ -58,7 +58,7 @@ class BufferNeeds(NamedTuple):
 
 
 class ActingAgent(Protocol):
-    """Who plays: an agent, or a policy without one."""
+    """An agent, or a policy without one, that can act in environments."""
 
     envs: Envs
     statistics: Statistics
@@ -72,74 +72,74 @@ class ActingAgent(Protocol):
 
     @property
     def collector(self) -> Collector:
-        """Who collects for it."""
+        """The collector that steps the environments."""
 
     @property
     def acting_policy(self) -> Policy:
-        """The policy by its present weights."""
+        """The policy with the present weights."""
 
     def refresh(self) -> None:
-        """Let acting use the models' present weights."""
+        """Copy the models' present weights to the acting policy."""
 
 
 class LearningAgent(ActingAgent, Protocol):
-    """An agent, as its run sees it."""
+    """The interface of an agent that a run trains."""
 
-    # why it may not learn from what an older policy has collected, for a message; empty where it may
+    # end of a message: why the agent cannot learn from rollouts of an older policy; empty if it can
     NO_OVERLAP_REASON: str
     model_names: ClassVar[tuple[str, ...]]
     output_models: list[Any]
 
     @property
     def options(self) -> AgentOptions:
-        """The options of its mathematics."""
+        """The options of the algorithm."""
 
     def collect(self, **schedule: Any) -> dict[str, Any]:
-        """Return a rollout as a batch; gets the values of the schedules that its signature names."""
+        """Return a rollout as a batch. The arguments are the schedule values that the signature names."""
 
     def learn(self, batch: Any, **schedule: Any) -> dict[str, float]:
-        """Learn from a batch and return metrics; gets the values of the schedules that its signature names."""
+        """Learn from a batch and return metrics. The arguments are the schedule values that the signature names."""
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what changes during a run."""
+        """Return the schedules by name."""
 
     def parts(self) -> dict[str, Any]:
-        """Return what has a state of its own, by name: objects with `state()`, arrays by name, and `load(state)`."""
+        """Return by name the objects with a state. `state()` returns arrays by name, `load(state)` restores them."""
 
     def buffer_needs(self) -> BufferNeeds | None:
-        """Return what its replay buffer needs, where it has one that is empty."""
+        """Return the needs of the replay buffer if it is empty; None otherwise, or without one."""
 
 
 def replay_buffers(agent: Any) -> dict[str, Any]:
-    """Return the replay buffers of an agent by the names of its policies; that of a single one has the name ''."""
+    """Return the replay buffers of an agent by the names of its policies. The name of a single policy is ''."""
     members = getattr(agent, 'members', {'': agent})
     return {name: member.buffer for name, member in members.items() if hasattr(member, 'buffer')}
 
 
 def replay_key(name: str) -> str:
-    """Return what the replay buffer of a policy is called in checkpoints."""
+    """Return the name of a policy's replay buffer in checkpoints."""
     return f'{name}/replay' if name else 'replay'
 
 
 class DatasetAgent(LearningAgent, Protocol):
     """An agent that learns from data sets."""
 
-    # name of the data set that it learns from; empty where it learns from what it collects
+    # name of the data set that the agent learns from; empty if it learns from its own rollouts
     dataset_name: str
     # a replay buffer
     buffer: Any
 
     def buffer_bytes_for(self, size: int) -> int:
-        """Return the memory that a buffer of as many transitions takes."""
+        """Return the memory in bytes of a buffer of `size` transitions."""
 
     def load_dataset(self, dataset: Dataset) -> int:
-        """Let updates be drawn from a data set, and return its digest."""
+        """Sample later updates from a data set, and return its digest."""
 
     def fill_buffer(self, dataset: Dataset) -> None:
-        """Let the empty replay buffer hold the newest of a data set."""
+        """Fill the empty replay buffer with the newest transitions of a data set."""
 
     def clear_dataset(self) -> None:
-        """Learn from what is collected again."""
+        """Drop the data set, and learn from collected rollouts."""
 
 
 class RunProtocol(Protocol):

@@ -1,7 +1,8 @@
-"""The folder of a run: settings, status and whole checkpoints, of which a kill at any instant leaves old or new ones.
+"""Run directories: settings, status and checkpoints. A kill at any time leaves the old or the new files complete.
 
-A checkpoint is a folder with a name of its own, made whole and then renamed in; `best` and `last` are links that are
-replaced. `last` is the whole state, and names the best weights and the segments of the replay buffer it belongs with.
+A checkpoint is a directory with a unique name, which is written completely and then renamed. `best` and `last` are
+links that are replaced. `last` contains the whole state. Its record names the best weights, and the segments of the
+replay buffer that belong to the checkpoint.
 """
 
 from __future__ import annotations
@@ -46,15 +47,21 @@ REPLAY_DIRECTORY = 'replay'
 
 
 class RunDirectory:
-    """Keeps an agent's runs in a folder.
+    """The writer of a run directory.
 
     Args:
-        path: of the folder; made when the run begins.
-        loaded: name of the checkpoint that the agent goes on from; '' of a new run, None of one that saved nothing.
-        about: what its settings say of who made it; None of a new one.
+        path: path of the directory, which is created when the run begins.
+        loaded: name of the checkpoint from which the agent was loaded; '' for a new run, None for a run without a
+            checkpoint.
+        about: section `about` of the existing settings; None for a new run.
+
+    Attributes:
+        segments: store of the replay buffer's segments.
+        saved_steps: steps of the last checkpoint; -1 before the first.
+        best_name: name of the checkpoint with the best weights; '' before the first.
     """
 
-    _run: RunProtocol  # the present one
+    _run: RunProtocol  # the present run
 
     def __init__(self, path: str | os.PathLike[str], loaded: str | None = '', about: dict[str, Any] | None = None):
         self.path, self.about = Path(path), about
@@ -66,13 +73,13 @@ class RunDirectory:
         self._loaded = loaded
         self._lock: IO[bytes] | None = None
 
-    # the run's beginning and end
+    # start and end of a run
 
     def begin(self, run: RunProtocol) -> None:
-        """Take the folder for a run, write its settings, and say that it is going on.
+        """Lock the directory for a run, write its settings, and set its status to running.
 
         Raises:
-            SaveError: where another process is at it, or it cannot be written.
+            SaveError: if another process uses the directory, or it cannot be written.
         """
         self._run, context = run, run.progress.context
         try:
@@ -85,14 +92,14 @@ class RunDirectory:
                 with atomic_write(self.path / CONFIG) as temporary:
                     temporary.write_text(to_yaml(run.agent.id, run.all_options(), self.about))
                 self.write_status('running')
-            if self.saved_steps < 0 and context.iteration:  # what it begins with is kept nowhere else
+            if self.saved_steps < 0 and context.iteration:  # the initial state is saved nowhere else
                 self.save(context)
         except BaseException:
             self.release()
             raise
 
     def _check_unchanged(self) -> None:
-        """Check, once nobody else can write, that the run is still where it was loaded."""
+        """Raise SaveError if another process has trained the run since it was loaded. Call with the lock held."""
         if self._loaded == '':
             return
         last, newest = self.path / CHECKPOINTS / 'last', newest_complete(self.path / CHECKPOINTS)
@@ -100,11 +107,13 @@ class RunDirectory:
         if last.is_dir():
             present = os.readlink(last) if last.is_symlink() else last.name
         if present != self._loaded:
-            raise SaveError(f'{self.path}: the run has gone on since it was loaded: resume it again')
+            raise SaveError(
+                f'{self.path}: another process has trained the run since it was loaded: resume it a second time'
+            )
         self._loaded = ''
 
     def _repair(self) -> None:
-        """Remove what a killed process left half made, and link again what was copied by following links."""
+        """Remove incomplete files of a killed process. Restore links that a copy has replaced by directories."""
         folder = self.path / CHECKPOINTS
         for stale in folder.glob('.*'):
             shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()
@@ -118,30 +127,30 @@ class RunDirectory:
             self._link('last', newest.name)
 
     def resume(self, steps: int, best_name: str, best: AgentState | None) -> None:
-        """Go on from the last checkpoint: its steps, and the best weights that it named."""
+        """Set the state of the last checkpoint: its steps, and the best weights that it names."""
         self.best_name, self._best, self.saved_steps = best_name, best, steps
 
     def finish(self, state: str, why: str) -> None:
-        """Say that the run has ended, and let go of the folder."""
-        with contextlib.suppress(SaveError):  # what is kept is whole; a full disk was said already
+        """Write the status of an ended run, and release the directory."""
+        with contextlib.suppress(SaveError):  # checkpoints are complete, and a full disk was reported before
             self.write_status(state, why)
         self.release()
 
     def is_finished(self) -> bool:
-        """Return whether the run's status says that it is finished; a kill at its very end leaves that unsaid."""
+        """Return whether the status of the run is `finished`. After a kill at the very end it is not."""
         try:
             return read_status(self.path)['state'] == 'finished'
         except ValueError:
             return False
 
     def release(self) -> None:
-        """Let other processes have the folder."""
+        """Release the lock, so that other processes can use the directory."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def write_status(self, state: str, why: str = '') -> None:
-        """Write how the run stands, for `xagents runs` and machines."""
+        """Write the status of the run, for `xagents runs` and other programs."""
         ctx = self._run.progress.context
         counts = {'steps': ctx.steps, 'games': ctx.games, 'seconds': ctx.seconds}
         means = {'mean_reward': _finite_or_none(ctx.mean_reward), 'best_reward': _finite_or_none(ctx.best_reward)}
@@ -149,10 +158,10 @@ class RunDirectory:
         with self._writing(), atomic_write(self.path / STATUS) as temporary:
             temporary.write_text(json.dumps({'state': state, 'why': why, **counts, **means, **process}))
 
-    # what `saving.checkpoint` asks for; `WeightSaver` has the same
+    # interface of the stage `checkpoint`, as that of `WeightSaver`
 
     def is_due(self, ctx: Context) -> bool:
-        """Return whether the first checkpoint is to be written, or one that stays."""
+        """Return whether the first checkpoint is due, or a permanent one (`--checkpoint-frequency`)."""
         return self.saved_steps < 0 or self._is_permanent(ctx)
 
     def _is_permanent(self, ctx: Context) -> bool:
@@ -160,19 +169,19 @@ class RunDirectory:
         return frequency is not None and ctx.steps // frequency > max(self.saved_steps, 0) // frequency
 
     def save(self, ctx: Context) -> None:
-        """Write a whole checkpoint.
+        """Write a checkpoint of the whole state.
 
         Raises:
-            SaveError: where the folder cannot be written; the last checkpoint stays whole.
+            SaveError: if the directory cannot be written. The last checkpoint stays complete.
         """
         agent, in_flight = self._run.agent, self._run.in_flight
         if self._run.overlap is not None and in_flight is None:
-            return  # collecting has failed, as the next iteration will say: the last whole checkpoint stays
+            return  # collecting failed, which the next iteration raises: keep the last checkpoint
         with self._writing():
             for writer in self._run.writers:
                 writer.flush()
             state = capture_run_state(agent, agent.collector, in_flight)
-            # a data set stays where it is
+            # a data set does not change, so checkpoints do not contain it
             for name, buffer in ({} if self._run.options.dataset else replay_buffers(agent)).items():
                 arrays, state.record[replay_key(name)] = self.segments.substore(name).save(buffer)
                 state.arrays |= add_prefix(replay_key(name), arrays)
@@ -185,7 +194,7 @@ class RunDirectory:
             self.write_status('running')
 
     def save_best(self) -> None:
-        """Write the best weights, where there are new ones."""
+        """Write the best weights if they are new."""
         best = self._run.progress.best
         if best is not None and best is not self._best:
             with self._writing():
@@ -193,7 +202,7 @@ class RunDirectory:
                 self._link('best', self.best_name)
 
     def end(self, ctx: Context) -> None:
-        """Write the last checkpoint, where the run has gone on since."""
+        """Write the last checkpoint if the run has trained since the previous one."""
         if ctx.steps != self.saved_steps or self._run.progress.best is not self._best:
             self.save(ctx)
         if self.best_name:
@@ -201,19 +210,18 @@ class RunDirectory:
                 self._link('best', self.best_name)
 
     def set_best(self, state: AgentState) -> None:
-        """Let other weights count as the best, for those who load them; a run that is resumed knows its own."""
+        """Write other weights as `best` for players. A resumed run uses the best weights that `last` names."""
         with self._writing():
             self._link('best', self._write(BEST_PREFIX, state))
             self._prune()
 
     def _write(self, kind: str, state: AgentState) -> str:
-        """Write a checkpoint under a new name, which is returned."""
+        """Write a checkpoint and return its new name."""
         folder = self.path / CHECKPOINTS
         name = f'{kind}-{state.record["counters"]["steps"]:012d}'
         if kind == STEP_PREFIX and name not in self._linked() and (folder / name).exists():
-            remove_checkpoint(
-                folder / name
-            )  # by a process that was killed before it counted, or of a run that went back
+            # a killed process has written it without linking it, or the run has returned to an earlier checkpoint
+            remove_checkpoint(folder / name)
         name = _unused_name(folder, name)
         write_state(folder / name, state)
         return name
@@ -223,21 +231,23 @@ class RunDirectory:
         return {os.readlink(folder / link) for link in ('best', 'last') if (folder / link).is_symlink()}
 
     def _link(self, link: str, name: str) -> None:
-        """Let `best` or `last` be the checkpoint `name`, in one step."""
+        """Point the link `best` or `last` to the checkpoint `name`, atomically."""
         replace_link(self.path / CHECKPOINTS / link, name)
 
     def _prune(self) -> None:
-        """Remove checkpoints that nothing names any more, and the segments that only they needed."""
+        """Remove checkpoints without a reference, and the segments that only these checkpoints need."""
         folder, keep = self.path / CHECKPOINTS, self._run.options.keep
         staying = sorted(path.name for path in folder.glob(f'{STEP_PREFIX}-*'))
-        # a run that went back to an earlier one leaves the later ones alone until it gets there
+        # a run that was resumed from an earlier checkpoint keeps later ones until it reaches their steps
         later = {name for name in staying if steps_in_name(name) > self.saved_steps}
         staying = [name for name in staying if name not in later]
         needed = self._linked() | later | set(staying[-(keep or len(staying)) :])
         self._records |= {name: read_record_or_empty(folder / name) for name in needed - self._records.keys()}
         self._records = {name: self._records[name] for name in needed}
         records = [*self._records.values()]
-        needed |= {record.get('best', '') for record in records}  # what is resumed from one needs its best, too
+        needed |= {
+            record.get('best', '') for record in records
+        }  # resuming from a checkpoint needs its best weights, too
         for path in folder.iterdir():
             if (
                 path.is_symlink()
@@ -260,17 +270,17 @@ class RunDirectory:
             raise self.save_error(error) from error
 
     def save_error(self, error: OSError) -> SaveError:
-        """Return what to say of a file that cannot be written: its name, and what to do."""
+        """Return an error that names the file that cannot be written, and the remedy."""
         name = error.filename if isinstance(error.filename, str) else self.path
-        state_note = 'the last checkpoint is whole: ' if self.saved_steps >= 0 else ''
-        next_step = f'go on with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
+        state_note = 'the last checkpoint is complete: ' if self.saved_steps >= 0 else ''
+        next_step = f'resume with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
         in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
         remedy = 'move it away' if in_the_way else 'free disk space'
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {state_note}{remedy} and {next_step}')
 
 
 def _provenance(run: RunProtocol, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what made the run: the command that began it, and those that went on."""
+    """Return the section `about`: command, time and versions of the start and of each resume."""
     if before is None:
         return {'command': run.command, 'started': _now(), 'versions': versions()}
     resumed = {'command': run.command, 'time': _now(), 'step': run.progress.context.steps, 'versions': versions()}
@@ -278,7 +288,7 @@ def _provenance(run: RunProtocol, before: Mapping[str, Any] | None) -> dict[str,
 
 
 def _unused_name(folder: Path, name: str) -> str:
-    """Return `name`, or one like it that nothing has."""
+    """Return `name`, or `name` with a number if it is in use."""
     names = itertools.chain([name], (f'{name}-{n}' for n in itertools.count(2)))
     return next(n for n in names if not (folder / n).exists())
 

@@ -1,4 +1,4 @@
-"""A checkpoint of a run folder: a folder of arrays and a record, which is there whole or not at all."""
+"""Checkpoints in a run directory. Each is a directory with arrays and a record, and is complete or absent."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from xagents.system.file_names import CHECKPOINTS, STATE_FILE
 from xagents.system.files import fsync, name_file_in_errors
 
 STATE_ARRAYS = 'state.npz'
-# what of a checkpoint's name says how long it stays: those of `--checkpoint-frequency`, of the best, the newest
+# prefixes of checkpoint names: permanent ones (`--checkpoint-frequency`), the best weights, the last state
 STEP_PREFIX, BEST_PREFIX, LAST_PREFIX = 'step', 'best', 'last'
-# what reading a record raises that is missing, torn or somebody else's
+# errors from reading a record that is missing, truncated or from another program
 READ_ERRORS = (OSError, ValueError, AttributeError)
 
 
 @dataclass
 class AgentState:
-    """Arrays that equal seeds make equal, and a record for JSON, which has the clock, too.
+    """The state of an agent: arrays, which are equal for equal seeds, and a JSON record, which also has times.
 
     Attributes:
-        weights: for each model, its weights and then its optimiser's variables.
-        arrays: the agent's parts and, of a whole state, the environments and what is pending.
-        record: counters, recent episodes, options and random streams, as JSON holds them.
-        policy: what acts without the agent, where it has a plan; not read again.
+        weights: for each model, its weights followed by its optimiser's variables.
+        arrays: arrays of the agent's parts; in a whole state also of the environments and the iteration in flight.
+        record: counters, recent rewards, options and random streams, as JSON values.
+        policy: policy data that act without the agent, if the policy has a plan. `read_state` does not read them.
     """
 
     weights: list[list[np.ndarray]] = field(default_factory=list)
@@ -42,13 +42,13 @@ class AgentState:
 
 
 def state_to_arrays(state: AgentState) -> dict[str, np.ndarray]:
-    """Return every array of a state by a name of its own."""
+    """Return every array of a state by a unique name."""
     weights = {f'weights/{i}/{j}': array for i, model in enumerate(state.weights) for j, array in enumerate(model)}
     return {**weights, **state.arrays}
 
 
 def state_from_arrays(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> AgentState:
-    """Return the state of `state_to_arrays`, and of its record."""
+    """Return the state from the arrays of `state_to_arrays` and its record."""
     weights: list[list[np.ndarray]] = []
     while f'weights/{len(weights)}/0' in arrays:
         own = f'weights/{len(weights)}/'
@@ -58,12 +58,12 @@ def state_from_arrays(arrays: dict[str, np.ndarray], record: dict[str, Any]) -> 
 
 
 def write_state(folder: Path, state: AgentState) -> None:
-    """Write a state as a folder that is there whole or not at all."""
+    """Write a state as a directory that is complete or absent."""
     new = folder.with_name(f'.{folder.name}.new')
     shutil.rmtree(new, ignore_errors=True)
     for name, array in state.arrays.items():
         if array.dtype.hasobject:
-            raise TypeError(f'{name}: a checkpoint takes arrays of numbers, got one of objects')
+            raise TypeError(f'{name}: got an array of objects, expected an array of numbers for a checkpoint')
     arrays: dict[str, Any] = state_to_arrays(state)
     try:
         new.mkdir()
@@ -83,29 +83,33 @@ def write_state(folder: Path, state: AgentState) -> None:
 
 
 def read_state(folder: Path, complete: bool = False) -> AgentState:
-    """Read what `write_state` wrote; if `complete`, it must be what a run goes on from, and not weights alone.
+    """Read a state that `write_state` wrote.
+
+    Args:
+        folder: directory of the checkpoint.
+        complete: whether the state must be one that a run can resume from, and not only weights.
 
     Raises:
-        ValueError: in one line that names the file, where it is missing, torn or foreign.
+        ValueError: if a file is missing, damaged or from another program.
     """
     record = read_record(folder)
     if complete and 'in_flight' not in record:
-        raise ValueError(_damaged_message(folder / STATE_FILE, ValueError('it has the weights alone')))
+        raise ValueError(_damaged_message(folder / STATE_FILE, ValueError('it contains only weights')))
     path = folder / STATE_ARRAYS
     try:
         with np.load(path, allow_pickle=False) as file:
             return state_from_arrays(dict(file), record)
-    except Exception as error:  # whatever NumPy and zip files raise about what they cannot read
+    except Exception as error:  # NumPy and zipfile raise many types for damaged files
         raise ValueError(_damaged_message(path, error)) from error
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder is a checkpoint of a run."""
+    """Return whether a directory is a checkpoint of a run."""
     return (folder / STATE_FILE).is_file()
 
 
 def checkpoint_policy_files(folder: Path) -> tuple[Path, Path] | None:
-    """Return the two files of a checkpoint's policy; None where it has none."""
+    """Return the plan and the arrays of a checkpoint's policy, or None without a policy."""
     return (folder / POLICY_PLAN, folder / POLICY_ARRAYS) if (folder / POLICY_PLAN).is_file() else None
 
 
@@ -113,7 +117,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Read the record of a checkpoint, without its arrays.
 
     Raises:
-        ValueError: in one line that names the file, where it is missing, torn or foreign.
+        ValueError: if the file is missing, damaged or from another program.
     """
     try:
         return _record(folder)
@@ -130,7 +134,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def read_record_or_empty(folder: Path) -> dict[str, Any]:
-    """Return the record of a checkpoint; an empty one where it is missing, torn or foreign."""
+    """Return the record of a checkpoint, or an empty one if the file is missing, damaged or from another program."""
     try:
         return _record(folder)
     except READ_ERRORS:
@@ -142,34 +146,34 @@ def _damaged_message(path: Path, error: Exception) -> str:
 
 
 def recovery_advice(checkpoint: Path) -> str:
-    """Return what to do about a checkpoint that is of no use."""
+    """Return advice for an error: what to do about a checkpoint that cannot be read."""
     checkpoints, name = checkpoint.parent, checkpoint.resolve().name
     others = [p.name for p in _complete_checkpoints(checkpoints) if p.name != name and _looks_valid(p)]
     if name.startswith(BEST_PREFIX):
         return f'use another one (--checkpoint {others[-1]})' if others else 'train anew'
     if others:
-        return f'let checkpoints/last be a link to another one ({", ".join(others)})'
+        return f'link checkpoints/last to another one ({", ".join(others)})'
     return 'train anew; the best weights are whole' if _looks_valid(checkpoints / 'best') else 'train anew'
 
 
 def _looks_valid(checkpoint: Path) -> bool:
-    """Return whether what a checkpoint's files say of themselves can be read; the arrays are not."""
+    """Return whether a checkpoint has a valid record and a zip file of arrays. The arrays are not read."""
     return bool(read_record_or_empty(checkpoint)) and zipfile.is_zipfile(checkpoint / STATE_ARRAYS)
 
 
 def find_checkpoint(folder: str | os.PathLike[str], name: str) -> Path | None:
-    """Return the folder of a checkpoint, the last one where there is no best yet; None where there is none at all."""
+    """Return the directory of a checkpoint. `best` falls back to `last`. Return None if the run has no checkpoint."""
     check_checkpoint(folder, name)
     checkpoints = Path(folder) / CHECKPOINTS
     for candidate in (name, 'last') if name == 'best' else (name,):
         path = checkpoints / candidate
         if path.is_dir():
             return checkpoints / os.readlink(path) if path.is_symlink() else path
-    return newest_complete(checkpoints)  # the process was killed before there was a link
+    return newest_complete(checkpoints)  # the process was killed before it made a link
 
 
 def newest_complete(checkpoints: Path) -> Path | None:
-    """Return the newest checkpoint that a run can go on from; None where there is none."""
+    """Return the newest checkpoint that a run can resume from, or None."""
     return next(reversed(_complete_checkpoints(checkpoints)), None)
 
 
@@ -179,14 +183,14 @@ def _complete_checkpoints(checkpoints: Path) -> list[Path]:
 
 
 def steps_in_name(name: str) -> int:
-    """Return the steps that a checkpoint's name tells; 0 of a name that somebody else gave."""
+    """Return the steps in a checkpoint's name, or 0 for a name that users gave."""
     number = name.split('-')[1]
     return int(number) if number.isdecimal() else 0
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint, of which a kill leaves nothing that looks like one."""
-    gone = checkpoint.with_name(f'.{checkpoint.name}')  # one that is half removed must not look like a checkpoint
+    """Remove a checkpoint so that a kill leaves no incomplete checkpoint."""
+    gone = checkpoint.with_name(f'.{checkpoint.name}')  # a hidden name: readers ignore it
     os.rename(checkpoint, gone)
     shutil.rmtree(gone)
 
@@ -194,4 +198,4 @@ def remove_checkpoint(checkpoint: Path) -> None:
 def _to_scalar(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f'a checkpoint takes numbers and texts, got {type(value).__name__}')
+    raise TypeError(f'got {type(value).__name__}, expected numbers and texts for a checkpoint')

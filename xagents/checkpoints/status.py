@@ -1,4 +1,4 @@
-"""What stands in a folder: whether it is a run's, how that stands, and the lock of the process that is at it."""
+"""Run directories: detection, status, and the lock of the process that uses one."""
 
 from __future__ import annotations
 
@@ -18,70 +18,72 @@ from xagents.system.locks import lock_file
 from xagents.system.paths import check_folder
 
 LOCK_ATTEMPTS = 10
-# a run on another machine that has said nothing for so long is gone
-ELSEWHERE = timedelta(minutes=10)
+# a run on another machine counts as killed if its status is older
+REMOTE_TIMEOUT = timedelta(minutes=10)
 
 
 class SaveError(RuntimeError):
-    """A run folder cannot be written."""
+    """A run directory cannot be written."""
 
 
 def is_run(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a run."""
+    """Return whether a directory contains a run."""
     return (Path(folder) / CONFIG).is_file()
 
 
 def is_group(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds a group of runs."""
+    """Return whether a directory contains a group of runs."""
     return (Path(folder) / GROUP).is_file()
 
 
 def check_run(name: str, folder: str | os.PathLike[str]) -> None:
-    """Check that a folder holds a run; raises OptionError naming the option `name`."""
+    """Raise OptionError for the option `name` if a directory contains no run."""
     if not is_run(folder):
-        what = 'a group of runs: name one of them' if is_group(folder) else 'no run in it'
-        raise OptionError(name, f'got {folder}, which has {what}' if Path(folder).is_dir() else f'there is no {folder}')
+        problem = (
+            'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
+        )
+        raise OptionError(name, f'got {folder}, {problem}' if Path(folder).is_dir() else f'there is no {folder}')
 
 
 def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
-    """Check that a run has a checkpoint of that name, or will: `best` and `last` mean whatever there is.
+    """Check that a run has a checkpoint with the given name. `best` and `last` are always valid.
 
     Raises:
-        OptionError: naming `checkpoint`.
+        OptionError: if the run has no such checkpoint.
     """
     names = sorted(path.name for path in (Path(folder) / CHECKPOINTS).glob('[!.]*') if path.is_dir())
     known = list(dict.fromkeys(('best', 'last', *names)))
     if name not in known:
         raise OptionError(
-            'checkpoint', f'got {format_value(name)}, admits one of {", ".join(known)}{did_you_mean(name, known)}'
+            'checkpoint', f'got {format_value(name)}, expected one of {", ".join(known)}{did_you_mean(name, known)}'
         )
 
 
 def check_new_run_directory(folder: str | os.PathLike[str]) -> None:
-    """Check that a folder can be that of a new run, or of a new group of them, without writing anything.
+    """Check that a directory can be used for a new run or group of runs. Write nothing.
 
     Raises:
-        OptionError: naming `run_dir`, where it holds something of another one, stands in one, or cannot be written.
+        OptionError: if the directory contains or lies within another run, or cannot be written.
     """
     holds = 'a run' if is_run(folder) else 'a group of runs' if is_group(folder) else ''
     if holds:
-        go_on = f'go on with xagents train --resume {folder}'
-        raise OptionError('run_dir', f'{folder} holds {holds} already: {go_on}, or choose another folder')
+        resume = f'resume with xagents train --resume {folder}'
+        raise OptionError('run_dir', f'{folder} already contains {holds}: {resume}, or choose another directory')
     if has_checkpoints(folder):
-        raise OptionError('run_dir', f'{folder} {CONFIG_MISSING}, or choose another folder')
+        raise OptionError('run_dir', f'{folder} {CONFIG_MISSING}, or choose another directory')
     for parent in Path(folder).absolute().parents:
         if is_run(parent) and (parent / STATUS).is_file():  # other projects have a config.yaml, too
-            raise OptionError('run_dir', f'{folder} is within the folder of a run, {parent}: choose another folder')
+            raise OptionError('run_dir', f'{folder} is within a run directory, {parent}: choose another directory')
     check_folder('run_dir', folder)
 
 
 def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return how a run stands: state, why, steps, games, seconds, mean_reward, best_reward, pid, host, updated.
+    """Return the status of a run: state, why, steps, games, seconds, mean_reward, best_reward, pid, host, updated.
 
-    One that says it is running, on this machine, and that no process holds, was killed.
+    The state is `killed` if the file says `running` but no process has the lock.
 
     Raises:
-        ValueError: in one line, for a file that is missing or torn.
+        ValueError: if the file is missing or damaged.
     """
     path = Path(folder) / STATUS
     try:
@@ -94,28 +96,31 @@ def read_status(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _runs(folder: str | os.PathLike[str], status: Mapping[str, Any]) -> bool:
-    """Return whether a process is at work in a folder: it holds a lock that dies with it."""
-    # another machine's lock may not be seen here
+    """Return whether a process uses a run directory. The process holds a lock, which ends with it."""
+    # locks of other machines may not be visible here
     updated = datetime.fromisoformat(status['updated'])
     age = datetime.now(UTC) - (updated if updated.tzinfo else updated.replace(tzinfo=UTC))
-    return is_locked(folder) or (status['host'] != socket.gethostname() and age < ELSEWHERE)
+    return is_locked(folder) or (status['host'] != socket.gethostname() and age < REMOTE_TIMEOUT)
 
 
 def take_lock(folder: Path) -> IO[bytes] | None:
-    """Return what keeps other processes out of a folder until it is closed, or the process is gone.
+    """Lock a run directory for this process.
+
+    Returns:
+        The lock file. The lock ends when the file is closed or the process ends. None on systems without locks.
 
     Raises:
-        SaveError: where another one has it.
+        SaveError: if another process has the lock.
     """
     for attempt in range(LOCK_ATTEMPTS):
         with contextlib.suppress(BlockingIOError):
             return lock_file(folder / LOCK)
-        time.sleep(0.01 * attempt)  # `is_locked` of another process holds it for an instant
-    raise SaveError(f'{folder}: another process is running in this folder')
+        time.sleep(0.01 * attempt)  # `is_locked` in another process takes the lock for an instant
+    raise SaveError(f'{folder}: another process is running in this directory')
 
 
 def is_locked(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a process is running in a folder."""
+    """Return whether a process has the lock of a run directory."""
     try:
         import fcntl
 
@@ -123,6 +128,6 @@ def is_locked(folder: str | os.PathLike[str]) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (ImportError, OSError):  # not on this system, or nobody ever was
+    except (ImportError, OSError):  # a system without locks, or no lock file
         return False
     return False

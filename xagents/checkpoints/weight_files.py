@@ -1,8 +1,9 @@
-"""Loose checkpoints: one path a model, written as a set that is old or new, never mixed.
+"""Weight files (`--checkpoints`): one path per model, written as a set, so that old and new files never mix.
 
-A set is written into `.<first>.new/`, committed by one rename to `.<first>.whole/`, hard-linked onto its plain names,
-and the folder is removed. A reader prefers `.whole`; a writer first finishes one that a killed process left.
-`<first>.state.npz`, named after the first path, contains arrays, and a JSON record of counters and options.
+A set is written into `.<first>.new/` and committed by renaming this directory to `.<first>.whole/`. Its files are then
+hard-linked to their final names, and the directory is removed. A reader prefers `.whole`. A writer first completes the
+`.whole` of a killed process. `<first>.state.npz`, named after the first path, contains arrays, and a JSON record of
+counters and options.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from xagents.system.files import digest, fsync
 from xagents.system.paths import check_parent
 
 MANIFEST = 'files.json'
-# in a plan: the digest of the weights that it is of
+# key in a plan: digest of the weights from which the plan was made
 WEIGHTS_DIGEST = 'weights'
 WEIGHT_SUFFIXES = ('.tf', '.weights.h5', '.keras')
 
@@ -31,16 +32,21 @@ WEIGHT_SUFFIXES = ('.tf', '.weights.h5', '.keras')
 def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
     """Check the paths of a set before anything is written.
 
+    Args:
+        name: option of the paths, `checkpoints` or `weights`.
+        paths: paths to check.
+        models: names of the agent's models.
+
     Raises:
-        ValueError: for a wrong number of paths, an ending nobody can write, or a folder that does not exist.
+        ValueError: if the number of paths, a suffix or a directory is wrong.
     """
     flag = '--' + name
     if not models:
-        raise ValueError(f'{flag}: got {" ".join(paths)}, but the agent has no network: see --run-dir')
+        raise ValueError(f'{flag}: got {" ".join(paths)}, but the agent has no network, expected --run-dir')
     if len(paths) != len(models):
-        raise ValueError(f'{flag}: got {len(paths)} paths, takes {len(models)}: one for each of {", ".join(models)}')
+        raise ValueError(f'{flag}: got {len(paths)} paths, expected {len(models)}: one for each of {", ".join(models)}')
     if len(set(paths)) != len(paths):
-        raise ValueError(f'{flag}: got the same path twice: {" ".join(paths)}')
+        raise ValueError(f'{flag}: got {" ".join(paths)}, expected different paths')
     if name == 'weights':
         return
     for path in paths:
@@ -48,21 +54,23 @@ def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
         if not (stem and os.path.basename(stem)):
             near = f'{os.path.splitext(path)[0] or path}{".weights.h5" if path.endswith(".h5") else ".tf"}'
             raise ValueError(
-                f'{flag}: got {path}, admits {", ".join(WEIGHT_SUFFIXES)} as its ending (did you mean {near}?)'
+                f'{flag}: got {path}, expected the suffix {", ".join(WEIGHT_SUFFIXES)} (did you mean {near}?)'
             )
         check_parent(name, path)
 
 
 def check_weights_exist(paths: Sequence[str]) -> None:
-    """Check that checkpoints to be read are there.
+    """Check that the weight files to read exist.
 
     Raises:
-        ValueError: naming the path, and the nearest one in its folder.
+        ValueError: if a path does not exist or names a part of a checkpoint. The message has the nearest name.
     """
     for path in paths:
         if Path(path).suffix == '.index' or '.data-' in Path(path).name:
             prefix = path.split('.index')[0].split('.data-')[0]
-            raise ValueError(f'--weights: got {path}, a part of a checkpoint (did you mean {prefix}?)')
+            raise ValueError(
+                f'--weights: got {path}, a part of a checkpoint, expected its prefix (did you mean {prefix}?)'
+            )
         if not weights_exist(path, paths[0]):
             folder = Path(path).parent
             names = {p.name.removesuffix('.index') for p in folder.glob('*')} if folder.is_dir() else set()
@@ -70,12 +78,12 @@ def check_weights_exist(paths: Sequence[str]) -> None:
 
 
 def weights_exist(path: str, first: str | None = None) -> bool:
-    """Return whether there is a checkpoint, of the set that begins with `first`."""
+    """Return whether the weights at `path` exist, in the set whose first path is `first`."""
     return _model_file(_actual_path(path if first is None else first, path)).is_file()
 
 
 def _model_file(model: Path) -> Path:
-    """Return the file that tells what a model's weights are: the index of a TensorFlow checkpoint has their sums."""
+    """Return the file that identifies a model's weights. The index of a TensorFlow checkpoint has their checksums."""
     index = Path(f'{model}.index')
     return index if index.is_file() else model
 
@@ -87,9 +95,14 @@ def write_weight_files(
     record: dict[str, Any],
     policy: PolicyData | None = None,
 ) -> None:
-    """Write Keras models with their optimisers, which must be built, and the state next to the first one.
+    """Write Keras models with their optimisers, and the state next to the first path.
 
-    Each model has a path: a TensorFlow checkpoint's prefix, .weights.h5 or .keras.
+    Args:
+        paths: one path per model: the prefix of a TensorFlow checkpoint, .weights.h5 or .keras.
+        models: models with built optimisers.
+        arrays: arrays of the state file, by name.
+        record: record of the state file, JSON values.
+        policy: policy data that act without the agent, or None.
     """
     complete_write(paths[0])
     first = Path(paths[0]).absolute()
@@ -111,7 +124,7 @@ def write_weight_files(
         write_policy(PolicyData(plan, policy.arrays), new / POLICY_PLAN, new / POLICY_ARRAYS)
     for name in (POLICY_PLAN, POLICY_ARRAYS):
         if policy is None:
-            Path(f'{first}.{name}').unlink(missing_ok=True)  # of another agent, which these weights are not of
+            Path(f'{first}.{name}').unlink(missing_ok=True)  # left by another agent: it does not fit these weights
         else:
             targets[name] = f'{first.name}.{name}'
     (new / MANIFEST).write_text(json.dumps(targets))
@@ -123,22 +136,22 @@ def write_weight_files(
 
 
 def complete_write(first: str | Path) -> None:
-    """Put a committed set onto its plain names, where a process was killed before it could."""
+    """Move a committed set to its final names. Do nothing if there is none."""
     first = Path(first).absolute()
     whole = first.parent / f'.{first.name}.whole'
     if not whole.is_dir():
         return
     for name, target in json.loads((whole / MANIFEST).read_text()).items():
-        target = os.path.join(first.parent, target)  # a folder may have been moved since
+        target = os.path.join(first.parent, target)  # the directory may have moved since
         temporary = f'{target}.new'
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         try:
             os.link(whole / name, temporary)
-        except OSError:  # another file system, or one without links
+        except OSError:  # another file system, or a file system without links
             shutil.copy(whole / name, temporary)
         os.replace(temporary, target)
-    # renamed first: a folder that is removed file by file would look whole to a reader
+    # rename first: while files are removed one by one, a reader would take the directory for complete
     new = whole.with_suffix('.new')
     shutil.rmtree(new, ignore_errors=True)
     os.rename(whole, new)
@@ -146,10 +159,10 @@ def complete_write(first: str | Path) -> None:
 
 
 def read_weight_files(paths: Sequence[str], models: Sequence[Any], optimizers: bool = True) -> None:
-    """Read weights and, where they are wanted, optimisers into models that are built.
+    """Read weights, and optimisers if `optimizers` is true, into built models.
 
     Raises:
-        ValueError: in one line, for a file that is missing, torn, or of another network.
+        ValueError: if a file is missing, damaged or from another network.
     """
     check_weights_exist(paths)
     for path, model in zip(paths, models, strict=True):
@@ -157,17 +170,17 @@ def read_weight_files(paths: Sequence[str], models: Sequence[Any], optimizers: b
 
 
 def _without_optimizer(model: Any) -> Any:
-    """Return a model of the same layers without an optimizer."""
+    """Return a model with the same layers, without an optimizer."""
     import keras
 
     return keras.Model(model.inputs, model.outputs)
 
 
 def read_saved_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and the record of a checkpoint; both are empty if it has none.
+    """Return the arrays and the record of the state file. Both are empty if there is no state file.
 
     Raises:
-        ValueError: in one line, for a file that is torn or foreign.
+        ValueError: if the file is damaged or from another program.
     """
     path = _actual_path(first, f'{first}.state.npz')
     if not path.is_file():
@@ -178,16 +191,16 @@ def read_saved_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]
         return arrays, json.loads(str(arrays.pop('record')))
     except Exception as error:
         raise ValueError(
-            f'--weights: {path} is not readable ({error}); remove it to read the weights alone'.replace('\n', ' ')
+            f'--weights: {path} is not readable ({error}); remove it to read only the weights'.replace('\n', ' ')
         ) from error
 
 
 def saved_policy_files(first: str) -> tuple[Path, Path] | None:
-    """Return the two files of the policy of a checkpoint; None if there is none, or one of other weights."""
+    """Return the plan and the arrays of the policy next to the weights. Return None without one for these weights."""
     plan, arrays = (_actual_path(first, f'{first}.{name}') for name in (POLICY_PLAN, POLICY_ARRAYS))
     if not plan.is_file():
         return None
-    with contextlib.suppress(ValueError, AttributeError, OSError):  # of what is damaged its reader tells
+    with contextlib.suppress(ValueError, AttributeError, OSError):  # reading a damaged plan raises later
         written = json.loads(plan.read_text()).get(WEIGHTS_DIGEST)
         if written is not None and written != digest(_model_file(_actual_path(first, first))):
             return None
@@ -195,7 +208,7 @@ def saved_policy_files(first: str) -> tuple[Path, Path] | None:
 
 
 def _actual_path(first: str, path: str) -> Path:
-    """Return where a file of a set is: in a committed folder that was not finished, or under its plain name."""
+    """Return the present path of a file of a set: in `.whole` if a process was killed, or else its final name."""
     whole = Path(first).absolute().parent / f'.{Path(first).name}.whole'
     manifest = whole / MANIFEST
     if manifest.is_file():
@@ -231,17 +244,17 @@ def _read_model(path: Path, model: Any, shown: str) -> None:
                 if 'optimizer' not in tracked:
                     status.expect_partial()
             except AssertionError:
-                status.expect_partial()  # else TensorFlow says it again in fifty lines at exit
+                status.expect_partial()  # else TensorFlow prints it in fifty lines at exit
                 raise
-    # a torn index raises OpError, torn data IndexError, an index with other data DataLossError,
-    # another network the rest
+    # a damaged index raises OpError, damaged data IndexError, an index of other data DataLossError;
+    # the other errors come from another network
     except (tf.errors.OpError, IndexError, ValueError, AssertionError, OSError, TypeError, KeyError) as error:
-        tf.get_logger().setLevel('ERROR')  # else TensorFlow tells at exit what it has not read
+        tf.get_logger().setLevel('ERROR')  # else TensorFlow lists unread variables at exit
         reason = str(error).strip().split('\n')[0][:160]
         raise ValueError(f'--weights: {shown} is damaged or of another network or optimizer ({reason})') from error
 
 
 def _tracked(model: Any) -> dict[str, Any]:
-    """Return a model and, where it learns by one, its optimizer."""
+    """Return a model and its optimizer, if it has one, by name."""
     optimizer = getattr(model, 'optimizer', None)
     return {'model': model} if optimizer is None else {'model': model, 'optimizer': optimizer}

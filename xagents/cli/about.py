@@ -7,6 +7,6 @@ from xagents.system.versions import versions
 
 
 def about() -> str:
-    """Return versions, and where compiled programs are kept."""
+    """Return the installed versions and the cache directory of compiled programs."""
     lines = [' '.join(pair) for pair in versions().items()]
     return '\n'.join([*lines, f'compiled programs {compilation_cache.cache_summary()}'])

@@ -1,4 +1,4 @@
-"""`xagents play`, `evaluate` and `export`: what is done with a trained agent."""
+"""The commands for a trained agent: `xagents play`, `evaluate`, `record` and `export`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from xagents.system.values import to_plain_value
 
 
 def open_agent(agent_id: str, given: GivenOptions, *own: type) -> contextlib.closing:
-    """Return a trained agent, which is closed at the end; options of the groups `own` are the command's, not its."""
+    """Open a trained agent for a `with` block.
+
+    Args:
+        agent_id: id of the agent.
+        given: options on the command line.
+        own: dataclasses of options that belong to the command and not to the agent.
+    """
     options = _agent_options(given, *own)
     with as_input_errors():
         _check_agent(agent_id, given)
@@ -39,8 +45,11 @@ def open_agent(agent_id: str, given: GivenOptions, *own: type) -> contextlib.clo
 
 
 def open_player(agent_id: str, given: GivenOptions, *own: type) -> contextlib.closing:
-    """Return a player for a trained agent: only its policy if that is enough, otherwise the agent."""
-    if given.get('action_idx'):  # another output of the model
+    """Open a player for a `with` block: only the policy if the policy is enough, otherwise the agent.
+
+    The arguments are those of `open_agent`.
+    """
+    if given.get('action_idx'):  # actions come from another output of the model
         return open_agent(agent_id, given, *own)
     options, player = _agent_options(given, *own), None
     with as_input_errors():
@@ -55,19 +64,19 @@ def open_player(agent_id: str, given: GivenOptions, *own: type) -> contextlib.cl
 
 
 def _check_agent(agent_id: str, given: GivenOptions) -> None:
-    """Check that a run is of an agent."""
+    """Raise ValueError if the run directory belongs to another agent."""
     if 'run_dir' in given:
         read_config_file(settings_file(given['run_dir']), agent_id)
 
 
 def _agent_options(given: GivenOptions, *own: type) -> dict[str, Any]:
-    """Return the options that are an agent's, and neither the session's nor those of the groups `own`."""
+    """Return the options of an agent: neither options of the session nor of the groups `own`."""
     command_only = {name for group in (*own, SessionOptions) for name in declared_options(group)}
     return {name: value for name, value in given.items() if name not in command_only}
 
 
 def _command_options(given: GivenOptions, group: type) -> GivenOptions:
-    """Return the options of a group, but for those that say where the agent is."""
+    """Return the options of a group, without the options that locate the agent."""
     place = ('weights', 'run_dir', 'checkpoint', 'pretrained')
     return {name: value for name, value in given.items() if name in declared_options(group) and name not in place}
 
@@ -79,7 +88,7 @@ def play(agent_id: str, given: GivenOptions, line: str) -> None:
 
 
 def evaluate(agent_id: str, given: GivenOptions, line: str) -> None:
-    """Play episodes, and print what they were worth."""
+    """Play episodes and print their statistics."""
     arguments = {
         'episodes': declared_options(EvaluateOptions)['episodes'].default,
         **_command_options(given, EvaluateOptions),
@@ -95,7 +104,7 @@ def evaluate(agent_id: str, given: GivenOptions, line: str) -> None:
 
 
 def _follow(agent_id: str, given: GivenOptions, arguments: GivenOptions, as_json: bool) -> None:
-    """Print what each checkpoint of a run is worth, until the run ends."""
+    """Evaluate each checkpoint of a run and print its scores, until the run ends."""
     folder, out = arguments.pop('follow'), arguments.pop('out', None)
     options = _agent_options(given, EvaluateOptions, RunOptions)
     with Interruption.guard() as interruption, as_input_errors():
@@ -115,7 +124,7 @@ def record(agent_id: str, given: GivenOptions, line: str) -> None:
 
 
 def json_line(result: Mapping[str, float | str]) -> str:
-    """Return the result of an evaluation as one JSON object on one line; what is not finite becomes null."""
+    """Return the result of an evaluation as a JSON object on one line. Numbers that are not finite become null."""
     numbers = {name: value if isinstance(value, str) else float(value) for name, value in result.items()}
     return json.dumps(to_plain_value(numbers, finite=True))
 
@@ -131,7 +140,7 @@ def evaluation_line(result: Mapping[str, Any], episodes: int, precision: int = 2
 
 
 def export(agent_id: str, given: GivenOptions, line: str) -> None:
-    """Write the policy; the writer prints the written files."""
+    """Write the policy of an agent as files. The writer prints their paths."""
     arguments = {'format': declared_options(ExportOptions)['format'].default, **_command_options(given, ExportOptions)}
     with as_input_errors():
         find_format(arguments['format'])
@@ -141,6 +150,6 @@ def export(agent_id: str, given: GivenOptions, line: str) -> None:
         if agent_id == TEAM_ENTRY.id:
             exporting.export_team_policy(agent, policy, **arguments)
         elif policy is not None:
-            raise OptionError('policy', f'got {policy}, but {agent_id} has one policy, admits a team of several')
+            raise OptionError('policy', f'got {policy}, but {agent_id} has one policy, expected a team of several')
         else:
             exporting.export(agent, **arguments)

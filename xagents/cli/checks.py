@@ -1,4 +1,7 @@
-"""What each command refuses before it does anything; loads nothing heavy."""
+"""Checks of each command before it starts. This module loads neither TensorFlow nor environments.
+
+The checks raise OptionError or InputError.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ from xagents.registry.agents import find_agent
 from xagents.system.file_names import CONFIG_MISSING, GROUP, LOCK, has_checkpoints
 from xagents.system.paths import check_parent
 
-NO_AGENT = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
+NO_AGENT = 'got nothing, expected the paths of --checkpoints of a training, or --run-dir'
 SHELLS = ('bash', 'zsh', 'fish')
-# what makes a new run, which --resume does not
+# options for a new run, which cannot be used with --resume
 NEW_RUN_OPTIONS = ('run_dir', 'config', 'weights', 'tuned', 'from_study', 'storage', 'seeds', 'print_config')
-# what may complete a line; `--print-config` does not need a complete one
+# options that complete a command line; `--print-config` does not need a complete one
 COMPLETING_OPTIONS = ('config', 'tuned', 'from_study', 'storage', 'print_config')
 
 
 def check_train(agent_id: str, given: GivenOptions) -> None:
-    """Refuse what contradicts `--resume`, and a line that is not complete and that nothing completes."""
+    """Refuse options that conflict with `--resume`, and a command line that is not complete."""
     if 'resume' not in given:
         if not any(given.get(name) for name in COMPLETING_OPTIONS):
             check_complete(agent_id, given)
@@ -41,26 +44,26 @@ def check_train(agent_id: str, given: GivenOptions) -> None:
 
 
 def check_complete(agent_id: str, options: Mapping[str, Any]) -> None:
-    """Refuse complete options of a run that say neither where it learns, nor from what, or no end."""
+    """Refuse the options of a run without an environment or data set, or without an end."""
     if find_agent(agent_id).options.datasets == 'only' and 'dataset' not in options:
         raise OptionError('dataset', NO_DATASET.format(agent_id))
     if not {'env', 'weights', 'dataset'} & options.keys():
         raise OptionError('env', NO_ENVIRONMENT)
     if not {'target_reward', 'max_steps', 'max_time'} & options.keys():
-        raise InputError('got none of --target-reward, --max-steps and --max-time, admits one or more of them')
+        raise InputError('got none of --target-reward, --max-steps and --max-time, expected one or more of them')
 
 
 def check_single_run(name: str, folder: str) -> None:
-    """Refuse a folder that holds no run; `name` is the option that it was given by."""
+    """Refuse a directory without a run. `name` is the option of the directory."""
     if is_group(folder):
         held = sorted(entry.name for entry in os.scandir(folder) if is_run(entry.path))
         example = f', such as {os.path.join(folder, held[0])}' if held else ''
-        raise OptionError(name, f'{folder} is a group of runs ({GROUP}), admits one of them{example}')
+        raise OptionError(name, f'{folder} is a group of runs ({GROUP}), expected one of them{example}')
     check_run(name, folder)
 
 
 def check_run(name: str, folder: str) -> None:
-    """Refuse a folder that holds neither a run nor a group of them; `name` is the option that it was given by."""
+    """Refuse a directory with neither a run nor a group of runs. `name` is the option of the directory."""
     if not (is_run(folder) or is_group(folder)):
         raise OptionError(name, _why_no_run(folder))
 
@@ -69,21 +72,19 @@ def _why_no_run(folder: str) -> str:
     if has_checkpoints(folder):
         return f'{format_value(folder)} {CONFIG_MISSING}'
     if os.path.exists(os.path.join(folder, LOCK)):
-        return (
-            f'{format_value(folder)} holds no run yet: it was killed before it began, so begin it again as it was begun'
-        )
+        return f'{format_value(folder)} contains no run yet: it was killed before it began; repeat the first command'
     if os.path.isdir(folder):
-        return f'{format_value(folder)} holds no run, admits what --run-dir of a training was'
+        return f'{format_value(folder)} contains no run, expected the --run-dir of a training'
     if os.path.exists(folder):
-        return f'{format_value(folder)} is a file, admits the folder that --run-dir of a training was'
+        return f'{format_value(folder)} is a file, expected the --run-dir of a training'
     parent = os.path.dirname(os.path.normpath(folder))
     siblings = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
     folders = [os.path.join(parent, entry.name) for entry in siblings if entry.is_dir()]
-    return f'there is no folder {format_value(folder)}{did_you_mean(folder, folders)}'
+    return f'there is no directory {format_value(folder)}{did_you_mean(folder, folders)}'
 
 
 def check_agent_source(agent_id: str, given: GivenOptions) -> None:
-    """Refuse a line that does not say where the trained agent is, or says it twice."""
+    """Refuse a command line that does not locate the trained agent, or locates it twice."""
     if {'weights', 'run_dir'} <= given.keys():
         raise OptionError('run_dir', f'got {given["run_dir"]} with --weights, expected one of the two')
     if 'run_dir' in given:
@@ -93,11 +94,11 @@ def check_agent_source(agent_id: str, given: GivenOptions) -> None:
     if 'weights' not in given:
         raise OptionError('weights', NO_AGENT)
     if 'checkpoint' in given:
-        raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, whose checkpoints it is about')
+        raise OptionError('checkpoint', f'got {given["checkpoint"]} without --run-dir, expected both')
 
 
 def check_policy_source(agent_id: str, given: GivenOptions) -> None:
-    """Refuse what `check_agent_source` does, where no policy that ships is to act; and one that does not ship."""
+    """Refuse an unknown `--pretrained` policy. Without `--pretrained`, refuse what `check_agent_source` refuses."""
     if 'pretrained' not in given:
         if not {'weights', 'run_dir'} & given.keys():
             raise OptionError('weights', f"{NO_AGENT}, or --pretrained an environment's id")
@@ -111,10 +112,10 @@ def check_policy_source(agent_id: str, given: GivenOptions) -> None:
 
 
 def check_evaluate(agent_id: str, given: GivenOptions) -> None:
-    """Refuse what `check_policy_source` does, where no run is followed; and what does not go with that."""
+    """Refuse options that conflict with `--follow`. Without it, refuse what `check_policy_source` refuses."""
     if 'follow' not in given:
         if 'out' in given:
-            raise OptionError('out', f'got {given["out"]} without --follow, whose table it is')
+            raise OptionError('out', f'got {given["out"]} without --follow, expected both')
         return check_policy_source(agent_id, given)
     for name in ('weights', 'run_dir', 'pretrained', 'checkpoint', 'action_idx'):
         if name in given:
@@ -125,76 +126,76 @@ def check_evaluate(agent_id: str, given: GivenOptions) -> None:
 
 
 def check_record(agent_id: str, given: GivenOptions) -> None:
-    """Refuse a recording without an agent, or without a new name."""
+    """Refuse a recording without an agent, or without a new name for the data set."""
     check_policy_source(agent_id, given)
     if 'dataset' not in given:
-        raise OptionError('dataset', f'got nothing, admits {NAME_HINT}')
+        raise OptionError('dataset', f'got nothing, expected {NAME_HINT}')
     check_new('dataset', given['dataset'])
 
 
 def check_datasets(wanted: list[str], given: GivenOptions) -> None:
-    """Refuse names that are none, and a download of nothing."""
+    """Refuse invalid names, and a download without names."""
     for name in wanted:
         check_name('name', name)
     if given.get('download') and not wanted:
-        raise OptionError('download', 'got no name, admits those of data sets behind the command')
+        raise OptionError('download', 'got no name, expected names of data sets after the command')
 
 
 def check_export(agent_id: str, given: GivenOptions) -> None:
-    """Refuse an export without an agent, or without a place."""
+    """Refuse an export without an agent or an output directory."""
     check_agent_source(agent_id, given)
     if 'out' not in given:
-        raise OptionError('out', 'got nothing, admits a folder for the policy')
+        raise OptionError('out', 'got nothing, expected a directory for the policy')
 
 
 def check_tune(agent_id: str, given: GivenOptions) -> None:
-    """Refuse a search without an environment."""
+    """Refuse a search without an environment or a data set."""
     if not ({'env', 'dataset', 'print_search'} & given.keys()):
         raise OptionError('env', NO_ENVIRONMENT)
 
 
 def check_plot(paths: list[str], given: GivenOptions) -> None:
-    """Refuse a picture of nothing, or labels that are not as many as curves."""
+    """Refuse a plot without histories, or with another number of labels than curves."""
     folders = given.get('run_dir', [])
     if not (paths or folders):
-        raise InputError('got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir')
+        raise InputError('got no history, expected .parquet files that --history-checkpoint wrote, or --run-dir')
     count = len(paths) + len(folders)
     if 'labels' in given and len(given['labels']) != count:
-        raise OptionError('labels', f'got {len(given["labels"])}, admits as many as there are histories: {count}')
+        raise OptionError('labels', f'got {len(given["labels"])}, expected {count}, one for each history')
 
 
 def check_runs_command(folders: list[str], given: GivenOptions) -> None:
-    """Refuse a list of nothing."""
+    """Refuse a list without directories."""
     if not folders:
-        raise InputError('got no folder, admits those of runs, of groups of them, or above them')
+        raise InputError('got no directory, expected directories of runs, of groups of runs, or above them')
 
 
 def check_presets(names: list[str], given: GivenOptions) -> None:
-    """Refuse what is no agent, or more than one."""
+    """Refuse an unknown agent, or more than one."""
     _check_one(names, 'one agent or none')
     for name in names:
         find_agent(name)
 
 
 def check_completion(names: list[str], given: GivenOptions) -> None:
-    """Refuse what is no shell, or not one."""
+    """Refuse an unknown shell, or any number of shells but one."""
     _check_one(names, 'one of them')
     if not set(names) & set(SHELLS):
         got, hint = (format_value(names[0]), did_you_mean(names[0], SHELLS)) if names else ('nothing', '')
-        raise OptionError('shell', f'got {got}, admits one of {", ".join(SHELLS)}{hint}')
+        raise OptionError('shell', f'got {got}, expected one of {", ".join(SHELLS)}{hint}')
 
 
 def _check_one(names: list[str], admitted: str) -> None:
     if len(names) > 1:
-        raise InputError(f'{format_value(names[1])}: stands behind {format_value(names[0])}, admits {admitted}')
+        raise InputError(f'{format_value(names[1])}: got it after {format_value(names[0])}, expected {admitted}')
 
 
 def check_explore(paths: list[str], given: GivenOptions) -> None:
-    """Refuse a line without the one address of a learner, or without its key."""
+    """Refuse a command line without exactly one address of a learner, or without its key."""
     if len(paths) != 1:
         got = ' and '.join(map(format_value, paths)) or 'no address'
-        raise InputError(f'got {got}, admits one HOST:PORT, where a training with --cluster listens')
+        raise InputError(f'got {got}, expected one HOST:PORT, the address of a training with --cluster')
     parse_address('address', paths[0])
     if 'cluster_key' not in given:
-        raise OptionError('cluster_key', 'is required: the file that the training has made, copied to this machine')
+        raise OptionError('cluster_key', 'got nothing, expected a copy of the file that the training has written')
     read_key(given['cluster_key'])

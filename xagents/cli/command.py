@@ -1,4 +1,4 @@
-"""What a command is: its options, what it requires, what it runs. Nothing heavy is loaded before it runs."""
+"""A command: its options, its checks and its function. The function's module is loaded only when the command runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xagents.tuning.search import searchable
 
 
 def flag_parser() -> argparse.ArgumentParser:
-    """Return a parser without flags that raises ArgumentError and leaves out what was not typed."""
+    """Return a parser without flags. It raises ArgumentError and leaves out flags that were not typed."""
     return argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
     )
@@ -31,19 +31,19 @@ class Command:
     """One command of the command line.
 
     Args:
-        name: what is typed.
-        help: its line on the usage page.
-        examples: what is typed after its name, for its own page.
-        groups: titles and dataclasses of its options in the order of its page; those under one title are one section.
-        target: `module:function` of this package, loaded when the command runs. The function takes the agent's id (or
-            the
-            paths, where the command takes no agent), the given options and the typed line, and may return a page.
-        check: raises OptionError for what is missing or contradicts itself.
-        takes_agent: whether an agent's id stands behind the command; paths do otherwise.
-        agent_sources: options whose file or folder names the agent where its id is left out.
-        runs_without_arguments: whether it runs with nothing behind it; its page is shown otherwise.
-        hidden: dataclass of options that are checked and have no effect.
-        accepts_ranges: whether options with a search type take ranges, too.
+        name: name on the command line.
+        help: line on the usage page.
+        examples: arguments of example lines, for the page of the command.
+        groups: titles and dataclasses of the options, in the order of the page. Groups with one title form one section.
+        target: `module:function` of this package, loaded when the command runs. The arguments are the agent's id (or
+            the paths, for a command without an agent), the given options and the command line. The function may return
+            a page.
+        check: function that raises OptionError if options are missing or conflict.
+        takes_agent: whether the first argument is an agent's id. Otherwise the arguments are paths or names.
+        agent_sources: options whose file or directory names the agent if its id is left out.
+        runs_without_arguments: whether the command runs without arguments. Otherwise its page is shown.
+        hidden: dataclass of options that are checked but have no effect.
+        accepts_ranges: whether options with a search type also accept ranges.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Command:
     accepts_ranges: bool = False
 
     def run(self, target: Any, given: GivenOptions, line: str) -> str | None:
-        """Do the work; arguments and result are those of the function at `place`."""
+        """Call the function at `target` with these arguments and return its result."""
         module, _, function = self.target.partition(':')
         return getattr(importlib.import_module(f'xagents.cli.{module}'), function)(target, given, line)
 
     def sections(self, agent_id: str | None = None) -> dict[str, dict[str, Option]]:
-        """Return the options by section title and name, those that only `agent_id` has first."""
+        """Return the options by section title and name. The options that only `agent_id` has come first."""
         sections: dict[str, dict[str, Option]] = {}
         for title, group in self.groups:
             sections[title] = sections.get(title, {}) | declared_options(group)
@@ -74,12 +74,12 @@ class Command:
         if agent_id is not None:
             entry = find_agent(agent_id)
             known = declared_options(entry.options)
-            # the networks first, what does nothing last
+            # networks first, options without effect last
             own = [option for name, option in known.items() if name not in shared]
             own.sort(key=lambda option: (option.name not in entry.models) + 2 * option.ignored)
             shared = {name: known[name] for name in shared}
             title, group = self.groups[0]
-            # the agent's own stand first, but for what the command is about
+            # the agent's own options come first, after the command's section if there is one
             first = {} if group is EnvironmentOptions else {title: sections.pop(title)}
             sections = {**first, f'Only {agent_id}': {option.name: option for option in own}, **sections}
         sections['Every agent'] = shared
@@ -89,13 +89,13 @@ class Command:
         return sections
 
     def options(self, agent_id: str | None = None) -> dict[str, Option]:
-        """Return every accepted option by name, the hidden ones last."""
+        """Return every accepted option by name, hidden options last."""
         options = {name: option for section in self.sections(agent_id).values() for name, option in section.items()}
         hidden = {} if self.hidden is None else declared_options(self.hidden)
         return options | {name: option for name, option in hidden.items() if name not in options}
 
     def find_agent_id(self, words: Sequence[str]) -> str | None:
-        """Return the agent that a file or folder on the line names, if any; raises OptionError or InputError."""
+        """Return the agent in a file or directory on the command line, or None. Raise OptionError or InputError."""
         parser = flag_parser()
         for name in self.agent_sources:
             parser.add_argument('--' + name.replace('_', '-'), dest=name)
@@ -103,7 +103,7 @@ class Command:
             typed = vars(parser.parse_known_args(words)[0])
         except argparse.ArgumentError as error:  # a flag without its value
             name = (error.argument_name or '').lstrip('-').replace('-', '_')
-            raise OptionError(name, f'got nothing, admits {self.options()[name].expected}') from None
+            raise OptionError(name, f'got nothing, expected {self.options()[name].expected}') from None
         for name, path in typed.items():
             with as_input_errors():
                 if name == 'config':

@@ -1,4 +1,4 @@
-"""The commands. Each is one entry of `commands`, from which parsing, help and errors derive."""
+"""The commands. Parsing, help and errors derive from the entries of `commands`."""
 
 from __future__ import annotations
 
@@ -159,9 +159,9 @@ commands: dict[str, Command] = {
 
 
 def find_command(name: str) -> Command:
-    """Return a command; raises OptionError with the nearest name where there is none."""
+    """Return a command. Raise OptionError, with the nearest name, if it is unknown."""
     if name not in commands:
         raise OptionError(
-            'command', f'got {format_value(name)}, admits one of {", ".join(commands)}{did_you_mean(name, commands)}'
+            'command', f'got {format_value(name)}, expected one of {", ".join(commands)}{did_you_mean(name, commands)}'
         )
     return commands[name]

@@ -1,6 +1,6 @@
-"""The scripts with which shells complete `xagents …`: shtab writes them from the declarations of the options.
+"""Scripts for shells that complete `xagents …`. shtab writes the scripts from the declarations of the options.
 
-A script knows what is installed when it is written; no Python runs when Tab is pressed.
+A script contains the names of parts that are installed when it is written. Pressing Tab starts no Python.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from xagents.registry import agents as registry
 from xagents.runs.registry import stage_registry
 
 PATHS = {'PATH': shtab.FILE, 'FILE': shtab.FILE, 'CFG': shtab.FILE, 'DIR': shtab.DIRECTORY}
-# what bash offers behind an agent or a switch where no dash is typed yet
+# completion in bash after an agent or a switch, before a dash is typed
 FLAGS = {
     'bash': '_xagents_flags',
     'preamble': {'bash': '_xagents_flags() { compgen -W "${current_option_strings[*]}" -- "$1"; }'},
 }
-# --flag=value is three words to bash. And a flag behind one that takes paths would be completed as another path, so
-# shtab sees no flags before it.
+# Bash splits --flag=value into three words. A flag after a flag with paths would be completed as another path, so the
+# words before the flag are hidden from shtab.
 WORDS = r"""
 _xagents() {
     local current="${COMP_WORDS[COMP_CWORD]#=}" word words=()
@@ -41,8 +41,8 @@ complete -o bashdefault -F _xagents xagents
 
 
 def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
-    """Return the script that lets a shell, one of `SHELLS`, complete commands, agents, flags, choices and paths."""
-    # without those that cannot be loaded
+    """Return a script for a shell, one of `SHELLS`, that completes commands, agents, flags, choices and paths."""
+    # agents that cannot be loaded are left out
     agents = {id: line for id, line in registry.help_lines().items() if id in registry.agents}
     names = {'env': [*_environments(), *env_registry.names()], 'stages': stage_registry.names()}
     behind: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
 def _add_flags(
     parser: argparse.ArgumentParser, command: Command, agent_id: str | None, names: Mapping[str, Iterable[str]]
 ) -> None:
-    """Add the flags of a command; `names` has the values of those whose choices depend on what is installed."""
+    """Add the flags of a command. `names` contains the choices of options that depend on installed packages."""
     options = [option for section in command.sections(agent_id).values() for option in section.values()]
     for option in (option for option in options if not option.ignored):
         if option.type is bool:
@@ -100,7 +100,7 @@ def _add(parser: argparse.ArgumentParser, *flags: str, help: str = '', complete:
 
 
 def _environments() -> list[str]:
-    """The ids of Gymnasium's own environments, the newest version of each."""
+    """Return the ids of Gymnasium's own environments, the newest version of each."""
     from gymnasium.envs.registration import registry as specs
 
     known = sorted(specs.items(), key=lambda item: item[1].version or 0)

@@ -1,4 +1,4 @@
-"""What `xagents datasets` shows: the data sets here, what each is of, and how good what it shows is."""
+"""The page of `xagents datasets`: the local data sets, with their environments, sizes and mean returns."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NUMERIC_COLUMNS = (2, 3, 4)
 
 
 def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: bool = False) -> str:
-    """Return the list of the data sets here, or of some.
+    """Return the list of all local data sets, or of some. A damaged data set is listed with its error.
 
     Args:
-        wanted: names; all when not given.
-        as_json: return a JSON object a line.
-        download: ask Minari's server for those that are not here.
+        wanted: names of data sets; empty for all.
+        as_json: whether to return one JSON object per line.
+        download: whether to download missing data sets from Minari's server.
 
     Raises:
-        OptionError: for a name that no data set here has; one that is damaged is listed with what is wrong.
+        OptionError: if a name is unknown.
     """
     minari_module('serialization', 'datasets')
     for name in wanted:
@@ -37,7 +37,7 @@ def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: b
     if as_json:
         return '\n'.join(json.dumps(to_plain_value(record, finite=True)) for record in found)
     if not found:
-        return f'There is no data set in {dataset_names.root()}: xagents record makes one'
+        return f'There is no data set in {dataset_names.root()}: xagents record writes one'
     rows = [HEADER, *map(_row, (record for record in found if not record['problem']))]
     lines = [record['problem'] for record in found if record['problem']]
     widths = column_widths(rows)
@@ -64,5 +64,5 @@ def _record(name: str) -> dict[str, Any]:
 def _row(record: dict[str, Any]) -> list[str]:
     columns = [str(record[name] or '-') for name in ('dataset', 'env', 'episodes', 'steps')]
     cells = [*columns, f'{record["mean_return"]:.2f}', str(record['agent'] or '-')]
-    # a file may say anything
+    # files may contain control characters
     return [''.join(c if c.isprintable() else '?' for c in cell) for cell in cells]

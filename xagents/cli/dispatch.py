@@ -1,4 +1,4 @@
-"""The command line: `xagents <command> <agent> [options]`; help and wrong input load no TensorFlow."""
+"""The command line: `xagents <command> <agent> [options]`. Help and errors in the input do not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from xagents.tuning.storages import mask_password
 from xagents.version import __version__
 
 HELP = ('-h', '--help')
-# argparse of Python 3.11 takes -1e-3 for a flag
+# argparse in Python 3.11 parses -1e-3 as a flag
 NEGATIVE_NUMBER = re.compile(r'^-((\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$', re.IGNORECASE)
 
 
 def main() -> None:
-    """Run the console script: what the shell's user typed."""
+    """Run the console script with the arguments of the process."""
     replace_unencodable_characters()
     exit_with_parent()
     try:
@@ -45,18 +45,18 @@ def execute(argv: Sequence[str] | None = None) -> None:
     """Run one command, as a shell would.
 
     Args:
-        argv: what is typed after `xagents`, a string a word; what the process was started with when not given.
+        argv: words after `xagents`. The default are the arguments of the process.
 
     Raises:
-        SystemExit: with the exit code of a command that failed: 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM, 1
-            for everything else. The last line on stderr says what was wrong.
+        SystemExit: if the command fails, with the exit code: 2 for wrong input, 130 for Ctrl-C, 143 for SIGTERM, 1 for
+            other errors. The last line on stderr describes the error.
     """
     arguments = [str(word) for word in (sys.argv[1:] if argv is None else argv)]
     command = commands.get(arguments[0]) if arguments else None
     try:
         _dispatch(arguments)
     except KeyboardInterrupt as stop:
-        if not stop.args:  # else the run has said its closing line
+        if not stop.args:  # with arguments, the run has printed its closing line
             print(f'xagents {command.name if command else ""}: interrupted', file=sys.stderr)
         raise SystemExit(130) from None
     except (OptionError, InputError) as error:
@@ -73,7 +73,7 @@ def _dispatch(arguments: list[str]) -> None:
         return _show(f'xagents {__version__}')
     if words[0] == '--version':
         if words[1:] != ['--verbose']:
-            raise OptionError('version', f'got {words[1]} behind it, admits --verbose or nothing')
+            raise OptionError('version', f'got {words[1]}, expected --verbose or nothing')
         return _show(about())
     command = find_command(words[0])
     rest = words[1:]
@@ -87,7 +87,7 @@ def _dispatch(arguments: list[str]) -> None:
     target = paths if agent_id is None else agent_id
     command.check(target, given)
     prepare_process()
-    # the line that says how to go on shows passwords in URLs as ***
+    # hide passwords in URLs, because runs print and store the command line
     line = shlex.join(['xagents', *(mask_password(word) if '://' in word else word for word in arguments)])
     page = command.run(target, given, line)
     if page is not None:
@@ -97,29 +97,27 @@ def _dispatch(arguments: list[str]) -> None:
 def _show(page: str) -> None:
     try:
         print(page, flush=True)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-        with contextlib.suppress(OSError):  # Python's own last flush would complain
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
+        with contextlib.suppress(OSError):  # else Python's last flush would raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
 
 
 def _agent_in(command: Command, rest: Sequence[str]) -> str:
-    """The agent of a line that does not begin with one."""
+    """Return the agent of a command line that does not begin with an agent."""
     agent_id = command.find_agent_id(rest)
     if agent_id is None:
         flag = rest[0].partition('=')[0]
         known = [command.options(), *(declared_options(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
             raise _unknown_flag(flag, command, None)
-        file = ', and the file of --config names none' if '--config' in rest else ''
-        raise OptionError(
-            'agent', f'got {format_value(rest[0])} in its place{file}, admits one of {", ".join(agent_names())}'
-        )
+        file = ' and a --config without an agent' if '--config' in rest else ''
+        raise OptionError('agent', f'got {format_value(rest[0])}{file}, expected one of {", ".join(agent_names())}')
     return agent_id
 
 
 def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the paths (of a command that takes no agent), and the given options by name; raises OptionError."""
+    """Return the paths, for a command without an agent, and the given options by name. Raise OptionError."""
     options = command.options(agent_id)
     parser = _parser(options)
     try:
@@ -129,13 +127,13 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
     for option in options.values():
         typed_names = [flag for flag in option.flags if option.aliases and flag in words]
         if len(typed_names) > 1:
-            raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, admits one of the two')
+            raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, expected one of the two')
     flags = [word for word in others if word.startswith('-') and word != '--']
     if flags:
         raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
     if paths and command.takes_agent:
-        raise InputError(f'{format_value(paths[0])}: belongs to no option, admits flags and their values only')
+        raise InputError(f'{format_value(paths[0])}: belongs to no option, expected only flags and their values')
     return paths, {name: _value(options[name], value) for name, value in vars(typed).items()}
 
 
@@ -156,7 +154,7 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
             continue
         for flag in option.flags:
             on = not flag.startswith('--no-')
-            # both positions of a switch may be tried: --double false true
+            # a search may try both positions of a switch: --double false true
             how: dict[str, Any] = {'nargs': '*'} if on and option.is_list else {'action': 'store_const', 'const': on}
             parser.add_argument(flag, dest=option.name, **how)
     return parser
@@ -165,12 +163,12 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
 def _incomplete(
     error: argparse.ArgumentError, parser: argparse.ArgumentParser, options: Mapping[str, Option]
 ) -> OptionError:
-    # argparse's own words may be translated; which option it was, and its kind, says what was wrong
+    # argparse may translate its messages, so the option's type determines the message
     flag = (error.argument_name or '').split('/')[0]
     option = options[parser._option_string_actions[flag].dest]
     if option.type is bool:
-        return OptionError(flag, f'got a value, admits none: it is {" or ".join(option.flags)}')
-    return OptionError(flag, f'got nothing, admits {option.expected}')
+        return OptionError(flag, f'got a value, expected none: it is {" or ".join(option.flags)}')
+    return OptionError(flag, f'got nothing, expected {option.expected}')
 
 
 def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:
@@ -190,7 +188,7 @@ def _has_flag(options: Mapping[str, Option], flag: str) -> bool:
 
 
 def _fail(error: Exception, command: Command | None, arguments: Sequence[str], code: int) -> int:
-    """Print why a command ends, the last thing on one line, and return its exit code."""
+    """Print an error on one line, the last one on stderr, and return the exit code."""
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
     debug = '--debug' in arguments

@@ -1,4 +1,4 @@
-"""`xagents explore`: processes here collect for a training elsewhere. Loads no TensorFlow."""
+"""`xagents explore`: local processes collect for a training on another machine. TensorFlow is not loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xagents.system.interruption import exit_by_signal, handle_signals
 
 
 def explore(paths: list[str], given: GivenOptions, line: str) -> str:
-    """Explore until the training ends; return the closing line."""
+    """Run explorers until the training ends, and return the closing line."""
     options = ExploreOptions.resolve(given)
     assert options.cluster_key is not None
     n_explorers = options.explorers or os.cpu_count() or 1
@@ -24,7 +24,7 @@ def explore(paths: list[str], given: GivenOptions, line: str) -> str:
             run_explorers(paths[0], n_explorers, read_key(options.cluster_key).explorer_credentials, options.wait)
     except (LearnerLostError, ExplorerError) as error:
         raise InputError(str(error)) from None
-    return 'The training let them go'
+    return 'The training has released its explorers'
 
 
 def _end(number: int, frame: FrameType | None) -> None:

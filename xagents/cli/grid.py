@@ -1,4 +1,4 @@
-"""A grid: a run for every combination of values, each in a directory named by its values, next to `group.yaml`."""
+"""Grids: a run for every combination of values, each in a directory named after its values, next to `group.yaml`."""
 
 from __future__ import annotations
 
@@ -27,20 +27,27 @@ from xagents.system.file_names import GROUP, LOCK
 from xagents.system.files import atomic_write
 from xagents.system.interruption import exit_by_signal
 
-# bytes of a folder's name; names of temporary files next to it are longer
+# bytes of a directory's name; names of temporary files next to it are longer
 LONGEST_NAME = 150
 UNSAFE = re.compile(r'[^\w.+=,@-]+')
-# what every run has in its own folder
+# paths that every run has in its own directory
 PER_RUN_PATHS = ('checkpoints', 'history_checkpoint', 'tensorboard')
-# about the command, not about its runs
+# options of the command, not of its runs
 COMMAND_OPTIONS = ('run_dir', 'grid_jobs', 'debug')
-# what lets a finished run go on
+# options that set the end of a run; with a new end, a finished run can be resumed
 BUDGET_OPTIONS = ('target_reward', 'max_steps', 'max_time')
 
 
 @dataclass
 class RunGroup:
-    """A grid of runs of one agent in a folder: the options that they share, and the values of what varies, by name."""
+    """A grid of runs of one agent in a directory.
+
+    Attributes:
+        folder: directory of the group.
+        agent_id: id of the agent.
+        options: options that all runs share, by name.
+        grid: values of the options that vary, by name.
+    """
 
     folder: str
     agent_id: str
@@ -49,14 +56,16 @@ class RunGroup:
 
     @classmethod
     def read(cls, folder: str) -> RunGroup:
-        """Return the group that a folder holds; raises ValueError where its file cannot be taken as it is."""
+        """Return the group in a directory. Raise ValueError if its file is wrong."""
         file = read_config_file(os.path.join(folder, GROUP))
         if not (file.agent and file.grid):
-            raise ValueError(f'{os.path.join(folder, GROUP)}: admits an agent, and a list of values for what varies')
+            raise ValueError(
+                f'{os.path.join(folder, GROUP)}: expected an agent, and lists of values for the options that vary'
+            )
         return cls(folder, file.agent, file.options, file.grid)
 
     def runs(self) -> dict[str, dict[str, Any]]:
-        """Return the options of each run by its name, its folder included; the last option varies fastest."""
+        """Return the options of each run by its name, with its directory. The last option varies fastest."""
         points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
         runs = {}
         for name, point in zip(run_names(points), points, strict=True):
@@ -68,7 +77,7 @@ class RunGroup:
         return runs
 
     def write(self, command: str) -> None:
-        """Write what was asked for into the group's folder."""
+        """Write the options and the command line to the group's file."""
         options = {name: value for name, value in self.options.items() if name not in COMMAND_OPTIONS}
         started = datetime.datetime.now().astimezone().isoformat(timespec='seconds')
         text = to_yaml(self.agent_id, {**options, **self.grid}, {'command': command, 'started': started})
@@ -77,11 +86,11 @@ class RunGroup:
 
 
 def run_names(points: list[dict[str, Any]]) -> list[str]:
-    """Return a name for each run that a file system takes and no two of them share: `lr=0.001,seed=1`."""
+    """Return a unique name for each run that is valid in file systems, such as `lr=0.001,seed=1`."""
     names = [','.join(f'{name.replace("_", "-")}={_label(value)}' for name, value in p.items()) for p in points]
     taken: set[str] = set()
     for index, (name, point) in enumerate(zip(names, points, strict=True)):
-        # some file systems take ppo and PPO for the same
+        # on some file systems ppo and PPO are equal
         if name.casefold() in taken or len(name.encode()) > LONGEST_NAME:
             digest = hashlib.sha256(repr(sorted(point.items())).encode('utf-8', 'replace')).hexdigest()[:8]
             short = name.encode()[: LONGEST_NAME - 9].decode(errors='ignore')
@@ -101,46 +110,56 @@ def _label(value: Any) -> str:
 
 
 def start_group(group: RunGroup, jobs: int, command: str) -> None:
-    """Run a grid from its beginning, `jobs` runs at the same time; the typed `command` is kept.
+    """Start all runs of a grid.
+
+    Args:
+        group: grid to run.
+        jobs: number of parallel runs.
+        command: command line, which is stored in the group's file.
 
     Raises:
-        OptionError: for options that do not suit a grid, or a folder that is taken.
-        InputError: where every run refuses its input; nothing is left behind then.
-        SystemExit: with code 1 where runs failed.
-        KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
+        OptionError: if an option cannot be used in a grid, or the directory is in use.
+        InputError: if every run refuses its input. New files are removed then.
+        SystemExit: with code 1 if runs failed, with code 143 after a SIGTERM.
+        KeyboardInterrupt: after a Ctrl-C.
     """
     given = {**group.grid, **group.options}
     for name in PER_RUN_PATHS:
         if name in given:
             raise OptionError(
-                name, f'got {format_value(given[name])}, but every run of a grid keeps that in its own folder'
+                name, f'got {format_value(given[name])}, expected no path: every run of a grid uses its own directory'
             )
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
     check_new_run_directory(group.folder)
     path = Path(group.folder)
-    made = list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))  # the innermost first
+    made = list(
+        itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents))
+    )  # the innermost comes first
     path.mkdir(parents=True, exist_ok=True)
     with _group_lock(group.folder):
-        check_new_run_directory(group.folder)  # another command may have been faster
+        check_new_run_directory(group.folder)  # another command may have created it since
         group.write(command)
         result = _run(words, jobs, group.options)
         if result.refused:
             for name in (GROUP, LOCK):
                 (path / name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # somebody has put something there
+            with contextlib.suppress(OSError):  # other programs may have written files there
                 for folder in made:
                     folder.rmdir()
     _conclude(group.folder, result, jobs, group.options)
 
 
 def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
-    """Go on with the runs of a group that are not finished, and start those that never were, `jobs` at the same time.
+    """Resume the unfinished runs of a group, and start the runs that have not begun.
 
-    The given options win over those of the runs; one that moves a run's end lets finished runs go on, too.
+    Args:
+        group: group of runs.
+        given: options that override those of the runs. With a new end of the runs, finished runs are resumed, too.
+        jobs: number of parallel runs.
 
     Raises:
-        SystemExit: with code 1 where runs failed.
-        KeyboardInterrupt: after a Ctrl-C; a SIGTERM makes it a SystemExit with code 143.
+        SystemExit: with code 1 if runs failed, with code 143 after a SIGTERM.
+        KeyboardInterrupt: after a Ctrl-C.
     """
     options = {**group.options, **given}
     words = {}
@@ -153,27 +172,27 @@ def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
                 words[name] = ['train', '--resume', folder, *to_flags(_with_threads(given, jobs))]
         result = _run(words, jobs, options) if words else None
     if result is None:
-        not_started = f'No run of {group.folder} is left to go on with'
-        return _say(f'{not_started}; more --max-steps would let finished ones', options)
+        not_started = f'No run of {group.folder} can be resumed'
+        return _say(f'{not_started}; finished runs can, with a larger --max-steps', options)
     _conclude(group.folder, result, jobs, options)
 
 
 @contextlib.contextmanager
 def _group_lock(folder: str) -> Iterator[None]:
-    """Keep other commands out of a group while its runs are under way; raises InputError where one is in it."""
+    """Lock a group against other commands. Raise InputError if another command has the lock."""
     try:
         lock = take_lock(Path(folder))
     except SaveError as error:
-        raise InputError(f'{folder}: another command is at work on this group; wait for its end, or stop it') from error
+        raise InputError(f'{folder}: another command runs this group; wait for its end, or stop it') from error
     with lock or contextlib.nullcontext():
         yield
 
 
 def _should_resume(name: str, folder: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether a run is to go on: it is not finished, or its end is moved, and no other process has it."""
+    """Return whether to resume a run: no process runs it, and it is not finished or has a new end."""
     try:
         status = read_status(folder)
-    except ValueError:  # it is resumed from its checkpoints, whatever happened to that file
+    except ValueError:  # without a valid status the run is resumed from its checkpoints
         return True
     if status['state'] == 'running':
         _say(f'{name} is skipped: process {status["pid"]} on {status["host"]} runs it', options)
@@ -200,20 +219,20 @@ def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
 
 
 def _conclude(folder: str, result: GridResult, jobs: int, options: Mapping[str, Any]) -> None:
-    """Show how the runs stand, and end the command as they ended; raises what `start` does."""
+    """Print the status of the runs, and end the command as `start_group` documents."""
     if result.refused:
         raise InputError(result.refused)
     if not options.get('quiet'):
-        with contextlib.suppress(ValueError):  # where no run got as far as to have a folder
+        with contextlib.suppress(ValueError):  # no run has a directory yet
             print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
     if result.signal is not None:
         command = f'xagents train --resume {shlex.quote(folder)}' + (f' --grid-jobs {jobs}' if jobs > 1 else '')
         finished, runs = list(result.codes.values()).count(0), len(result.codes) + len(result.not_started)
-        _say(f'Interrupted; {finished} of {runs} runs ended by themselves. To go on: {command}', options)
+        _say(f'Interrupted; {finished} of {runs} runs ended by themselves. To resume: {command}', options)
         exit_by_signal(result.signal)
     failed = [f'{name} (exit code {code})' for name, code in result.codes.items() if code != 0]
     if failed or result.not_started:
-        not_started = f'; not begun: {", ".join(result.not_started)}' if result.not_started else ''
+        not_started = f'; not started: {", ".join(result.not_started)}' if result.not_started else ''
         line = f'{len(failed)} of {len(result.codes)} runs failed: {", ".join(failed)}{not_started}'
         print(f'xagents train: {line}', file=sys.stderr, flush=True)
         raise SystemExit(1)

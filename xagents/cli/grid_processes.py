@@ -1,7 +1,8 @@
-"""The processes of a grid's runs: a few at a time, their lines printed under their names, none of them left behind.
+"""Processes of the runs of a grid, a few in parallel. Their output is printed with the names of the runs.
 
-Each is an `xagents train` in a session of its own, so that a Ctrl-C in the terminal reaches only the parent, which
-passes it on. A child whose parent is gone saves and ends, because its standard input ends then.
+Each process is an `xagents train` in its own session, so that a Ctrl-C in the terminal reaches only the parent. The
+parent forwards the signal. If the parent dies, a child saves and ends, because its standard input ends. No process
+outlives the command.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ WRONG_INPUT = 2
 
 @dataclass
 class GridResult:
-    """How the runs ended.
+    """The results of the runs.
 
-    Args:
-        codes: exit codes by name.
-        last: the last line of each.
-        not_started: names of those that were not begun.
-        signal: the first signal that came, if any did.
-        signals: how many came.
+    Attributes:
+        codes: exit codes by name of the run.
+        last: last lines of output by name of the run.
+        not_started: names of runs that have not started.
+        signal: number of the first signal, or None.
+        signals: number of signals.
     """
 
     codes: dict[str, int] = field(default_factory=dict)
@@ -42,23 +43,29 @@ class GridResult:
 
     @property
     def refused(self) -> str:
-        """The line with which every run that was begun refused its input; it was not printed. Empty otherwise."""
+        """The error of the runs if every started run refused its input; otherwise empty. It was not printed."""
         refused = set(self.codes.values()) == {WRONG_INPUT} and self.signal is None
         return next(iter(self.last.values())).removeprefix('xagents train: ') if refused else ''
 
     @property
     def may_start_more(self) -> bool:
-        """Whether another run may begin: no signal came, and the first runs have not refused their input."""
+        """Whether another run may start: there was no signal, and the first runs have not refused their input."""
         return self.signal is None and not self.refused
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal, which every run is to get."""
+        """Count a signal, which `forward_signals` sends to every run."""
         self.signal = self.signal or number
         self.signals += 1
 
 
 class GridProcess(ChildProcess):
-    """The process of the run `name`; `arguments` stand after `xagents`, and its lines go to `output`."""
+    """The process of one run.
+
+    Args:
+        name: name of the run.
+        arguments: words after `xagents`.
+        output: queue for the lines of the process.
+    """
 
     def __init__(self, name: str, arguments: list[str], output: OutputQueue):
         self.name = name
@@ -67,16 +74,23 @@ class GridProcess(ChildProcess):
         super().__init__(['xagents', *arguments], output, SECONDS_TO_END, subprocess.STDOUT, **variables)
 
     def forward_signals(self, result: GridResult) -> None:
-        """Pass on the signals that it has not had: the first lets it save and end, a second one ends it at once."""
+        """Send missing signals to the process. The first saves and ends the run, a second ends it at once."""
         while result.signal is not None and self._signals < result.signals:
             self._signals += 1
             self.send_signal(result.signal)
 
 
 class OutputPrinter:
-    """Prints what runs say under their names, or as JSON objects that have the name.
+    """A printer of the runs' lines, with their names in front or as JSON objects with the names.
 
-    Nothing is printed until a run says more than one line: a single one may be a refusal, which the caller prints.
+    Lines are held back until a run prints a second line, because a single line may be an error that the caller prints.
+
+    Args:
+        width: width of the names.
+        as_json: whether to print JSON objects.
+
+    Attributes:
+        last: last line of each run by name.
     """
 
     def __init__(self, width: int, as_json: bool):
@@ -85,7 +99,7 @@ class OutputPrinter:
         self._held: list[str] | None = []
 
     def print_line(self, name: str, line: str) -> None:
-        """Print what a run has said."""
+        """Print a line of output of a run."""
         further = name in self.last
         self.last[name] = line if line.strip() else self.last.get(name, '')
         self.say(name, line)
@@ -101,7 +115,7 @@ class OutputPrinter:
             self._held.append(named)
 
     def print_held(self) -> None:
-        """Print what was held back, and from now on everything at once."""
+        """Print the lines that were held back. Print later lines at once."""
         for line in self._held or ():
             print(line, flush=True)
         self._held = None
@@ -117,15 +131,18 @@ def _as_object(name: str, line: str) -> str:
 def run_all(
     commands: Mapping[str, list[str]], n_parallel: int, quiet: bool = False, as_json: bool = False
 ) -> GridResult:
-    """Run commands, `n_parallel` at a time, and print their lines under their names.
+    """Run commands in parallel, and print their lines with the names of the runs.
 
-    No more are begun after a signal, or when the first ones to end refuse their input.
+    No command starts after a signal, or if the first commands to end refuse their input.
 
     Args:
-        commands: what stands after `xagents`, by the name of the run.
-        n_parallel: how many at the same time.
-        quiet: print nothing but what the runs print.
-        as_json: whether their lines are JSON objects, to which the name is added.
+        commands: words after `xagents`, by the name of the run.
+        n_parallel: number of parallel commands.
+        quiet: whether to print only the output of the runs.
+        as_json: whether the lines are JSON objects, to which the name is added.
+
+    Returns:
+        The exit codes and last lines of the runs.
     """
     lines = OutputPrinter(max(map(len, commands)), as_json)
     result = GridResult(last=lines.last, not_started=list(commands))

@@ -1,4 +1,4 @@
-"""The commands that show something: runs, their curves, tuned settings, the script for a shell."""
+"""The commands that print or plot: runs, curves, data sets, tuned settings, the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xagents.reports.runs_page import runs_page
 
 
 def plot(paths: list[str], given: GivenOptions, line: str) -> None:
-    """Draw histories, or the lineage of a population."""
+    """Plot histories, or the lineage of a population."""
     from xagents.reports.plotting import save_plot  # loads matplotlib and pandas
 
     if any(map(is_population, given.get('run_dir', ()))):
@@ -29,15 +29,15 @@ def _plot_population(paths: list[str], given: GivenOptions) -> None:
 
     with as_input_errors():
         if len(paths) + len(given['run_dir']) > 1:
-            raise OptionError('run_dir', 'a population is drawn by itself, expected only its directory')
+            raise OptionError('run_dir', 'got a population and other histories, expected only its directory')
         for name in given.keys() - {'run_dir', 'out', 'title', 'debug'}:
-            raise OptionError(name, 'is for curves, and cannot be used with a population')
+            raise OptionError(name, 'cannot be used with a population, expected histories')
         out = save_lineage(given['run_dir'][0], given.get('out', 'plot.png'), given.get('title'))
         print(f'Plot saved to {out}')
 
 
 def list_runs(folders: list[str], given: GivenOptions, line: str) -> str:
-    """Return the page with the state of runs."""
+    """Return the page with the status of runs."""
     with as_input_errors():
         return runs_page(folders, given.get('json', False))
 
@@ -53,5 +53,5 @@ def presets(names: list[str], given: GivenOptions, line: str) -> str:
 
 
 def completion(names: list[str], given: GivenOptions, line: str) -> str:
-    """Return the script that a shell reads."""
+    """Return the completion script of a shell."""
     return completion_script(names[0], commands)

@@ -1,4 +1,4 @@
-"""What `xagents presets` shows: a table an agent of its tuned settings, with the scores published and seen."""
+"""The page of `xagents presets`: a table of tuned settings per agent, with published and measured scores."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from xagents.system.pages import COLUMN_GAP, MAX_WIDTH, console_width, make_tabl
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# the columns behind the environment, their widths, and which of all are numbers
+# columns after the environment, their widths, and the indices of numeric columns
 HEADER, WIDTHS, NUMERIC_COLUMNS = ('Steps', 'Published', 'Seen', 'When'), (5, 9, 11, 10), (1, 2, 3)
-# a source has a column of its own where that leaves it so many columns, and a line otherwise
+# the source is a column if it has at least this width, otherwise a separate line
 MIN_SOURCE_WIDTH = 28
-# behind an environment for which there is a trained policy
+# mark after an environment with a pretrained policy
 PRETRAINED_MARK = '*'
 DEFAULT_SOURCE = 'rl-baselines3-zoo'
 LEGEND = (
-    f'Settings are those of {DEFAULT_SOURCE} where nothing else is said. '
-    'Published: the mean reward of one trained agent, as the source gives it. Seen: the median of the means of so '
-    'many seeds, greedy, with the weights that training ended with, and when. '
-    'xagents train <agent> --env <environment> --tuned takes the settings, and its other flags win. '
-    f'{PRETRAINED_MARK} a trained policy ships, which xagents play <agent> --pretrained <environment> plays.'
+    f'Settings are those of {DEFAULT_SOURCE} if no source is given. '
+    'Published: the mean reward of one trained agent in the source. Seen: the median of the mean rewards of several '
+    'seeds (their number), acting greedily with the last weights. When: the date of these runs. '
+    'xagents train <agent> --env <environment> --tuned uses the settings; its other flags override them. '
+    f'{PRETRAINED_MARK} xagents play <agent> --pretrained <environment> plays a trained policy.'
 )
 
 
 def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
-    """Return the list of tuned settings of an agent, or of all, where Atari games are one line.
+    """Return the list of tuned settings of an agent, or of all agents with one line for all Atari games.
 
-    It has as many columns as the console where no `width` is given.
+    Args:
+        agent_id: id of an agent; None for all.
+        width: width in characters. The default is the width of the console.
     """
     width = min(console_width(width), MAX_WIDTH)
     presets = {name: list_presets(name) for name in (BUILTIN_AGENTS if agent_id is None else [agent_id])}
     if agent_id is not None:
         if not presets[agent_id]:
             return f'{agent_id} has no tuned settings.'
-        # the games with a published score one by one, then all others as one
+        # one line for each game with a published score, then one line for all other games
         presets = {agent_id: [one for p in presets[agent_id] for one in (*map(p.for_game, p.games), p)]}
     rows = {name: [(_cells(preset), preset_source(preset)) for preset in group] for name, group in presets.items()}
     widths = (max(len(cells[0]) for group in rows.values() for cells, _ in group), *WIDTHS)
@@ -50,13 +52,13 @@ def presets_page(agent_id: str | None = None, width: int | None = None) -> str:
 
 
 def preset_source(preset: Preset) -> str:
-    """Return who tuned the settings, what was changed, and the environment of the published score where it differs."""
+    """Return the source of the settings, the changes, and the environment of the published score if it differs."""
     scored_on = f'published for {preset.scored_on}' if preset.scored_on else ''
     return ', '.join(filter(None, [preset.source_name, preset.changed, scored_on]))
 
 
 def format_steps(steps: int) -> str:
-    """Return a number of steps in short, where that loses nothing."""
+    """Return a number of steps with M or k if it is a multiple of a million or a thousand."""
     for unit, letter in ((1_000_000, 'M'), (1_000, 'k')):
         if steps % unit == 0:
             return f'{steps // unit}{letter}'
@@ -87,7 +89,7 @@ def _games_seen(preset: Preset) -> tuple[str, str]:
 
 
 def _table(rows: list[tuple[tuple[str, ...], str]], widths: Sequence[int], width: int) -> Iterator[RenderableType]:
-    """The presets of an agent, each with its source behind it or below."""
+    """Yield the presets of an agent, each with its source in a column or on the next line."""
     from rich.padding import Padding
 
     source_width = width - sum(widths) - COLUMN_GAP * len(widths)

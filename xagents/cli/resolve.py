@@ -1,4 +1,4 @@
-"""What completes a line of `train`: a file, tuned settings or a study."""
+"""Completing the options of `train` from a file, tuned settings or a study."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from xagents.options.environment import NET_ONLY_OPTIONS
 from xagents.options.errors import OptionError
 from xagents.registry.agents import Entry, find_agent
 
-# a line that has one of a pair has no use for the file's other one
+# pairs of options: one on the command line excludes the other one in the file
 EXCLUSIVE = (('seed', 'seeds'), ('tuned', 'from_study'), ('tuned', 'storage'))
 
 
 class ResolvedOptions(NamedTuple):
-    """The options of a `train` command with everything that completes them.
+    """The complete options of a `train` command.
 
-    `grid` has those with several values; `messages` is a line for each source, on what was taken from it.
+    Attributes:
+        options: options with one value, by name.
+        grid: options with several values, by name.
+        messages: a line for each source, with the settings taken from it.
     """
 
     options: dict[str, Any]
@@ -28,13 +31,17 @@ class ResolvedOptions(NamedTuple):
 
 
 def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
-    """Complete the options of a line by those of its --config, --from-study and --tuned.
+    """Add the options of --config, --from-study and --tuned to the options on the command line.
 
-    Tuned settings wait for `resolve_point` where the environment varies.
+    If the environment or the weights vary in a grid, tuned settings are added later, for each point of the grid.
+
+    Args:
+        agent_id: id of the agent.
+        given: options on the command line, which override other sources.
 
     Raises:
-        OptionError: for options that contradict each other, or a source that has nothing.
-        ValueError: for a file that cannot be taken as it is; names it and the key.
+        OptionError: if options conflict, or a source has no settings.
+        ValueError: if the file is wrong. The message names the file and the key.
     """
     options, messages = dict(given), list[str]()
     grid: dict[str, list[Any]] = {}
@@ -46,7 +53,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
     if 'from_study' in options and options.get('tuned'):
         raise OptionError('from_study', f'got {options["from_study"]} with --tuned, expected one of the two')
     if len({'from_study', 'storage'} & options.keys()) == 1:
-        raise ValueError('--from-study and --storage: got one of them, admits both: the study and where it is kept')
+        raise ValueError('--from-study and --storage: got one of them, expected both: a study and its storage')
     study, storage = options.pop('from_study', None), options.pop('storage', None)
     wants_tuned = options.pop('tuned', False)
     completed = options
@@ -64,7 +71,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
 def _merge_config(
     entry: Entry, given: dict[str, Any], file: Configuration
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Return the options and the grid of a file with those of the line over them."""
+    """Return the options and the grid of a file, overridden by the options on the command line."""
     known = entry.options_in('environment', 'network', 'agent')
     left_out = {other for pair in EXCLUSIVE for one, other in (pair, pair[::-1]) if given.get(one)}
     if any(name in given for name in entry.models):
@@ -79,7 +86,7 @@ def _merge_config(
 
 
 def _seeds(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Take --seeds from the options; return the grid over seeds that it stands for."""
+    """Remove --seeds from the options, and return its values as a grid over `seed`."""
     seeds = options.pop('seeds', None)
     if seeds is None:
         return {}
@@ -87,18 +94,24 @@ def _seeds(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, list[A
     if 'seed' in options or 'seed' in grid:
         raise OptionError('seeds', f'{got} with --seed, expected one of the two')
     if len(set(seeds)) < len(seeds):
-        raise OptionError('seeds', f'{got}, admits different ones')
+        raise OptionError('seeds', f'{got}, expected different values')
     return {'seed': seeds}
 
 
 def best_of_study(agent_id: str, given: Mapping[str, Any], name: str, url: str) -> tuple[dict[str, Any], str]:
-    """Complete options by those of the best trial of study `name` in the storage at `url`, its environment included.
+    """Add the options of the best trial of a study, including its environment.
+
+    Args:
+        agent_id: id of the agent.
+        given: options that override those of the trial.
+        name: name of the study.
+        url: URL of the study's storage.
 
     Returns:
-        All options, and one line that says what was taken.
+        All options, and a line with the settings taken from the trial.
 
     Raises:
-        OptionError: where there is no such study, or nothing to take from it.
+        OptionError: if the study does not exist, or has no complete trial.
     """
     from xagents.tuning import studies
     from xagents.tuning.storages import open_storage

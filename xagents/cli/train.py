@@ -1,4 +1,4 @@
-"""`xagents train`: one run, a grid of them, or going on with what is there."""
+"""`xagents train`: start or resume a run or a grid of runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from xagents.registry.agents import find_agent
 from xagents.runs import training
 from xagents.system.threads import set_threads
 
-# about the command or its process, not about a run of it
+# options of the command or its process, not of its runs
 COMMAND_OPTIONS = ('print_config', 'grid_jobs', *declared_options(SessionOptions))
 
 
 def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
-    """Train, or return the file for `--config` that the line stands for."""
+    """Train, or return the command line as a file for `--config`."""
     if 'resume' in given:
         _resume(agent_id, given, line)
         return None
@@ -41,7 +41,7 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
     jobs = _jobs(resolved.options, bool(resolved.grid))
     if resolved.grid and resolved.options.get('record_dataset') is not None:
         name = resolved.options['record_dataset']
-        raise OptionError('record_dataset', f'got {name} for several runs, admits one run for a data set')
+        raise OptionError('record_dataset', f'got {name} for several runs, expected one run')
     if not resolved.options.get('quiet'):
         for message in resolved.messages:
             print(message, flush=True)
@@ -58,7 +58,7 @@ def train(agent_id: str, given: GivenOptions, line: str) -> str | None:
 
 
 def _points(agent_id: str, resolved: ResolvedOptions) -> list[dict[str, Any]]:
-    """Return the options of every run: of a grid, or of the only one where there is none."""
+    """Return the options of every run of a grid, or of the only run."""
     if not resolved.grid:
         return [resolved.options]
     folder = resolved.options.get('run_dir')
@@ -67,23 +67,23 @@ def _points(agent_id: str, resolved: ResolvedOptions) -> list[dict[str, Any]]:
 
 
 def _of_run(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a run and its agent, but for the weights that it starts from."""
+    """Return the options of a run and its agent, without the initial weights."""
     others = {*declared_options(TrainOptions), *declared_options(SessionOptions)}
     return {name: value for name, value in options.items() if name not in others}
 
 
 def _plan(agent_id: str, options: Mapping[str, Any]) -> AgentPlan:
-    """Return the agent that a run is to have; refuse options that are not complete or do not go together."""
+    """Return the plan of a run's agent. Raise OptionError or InputError for incomplete or conflicting options."""
     check_complete(agent_id, options)
     return plan_agent(agent_id, _of_run(options), options.get('weights'))
 
 
 def _folder(resolved: ResolvedOptions) -> str | None:
-    """Return the folder of the run or the group, which must be free."""
+    """Return the directory of the run or the group, or None. Raise OptionError if it is in use."""
     folder = resolved.options.get('run_dir')
     if resolved.grid and folder is None:
         varies = ' and '.join('--' + name.replace('_', '-') for name in resolved.grid)
-        raise OptionError('run_dir', f'got nothing, admits a folder for the runs of a grid, which differ by {varies}')
+        raise OptionError('run_dir', f'got nothing, expected a directory for the runs of a grid over {varies}')
     if folder is not None:
         check_new_run_directory(folder)
     return folder
@@ -92,12 +92,14 @@ def _folder(resolved: ResolvedOptions) -> str | None:
 def _jobs(options: Mapping[str, Any], several: bool) -> int:
     jobs = options.get('grid_jobs', 1)
     if jobs > 1 and not several:
-        raise OptionError('grid_jobs', f'got {jobs}, but this is one run: --seeds or a list in --config make several')
+        raise OptionError(
+            'grid_jobs', f'got {jobs} for one run, expected several runs, by --seeds or lists in --config'
+        )
     return jobs
 
 
 def _fit(agent: Any, line: str) -> None:
-    """Run an agent, which is closed at the end; an interrupted run says how to go on."""
+    """Train an agent and close it. An interrupted run prints the command that resumes it."""
     with contextlib.closing(agent):
         with as_input_errors():
             run = agent.begin(command=line)
@@ -105,11 +107,11 @@ def _fit(agent: Any, line: str) -> None:
 
 
 def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
-    """Go on with a run, or with a group of them."""
+    """Resume a run or a group of runs."""
     folder = given['resume']
     options = {name: value for name, value in given.items() if name not in ('resume', *COMMAND_OPTIONS)}
     with as_input_errors():
-        saved = read_config_file(settings_file(folder), agent_id)  # it must be of this agent
+        saved = read_config_file(settings_file(folder), agent_id)  # refuses a run of another agent
         env = saved.options.get('env')
         if 'env' in given and given['env'] != env and 'env' not in saved.grid:
             raise OptionError('env', f'got {format_value(given["env"])}, but {folder} was trained on {env}')
@@ -120,7 +122,7 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
         with as_input_errors():
             group = grid.RunGroup.read(folder)
             for name in options.keys() & group.grid.keys():
-                raise OptionError(name, f'got {format_value(options[name])}, but the runs of {folder} differ by it')
+                raise OptionError(name, f'got {format_value(options[name])}, but it varies among the runs of {folder}')
         return grid.resume_group(group, options, jobs)
     with as_input_errors():
         options.pop('env', None)
@@ -132,7 +134,7 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
 
 
 def config_page(agent_id: str, resolved: ResolvedOptions) -> str:
-    """Return the file for `--config` that options stand for; what was not given stands at its default in a comment."""
+    """Return options as a file for `--config`. Comments show the defaults of all other options."""
     entry = find_agent(agent_id)
     given = {**resolved.options, **resolved.grid}
     ordered = {name: given[name] for name in entry.options_in() if name in given and name not in COMMAND_LINE_ONLY}

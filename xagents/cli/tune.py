@@ -1,4 +1,4 @@
-"""`xagents tune`: a search, or the page that lists what would be searched."""
+"""`xagents tune`: run a search, or list the search space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xagents.tuning.plan import plan, search_page
 
 
 def tune(agent_id: str, given: GivenOptions, line: str) -> str | None:
-    """Search settings, or return the page that lists what would be searched."""
+    """Search hyperparameters, or return the page with the search space."""
     given = {name: value for name, value in given.items() if name != 'debug'}
     with as_input_errors():
         if given.pop('print_search', False):

@@ -1,4 +1,4 @@
-"""The usage pages; the text about an option comes only from its declaration."""
+"""The usage pages. The text about an option comes only from its declaration."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LONG_FLAG = 22
 GOOD_HELP = 40
 LEGEND = '-: not given. off, on: a switch, which --no-… turns off. …: one or more values.'
 RANGES = (
-    'Tuned as: of int and log_uniform two values are the bounds of a search, of categorical two or more the choices; '
-    'one value is fixed.'
+    'Tuned as: for int and log_uniform, two values are the bounds of a search; for categorical, two or more values are '
+    'the choices; one value is fixed.'
 )
 STYLES = ('cyan', '', 'green', 'dim')
 
@@ -44,7 +44,7 @@ class OptionRow(NamedTuple):
 
 
 def usage_page() -> str:
-    """Return what `xagents` prints."""
+    """Return the page that `xagents` prints."""
     lines = '\n'.join(f'    {command.name:<10} {command.help}' for command in commands.values())
     return f"""xagents {__version__}
 
@@ -59,9 +59,9 @@ Use xagents <command> <agent> to see more info about command + agent"""
 
 
 def command_page(command: Command, agent_id: str | None = None) -> str:
-    """Return what `xagents <command>` and `xagents <command> <agent>` print: how it is used, and its options.
+    """Return the page that `xagents <command>` and `xagents <command> <agent>` print: examples and options.
 
-    It is as wide as the console, with colours where that shows them.
+    The page is as wide as the console, and has colours if the console supports them.
     """
     from rich.text import Text
 
@@ -78,7 +78,7 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
 
 
 def _examples_of(command: Command, agent_id: str) -> list[str]:
-    """Return the examples of a command that are right for an agent."""
+    """Return the examples of a command that apply to an agent."""
     lines = [line.replace('<agent>', agent_id) for line in command.examples]
     datasets = find_agent(agent_id).options.datasets
     if command.name == 'train' and datasets == 'never':
@@ -89,7 +89,7 @@ def _examples_of(command: Command, agent_id: str) -> list[str]:
 
 
 def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterator[RenderableType]:
-    """The options, a section at a time, in columns of the same widths throughout."""
+    """Yield the options, one section at a time, in columns of equal widths in all sections."""
     from rich.text import Text
 
     rows = {title: [_row(option) for option in section.values()] for title, section in sections.items()}
@@ -122,7 +122,7 @@ def _row(option: Option) -> OptionRow:
 
 
 def format_default(value: Any) -> str:
-    """Return a default as one would type it; '-' for none, and a switch as on or off."""
+    """Return a default as users type it. The result is '-' for no default, and on or off for a switch."""
     return format_option_value(value, _number)
 
 

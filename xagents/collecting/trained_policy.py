@@ -77,7 +77,7 @@ def _check_arrays(data: PolicyData) -> None:
     weights, network = data.arrays[WEIGHTS], data.plan.get('network')
     wanted = network.get('n_parameters') if isinstance(network, dict) else None
     if wanted is not None and (weights.dtype != np.float32 or weights.shape != (wanted,)):
-        raise ValueError(f'weights: got {weights.dtype} of shape {weights.shape}, admits float32 of ({wanted},)')
+        raise ValueError(f'weights: got {weights.dtype} of shape {weights.shape}, expected float32 of ({wanted},)')
     if (data.arrays.get('observation_statistics/var', np.ones(1)) < 0).any():
         raise ValueError('its observation_statistics/var are below 0')
 
@@ -137,7 +137,7 @@ class TrainedPolicy:
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
             raise ValueError(
-                f'observations: got {got}, admits {self.spaces.observations}, or N of it ({error})'
+                f'observations: got {got}, expected {self.spaces.observations}, or N of it ({error})'
             ) from error
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
         actions = np.array(self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions']))

@@ -1,1 +1,1 @@
-"""A run as a YAML file, whose keys are the flags of `xagents train`."""
+"""Files of settings: YAML, whose keys are the flags of `xagents train`."""

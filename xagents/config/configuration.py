@@ -1,7 +1,7 @@
-"""A run as one YAML file, whose keys are the flags of `xagents train`: read, checked and written; loads no TensorFlow.
+"""Reading, checking and writing YAML files of settings, whose keys are the flags of `xagents train`.
 
-The declared type of an option says what a value is, not YAML's own guess: 1e-3 is a number where one belongs, and `no`
-the name of a run where a text does. Nothing in a file is ever executed.
+The declared type of an option determines how a value is read, not YAML's own rules: 1e-3 is a number for a numeric
+option, and `no` is a text for a text option. Nothing in a file is executed. This module does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
 from xagents.system.file_names import CONFIG, CONFIG_MISSING, GROUP, has_checkpoints
 from xagents.system.values import to_plain_value
 
-# keys that are no options, and options that are about the line they stand on
+# keys that are not options, and options that exist only on the command line
 AGENT, ABOUT = 'agent', 'about'
 COMMAND_LINE_ONLY = ('config', 'print_config', 'resume', 'debug')
-# what all runs of a grid share
+# options with one value for all runs of a grid
 SHARED_IN_GRID = (*COMMAND_LINE_ONLY, 'run_dir', 'from_study', 'storage', 'tuned', 'seeds', 'grid_jobs')
 
 
 class Configuration(NamedTuple):
-    """What a file says: the agent's id (None where it names none), and options by Python name, checked.
+    """The contents of a file of settings.
 
-    `grid` has the options that have several values.
+    Attributes:
+        agent: id of the agent; None if the file does not name one.
+        options: checked values of options with one value, by Python name.
+        grid: checked values of options with several values, by Python name.
     """
 
     agent: str | None
@@ -46,37 +49,40 @@ def train_options(agent_id: str) -> dict[str, Option]:
 
 
 def read_config_file(path: str | os.PathLike[str], agent_id: str | None = None) -> Configuration:
-    """Read a file of settings, without what is null in it.
+    """Read a file of settings. Values that are null are left out.
 
     Args:
-        path: of the file.
-        agent_id: the agent, where the file need not name it; one that it names must be this one.
+        path: path of the file.
+        agent_id: id of the agent. If None, the file must name the agent; otherwise it may name only this agent.
+
+    Returns:
+        The agent, options and grid of the file.
 
     Raises:
-        ValueError: in one line that names the file and the key, for anything that is wrong with them.
+        ValueError: if the file or a value is wrong. The message is one line with the file and the key.
     """
     nodes = read_nodes(path)
     try:
         agent_in_config = _agent_id(nodes)
         if agent_in_config and agent_id and agent_in_config != agent_id:
-            raise OptionError(AGENT, f'got {agent_in_config}, but the command is about {agent_id}')
+            raise OptionError(AGENT, f'got {agent_in_config}, expected {agent_id}, the agent of the command')
         chosen_agent = agent_id or agent_in_config
         if chosen_agent is None:
-            raise OptionError(AGENT, f'got nothing, admits one of {", ".join(agents)}')
+            raise OptionError(AGENT, f'got nothing, expected one of {", ".join(agents)}')
         return Configuration(agent_in_config, *_split_options(chosen_agent, nodes))
     except OptionError as error:
         raise ValueError(f'{path}: {error.name.replace("_", "-")}: {error.problem}') from error
 
 
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the `agent` of a run and its options by Python name; raises ValueError in one line for a wrong file."""
+    """Return the `agent` of a run and its options by Python name. Raise ValueError if the file is wrong."""
     configuration = read_config_file(Path(folder) / CONFIG)
     return {'agent': configuration.agent, **configuration.options}
 
 
 def check_config(path: str | os.PathLike[str]) -> None:
-    """Check that `--config` names a file; raises OptionError with the nearest one."""
-    if os.path.isdir(path) or not os.path.exists(path):  # a pipe can be read only once
+    """Raise OptionError, with the nearest name, if `--config` does not name a file."""
+    if os.path.isdir(path) or not os.path.exists(path):  # not for a pipe, which can be read only once
         try:
             read_nodes(path)
         except ValueError as error:
@@ -84,7 +90,7 @@ def check_config(path: str | os.PathLike[str]) -> None:
 
 
 def agent_in_file(path: str | os.PathLike[str]) -> str | None:
-    """Return the agent that a file names, if any, without a look at the rest; raises ValueError in one line."""
+    """Return the agent that a file names, or None, without checking the rest. Raise ValueError for a wrong file."""
     try:
         return _agent_id(read_nodes(path))
     except OptionError as error:
@@ -92,22 +98,22 @@ def agent_in_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def settings_file(folder: str | os.PathLike[str]) -> Path:
-    """Return the file with the settings of a run folder, or of a group of them; raises ValueError without one."""
+    """Return the file of settings of a run directory or a group of runs. Raise ValueError if there is none."""
     for name in (CONFIG, GROUP):
         if os.path.isfile(os.path.join(folder, name)):
             return Path(folder) / name
     if has_checkpoints(folder):
         raise ValueError(f'{folder} {CONFIG_MISSING}')
-    raise ValueError(f'{folder} is no run folder: it has neither {CONFIG} nor {GROUP}')
+    raise ValueError(f'{folder}: expected a run directory, which has a {CONFIG} or a {GROUP}')
 
 
 def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> str:
-    """Return options as a file that `read_config_file` reads back as they are, and YAML's own readers, too.
+    """Return options as YAML that `read_config_file` and other YAML readers read as equal values.
 
     Args:
-        agent_id: stands first.
-        options: by Python name; None is written as null; what only Python can hold is named by a comment.
-        about: what made the file, of plain values; stands last and is ignored when the file is read.
+        agent_id: id of the agent, the first key.
+        options: options by Python name. None is written as null. A comment replaces values that YAML cannot hold.
+        about: plain values about the origin of the file. They become the last key, which readers ignore.
     """
     settings = {name.replace('_', '-'): value for name, value in options.items()}
     unwritable = [name for name, value in settings.items() if callable(value)]
@@ -120,7 +126,7 @@ def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] 
 
 
 def default_line(option: Option) -> str:
-    """Return the comment that shows an option's key, its default and its help; without its # it is the default."""
+    """Return a comment with an option's key, default and help. Without its # the comment sets the default."""
     key = option.name.replace('_', '-')
     setting = (
         f'{key}:' if option.default in (None, [], {}) else dump({key: to_plain_value(option.default)}).rstrip('\n')
@@ -133,12 +139,12 @@ def _agent_id(nodes: Mapping[str, yaml.Node]) -> str | None:
         return TEAM_ENTRY.id if 'policies' in nodes else None
     node = nodes[AGENT]
     if node.id != 'scalar':
-        raise OptionError(AGENT, f'got a {node.id}, admits one of {", ".join(agents)}')
+        raise OptionError(AGENT, f'got a {node.id}, expected one of {", ".join(agents)}')
     return find_agent(node.value).id
 
 
 def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Return the options with one value, and the values of those with several."""
+    """Return the options with one value, and the values of options with several."""
     known = train_options(agent_id)
     options: dict[str, Any] = {}
     grid: dict[str, list[Any]] = {}
@@ -150,13 +156,13 @@ def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[
             hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(name, known).replace('_', '-')
             raise OptionError(name, f'is no option of xagents train {agent_id}{hint}')
         if name in COMMAND_LINE_ONLY:
-            raise OptionError(name, 'is no setting of a run, admits its place on the line only')
+            raise OptionError(name, 'is no setting of a run, expected only on the command line')
         option = known[name]
         check_tag(option, node)
-        # each value of a list makes a run, unless the option itself takes a list
+        # each value of a list makes a run, unless the option itself accepts a list
         if node.id == 'sequence' and (not option.is_list or any(one.id == 'sequence' for one in node.value)):
             if name in SHARED_IN_GRID:
-                raise OptionError(name, f'got a list, which would be a run for each, admits {option.expected}')
+                raise OptionError(name, f'got a list, which would make several runs, expected {option.expected}')
             grid[name] = _check_distinct(option, [parse_node(option, one) for one in node.value])
         else:
             options[name] = parse_node(option, node)
@@ -164,7 +170,7 @@ def _split_options(agent_id: str, nodes: Mapping[str, yaml.Node]) -> tuple[dict[
 
 
 def agents_with_option(name: str) -> list[str]:
-    """Return the agents that have an option; one that cannot be loaded has none."""
+    """Return the ids of the agents that have an option. Agents that cannot be loaded are left out."""
     owners = []
     for agent_id, entry in agents.items():
         with contextlib.suppress(OptionError):
@@ -175,10 +181,10 @@ def agents_with_option(name: str) -> list[str]:
 
 def _check_distinct(option: Option, values: list[Any]) -> list[Any]:
     if not values:
-        raise OptionError(option.name, f'got an empty list, admits {option.expected}, or a list of them')
+        raise OptionError(option.name, f'got an empty list, expected {option.expected}, or a list of them')
     for index, value in enumerate(values):
         if value is None:
-            raise OptionError(option.name, f'got nothing in a list, admits {option.expected}')
+            raise OptionError(option.name, f'got nothing in a list, expected {option.expected}')
         if value in values[:index]:
-            raise OptionError(option.name, f'got {format_value(value)} twice, admits different values')
+            raise OptionError(option.name, f'got {format_value(value)} twice, expected different values')
     return values

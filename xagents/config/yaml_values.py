@@ -1,6 +1,6 @@
-"""Values in YAML: what a scalar is, and what it is for an option, whose declared type decides.
+"""Values in YAML: the type of a scalar, and its value for an option with a declared type.
 
-1e-3 is a number where one belongs, and `no` the name of a run where a text does.
+1e-3 is a number for a numeric option, and `no` is a text for a text option.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xagents.options.declaration import Option
 from xagents.options.errors import OptionError, format_value
 
 SWITCH = {'true': True, 'yes': True, 'on': True, 'false': False, 'no': False, 'off': False}
-# scalars without quotes that are no text where no option says what they are, in any case
+# unquoted scalars that are not texts if no option declares their type; upper and lower case are equal
 SCALARS = {
     'null': '~|null|',
     'bool': '|'.join(SWITCH),
@@ -24,18 +24,18 @@ SCALARS = {
 }
 TAG = 'tag:yaml.org,2002:'
 NULL = f'{TAG}null'
-# of one argument of an environment; YAML's aliases could make a few lines mean billions
+# largest number of values in one argument of an environment: with aliases, a few lines can mean billions
 MAX_NODES = 10_000
 
 
 def add_scalar_resolvers(resolver: type[yaml.resolver.BaseResolver]) -> None:
-    """Teach a loader, or a dumper, what a scalar is; a dumper puts texts that look like something else in quotes."""
+    """Add the types of scalars to a loader or dumper. A dumper then quotes texts that look like another type."""
     for kind, pattern in SCALARS.items():
         resolver.add_implicit_resolver(TAG + kind, re.compile(rf'({pattern})\Z', re.IGNORECASE), None)
 
 
 def parse_node(option: Option, node: yaml.Node) -> Any:
-    """Return the value of an option in its declared type, None for null; raises OptionError for other values."""
+    """Return the value of an option in its declared type, or None for null. Raise OptionError for other values."""
     check_tag(option, node)
     if node.tag == NULL:
         return option.check(None)
@@ -44,7 +44,7 @@ def parse_node(option: Option, node: yaml.Node) -> Any:
     if not (option.is_list and isinstance(node, yaml.SequenceNode)):
         return [_parse_single(option, node)] if option.is_list else _parse_single(option, node)
     if not node.value:
-        raise OptionError(option.name, f'got an empty list, admits {option.expected}')
+        raise OptionError(option.name, f'got an empty list, expected {option.expected}')
     return [_parse_single(option, one) for one in node.value]
 
 
@@ -52,25 +52,25 @@ def _parse_single(option: Option, node: yaml.Node) -> Any:
     check_tag(option, node)
     text = node.value
     if not isinstance(node, yaml.ScalarNode) or node.tag == NULL:
-        raise OptionError(option.name, f'got {_describe_node(node)}, admits {option.expected}')
+        raise OptionError(option.name, f'got {_describe_node(node)}, expected {option.expected}')
     if option.type is bool:
         if text.lower() not in SWITCH:
-            raise OptionError(option.name, f'got {format_value(text)}, admits true or false')
+            raise OptionError(option.name, f'got {format_value(text)}, expected true or false')
         return SWITCH[text.lower()]
     return option.parse([text])[0] if option.is_list else option.parse(text)
 
 
 def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
-    """Return the arguments of an environment: each is what it looks like."""
+    """Return the arguments of an environment. The form of each scalar determines its type."""
     if not isinstance(node, yaml.MappingNode):
-        raise OptionError(option.name, f'got {_describe_node(node)}, admits key: value pairs')
+        raise OptionError(option.name, f'got {_describe_node(node)}, expected key: value pairs')
     remaining = MAX_NODES
 
     def plain(node: yaml.Node) -> Any:
         nonlocal remaining
         remaining -= 1
         if remaining < 0:
-            raise OptionError(option.name, f'got more than {MAX_NODES} values, admits fewer')
+            raise OptionError(option.name, f'got more than {MAX_NODES} values, expected fewer')
         check_tag(option, node)
         if isinstance(node, yaml.ScalarNode):
             return _parse_scalar(node)
@@ -80,7 +80,7 @@ def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
         for key, one in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in value:
                 got = f'{format_value(key.value)} twice' if isinstance(key, yaml.ScalarNode) else _describe_node(key)
-                raise OptionError(option.name, f'got {got} as a key, admits names, each of them once')
+                raise OptionError(option.name, f'got {got} as a key, expected names, each of them once')
             value[key.value] = plain(one)
         return value
 
@@ -90,13 +90,13 @@ def _parse_arguments(option: Option, node: yaml.Node) -> dict[str, Any]:
         raise OptionError(option.name, 'is nested too deep') from None
     wrong = next((key for key in value if not key.isidentifier()), None)
     if wrong is not None:
-        raise OptionError(option.name, f'got {format_value(wrong)} as a key, admits names')
+        raise OptionError(option.name, f'got {format_value(wrong)} as a key, expected names')
     return value
 
 
 def _parse_scalar(node: yaml.ScalarNode) -> Any:
     kind, text = node.tag.removeprefix(TAG), node.value
-    with contextlib.suppress(ValueError):  # what a tag says it is and is not, or too long for Python, stays a text
+    with contextlib.suppress(ValueError):  # a wrong tag, or a number too long for Python: keep the text
         if kind == 'int':
             return int(text)
         if kind == 'float':
@@ -105,12 +105,12 @@ def _parse_scalar(node: yaml.ScalarNode) -> Any:
 
 
 def check_tag(option: Option, node: yaml.Node) -> None:
-    """Refuse what YAML would make an object of."""
+    """Raise OptionError for a tag that would create a Python object."""
     if node.tag.removeprefix(TAG) not in ('str', 'seq', 'map', *SCALARS):
-        raise OptionError(option.name, f'got the tag {format_value(node.tag)}, admits plain values')
+        raise OptionError(option.name, f'got the tag {format_value(node.tag)}, expected plain values')
 
 
 def _describe_node(node: yaml.Node) -> str:
-    """Return what a node is, for messages."""
+    """Return a description of a node, for messages."""
     kinds = {yaml.SequenceNode: 'a list', yaml.MappingNode: 'a mapping'}
     return kinds.get(type(node)) or ('nothing' if node.tag == NULL else format_value(node.value))

@@ -1,1 +1,1 @@
-"""Experience that was recorded: data sets in Minari's form, read and written."""
+"""Recorded data sets in the format of Minari: reading and writing."""

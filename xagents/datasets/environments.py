@@ -1,4 +1,4 @@
-"""Where no environment is stepped: the spaces of a data set, and how environments for evaluations are made."""
+"""Environments for learning from a data set: its spaces, and the environments of evaluations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from xagents.options.declaration import declared_options
 from xagents.options.environment import EnvironmentOptions
 from xagents.options.errors import OptionError, one_line
 
-NOT_STEPPED = 'the agent was made for a data set, and has no environment to step: make another one without dataset='
+NOT_STEPPED = 'the agent was made for a data set and has no environment to step: make another one without dataset='
 
 
 class OfflineVectorEnv(VectorEnv):
-    """Stands where one environment would: it has spaces, and nobody steps it."""
+    """A vector environment with the spaces of one environment, which cannot be reset or stepped."""
 
     def __init__(self, observation_space: spaces.Space, action_space: spaces.Space):
         self.num_envs, self.render_mode = 1, None
@@ -29,16 +29,21 @@ class OfflineVectorEnv(VectorEnv):
         self.observation_space, self.action_space = batch_space(observation_space, 1), batch_space(action_space, 1)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> NoReturn:
-        """Refuse: there is none."""
+        """Raise a TypeError."""
         raise TypeError(NOT_STEPPED)
 
     def step(self, actions: Any) -> NoReturn:
-        """Refuse: there is none."""
+        """Raise a TypeError."""
         raise TypeError(NOT_STEPPED)
 
 
 def offline_envs(dataset: Dataset, real: Envs | None = None) -> Envs:
-    """Return environments that nobody steps, of a data set's spaces; evaluations are in others like the `real` ones."""
+    """Return environments that cannot be stepped, with the spaces of a data set.
+
+    Args:
+        dataset: the data set.
+        real: environments that evaluations recreate, if there are any.
+    """
     if real is None:
         return Envs(OfflineVectorEnv(dataset.observation_space, dataset.action_space), id=dataset.name)
 
@@ -51,18 +56,22 @@ def offline_envs(dataset: Dataset, real: Envs | None = None) -> Envs:
 
 
 def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """Return the options of a data set's environment, and why they are not taken, where they are not.
+    """Return the environment options that a data set names.
 
-    A file that somebody was handed must not choose which code is loaded: so it may name what Gymnasium knows.
+    A data set may come from somebody else and must not choose which code is imported. Its environment is therefore
+    used only if it is registered in Gymnasium, or in a package that is known to register environments.
+
+    Returns:
+        The options, and an empty text; or no options, and the reason.
     """
     environment_options = dataset.environment_options
     env, kwargs = environment_options.get('env'), environment_options.pop('env_kwargs', None)
     if not isinstance(env, str):
-        return {}, f'{dataset.name} tells of no environment: give one by --env'
+        return {}, f'{dataset.name} names no environment: give one by --env'
     module = env.rpartition(':')[0]
     if environment_options.get('wrapper') or (module and module not in ENV_PACKAGES):
         named = f'{env} with its wrappers' if environment_options.get('wrapper') else env
-        return {}, f'{dataset.name} is of {named}, which is code of its own: name it by --env and --wrapper'
+        return {}, f'{dataset.name} was recorded in {named}, which needs custom code: give it by --env and --wrapper'
     if isinstance(kwargs, dict):
         kwargs = {key: value for key, value in kwargs.items() if key != 'render_mode'}
     try:
@@ -72,15 +81,22 @@ def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
         options = {**known, **({'env_kwargs': kwargs} if kwargs else {})}
         EnvironmentOptions.resolve(options)
     except (OptionError, ValueError, TypeError) as error:
-        return {}, f'{dataset.name} tells of an environment that cannot be made ({one_line(error)}): give one by --env'
+        return {}, f'{dataset.name} names an environment that cannot be made ({one_line(error)}): give one by --env'
     return options, ''
 
 
 def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
-    """Refuse a data set whose observations or actions are not those of environments; bounds of the former may differ.
+    """Check that a data set has the observation and action spaces of environments.
+
+    The bounds of Box observations may differ.
+
+    Args:
+        dataset: the data set.
+        envs: the environments.
+        option: the option that was given the name of the data set, for messages.
 
     Raises:
-        OptionError: in one line.
+        OptionError: in one line, if the spaces differ.
     """
     shown, raw = dataset.observation_space, envs.encoder.raw_space
     try:
@@ -88,15 +104,17 @@ def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
     except ValueError as error:
         raise OptionError(option, f'got {dataset.name}: {one_line(error)}') from error
     if encoder.space.shape != envs.encoder.space.shape or not _equal_but_for_bounds(shown, raw):
-        problem = f'whose observations are {one_line(shown)}; {envs.id} shows {one_line(raw)}'
-        raise OptionError(option, f'got {dataset.name}, {problem}')
+        problem = f'with observations in {one_line(shown)}, expected {one_line(raw)} as in {envs.id}'
+        raise OptionError(option, f'got {dataset.name} {problem}')
     if dataset.action_space != envs.action_space:
-        problem = f'whose actions are {one_line(dataset.action_space)}; {envs.id} takes {one_line(envs.action_space)}'
-        raise OptionError(option, f'got {dataset.name}, {problem}')
+        problem = (
+            f'with actions in {one_line(dataset.action_space)}, expected {one_line(envs.action_space)} as in {envs.id}'
+        )
+        raise OptionError(option, f'got {dataset.name} {problem}')
 
 
 def _equal_but_for_bounds(one: spaces.Space, other: spaces.Space) -> bool:
-    """Return whether two spaces are the same but for the bounds of boxes."""
+    """Return whether two spaces are equal apart from the bounds of Box spaces."""
     if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
         return one.shape == other.shape and one.dtype == other.dtype
     if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
@@ -108,5 +126,5 @@ def _equal_but_for_bounds(one: spaces.Space, other: spaces.Space) -> bool:
 
 
 def environment_to_dict(environment_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of the options that made an environment what makes another one, for JSON."""
+    """Return the options that make one such environment, for JSON: all except `n_envs` and `vector`."""
     return {name: value for name, value in environment_options.items() if name not in ('n_envs', 'vector')}

@@ -1,4 +1,4 @@
-"""Minari, which is asked for where data sets are read and written."""
+"""Import of Minari, an optional dependency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from xagents.options.errors import OptionError
 
 
 def minari_module(name: str, option: str) -> Any:
-    """Return one of Minari's modules; raises OptionError where it is not installed."""
+    """Import a module of Minari.
+
+    Args:
+        name: the name of the module in the package `minari`.
+        option: the option that needs Minari, for messages.
+
+    Raises:
+        OptionError: if Minari is not installed.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')

@@ -1,4 +1,4 @@
-"""Data sets as they are read: whole episodes, one after the other, and as batches of a replay buffer."""
+"""Reading of data sets: one episode after another, or as batches for a replay buffer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from xagents.datasets.trees import check_values
 from xagents.envs.spaces import ActionDecoder, ObservationEncoder
 from xagents.options.errors import OptionError, one_line
 
-# rows of a batch, so that a large data set need not be in memory to be copied
+# rows of a batch; a large data set is copied in batches because it may not fit into memory
 BATCH_ROWS = 4096
-# who has environments that Gymnasium knows once its package is imported
+# packages that register environments in Gymnasium when imported
 ENV_PACKAGES = ('gymnasium_robotics',)
 
 Batch = dict[str, np.ndarray]
@@ -28,14 +28,14 @@ Batch = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordedEpisode:
-    """One episode of T steps, raw: as the environment gave it and took it.
+    """One episode of T steps, with raw observations and actions of the environment.
 
     Attributes:
-        observations: [T + 1, …], for composite spaces a dict or a tuple of arrays.
-        actions: [T, …] likewise.
-        rewards: [T]
-        terminated: bool [T]
-        truncated: bool [T]
+        observations: observations [T + 1, …]; for composite spaces a dict or a tuple of arrays.
+        actions: actions [T, …]; for composite spaces a dict or a tuple of arrays.
+        rewards: rewards [T].
+        terminated: bool [T], whether a step ended the episode in a terminal state.
+        truncated: bool [T], whether a step ended the episode for another reason, such as a time limit.
     """
 
     observations: Any
@@ -49,22 +49,22 @@ class RecordedEpisode:
 
 
 class Dataset:
-    """A data set here, of which an episode at a time is in memory.
+    """A data set on this machine. Iteration loads one episode at a time into memory.
 
     Attributes:
-        name: its id.
-        metadata: what it says of itself.
-        episodes: how many.
-        steps: of all episodes.
-        observation_space: raw, of one environment.
-        action_space: likewise.
+        name: the id of the data set.
+        metadata: the contents of its metadata file.
+        episodes: the number of episodes.
+        steps: the number of steps of all episodes.
+        observation_space: the raw observation space of one environment.
+        action_space: the action space of one environment.
 
     Args:
-        name: its id.
-        option: where it was typed, for messages.
+        name: the id of the data set.
+        option: the option that was given the name, for messages.
 
     Raises:
-        OptionError: in one line, for one that is unknown, empty, damaged, or of spaces that Minari cannot tell.
+        OptionError: in one line, if the data set is unknown, empty or damaged, or has spaces that Minari cannot read.
     """
 
     def __init__(self, name: str, option: str = 'dataset'):
@@ -73,33 +73,34 @@ class Dataset:
         try:
             self.metadata = dataset_names.read_metadata(name)
             if not {'observation_space', 'action_space'} <= self.metadata.keys():
-                raise ValueError('it names no spaces')  # Minari would make the environment to ask it
+                # without stored spaces, Minari would make the environment to get them
+                raise ValueError('it contains no spaces')
             self._storage = minari_module('dataset.minari_storage', option).MinariStorage.read(
                 dataset_names.data_folder(name)
             )
         except OptionError:
             raise
-        except Exception as error:  # whatever Minari, HDF5 and NumPy raise about what they cannot read
+        except Exception as error:  # Minari, HDF5 and NumPy raise many types of exceptions for damaged files
             raise self.damage_error(error) from error
         self.episodes, self.steps = int(self.metadata['total_episodes']), int(self.metadata['total_steps'])
         self.observation_space: spaces.Space = self._storage.observation_space
         self.action_space: spaces.Space = self._storage.action_space
         if not self.steps:
-            raise OptionError(option, f'{name} holds no step')
+            raise OptionError(option, f'got {name}, which is empty, expected one step at least')
 
     def damage_error(self, error: Exception) -> OptionError:
-        """Return what is said of a data set that cannot be read."""
-        return OptionError(self._option, f'{self.name} is damaged or no data set ({one_line(error)})')
+        """Return the exception for an `error` in reading this data set."""
+        return OptionError(self._option, f'{self.name} is damaged or not a data set ({one_line(error)})')
 
     @property
     def xagents_metadata(self) -> dict[str, Any]:
-        """What its metadata says under our name; empty where others have written it."""
+        """The metadata that this package has added; empty if another program wrote the data set."""
         stored = self.metadata.get(dataset_names.XAGENTS_KEY)
         return stored if isinstance(stored, dict) else {}
 
     @property
     def environment_options(self) -> dict[str, Any]:
-        """The options that make its environment, by name; empty where it tells of none."""
+        """The options that make the data set's environment, by name; empty if the data set names no environment."""
         if isinstance(self.xagents_metadata.get('environment'), dict):
             return dict(self.xagents_metadata['environment'])
         try:
@@ -112,7 +113,11 @@ class Dataset:
         return {'env': env, **({'env_kwargs': kwargs} if kwargs else {})}
 
     def lengths(self) -> list[int]:
-        """Return the steps of each episode."""
+        """Return the number of steps of each episode.
+
+        Raises:
+            OptionError: in one line, if the data set is damaged.
+        """
         try:
             stored = self._storage.get_episode_metadata(range(self.episodes))
             return [int(episode['total_steps']) for episode in stored]
@@ -120,19 +125,19 @@ class Dataset:
             raise self.damage_error(error) from error
 
     def check_counts(self) -> None:
-        """Check that the episodes that are counted are there, and have as many steps.
+        """Check that the numbers of episodes and steps in the metadata are correct.
 
         Raises:
-            OptionError: in one line, where they have not.
+            OptionError: in one line, if a number is wrong.
         """
         steps = sum(self.lengths())
         if steps != self.steps:
             raise self.damage_error(
-                ValueError(f'its {self.episodes} episodes have {steps} steps, it tells {self.steps}')
+                ValueError(f'its {self.episodes} episodes have {steps} steps, expected {self.steps}')
             )
 
     def first_recent_episode(self, steps: int) -> int:
-        """Return the episode from which on at least `steps` steps follow; the first where there are fewer."""
+        """Return the index of the last episode from which on at least `steps` steps follow, or 0 if there is none."""
         following = np.cumsum(self.lengths()[::-1])
         return max(self.episodes - 1 - int(np.searchsorted(following, steps)), 0)
 
@@ -143,10 +148,10 @@ class Dataset:
         return self.from_episode(0)
 
     def from_episode(self, first: int) -> Iterator[RecordedEpisode]:
-        """Yield the episodes from the one with the index `first` on, checked.
+        """Yield the episodes from the index `first` on. Each episode is checked.
 
         Raises:
-            OptionError: in one line, where one is damaged.
+            OptionError: in one line, if an episode is damaged.
         """
         index = first
         try:
@@ -161,27 +166,35 @@ class Dataset:
         ends = [np.asarray(stored[name], bool) for name in ('terminations', 'truncations')]
         episode = RecordedEpisode(stored['observations'], stored['actions'], rewards, *ends)
         if not len(episode) or any(end.shape != rewards.shape for end in ends):
-            raise ValueError(f'it has {len(rewards)} rewards, {len(ends[0])} terminations and {len(ends[1])} ends')
+            raise ValueError(
+                f'it has {len(rewards)} rewards, {len(ends[0])} terminations and {len(ends[1])} truncations'
+            )
         with np.errstate(over='ignore'):
-            if rewards.ndim != 1 or not np.isfinite(rewards.astype(np.float32)).all():  # as they are learned from
-                raise ValueError('its rewards are no numbers, or not finite')
+            # agents learn from float32
+            if rewards.ndim != 1 or not np.isfinite(rewards.astype(np.float32)).all():
+                raise ValueError('its rewards are not finite numbers')
         check_values('observations', self.observation_space, episode.observations, len(episode) + 1)
         check_values('actions', self.action_space, episode.actions, len(episode))
         return episode
 
     @functools.cached_property
     def mean_return(self) -> float:
-        """The mean sum of an episode's rewards; recordings store it, for other data sets it is computed."""
+        """The mean return of the episodes. Recordings of this package store it; for other data sets it is computed."""
         if isinstance(self.xagents_metadata.get('mean_return'), int | float):
             return float(self.xagents_metadata['mean_return'])
         return float(np.mean([episode.rewards.sum() for episode in self]))
 
 
 def open_dataset(name: str, option: str = 'dataset', download: bool = False) -> Dataset:
-    """Open a data set; `download` asks Minari's server for one that is not here.
+    """Open a data set.
+
+    Args:
+        name: the id of the data set.
+        option: the option that was given the name, for messages.
+        download: whether to download a data set that is missing on this machine from Minari's server.
 
     Raises:
-        OptionError: in one line, naming the `option` where it was typed.
+        OptionError: in one line, if the data set is unknown, empty or damaged, or cannot be downloaded.
     """
     if download and not dataset_names.dataset_exists(name):
         dataset_names.check_name(option, name)
@@ -195,11 +208,16 @@ def open_dataset(name: str, option: str = 'dataset', download: bool = False) -> 
 
 
 def encode_episode(episode: RecordedEpisode, encoder: ObservationEncoder, decoder: ActionDecoder) -> Batch:
-    """Return an episode as columns of a rollout: T steps, and a row that only resets.
+    """Return an episode in the format of a rollout: T steps, and one row for the reset.
+
+    Args:
+        episode: an episode of T steps.
+        encoder: encodes raw observations as vectors or images.
+        decoder: its inverse turns environment actions into the agent's actions.
 
     Returns:
         `observations` [T + 1, *D]; `actions`, `rewards`, `terminated`, `truncated` and `valid` [T + 1, …]. An episode
-        that is cut without a word counts as truncated: what it would have come to is to be estimated.
+        without an end counts as truncated, so that the value of its last observation is estimated.
     """
     actions = decoder.inverse(episode.actions)
     truncated = np.array(episode.truncated)
@@ -219,9 +237,17 @@ def _append_row(rows: np.ndarray, last: Any) -> np.ndarray:
 
 
 def episode_batches(episodes: Iterable[Batch], n_envs: int = 1, rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Yield encoded episodes as a replay buffer takes them: [T + 1, N, …], each batch of whole episodes.
+    """Yield encoded episodes as batches for a replay buffer. Each batch contains whole episodes.
 
-    An episode goes to the column that has the fewest rows so far; rows that only reset fill the shorter columns.
+    Each episode is added to the column with the fewest rows so far. Rows with `valid` False fill shorter columns.
+
+    Args:
+        episodes: encoded episodes, see `encode_episode`.
+        n_envs: N, the number of columns.
+        rows: the minimal number of rows of each column, except in the last batch.
+
+    Yields:
+        Batches with `observations` [T + 1, N, …], other arrays [T, N, …], and `restarted`, bool [N].
     """
     columns: list[list[Batch]] = [[] for _ in range(n_envs)]
     lengths = [0] * n_envs
@@ -237,7 +263,7 @@ def episode_batches(episodes: Iterable[Batch], n_envs: int = 1, rows: int = BATC
 
 
 def _side_by_side(columns: Sequence[Sequence[Batch]]) -> Batch:
-    """Return columns of episodes as one batch."""
+    """Return N columns of episodes as one batch, with the episodes of a column one after another."""
     longest = max(sum(len(episode['valid']) for episode in column) for column in columns)
     template = next(column[0] for column in columns if column)
     arrays = {name: np.zeros((longest, len(columns), *x.shape[1:]), x.dtype) for name, x in template.items()}
@@ -256,7 +282,12 @@ def _side_by_side(columns: Sequence[Sequence[Batch]]) -> Batch:
 
 
 def batch_digest(batch: Batch, before: int = 0) -> int:
-    """Return a sum over what batches hold, by which a changed data set is known; `before` is that of those before."""
+    """Return a CRC-32 checksum of batches, to detect a changed data set.
+
+    Args:
+        batch: a batch of encoded episodes.
+        before: the checksum of all earlier batches.
+    """
     for name in ('observations', 'actions', 'rewards', 'terminated', 'truncated', 'valid'):
         before = zlib.crc32(batch[name].tobytes(), before)
     return before

@@ -1,4 +1,4 @@
-"""Recording: what environments give, step by step, becomes whole episodes."""
+"""A recorder that collects the steps of environments into whole episodes of a data set."""
 
 from __future__ import annotations
 
@@ -14,37 +14,46 @@ from xagents.datasets.trees import map_tree, stack_trees, tree_leaves
 from xagents.datasets.writing import DatasetWriter
 from xagents.system.arrays import add_prefix, strip_prefix
 
-# what is kept in memory before it is written: seconds, bytes, and episodes, whose writing takes a millisecond each
+# Finished episodes are written after this time, or when this many bytes or episodes are in memory. Writing takes about
+# a millisecond for each episode.
 FLUSH_SECONDS, FLUSH_BYTES, FLUSH_EPISODES = 10.0, 2**26, 1000
 
 
 class OpenEpisode:
-    """An episode that goes on: its first observation, and for each step what was done and what followed."""
+    """An episode that has not ended.
+
+    Attributes:
+        observations: the observations so far, one more than steps.
+        steps: action, reward, terminated and truncated of each step.
+
+    Args:
+        first: the observation after the reset.
+    """
 
     def __init__(self, first: Any):
         self.observations = [first]
         self.steps: list[tuple[Any, Any, bool, bool]] = []
 
-    def add(self, action: Any, shown: Any, reward: Any, terminated: bool, truncated: bool) -> None:
-        """Add a step."""
+    def add(self, action: Any, observation: Any, reward: Any, terminated: bool, truncated: bool) -> None:
+        """Add a step, with the observation after it."""
         self.steps.append((action, reward, terminated, truncated))
-        self.observations.append(shown)
+        self.observations.append(observation)
 
     def episode(self) -> RecordedEpisode:
-        """Return what there is as an episode."""
+        """Return the steps so far as an episode. There must be one step at least."""
         actions, rewards, terminated, truncated = zip(*self.steps, strict=True)
         ends = np.array(terminated, bool), np.array(truncated, bool)
         return RecordedEpisode(stack_trees(self.observations), stack_trees(actions), np.array(rewards), *ends)
 
 
 class DatasetRecorder:
-    """Watches N environments side by side, and hands whole episodes to a writer.
+    """A recorder of the steps of N parallel environments, which passes whole episodes to a writer.
 
     Args:
-        writer: of the data set.
-        n_envs: N.
-        version: that of the policy which acts now.
-        quotas: how many episodes of each environment are wanted; all when not given.
+        writer: the writer of the data set.
+        n_envs: N, the number of environments.
+        version: returns the version of the acting policy.
+        quotas: the number of episodes to record in each environment; unlimited when not given.
     """
 
     def __init__(
@@ -59,13 +68,11 @@ class DatasetRecorder:
         self._open: list[OpenEpisode | None] = [None] * n_envs
         self._finished: list[RecordedEpisode] = []
         self._versions: list[int] = []
-        self._bytes = 0  # of their observations
+        self._bytes = 0  # size of the observations in `_finished`
         self._written = time.monotonic()
 
-    # what environments tell
-
     def reset(self, observations: Any) -> None:
-        """Begin anew in every environment; episodes that were broken off are no whole ones."""
+        """Start a new episode in every environment. Episodes that have not ended are dropped."""
         self._open = [OpenEpisode(_row(observations, i)) for i in range(len(self._open))]
 
     def step(
@@ -77,15 +84,24 @@ class DatasetRecorder:
         truncated: np.ndarray,
         valid: np.ndarray,
     ) -> None:
-        """Take in one step of every environment, raw, [N, …] each; one that was not valid before it only reset."""
+        """Record one step of all environments.
+
+        Args:
+            actions: environment actions [N, …].
+            observations: raw observations [N, …] after the step.
+            rewards: rewards [N].
+            terminated: bool [N].
+            truncated: bool [N].
+            valid: bool [N], False if the step only reset the environment.
+        """
         for i, rows in enumerate(self._open):
             if self._remaining is not None and not self._remaining[i]:
                 continue
-            shown = _row(observations, i)
+            observation = _row(observations, i)
             if not valid[i] or rows is None:
-                self._open[i] = OpenEpisode(shown)
+                self._open[i] = OpenEpisode(observation)
                 continue
-            rows.add(_row(actions, i), shown, rewards[i], bool(terminated[i]), bool(truncated[i]))
+            rows.add(_row(actions, i), observation, rewards[i], bool(terminated[i]), bool(truncated[i]))
             if terminated[i] or truncated[i]:
                 self._close_episode(i, rows)
 
@@ -96,52 +112,69 @@ class DatasetRecorder:
         if self._remaining is not None:
             self._remaining[i] -= 1
         self._bytes += sum(x.nbytes for x in tree_leaves(self._finished[-1].observations))
-        # all episodes are named again with each part, which must not come to take most of the time
+        # each flush rewrites the links to all episodes, so large data sets are flushed less often
         many = len(self._finished) >= max(FLUSH_EPISODES, self.writer.episodes // 20)
         late = time.monotonic() - self._written >= max(FLUSH_SECONDS, 10 * self.writer.naming_seconds)
         if many or late or self._bytes >= FLUSH_BYTES:
             self.flush()
 
-    # what a run asks for
-
     def flush(self) -> None:
-        """Write the episodes that have ended."""
+        """Write all finished episodes."""
         self.writer.add(self._finished, self._versions)
         self._finished, self._versions, self._bytes = [], [], 0
         self._written = time.monotonic()
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the episodes that go on, as arrays by name, and how many are written; all that ended are."""
+        """Write all finished episodes and return the state of the recording.
+
+        Returns:
+            The unfinished episodes as arrays by name, and a record for JSON with the name and the identity of the
+            data set and the number of episodes written.
+        """
         self.flush()
         arrays: dict[str, np.ndarray] = {}
         for i, rows in enumerate(self._open):
             if rows is not None:
-                shown = dict(_named_leaves(stack_trees(rows.observations), 'observations'))
+                own = dict(_named_leaves(stack_trees(rows.observations), 'observations'))
                 if rows.steps:
                     episode = rows.episode()
-                    shown |= dict(_named_leaves(episode.actions, 'actions'))
-                    shown['rewards'] = episode.rewards
-                arrays |= add_prefix(str(i), shown)
+                    own |= dict(_named_leaves(episode.actions, 'actions'))
+                    own['rewards'] = episode.rewards
+                arrays |= add_prefix(str(i), own)
         writer = self.writer
         return arrays, {'dataset': writer.name, 'identity': writer.identity, 'episodes': writer.episodes}
 
     def load(
-        self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], shown: spaces.Space, taken: spaces.Space
+        self,
+        arrays: Mapping[str, np.ndarray],
+        record: Mapping[str, Any],
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
     ) -> None:
-        """Go on where `state` was taken, in environments of these spaces."""
+        """Restore the state that `state` returned.
+
+        Args:
+            arrays: the unfinished episodes, as arrays by name.
+            record: the record of the data set.
+            observation_space: the raw observation space of one environment.
+            action_space: the action space of one environment.
+
+        Raises:
+            OptionError: if the data set lacks episodes or is another one.
+        """
         self.writer.resume(record['episodes'], record['identity'])
         for i in range(len(self._open)):
             own = strip_prefix(str(i), arrays)
-            self._open[i] = _open_episode_from(own, shown, taken) if own else None
+            self._open[i] = _open_episode_from(own, observation_space, action_space) if own else None
 
 
 def _row(tree: Any, i: int) -> Any:
-    """Return the row of one environment, as arrays of its own."""
+    """Return a copy of the row i of each leaf."""
     return map_tree(lambda x: np.array(x[i]), tree)
 
 
 def _named_leaves(tree: Any, name: str) -> Iterable[tuple[str, np.ndarray]]:
-    """Yield the leaves of a tree with names that say where they stand."""
+    """Yield name and value of each leaf. The name contains the indices that lead to the leaf, joined with `/`."""
     if isinstance(tree, dict):
         for i, part in enumerate(tree.values()):
             yield from _named_leaves(part, f'{name}/{i}')
@@ -153,7 +186,7 @@ def _named_leaves(tree: Any, name: str) -> Iterable[tuple[str, np.ndarray]]:
 
 
 def _tree(space: spaces.Space, arrays: Mapping[str, np.ndarray], name: str) -> Any:
-    """Undo `_named_leaves`."""
+    """Return the tree of a space from its arrays by name: the inverse of `_named_leaves`."""
     if isinstance(space, spaces.Dict):
         return {key: _tree(part, arrays, f'{name}/{i}') for i, (key, part) in enumerate(space.spaces.items())}
     if isinstance(space, spaces.Tuple):
@@ -161,13 +194,15 @@ def _tree(space: spaces.Space, arrays: Mapping[str, np.ndarray], name: str) -> A
     return arrays[name]
 
 
-def _open_episode_from(arrays: Mapping[str, np.ndarray], shown: spaces.Space, taken: spaces.Space) -> OpenEpisode:
-    """Return an episode that goes on, of its arrays."""
-    observations = _tree(shown, arrays, 'observations')
+def _open_episode_from(
+    arrays: Mapping[str, np.ndarray], observation_space: spaces.Space, action_space: spaces.Space
+) -> OpenEpisode:
+    """Return an unfinished episode from its arrays by name."""
+    observations = _tree(observation_space, arrays, 'observations')
     rewards = arrays.get('rewards', ())
     rows = OpenEpisode(_row(observations, 0))
     if len(rewards):
-        actions = _tree(taken, arrays, 'actions')
+        actions = _tree(action_space, arrays, 'actions')
         for t, reward in enumerate(rewards):
             rows.add(_row(actions, t), _row(observations, t + 1), reward, False, False)
     return rows

@@ -1,4 +1,4 @@
-"""Values of composite spaces: dicts and tuples whose leaves are arrays."""
+"""Nested values of composite spaces: dicts and tuples with arrays as leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xagents.options.errors import one_line
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return a tree of a function's values."""
+    """Return a tree with a function applied to each leaf."""
     if isinstance(tree, dict):
         return {key: map_tree(function, part) for key, part in tree.items()}
     if isinstance(tree, tuple):
@@ -21,7 +21,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def tree_leaves(tree: Any) -> Iterator[Any]:
-    """Yield the leaves of a tree."""
+    """Yield the leaves of a tree, depth first."""
     if isinstance(tree, dict | tuple):
         for part in tree.values() if isinstance(tree, dict) else tree:
             yield from tree_leaves(part)
@@ -30,7 +30,7 @@ def tree_leaves(tree: Any) -> Iterator[Any]:
 
 
 def stack_trees(trees: Sequence[Any]) -> Any:
-    """Return equal trees as one, whose leaves have them along a new first axis."""
+    """Stack trees of equal structure into one tree. Each leaf gets a new first axis with one entry for each tree."""
     first = trees[0]
     if isinstance(first, dict):
         return {key: stack_trees([tree[key] for tree in trees]) for key in first}
@@ -40,10 +40,15 @@ def stack_trees(trees: Sequence[Any]) -> Any:
 
 
 def space_leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tuple[str, spaces.Space, Any]]:
-    """Return name, space and value of each leaf of a space's value.
+    """Yield the name, the space and the value of each leaf of a nested value.
+
+    Args:
+        space: the space of the value.
+        tree: the value.
+        name: the first part of the names.
 
     Raises:
-        ValueError: where the value lacks a part.
+        ValueError: if a part of the value is missing.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -51,28 +56,34 @@ def space_leaves(space: spaces.Space, tree: Any, name: str = '') -> Iterator[tup
             try:
                 value = tree[key]
             except (KeyError, IndexError, TypeError):
-                raise ValueError(f'{name} has no part {key!r}') from None
+                raise ValueError(f'{name}: expected a part {key!r}') from None
             yield from space_leaves(part, value, f'{name}[{key!r}]')
     else:
         yield name, space, tree
 
 
 def check_values(what: str, space: spaces.Space, tree: Any, length: int) -> None:
-    """Check that a value is `length` of a space's, one behind the other, and finite.
+    """Check that a nested value is a stack of finite elements of a space. The bounds of Box spaces are not checked.
+
+    Args:
+        what: the name of the value in messages.
+        space: the space of one element.
+        tree: the value, whose leaves have the shape [length, …].
+        length: the number of elements.
 
     Raises:
-        ValueError: in one line that begins with `what`.
+        ValueError: in one line that starts with `what`.
     """
     for name, leaf, value in space_leaves(space, tree, what):
         array = np.asarray(value)
         if array.shape != (length, *(leaf.shape or ())):
-            raise ValueError(f'{name}: got the shape {array.shape}, admits {(length, *(leaf.shape or ()))}')
+            raise ValueError(f'{name}: got the shape {array.shape}, expected {(length, *(leaf.shape or ()))}')
         if array.dtype.kind not in 'biuf' or (array.dtype.kind == 'f' and not np.isfinite(array).all()):
-            raise ValueError(f'{name}: got values that are no numbers, or not finite')
+            raise ValueError(f'{name}: expected finite numbers')
         if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             low, high = _bounds(leaf)
             if (array < low).any() or (array > high).any():
-                raise ValueError(f'{name}: got values outside of {one_line(leaf)}')
+                raise ValueError(f'{name}: expected values in {one_line(leaf)}')
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:

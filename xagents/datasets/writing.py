@@ -1,7 +1,7 @@
-"""Writing a data set in Minari's form, so that a kill at any instant leaves whole episodes that open.
+"""Writing of data sets in the format of Minari. A killed process leaves a valid data set with whole episodes.
 
-Episodes are written in parts, each whole before it is named. The main file is a list of links to the parts' episodes
-that is replaced as a whole, until `finish` copies all into one file.
+Episodes are written in parts. A part is complete before it is moved to its final path. The main file contains links to
+the episodes of all parts and is replaced atomically. `finish` copies all episodes into one file.
 """
 
 from __future__ import annotations
@@ -31,49 +31,57 @@ from xagents.system.files import atomic_write
 from xagents.system.locks import lock_file
 
 MAIN, PARTS, LOCK = 'main_data.hdf5', '.parts', '.lock'
-# bytes: what HDF5 takes for an episode besides its numbers, and what a disk is to have left
+# bytes: what HDF5 needs for an episode in addition to its arrays, and what must remain free on the disk
 EPISODE_OVERHEAD, FREE_MARGIN = 2**15, 2**20
 
 
 def hdf5() -> Any:
-    """Return what reads and writes HDF5; who only plays does not load it."""
+    """Return the module h5py, which is imported only when data sets are read or written."""
     import h5py
 
     return h5py
 
 
 def check_keys(option: str, space: spaces.Space) -> None:
-    """Refuse a Dict with keys that HDF5 takes for paths, or that are no texts; `option` is where recording is asked."""
+    """Check that HDF5 can store the keys of Dict spaces: texts that are not paths.
+
+    Args:
+        option: the option that starts the recording, for messages.
+        space: the observation or action space.
+
+    Raises:
+        OptionError: for a key that HDF5 cannot store.
+    """
     parts = (
         space.spaces.values() if isinstance(space, spaces.Dict) else space if isinstance(space, spaces.Tuple) else ()
     )
     for key in space.spaces if isinstance(space, spaces.Dict) else ():
         if not isinstance(key, str) or '/' in key or key in ('', '.'):
-            raise OptionError(option, f'observations have a part {key!r}, admits names without a slash')
+            raise OptionError(option, f'got observations with the key {key!r}, expected names without a slash')
     for part in parts:
         check_keys(option, part)
 
 
 class DatasetWriter:
-    """A data set that is being written.
+    """A writer of one data set.
 
     Args:
-        name: its id, which no data set has, unless this one goes on.
-        observation_space: raw, of one environment.
-        action_space: likewise.
-        about: what its metadata says under our name, for JSON: `environment`, `command`, …
-        spec: Gymnasium's; one that JSON cannot hold is left out.
-        agent: id of who acts.
-        option: where the name was typed, for messages.
+        name: the id of the data set, which must be new unless `resume` is called.
+        observation_space: the raw observation space of one environment.
+        action_space: the action space of one environment.
+        about: metadata of this package, for JSON: `environment`, `command`, …
+        spec: the environment's specification in Gymnasium; ignored if JSON cannot represent it.
+        agent: the id of the acting agent.
+        option: the option that was given the name, for messages.
 
     Attributes:
-        episodes: written so far.
-        steps: of them.
-        identity: by which a recording that goes on knows its own data set.
-        naming_seconds: seconds that it took last to name all episodes.
+        episodes: the number of episodes written.
+        steps: the number of steps in these episodes.
+        identity: a random text that identifies the data set when a recording is resumed.
+        naming_seconds: the duration of the last update of the links to all episodes, in seconds.
 
     Raises:
-        OptionError: where Minari is missing, or cannot tell of such spaces.
+        OptionError: if Minari is not installed or cannot store the spaces, or if the folder is not writable or in use.
     """
 
     def __init__(
@@ -99,26 +107,32 @@ class DatasetWriter:
             for space in self._spaces:
                 serialize(space)
         except Exception as error:
-            raise OptionError(option, f'Minari cannot tell of {one_line(space)} ({one_line(error)})') from error
+            raise OptionError(option, f'Minari cannot store {one_line(space)} ({one_line(error)})') from error
         self.folder = dataset_names.data_folder(name)
         self._lock = self._acquire_lock(option)
         self.episodes = self.steps = 0
-        self._parts: list[tuple[Path, int]] = []  # of each its file, and how many of its episodes count
+        self._parts: list[
+            tuple[Path, int]
+        ] = []  # the file of each part, and the number of its episodes in the data set
         self._total = 0.0
 
     def _acquire_lock(self, option: str) -> IO[bytes] | None:
-        """Let no other process write the same data set."""
+        """Lock the data set against other processes.
+
+        Raises:
+            OptionError: if another process has the lock, or the folder is not writable.
+        """
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             return lock_file(self.folder.parent / LOCK)
         except BlockingIOError:
             raise OptionError(option, f'got {self.name}, which another process is recording') from None
         except OSError as error:
-            problem = f'got {self.name}, for which nothing can be written in {self.folder} ({error.strerror})'
+            problem = f'got {self.name}, but {self.folder} is not writable ({error.strerror})'
             raise OptionError(option, problem) from error
 
     def close(self) -> None:
-        """Let other processes have the data set; of one without any episode nothing stays."""
+        """Release the lock, and delete the folder of a data set without episodes."""
         (self.folder.parent / LOCK).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
@@ -128,7 +142,15 @@ class DatasetWriter:
             folder = folder.parent
 
     def add(self, episodes: Sequence[RecordedEpisode], versions: Sequence[int] = ()) -> None:
-        """Write whole episodes, with the versions of the policies that ended them where they are known."""
+        """Write whole episodes.
+
+        Args:
+            episodes: the episodes.
+            versions: the version of the policy at the end of each episode; empty if unknown.
+
+        Raises:
+            OSError: if the disk is full or damaged.
+        """
         if not episodes:
             return
         size = sum(x.nbytes for e in episodes for tree in (e.observations, e.actions) for x in tree_leaves(tree))
@@ -152,10 +174,10 @@ class DatasetWriter:
         self._link_parts(part)
 
     def _check_disk_space(self, needed: int) -> None:
-        """Check that the disk has free space: a full disk damages an HDF5 file.
+        """Check that `needed` bytes are free, because HDF5 damages its file when the disk is full.
 
         Raises:
-            OSError: of a full disk.
+            OSError: with ENOSPC, if there is too little space.
         """
         if shutil.disk_usage(self.folder.parent).free < needed + FREE_MARGIN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
@@ -163,7 +185,7 @@ class DatasetWriter:
     def _new_storage(self, folder: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
-            # bytes are kept as they are: Minari's own way with images loses some of each
+            # JPEG, Minari's default for images, is lossy
             observed, taken = self._spaces
             return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
 
@@ -173,7 +195,10 @@ class DatasetWriter:
             yield self._buffer(observations=e.observations, actions=e.actions, rewards=e.rewards, infos={}, **ends)
 
     def _link_parts(self, newest: Path) -> None:
-        """Let the main file name every episode, then the metadata count them: a kill between loses none that counts."""
+        """Write links to all episodes into the main file, then update the counts in the metadata.
+
+        If the process is killed in between, the data set contains all episodes that the metadata counts.
+        """
         begun = time.monotonic()
         with self._errors(), self._main() as file:
             for name, place in self._episode_links():
@@ -183,13 +208,13 @@ class DatasetWriter:
 
     @contextlib.contextmanager
     def _main(self) -> Iterator[Any]:
-        """Write the main file, which is the old or the new one at every instant."""
+        """Replace the main file atomically by the file that is yielded."""
         with atomic_write(self.folder / MAIN) as temporary, hdf5().File(temporary, 'w', track_order=True) as file:
             yield file
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Let what HDF5 says of a disk be an OSError, as others are."""
+        """Turn RuntimeErrors of HDF5 about the disk into OSErrors."""
         try:
             yield
         except RuntimeError as error:
@@ -198,7 +223,7 @@ class DatasetWriter:
             raise OSError(code, os.strerror(code), str(self.folder)) from error
 
     def _episode_links(self) -> Any:
-        """Yield each episode's name, and a link to where it is."""
+        """Yield the name of each episode and a link to the episode in its part."""
         count = 0
         for path, episodes in self._parts:
             for i in range(episodes):
@@ -206,7 +231,7 @@ class DatasetWriter:
                 count += 1
 
     def _write_metadata(self, template: Path) -> None:
-        """Write the metadata, of which a storage has what Minari says of spaces."""
+        """Write the metadata, based on the metadata that Minari wrote in the folder `template`."""
         metadata = json.loads((template / dataset_names.METADATA).read_text())
         size = sum(path.stat().st_size for path in self.folder.glob('**/*.hdf5')) / 1e6
         mean = self._total / self.episodes if self.episodes else 0.0
@@ -224,10 +249,14 @@ class DatasetWriter:
         return version('minari')
 
     def resume(self, episodes: int, identity: str) -> None:
-        """Go on behind the first `episodes` episodes of what is there; later ones are forgotten.
+        """Continue an existing data set after its first episodes. Later episodes are removed.
+
+        Args:
+            episodes: the number of episodes to keep.
+            identity: the identity of the data set in the checkpoint.
 
         Raises:
-            OptionError: where fewer are there, or another data set has taken the name.
+            OptionError: if the data set has fewer episodes, or another identity.
         """
         main, there = self.folder / MAIN, 0
         self.identity = identity
@@ -235,10 +264,11 @@ class DatasetWriter:
             metadata = dataset_names.read_metadata(self.name)
             there = metadata['total_episodes']
             if (metadata.get(dataset_names.XAGENTS_KEY) or {}).get('identity') != identity:
-                raise OptionError(self._option, f'got {self.name}, which is not what the run has recorded so far')
+                raise OptionError(self._option, f'got {self.name}, expected the data set that the run has recorded')
         if there < episodes:
             raise OptionError(
-                self._option, f'{self.name} has {there} episodes, of which the run has recorded {episodes}'
+                self._option,
+                f'got {self.name} with {there} episodes, expected {episodes} at least, as in the checkpoint',
             )
         self._parts, self.episodes, self.steps, self._total = [], 0, 0, 0.0
         if not there:
@@ -261,7 +291,7 @@ class DatasetWriter:
             self._link_parts(self.folder)
 
     def _move_main_file_to_part(self) -> None:
-        """Let a main file that holds episodes itself be a part like others."""
+        """Move a main file with episodes to the folder of parts, so that the main file contains links only."""
         main = self.folder / MAIN
         if any(path == main for path, _ in self._parts):
             whole = self.folder / PARTS / 'whole'
@@ -271,7 +301,7 @@ class DatasetWriter:
             self._parts = [(whole / MAIN if path == main else path, n) for path, n in self._parts]
 
     def finish(self) -> None:
-        """Copy the episodes into one file, which needs no other, and let go."""
+        """Copy all episodes into the main file, delete the parts, and close the data set."""
         try:
             if self._parts and self._parts != [(self.folder / MAIN, self.episodes)]:
                 self._check_disk_space(sum(path.stat().st_size for path, _ in self._parts))
@@ -295,7 +325,7 @@ class DatasetWriter:
 
 
 def _is_json(spec: EnvSpec | None) -> bool:
-    """Return whether JSON can hold a spec: not that of an environment which was registered with a class."""
+    """Return whether JSON can represent a specification. It cannot if the environment was registered with a class."""
     try:
         return spec is not None and bool(spec.to_json())
     except (TypeError, ValueError):

@@ -206,9 +206,9 @@ def check_bounded(envs: Envs, name: str) -> None:
     if not isinstance(space, spaces.Box):
         got = type(space).__name__
         others = 'dqn or ppo' if got == 'Discrete' else 'ppo or a2c'
-        raise OptionError('env', f'{envs.id} has {got} actions, {name} admits Box ones (try {others})')
+        raise OptionError('env', f'{envs.id} has {got} actions, {name} accepts Box ones (try {others})')
     if not np.isfinite([space.low, space.high]).all():
-        raise OptionError('env', f'{envs.id} has actions without finite bounds, {name} admits bounded ones (try ppo)')
+        raise OptionError('env', f'{envs.id} has actions without finite bounds, {name} accepts bounded ones (try ppo)')
 
 
 def critic_inputs(critic: keras.Model, shape: tuple[int, ...], n_units: int) -> list[tuple[int, ...]]:

@@ -57,7 +57,7 @@ class DQN(OffPolicy):
         if not isinstance(envs.action_space, spaces.Discrete):
             got = type(envs.action_space).__name__
             others = 'ppo, td3 or ddpg' if got == 'Box' else 'ppo or a2c'
-            raise OptionError('env', f'{envs.id} has {got} actions, dqn admits Discrete ones (try {others})')
+            raise OptionError('env', f'{envs.id} has {got} actions, dqn accepts Discrete ones (try {others})')
 
     @classmethod
     def output_units(cls, envs: Envs) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Playing whole episodes with an agent's present weights: to measure it, and to show it."""
+"""Playing whole episodes with an agent's present weights: evaluation, rendering and videos."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 
 DEFAULT_N_ENVS = 10
-# steps after which an episode without a time limit counts as it stands
+# steps after which an endless episode counts with its present reward
 MAX_EPISODE_STEPS = 100_000
-# how often an environment may begin an episode without a report before that is said
+# episodes that an environment may begin without a report before this is an error
 MAX_UNREPORTED = 100
 
 
 def evaluation_collector(agent: ActingAgent, envs: Envs, policy: Policy | None = None) -> Collector:
-    """Return who plays in environments by an agent's present weights, or by another policy; nothing of it is kept."""
+    """Return a collector that plays with an agent's present weights, or with another policy, and changes no state."""
     return agent.collector.with_envs(envs, agent.acting_policy if policy is None else policy, agent.statistics)
 
 
@@ -45,17 +45,30 @@ def evaluate(
     n_envs: int | None = None,
     say: Callable[[str], Any] = print,
 ) -> dict[str, float]:
-    """Play `episodes` episodes, an equal quota in each environment, so that short ones do not count more.
+    """Play `episodes` episodes and return their statistics.
 
-    See `BaseAgent.evaluate` for the arguments; `say` takes a line that must be seen. The agent's statistics are used
-    and left as they are.
+    Each environment plays an equal number of episodes, so that short episodes do not count more. The agent's statistics
+    are used and do not change.
+
+    Args:
+        agent: agent that acts.
+        episodes: number of episodes.
+        stochastic: whether to sample actions; otherwise the agent acts greedily.
+        seed: seed of the episodes. The default is derived from (seed, 'evaluate', steps).
+        envs: environments to play in. The default is environments like the agent's.
+        n_envs: number of parallel environments, by default 10.
+        say: function that prints warnings.
+
+    Returns:
+        `mean`, `std`, `min` and `max` of the episode rewards, the mean `length`, the mean rewards of several agents
+        (see `mean_rewards_per_agent`), and the share `success` if episodes report it.
 
     Raises:
-        OptionError: for environments that end episodes and never report one.
-        Interrupted: where the run that asks is to end.
+        OptionError: if the environments end episodes without reporting them.
+        RunInterrupted: if the run is to end.
     """
     if episodes < 1:
-        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
+        raise ValueError(f'episodes: got {episodes}, expected a whole number at least 1')
     if envs is None:
         envs = agent.collector.evaluation_envs(min(episodes, n_envs or DEFAULT_N_ENVS))
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
@@ -66,7 +79,7 @@ def evaluate(
 def evaluate_collector(
     collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Callable[[str], Any] = print
 ) -> dict[str, float]:
-    """Play episodes by a collector, and return what `evaluate` does."""
+    """Play episodes with a collector and return the statistics that `evaluate` returns."""
     envs = collector.envs
     ended = play_episodes(collector, episode_quotas(episodes, envs), seed, stochastic, say)
     rewards = [e.reward for e in ended]
@@ -81,7 +94,7 @@ def evaluate_collector(
 
 
 def episode_quotas(episodes: int, envs: Envs) -> np.ndarray:
-    """Return how many episodes each environment is to play, and all of its agents, int [N], as equal as can be."""
+    """Return the number of episodes for each environment and its agents, int [N], as equal as possible."""
     n_envs = envs.n_envs // envs.agents_per_env
     each = np.full(n_envs, episodes // n_envs)
     each[: episodes % n_envs] += 1
@@ -89,9 +102,9 @@ def episode_quotas(episodes: int, envs: Envs) -> np.ndarray:
 
 
 def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd | EndedEpisode]) -> dict[str, float]:
-    """Return the mean reward of each of several agents by `reward/NAME`, and by `team_reward` what they got together.
+    """Return the mean reward of each of several agents as `reward/NAME`, and of all agents together as `team_reward`.
 
-    What had no episode is left out; without agents that have names there is nothing.
+    Means without an episode are left out. The result is empty if the agents have no names.
     """
     if not agents:
         return {}
@@ -104,7 +117,7 @@ def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd 
 def play_episodes(
     collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Callable[[str], Any]
 ) -> list[EpisodeEnd]:
-    """Play so many episodes in each environment, and return them in the order in which they ended."""
+    """Play `quota[i]` episodes in each environment i, and return them in the order in which they ended."""
     envs, quota = collector.envs, quota.copy()
     episodes: list[EpisodeEnd] = []
     totals, ages, unreported = np.zeros(envs.n_envs), np.zeros(envs.n_envs, int), np.zeros(envs.n_envs, int)
@@ -117,10 +130,10 @@ def play_episodes(
         ages += before
         _, rewards, *_ = collector.step(collector.act(rng))
         totals += rewards
-        unreported += envs.valid & ~before  # begun since a report
+        unreported += envs.valid & ~before  # episodes that began since the last report
         ended = collector.ended_episodes
         if ages.max() >= MAX_EPISODE_STEPS:
-            say(f'An episode of {envs.id} does not end: it counts as it stands after {MAX_EPISODE_STEPS} steps')
+            say(f'An episode of {envs.id} does not end: it counts with its reward after {MAX_EPISODE_STEPS} steps')
             ended = [EpisodeEnd(float(totals[i]), int(ages[i]), i, None) for i in np.flatnonzero(quota).tolist()]
             quota[:] = quota > 0
         for episode in ended:
@@ -135,7 +148,7 @@ def play_episodes(
         if unreported.max() >= MAX_UNREPORTED:
             raise OptionError(
                 'env',
-                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, admits a vector that reports all',
+                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, expected a vector that reports all',
             )
     return episodes
 
@@ -155,23 +168,27 @@ def play(
     """Play one episode, and show or record it.
 
     Args:
-        agent: whose present weights play.
-        video_dir: folder for an .mp4 named after agent, environment and time.
-        render: show it in a window; without a display one line says so.
-        frame_dir: folder for the frames as .jpg.
+        agent: agent whose present weights act.
+        video_dir: directory for an .mp4 named after agent, environment and time.
+        render: whether to show the episode in a window. Without a display one line is printed.
+        frame_dir: directory for the frames as .jpg.
         frame_delay: seconds between two frames.
-        max_steps: end it after that many steps.
-        policy: another one than the agent's own.
-        frame_frequency: save every so many frames.
-        stochastic: sample actions; greedy when not.
-        seed: of the episode.
+        max_steps: largest number of steps, or None.
+        policy: policy that acts in place of the agent's own.
+        frame_frequency: number of frames per saved frame.
+        stochastic: whether to sample actions; otherwise the agent acts greedily.
+        seed: seed of the episode. The default is derived from (seed, 'evaluate', steps).
 
     Returns:
-        The sum of its raw rewards, of all agents.
+        The sum of the raw rewards of all agents.
+
+    Raises:
+        OptionError: if the environment cannot render, or a directory cannot be written.
+        RunInterrupted: if the run is to end.
     """
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
     if render and not video.has_display():
-        print('--render: there is no display here; going on without a window')
+        print('--render: there is no display; the episode is played without a window')
         render = False
     requested = {'render': render, 'video_dir': video_dir is not None, 'frame_dir': frame_dir is not None}
     drawn = [name for name, is_requested in requested.items() if is_requested]
@@ -179,7 +196,7 @@ def play(
     with contextlib.ExitStack() as stack:
         stack.callback(envs.close)
         if drawn and not envs.can_render:
-            raise OptionError(drawn[0], f'{envs.id} draws no pictures, admits environments that do')
+            raise OptionError(drawn[0], f'{envs.id} draws no pictures, expected environments that do')
         name = f'{agent.id}-{Path(envs.id).name.replace(":", "-")}'
         sinks: list[Callable[[np.ndarray], Any]] = []
         if video_dir is not None:
@@ -200,7 +217,7 @@ def play(
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if agents:
         each = ', '.join(f'{name} {of:g}' for name, of in zip(agents, rewards, strict=True))
-        print(f'It is that of all agents: {each}')
+        print(f'Rewards of the agents: {each}')
     if video_dir is not None:
         print(f'Video: {path}')
     if frame_dir is not None:
@@ -216,15 +233,21 @@ def play_episode(
     sinks: Sequence[Callable[[np.ndarray], Any]] = (),
     delay: float = 0.0,
 ) -> tuple[list[float], int]:
-    """Play one episode in the one environment of a collector, at most `max_steps` of it.
+    """Play one episode in the single environment of a collector.
 
-    Each sink is given every frame, uint8 [H, W, 3], the first observation's included, `delay` seconds apart.
+    Args:
+        collector: collector with one environment.
+        seed: seed of the episode.
+        max_steps: largest number of steps, or None.
+        stochastic: whether to sample actions; otherwise the policy acts greedily.
+        sinks: functions that receive every frame, uint8 [H, W, 3], including that of the first observation.
+        delay: seconds between two frames.
 
     Returns:
-        The raw reward of each of its agents, and its steps.
+        The raw reward of each agent, and the number of steps.
 
     Raises:
-        Interrupted: where the run that asks is to end.
+        RunInterrupted: if the run is to end.
     """
     envs, steps = collector.envs, 0
     totals, is_over = np.zeros(envs.n_envs), False
@@ -254,7 +277,7 @@ def _show(envs: Envs, sinks: Sequence[Callable[[np.ndarray], Any]]) -> None:
 
 
 def _frame_writer(folder: Path, frequency: int) -> Callable[[np.ndarray], Any]:
-    """Return what writes every so many frames as .jpg."""
+    """Return a sink that writes one of every `frequency` frames as .jpg."""
     count = itertools.count()
 
     def sink(frame: np.ndarray) -> None:

@@ -22,10 +22,10 @@ EvaluationResult = tuple[PendingEvaluation, dict[str, float]]
 
 
 def check_async_evaluation(agent: LearningAgent, options: RunOptions) -> None:
-    """Check, before a run, that an agent can be evaluated in another process.
+    """Check before a run that another process can evaluate the agent.
 
     Raises:
-        OptionError: naming `eval_async`, in one line.
+        OptionError: if `eval_async` is set, and the environments or the policy cannot be sent to another process.
     """
     if not options.eval_async:
         return
@@ -35,16 +35,16 @@ def check_async_evaluation(agent: LearningAgent, options: RunOptions) -> None:
         raise OptionError('eval_async', str(error)) from error
     if capture_policy(agent) is None:
         why = ', as it convolves in bfloat16 (--precision)' if agent.options.precision == 'bfloat16' else ''
-        problem = f'the policy of {agent.id} has no plan (docs/policy.md), by which another process plays{why}'
+        problem = f'the policy of {agent.id} has no plan (docs/policy.md), which the evaluation process needs{why}'
         raise OptionError('eval_async', problem)
 
 
 class EvaluationSchedule:
-    """The evaluations of a run that are under way; the agent's progress keeps them beyond it.
+    """The pending evaluations of a run. The agent's progress stores them beyond the run.
 
     Args:
-        run: whose they are.
-        process: plays them; those that are under way already are asked of it, too.
+        run: run that is evaluated.
+        process: process that plays the episodes. Evaluations that are already pending are submitted to it.
     """
 
     def __init__(self, run: RunProtocol, process: EvaluationProcess):
@@ -54,21 +54,21 @@ class EvaluationSchedule:
 
     def _submit(self, pending: PendingEvaluation) -> None:
         policy = pending.state.policy
-        if policy is None:  # it comes out of a checkpoint
+        if policy is None:  # read from a checkpoint
             with temporary_weights(self._run.agent, pending.state):
                 policy = capture_policy(self._run.agent)
-        assert policy is not None  # `check_async_evaluation` has looked
+        assert policy is not None  # `check_async_evaluation` has checked this
         self._process.submit(policy, pending.episodes, pending.seed)
 
     def advance(self, ctx: Context, due: bool) -> EvaluationResult | None:
-        """Let an iteration pass: ask for an evaluation if one is `due`; return the one whose result is taken now."""
-        if ctx.idle and ctx.stop:  # broken off while it was collected: a run that goes on collects it again
+        """Advance by one iteration. Submit an evaluation if one is `due`, and return the result that is applied now."""
+        if ctx.idle and ctx.stop:  # interrupted while collecting: a resumed run collects this iteration from its start
             return None
         under_way, delay = self._run.progress.evaluations, self._run.options.eval_delay
         for pending in under_way:
             pending.age += 1
         ready = bool(under_way) and (due if delay is None else under_way[0].age >= delay)
-        if due:  # before the other one is waited for, so that the process need not wait
+        if due:  # submit before waiting for a result, so that the process stays busy
             pending = PendingEvaluation(
                 capture_state(self._run.agent, ctx.carried_over()),
                 self._run.evaluation_seed(ctx.steps),
@@ -84,17 +84,17 @@ class EvaluationSchedule:
         return under_way.pop(0), result
 
     def remaining(self) -> Iterator[EvaluationResult]:
-        """Give those that are still under way; a run that goes on takes them when it is their turn.
+        """Yield the results of pending evaluations. They stay pending; a resumed run applies them when they are due.
 
         Raises:
-            Interrupted: where the run is to end.
+            RunInterrupted: if the run is to end.
         """
         for pending in self._run.progress.evaluations:
             yield pending, self._process.take_result()
 
 
 class _WaitMessage:
-    """Says once, after a Ctrl-C, what is waited for: the iteration is whole with it only."""
+    """A line, printed once after a Ctrl-C: the iteration is complete only with the pending result."""
 
     def __init__(self, run: RunProtocol, pending: PendingEvaluation):
         self._run, self._pending, self._shown = run, pending, False
@@ -108,10 +108,10 @@ class _WaitMessage:
 
 @contextlib.contextmanager
 def async_evaluation(run: RunProtocol) -> Iterator[None]:
-    """Let a process evaluate for a run, where it asks for that."""
+    """Start an evaluation process for a run if `--eval-async` is set."""
     if not run.options.eval_async:
         if run.progress.evaluations:
-            run.console.print_line('Evaluations that were under way are given up: this run has no --eval-async')
+            run.console.print_line('Pending evaluations are dropped: this run has no --eval-async')
             run.progress.evaluations.clear()
         yield
         return

@@ -93,7 +93,7 @@ def _render_problem(run: RunProtocol) -> str:
     except Exception as error:  # an environment's own, of any kind
         return f'cannot be drawn here ({one_line(error)})'
     shape: tuple[int, ...] = np.shape(frames[0]) if frames else ()
-    return '' if len(shape) == 3 and shape[2] == 3 else 'draws no pictures, admits environments that do'
+    return '' if len(shape) == 3 and shape[2] == 3 else 'draws no pictures, expected environments that do'
 
 
 def _video_missing(run: RunProtocol, steps: int, frequency: int) -> bool:

@@ -1,3 +1,3 @@
-"""A policy as one file for other runtimes."""
+"""Export of a greedy policy for other runtimes."""
 
 from xagents.export.write import export as export

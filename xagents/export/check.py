@@ -1,4 +1,4 @@
-"""Whether an exported policy acts as its agent does: on real observations, in batches of several sizes."""
+"""Comparison of an exported policy with its agent, on real observations in batches of several sizes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from xagents.export.formats import PolicyFunction
 
 N_OBSERVATIONS = 128
-BATCH_SIZES = (1, 7)  # of the additional batches
+BATCH_SIZES = (1, 7)  # sizes of additional batches
 TOLERANCE = 1e-5
-# Of a bfloat16 network that is written in float32: a number has 8 bits, of which a few layers lose some.
+# for a bfloat16 network exported in float32: bfloat16 has 8 significant bits, and rounding errors of layers add up
 BFLOAT16_TOLERANCE = 2.0**-5
 
 
 class Agreement(NamedTuple):
-    """How an exported policy and its agent agree on so many observations.
+    """The agreement of an exported policy with its agent.
 
     Attributes:
-        ties: on how many the two answer differently, because two actions are worth the same to the agent.
-        difference: the largest between continuous actions, in their own units; 0 for others.
-        tolerance: what was admitted: of continuous actions relative to half their range, of logits to their size.
+        observations: the number of observations.
+        ties: the number of observations with different discrete actions whose outputs are equal within the tolerance.
+        difference: the largest difference between continuous actions, in their unit; 0 for discrete actions.
+        tolerance: the largest accepted difference: relative to half the range of continuous actions, or to the size of
+            the outputs of discrete actions.
     """
 
     observations: int
@@ -38,22 +40,25 @@ class Agreement(NamedTuple):
 
 
 def collect_observations(agent: BaseAgent) -> Any:
-    """Return a batch of OBSERVATIONS raw observations, of an environment of their own; ValueError if there can be none.
+    """Collect a batch of N_OBSERVATIONS raw observations in a new environment.
 
-    In the second half every other action is random: greedy actions alone may show very little.
+    In the second half, an action is random with probability 1/2, because greedy actions may reach few states.
+
+    Raises:
+        ValueError: in one line, if the agent's environment cannot be created a second time.
     """
     import keras
 
     if not agent.envs.can_recreate:
-        problem = f'{agent.envs.id} was handed over ready-made and cannot be made afresh to compare in'
-        raise ValueError(f'export: {problem}; give observations=[N, …] of it')
+        problem = f'{agent.envs.id} is an existing environment and cannot be created a second time for the comparison'
+        raise ValueError(f'export: {problem}; give observations=[N, …]')
     seed = agent.streams.derive_seed('evaluate', 0)
     rng = np.random.default_rng(seed)
     actions = copy.deepcopy(agent.envs.action_space)
     actions.seed(seed % 2**31)
     with agent.envs.recreate(1) as envs:
-        envs._encode = None  # raw observations are what is wanted here
-        seen = [copy.deepcopy(envs.reset(seed))]  # the environments' own array
+        envs._encode = None  # no encoding: raw observations are needed
+        seen = [copy.deepcopy(envs.reset(seed))]  # a copy, because environments reuse their array
         n = envs.n_envs
         while len(seen) * n < N_OBSERVATIONS:
             random = len(seen) * n > N_OBSERVATIONS // 2 and rng.random() < 0.5
@@ -63,7 +68,12 @@ def collect_observations(agent: BaseAgent) -> Any:
 
 
 def as_batch(space: spaces.Space, observations: Any) -> Any:
-    """Batch a sequence of N observations; a batch stays one: [N, …], for a Dict space a dict, for a Tuple a tuple."""
+    """Return raw observations as a batch [N, …]: an array, a dict for a Dict space, or a tuple for a Tuple space.
+
+    Args:
+        space: the raw observation space.
+        observations: a sequence of N observations, or a batch, which is returned unchanged.
+    """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return np.asarray(observations, space.dtype)
     if isinstance(observations, dict if isinstance(space, spaces.Dict) else tuple):
@@ -80,18 +90,24 @@ def check_agreement(
     tolerance: float,
     acting_policy: Policy,
 ) -> Agreement:
-    """Compare what an agent and its exported policy, `run`, do on raw observations [N, …].
+    """Compare the actions of an agent and of its exported policy on N raw observations.
 
-    These are in `batch` as vector environments batch them, and in `arrays` by the names of the policy's inputs.
-    `acting_policy` is the agent's policy, or one like it that acts more precisely. RuntimeError where they differ by
-    more than
-    rounding does, or shape or dtype of actions are others.
+    Args:
+        agent: the agent.
+        run: the exported policy.
+        batch: the observations [N, …], as vector environments return them.
+        arrays: the same observations, by the names of the policy's inputs.
+        tolerance: the largest accepted difference, see `Agreement`.
+        acting_policy: the agent's policy, or the same policy in higher precision.
+
+    Raises:
+        RuntimeError: if actions differ by more than `tolerance`, or in shape or dtype.
     """
     n, space = len(next(iter(arrays.values()))), agent.envs.action_space
     continuous = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     expected = agent.act(batch, policy=acting_policy)
     assert acting_policy.network is not None
-    # the network's arrays are overwritten by its next call
+    # a copy, because the next call of the network overwrites its arrays
     outputs = np.array(acting_policy.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
     ties, difference = np.zeros(n, bool), 0.0
     for size in (n, *BATCH_SIZES):
@@ -99,15 +115,15 @@ def check_agreement(
         got = run({name: array[rows] for name, array in arrays.items()})
         wanted = expected[rows]
         if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
-            both = f'{got.dtype} {got.shape}, the agent {wanted.dtype} {wanted.shape}'
+            both = f'{got.dtype} {got.shape}, expected {wanted.dtype} {wanted.shape}'
             raise RuntimeError(f'the policy returned {both}; nothing is written')
         far = np.abs(got - wanted, dtype=np.float64)
         distance = _distances(agent, outputs[rows], wanted, got)
-        wrong = ~(distance <= tolerance)  # NaN is wrong, too
+        wrong = ~(distance <= tolerance)  # true for NaN, too
         if wrong.any():
             by = f'by up to {far.max():.2g}' if continuous else f'with logits {distance.max():.2g} apart'
-            where = f'on {wrong.sum()} of {size} observations, {by}, admitted is {tolerance:.2g}'
-            raise RuntimeError(f'the policy acts otherwise than the agent {where}; nothing is written')
+            where = f'on {wrong.sum()} of {size} observations, {by}, expected {tolerance:.2g} at most'
+            raise RuntimeError(f'the policy acts differently from the agent {where}; nothing is written')
         if continuous:
             difference = max(difference, float(far.max()))
         else:
@@ -116,9 +132,15 @@ def check_agreement(
 
 
 def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """Return how far the agent's outputs [N, units] would have to move for the actions that were got, [N].
+    """Return the distance [N] between the agent's outputs and the nearest outputs that give the exported actions.
 
-    Relative to half the range of a continuous action, otherwise to the outputs' size, 1 at least; 0 for equal actions.
+    The distance is relative to half the range of a continuous action, otherwise to the size of the outputs, at least 1.
+
+    Args:
+        agent: the agent.
+        outputs: the outputs of the agent's network [N, units].
+        expected: the agent's actions [N, …].
+        got: the actions of the exported policy [N, …].
     """
     space = agent.envs.action_space
     if isinstance(space, spaces.Box):
@@ -129,11 +151,11 @@ def _distances(agent: BaseAgent, outputs: np.ndarray, expected: np.ndarray, got:
         nvec = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [agent.n_actions]
         sizes = np.asarray(nvec, np.int64)
         mine, theirs = (agent.collector.decode.inverse(actions).reshape(len(got), -1) for actions in (expected, got))
-        admitted = (theirs >= 0) & (theirs < sizes)
+        valid = (theirs >= 0) & (theirs < sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         chosen = np.take_along_axis(outputs, mine + offsets, 1)
-        distances = chosen - np.take_along_axis(outputs, np.where(admitted, theirs, 0) + offsets, 1)
-        distances = np.where(admitted, distances, np.inf)
+        distances = chosen - np.take_along_axis(outputs, np.where(valid, theirs, 0) + offsets, 1)
+        distances = np.where(valid, distances, np.inf)
     distances = distances.reshape(len(got), -1).max(1)
     return distances if isinstance(space, spaces.Box) else distances / np.maximum(1, np.abs(outputs).max(1))
 
@@ -145,10 +167,10 @@ def _box_distances(space: spaces.Box, outputs: np.ndarray, expected: np.ndarray,
     half = high / 2 - low / 2
     unit = np.where(bounded, half, np.maximum(1, np.abs(expected)))
     if np.issubdtype(space.dtype, np.integer):
-        # halfway between two numbers is where the one becomes the other
+        # rounding changes from one integer to the next halfway between the two
         before = outputs.reshape(got.shape).clip(-1, 1) * half + (high / 2 + low / 2)
         return np.where(expected != got, np.abs(before - (expected / 2 + got / 2)), 0) / unit
-    # neighbours in the dtype, or in float32 where that is coarser, cannot be distinguished
+    # adjacent numbers of the dtype, or of float32 if it is coarser, count as equal
     coarser = np.float16 if space.dtype == np.float16 else np.float32
     rounding = 2 * np.spacing(np.maximum(np.abs(expected), np.abs(got)).astype(coarser)).astype(np.float64)
     return np.maximum(0, np.abs(got - expected, dtype=np.float64) - rounding) / unit

@@ -1,4 +1,4 @@
-"""The formats of an exported policy: how each is written, and how its own runtime calls it."""
+"""The formats of exported policies: how to write a policy, and how to run it in the runtime of its format."""
 
 from __future__ import annotations
 
@@ -19,26 +19,38 @@ from xagents.options.errors import OptionError, did_you_mean
 if TYPE_CHECKING:
     from xagents.export.policy import ExportedPolicy
 
-# From the arrays of a batch of raw observations, by the names of the inputs, to actions [N, …].
+# maps the arrays of a batch of raw observations, by names of the inputs, to actions [N, …]
 PolicyFunction = Callable[[dict[str, np.ndarray]], np.ndarray]
 OPSET = 18
 PAGE = 'policy.py'
 
 
 class Format(NamedTuple):
-    """One format."""
+    """A format of exported policies.
 
-    file: str  # in the folder; an empty string where it is the folder itself
-    packages: tuple[str, ...]  # required in addition to TensorFlow
-    keeps_precision: bool  # computes as the network does, otherwise in float32
+    Attributes:
+        file: the name of the file in the folder; empty if the policy is the folder itself.
+        packages: packages that the format requires in addition to TensorFlow.
+        keeps_precision: whether the policy computes in the precision of the network, otherwise in float32.
+        write: writes a policy to a path.
+        load: loads a policy from a path and returns a function that calls it.
+    """
+
+    file: str
+    packages: tuple[str, ...]
+    keeps_precision: bool
     write: Callable[[ExportedPolicy, Path], None]
     load: Callable[[Path], PolicyFunction]
 
 
 def find_format(name: str) -> Format:
-    """Return a format by its name; OptionError where there is none, or a package that it needs is missing."""
+    """Return a format by its name.
+
+    Raises:
+        OptionError: for an unknown format, or if a package that the format requires is not installed.
+    """
     if name not in FORMATS:
-        raise OptionError('format', f'got {name!r}, admits {", ".join(FORMATS)}{did_you_mean(str(name), FORMATS)}')
+        raise OptionError('format', f'got {name!r}, expected {", ".join(FORMATS)}{did_you_mean(str(name), FORMATS)}')
     missing = [package for package in FORMATS[name].packages if importlib.util.find_spec(package) is None]
     if missing:
         raise OptionError('format', f"{name} needs {', '.join(missing)}: pip install 'xagents[export]'")
@@ -54,7 +66,7 @@ def _write_numpy(policy: ExportedPolicy, path: Path) -> None:
 
 
 def _load_numpy(path: Path) -> PolicyFunction:
-    # the page that was written is what runs, as for whoever receives it
+    # runs the written file, as its users do
     return runpy.run_path(str(path / PAGE))['load'](path)
 
 
@@ -70,7 +82,7 @@ def _load_savedmodel(path: Path) -> PolicyFunction:
     loaded = tf.saved_model.load(str(path))
 
     def run(arrays: dict[str, np.ndarray]) -> np.ndarray:
-        # the signature alone does not keep the variables alive: `loaded` must stay in sight
+        # refers to `loaded`, because the signature does not keep the variables alive
         call = loaded.signatures['serving_default']
         return call(**{name: tf.constant(array) for name, array in arrays.items()})['actions'].numpy()
 
@@ -80,7 +92,7 @@ def _load_savedmodel(path: Path) -> PolicyFunction:
 def _write_litert(policy: ExportedPolicy, path: Path) -> None:
     import tensorflow as tf
 
-    # no Select or custom operations: the file is to run on every interpreter
+    # no Select or custom operations, so that every interpreter can run the file
     converter = tf.lite.TFLiteConverter.from_concrete_functions([policy.function], policy.module)
     path.write_bytes(converter.convert())
 
@@ -93,9 +105,9 @@ def _load_litert(path: Path) -> PolicyFunction:
 
         Interpreter = tf.lite.Interpreter
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # that TensorFlow's will go one day
+        warnings.simplefilter('ignore')  # TensorFlow warns that its interpreter is deprecated
         interpreter = Interpreter(model_path=str(path))
-    interpreter.allocate_tensors()  # here, where what it says of its delegates is held back
+    interpreter.allocate_tensors()  # called here, because the caller suppresses the output about delegates
     runner = interpreter.get_signature_runner()
     return lambda arrays: runner(**arrays)['actions'].copy()
 
@@ -113,7 +125,7 @@ def _write_onnx(policy: ExportedPolicy, path: Path) -> None:
     function = tf.function(act, autograph=False)
     model, _ = tf2onnx.convert.from_function(function, input_signature=policy.signature, opset=OPSET)
     if [value.name for value in model.graph.input] != names:
-        raise ValueError('its network uses tensors that are no weights of a layer')
+        raise ValueError('the network uses tensors that are not weights of a layer')
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = 'batch'
     onnx.checker.check_model(model)

@@ -1,9 +1,10 @@
-"""Run the policy next to this file, written by `xagents export --format numpy`; requires only NumPy.
+"""Run the policy in the folder of this file, written by `xagents export --format numpy`. Requires only NumPy.
 
     python policy.py [OBSERVATIONS.npz]
 
-The .npz holds a batch of raw observations, one array [N, …] for each input that policy.json names. Without one, two
-observations of zeros show how it is called. In Python, `Policy(folder)(observations)` takes them as environments do.
+The .npz file contains a batch of raw observations, one array [N, …] for each input in policy.json. Without a file, the
+policy acts on two observations of zeros. In Python, `NumpyPolicy(folder)(observations)` takes observations as vector
+environments return them.
 """
 
 import json
@@ -32,7 +33,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    # x Φ(x), whose tail is equation 7.1.26 of Abramowitz and Stegun 1964, to 1.5e-7
+    # x Φ(x); the tail of Φ is equation 7.1.26 of Abramowitz and Stegun 1964, with an error below 1.5e-7
     t = 1 / (1 + np.float32(0.3275911 * 0.5**0.5) * np.abs(x))
     factors = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32)
     tail = np.polyval(factors, t) * t * np.exp(-x * x / 2) / 2
@@ -57,7 +58,11 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class NumpyPolicy:
-    """The greedy policy: from raw observations [N, …] (a dict for a Dict space, a tuple for a Tuple) to actions."""
+    """A greedy policy, from raw observations [N, …] (a dict for a Dict space, a tuple for a Tuple space) to actions.
+
+    Args:
+        folder: the folder with `plan.json` and `policy.npz`.
+    """
 
     def __init__(self, folder: str | Path = '.'):
         folder = Path(folder)
@@ -70,7 +75,7 @@ class NumpyPolicy:
         return self.decode(self.network(self.normalize(self.encode(observations))))
 
     def encode(self, observations: Any) -> Array:
-        """Return one vector or image an observation."""
+        """Return observations as vectors or images [N, *D]."""
         space, shape = self.plan['observation_space'], self.plan['network']['input_shape']
         if space['space'] != 'Box':
             return np.concatenate(list(flatten(space, observations)), 1)
@@ -80,7 +85,7 @@ class NumpyPolicy:
         return x.reshape(len(x), *shape).astype(np.uint8 if space['dtype'] == 'uint8' else np.float32)
 
     def normalize(self, x: Array) -> Array:
-        """Scale by the statistics of training; bytes become numbers from 0 to 1."""
+        """Normalise by the statistics of training, if the agent does so; scale bytes to [0, 1]."""
         if self.plan['normalizes'] and self.arrays['observation_statistics/count']:
             mean, var = (self.arrays[f'observation_statistics/{name}'] for name in ('mean', 'var'))
             scaled = (x.astype(np.float32) - mean.astype(np.float32)) * (1 / np.sqrt(var + 1e-8)).astype(np.float32)
@@ -95,14 +100,14 @@ class NumpyPolicy:
         return tensors[self.plan['network']['outputs'][0]]
 
     def layer(self, call: dict[str, Any], x: Array) -> Array:
-        """Return what a layer makes of x [N, …]."""
+        """Return the output of one layer for x [N, …]."""
         kind, kernel, at = call['kind'], call.get('kernel', ()), call.get('at', 0)
         size = int(np.prod(kernel))
         weights = self.arrays['weights'][at : at + size].reshape(kernel)
         if kind == 'flatten':
             return x.reshape(len(x), -1)
         if kind in ('log-std', 'deviations'):
-            return weights  # of sampled actions only
+            return weights  # used only for sampling actions
         if kind == 'log-probabilities':
             return np.log(np.maximum(x, np.finfo(np.float32).tiny))
         if kind == 'convolution':
@@ -117,7 +122,7 @@ class NumpyPolicy:
         return ACTIVATIONS[call.get('activation', 'linear')](x)
 
     def decode(self, x: Array) -> Array:
-        """Return environment actions of what the network says."""
+        """Return environment actions [N, …] for the network's output [N, units]."""
         space = self.plan['action_space']
         kind, dtype = space['space'], space.get('dtype', 'int8')
         if kind == 'Discrete':
@@ -140,7 +145,7 @@ class NumpyPolicy:
 
 
 def bounds(space: dict[str, Any]) -> list[Array]:
-    """Return the bounds of a Box, float64 of its shape; null stands for what is infinite."""
+    """Return the lower and the upper bounds of a Box, float64 in its shape; null means an infinite bound."""
     both = []
     for name, infinite in (('low', -np.inf), ('high', np.inf)):
         numbers = space[name] if isinstance(space[name], list) else [space[name]]
@@ -150,7 +155,7 @@ def bounds(space: dict[str, Any]) -> list[Array]:
 
 
 def flatten(space: dict[str, Any], x: Any) -> Iterator[Array]:
-    """Give the parts of a batch of observations as float32 [N, d]; choices are one-hot."""
+    """Yield the parts of a batch of observations as float32 [N, d]; discrete values are one-hot."""
     kind = space['space']
     if kind in ('Dict', 'Tuple'):
         for i, part in enumerate(space['parts']):
@@ -167,7 +172,12 @@ def flatten(space: dict[str, Any], x: Any) -> Iterator[Array]:
 
 
 def nest(arrays: dict[str, Array], inputs: list[tuple[str, list[str | int]]]) -> Any:
-    """Return arrays by the names of the inputs as an environment nests them: each under the path that leads to it."""
+    """Return arrays as the environment nests them.
+
+    Args:
+        arrays: the arrays, by names of the inputs.
+        inputs: the name of each input, and the keys and indices that lead to its array.
+    """
     parts: dict[str | int, list[tuple[str, list[str | int]]]] = {}
     for name, path in inputs:
         if not path:
@@ -178,7 +188,7 @@ def nest(arrays: dict[str, Array], inputs: list[tuple[str, list[str | int]]]) ->
 
 
 def load(folder: str | Path) -> Callable[[dict[str, Array]], Array]:
-    """Return a function from arrays [N, …], by the names that policy.json gives, to actions [N, …], for any N."""
+    """Return a function from arrays [N, …], by the names in policy.json, to actions [N, …], for any N."""
     policy = NumpyPolicy(folder)
     return lambda arrays: policy(nest(arrays, policy.plan['inputs']))
 

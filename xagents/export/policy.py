@@ -1,8 +1,8 @@
-"""A greedy policy as one TensorFlow function: from raw observations to environment actions.
+"""A greedy policy as one TensorFlow function, from raw observations to environment actions.
 
-It does in TensorFlow what acting does in NumPy: `ObservationEncoder`, `ObservationNormalizer`, network,
-`Distribution.mode` (or
-DQN's best action) and `ActionDecoder`. Every format is made of this one function, and is checked against acting.
+The function repeats in TensorFlow the steps of acting in NumPy: `ObservationEncoder`, `ObservationNormalizer`, network,
+`Distribution.mode` (or DQN's best action) and `ActionDecoder`. Every format is converted from this function, and the
+result is compared with the agent's actions.
 """
 
 from __future__ import annotations
@@ -29,39 +29,46 @@ if TYPE_CHECKING:
     from xagents.base.agent import BaseAgent
 
 OUTPUT = 'actions'
-# what a function with keywords cannot be called with, and the output's own name
+# names that inputs cannot have: `self` cannot be a keyword argument, and the output has its own name
 _RESERVED = {OUTPUT, 'self'}
 
 
 class Input(NamedTuple):
-    """One array of a batch of observations, as the exported policy names it; its space is neither Dict nor Tuple."""
+    """One input of an exported policy: an array of a batch of observations.
+
+    Attributes:
+        name: the name of the input.
+        path: the keys and indices that lead to the array through Dict and Tuple spaces.
+        space: the space of the array, neither Dict nor Tuple.
+    """
 
     name: str
-    path: tuple[str | int, ...]  # keys and indices that lead to it through Dict and Tuple spaces
+    path: tuple[str | int, ...]
     space: spaces.Space
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one observation's part."""
+        """The shape of the array for one observation."""
         return tuple(self.space.shape or ())
 
     @property
     def dtype(self) -> np.dtype:
-        """Its dtype, as the environment gives it."""
+        """The dtype of the array in the environment."""
         return np.dtype(self.space.dtype)
 
     def extract(self, batch: Any) -> np.ndarray:
-        """Return its array [N, *shape] in a batch of observations."""
+        """Return the array [N, *shape] of this input from a batch of observations."""
         for key in self.path:
             batch = batch[key]
         return np.ascontiguousarray(batch, self.dtype).reshape(-1, *self.shape)
 
 
 def policy_inputs(space: spaces.Space) -> list[Input]:
-    """Return the arrays that a batch of a space consists of, in the order in which it is encoded.
+    """Return the inputs of a policy for an observation space, in the order in which the arrays are encoded.
 
-    A Dict's are named by their keys, nested ones by keys joined with `_`; a Tuple's are `observations_0` and so on;
-    that of any other space is `observations`. Other characters than letters and digits become `_`.
+    Inputs of a Dict space have the names of its keys; nested keys are joined with `_`. Inputs of a Tuple space are
+    named `observations_0`, `observations_1`, …; the input of any other space is `observations`. Characters other than
+    letters and digits are replaced by `_`.
     """
     inputs: list[Input] = []
     names = set(_RESERVED)
@@ -77,13 +84,17 @@ def policy_inputs(space: spaces.Space) -> list[Input]:
 
 
 class ExportedPolicy:
-    """What every format is made of.
+    """The greedy policy of an agent as a TensorFlow function, the source of every format.
 
     Attributes:
-        inputs: the arrays that it takes.
-        network: from encoded, normalised observations [N, *D] to the policy's outputs.
-        function: from tensors [N, …] by the names of the inputs to `actions` [N, …], for any N.
-        module: holds the variables that the function reads, for what saves them with it.
+        inputs: the inputs of the policy.
+        network: the Keras model from encoded, normalised observations [N, *D] to the policy's outputs.
+        function: a function from tensors [N, …], by names of the inputs, to `actions` [N, …], for any N.
+        module: a module with the variables of the function, for saving.
+
+    Args:
+        agent: the agent.
+        network: the agent's policy network, or a copy of it in float32.
     """
 
     def __init__(self, agent: BaseAgent, network: keras.Model):
@@ -111,7 +122,11 @@ class ExportedPolicy:
         )
 
     def as_data(self) -> PolicyData:
-        """Return the greedy policy as a plan and arrays, for `numpy_page`; ValueError where the network has no plan."""
+        """Return the greedy policy as a plan and arrays, for `numpy_template`.
+
+        Raises:
+            ValueError: if the network cannot be represented as a plan.
+        """
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
         shown = {
@@ -128,7 +143,7 @@ class ExportedPolicy:
 
     @property
     def signature(self) -> list[tf.TensorSpec]:
-        """Name, shape and dtype of each input."""
+        """The name, shape and dtype of each input."""
         return [tf.TensorSpec((None, *part.shape), tf.as_dtype(part.dtype), part.name) for part in self.inputs]
 
 
@@ -153,7 +168,7 @@ def _leaves(space: spaces.Space, path: tuple[str | int, ...]) -> Iterator[tuple[
 
 
 def _make_encoder(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, tf.Tensor]], tf.Tensor]:
-    """Return what makes one vector or image each of raw observations: the encoder of `xagents.envs.spaces`."""
+    """Return a TensorFlow version of `ObservationEncoder`, from raw observations to vectors or images [N, *D]."""
     encoder = agent.envs.encoder
     if not isinstance(encoder.raw_space, spaces.Box):
         return lambda x: _concatenate([_flatten(part.space, x[part.name]) for part in inputs])
@@ -168,7 +183,7 @@ def _make_encoder(agent: BaseAgent, inputs: list[Input]) -> Callable[[dict[str, 
 
 
 def _flatten(space: spaces.Space, x: tf.Tensor) -> tf.Tensor:
-    """Return a batch of a space as float32 [N, d]: one-hot for each choice; a value that is none is all zeros."""
+    """Return a batch of a space as float32 [N, d]. Discrete values are one-hot; values out of range are all zeros."""
     if isinstance(space, spaces.Discrete):
         sizes, start = [int(space.n)], [int(space.start)]
     elif isinstance(space, spaces.MultiDiscrete):
@@ -185,7 +200,7 @@ def _concatenate(parts: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _make_normalizer(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return what scales encoded observations by the agent's statistics as they are now."""
+    """Return a function that normalises encoded observations with the agent's present statistics."""
     normalizer = agent.statistics.observations
     if normalizer is None:
         return lambda x: x
@@ -197,7 +212,7 @@ def _make_normalizer(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def _make_decoder(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return what makes environment actions of the policy's output [N, units]: the mode, then the decoder."""
+    """Return a function from the policy's output [N, units] to environment actions: the mode, then the decoder."""
     space = agent.envs.action_space
     n = () if isinstance(space, spaces.Discrete) else (agent.n_actions,)
     dtype = tf.as_dtype(agent.collector.decode(np.zeros((1, *n), np.int32)).dtype)
@@ -219,7 +234,7 @@ def _make_decoder(agent: BaseAgent) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def _scale_to_bounds(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
-    """Return actions [N, A] within a Box's bounds, in float32, which every runtime computes in."""
+    """Return actions [N, A] scaled to the bounds of a Box, in float32, which every runtime supports."""
     low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
     finite = np.isfinite(low) & np.isfinite(high)
     bound = np.where(finite, np.float32(1), np.float32(np.inf))
@@ -233,7 +248,12 @@ def _scale_to_bounds(space: spaces.Box, x: tf.Tensor) -> tf.Tensor:
 
 
 def _round_inward(bounds: np.ndarray, direction: float) -> np.ndarray:
-    """Return bounds in float32, none of them further out than it was: rounding must not leave the space."""
+    """Return bounds in float32, rounded towards the inside of the space.
+
+    Args:
+        bounds: lower or upper bounds.
+        direction: inf for lower bounds, -inf for upper bounds.
+    """
     rounded = bounds.astype(np.float32)
     outside = rounded < bounds if direction > 0 else rounded > bounds
     return np.where(outside, np.nextafter(rounded, np.float32(direction)), rounded)

@@ -1,4 +1,4 @@
-"""A trained agent's greedy policy as one file for other runtimes, checked against the agent before it is there."""
+"""Export of an agent's greedy policy for other runtimes. The export is compared with the agent before it is moved."""
 
 from __future__ import annotations
 
@@ -34,15 +34,24 @@ DESCRIPTION = 'policy.json'
 
 
 def export_team_policy(team: Any, policy: str | None, format: str = 'savedmodel', out: str | Path = '') -> Path:
-    """Write the policy of one member of a team, as `export` does; it is compared on observations of its space.
+    """Export one policy of a team, as `export` does. The comparison uses random observations of its space.
+
+    Args:
+        team: the team.
+        policy: the name of the policy.
+        format: the format, as for `export`.
+        out: the folder, as for `export`.
+
+    Returns:
+        The path, as from `export`.
 
     Raises:
-        OptionError: for a policy that the team has not, or none; else as `export`.
+        OptionError: for an unknown or missing name of a policy, and as for `export`.
     """
     if policy not in team.members:
         known = team.members
         hint = '' if policy is None else did_you_mean(policy, known)
-        raise OptionError('policy', f'got {policy or "nothing"}, admits one of {", ".join(known)}{hint}')
+        raise OptionError('policy', f'got {policy or "nothing"}, expected one of {", ".join(known)}{hint}')
     member = team.members[policy]
     space = copy.deepcopy(member.envs.encoder.raw_space)
     space.seed(0)
@@ -50,41 +59,42 @@ def export_team_policy(team: Any, policy: str | None, format: str = 'savedmodel'
 
 
 def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', observations: Any = None) -> Path:
-    """Write an agent's greedy policy for another runtime: from raw observations, any number at once, to actions.
+    """Export an agent's greedy policy, from a batch of raw observations of any size to actions.
 
-    Encoding, the observation normaliser, the scaling of frames, the network and the bounds of actions are inside. The
-    folder is made under another name, and renamed once what was written has been read again and has acted as the agent
-    does; then one line says so.
+    The export contains the encoding and normalisation of observations, the scaling of frames, the network and the
+    bounds of actions. It is written to a temporary folder, loaded from there, and compared with the agent. If both act
+    equally, the folder is renamed to `out`, and one line with the result is printed.
 
     Args:
-        agent: whose present weights and statistics are written.
-        format: `savedmodel` (a folder by nature), `litert` (`policy.tflite`) or `onnx` (`policy.onnx`; needs the extra
-            `export`).
-        out: a folder that does not exist yet, or is empty; `policy.json` in it says what the policy takes and gives.
-        observations: what to compare on: raw [N, …] as the environment gives them (a dict of arrays for a Dict space, a
-            tuple for a Tuple space), or a sequence of N. Collected in an environment of its own when not given.
+        agent: the agent, whose present weights and statistics are exported.
+        format: `savedmodel` (a folder), `litert` (`policy.tflite`), `onnx` (`policy.onnx`; requires the extra `export`)
+            or `numpy` (a folder with `policy.py`).
+        out: a folder that does not exist yet or is empty. `policy.json` in it describes inputs and outputs.
+        observations: raw observations for the comparison: a batch [N, …] of the environment (a dict of arrays for a
+            Dict space, a tuple for a Tuple space), or a sequence of N observations. When not given, observations are
+            collected in a new environment.
 
     Returns:
-        The path of the file; for a SavedModel, `out` itself.
+        The path of the file, or `out` if the policy is a folder.
 
     Raises:
-        OptionError: for a format that does not exist, cannot be made here or cannot hold the policy, and for a folder
-            that is taken or not writable.
-        ValueError: where there is no environment to compare in, or no network to export.
-        RuntimeError: where the exported policy acts otherwise than the agent; nothing is left at `out` then.
+        OptionError: for an unknown format, missing packages, a policy that the format does not support, or a folder
+            that is not empty or not writable.
+        ValueError: if there is no environment for the comparison, or no network to export.
+        RuntimeError: if the exported policy acts differently from the agent. Nothing is written to `out` then.
     """
     wanted, folder = find_format(format), check_out(out)
     network = getattr(agent.actor, 'model', None)
     if network is None:
-        raise ValueError(f'export: {type(agent).__name__} acts by no Keras network, which is what can be exported')
+        raise ValueError(f'export: got {type(agent).__name__}, expected an agent that acts with a Keras network')
     batch = (
         collect_observations(agent) if observations is None else as_batch(agent.envs.encoder.raw_space, observations)
     )
     if not len(agent.envs.encoder(batch)):
-        raise ValueError('observations: got none, admits one at least')
+        raise ValueError('observations: got none, expected at least one')
     from xagents.export.policy import ExportedPolicy, to_float32
 
-    # what acts by a plan acts in float32, whatever it learns in
+    # an agent that acts by a plan acts in float32, even if it learns in bfloat16
     kept = wanted.keeps_precision and agent.actor.plan is None
     exact = kept or all(layer.compute_dtype == 'float32' for layer in network.layers)
     policy = ExportedPolicy(agent, network if exact else to_float32(network))
@@ -94,14 +104,14 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
     try:
         temporary.mkdir(parents=True)
         run = _write_policy(format, wanted, policy, temporary / wanted.file)
-        # a network that computes more precisely than the agent's own acts more precisely
+        # an export in float32 is first compared with the agent's network in float32
         acting = (
             agent.acting_policy
             if exact
             else agent.acting_policy.with_network(type(agent.actor)(policy.network, agent.statistics.dtype))
         )
         agreement = check_agreement(agent, run, batch, arrays, TOLERANCE, acting)
-        if not exact:  # what the agent itself does is rounded more coarsely
+        if not exact:  # then with the agent's own, coarser actions
             agreement = check_agreement(agent, run, batch, arrays, BFLOAT16_TOLERANCE, agent.acting_policy)
         description = {'format': format, 'file': wanted.file or '.', **describe_policy(agent, policy, agreement)}
         (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
@@ -117,19 +127,25 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
 
 
 def check_out(out: str | Path) -> Path:
-    """Return the absolute path of the folder to be made; OptionError where it holds something or cannot be made."""
-    admits = 'admits a folder that does not exist yet, or is empty'
+    """Return the absolute path of the folder for the export.
+
+    Raises:
+        OptionError: if the folder is not empty or cannot be created.
+    """
+    expected = 'expected a folder that does not exist yet, or is empty'
     if not str(out):
-        raise OptionError('out', f'got nothing, {admits}')
+        raise OptionError('out', f'got nothing, {expected}')
     check_folder('out', out)
     folder = Path(os.path.abspath(out))
     if folder.is_symlink() or (folder.is_dir() and any(folder.iterdir())):
-        raise OptionError('out', f'got {out}, which {"is a link" if folder.is_symlink() else "holds files"}, {admits}')
+        raise OptionError(
+            'out', f'got {out}, which {"is a link" if folder.is_symlink() else "contains files"}, {expected}'
+        )
     return folder
 
 
 def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreement) -> dict[str, Any]:
-    """Return what whoever receives a policy must know, as JSON holds it."""
+    """Return the description of an exported policy for `policy.json`."""
     actions = policy.function.structured_outputs['actions']
     return {
         'xagents': __version__,
@@ -149,9 +165,13 @@ def describe_policy(agent: BaseAgent, policy: ExportedPolicy, agreement: Agreeme
 
 
 def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path) -> PolicyFunction:
-    """Write a policy and return what calls the file that was written."""
+    """Write a policy and return a function that calls the written file.
+
+    Raises:
+        OptionError: if the format does not support the policy.
+    """
     failure: Exception | None = None
-    with quiet_stderr():  # converters say much that is of no use; it is shown if the body raises
+    with quiet_stderr():  # hides the output of converters, unless the block raises
         try:
             wanted.write(policy, path)
             return wanted.load(path)
@@ -160,14 +180,14 @@ def _write_policy(name: str, wanted: Format, policy: ExportedPolicy, path: Path)
         except Exception as error:
             failure = error
     reason = str(failure).strip().partition('\n')[0][:200] or type(failure).__name__
-    raise OptionError('format', f'{name} cannot hold this policy: {reason}') from failure
+    raise OptionError('format', f'got {name}, which does not support this policy: {reason}') from failure
 
 
 def _agreement_line(agreement: Agreement) -> str:
     observations, ties, difference, tolerance = agreement
     found = f'acts as the agent does on {observations - ties} of {observations} observations'
     if ties:
-        found += f', on {ties} two actions are worth the same to it (within {tolerance:.2g})'
+        found += f'; on the other {ties}, two actions have equal outputs (within {tolerance:.2g})'
     return found + (f', with differences up to {difference:.1g}' if difference else '')
 
 

@@ -1,1 +1,1 @@
-"""From names and numbers to an agent, and from a folder; tuned settings."""
+"""Agents from options, from run directories and from weights; tuned settings and pretrained policies."""

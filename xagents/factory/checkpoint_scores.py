@@ -1,4 +1,4 @@
-"""Scores of the checkpoints of a run that trains elsewhere. The run is not modified and does not wait."""
+"""Scores of the checkpoints of a run that another process may be training. The run is not modified or delayed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xagents.options.errors import OptionError
 from xagents.system.file_names import CHECKPOINTS
 from xagents.system.interruption import Interruption
 
-# how often it is looked for new ones
+# interval between two searches for new checkpoints
 POLL_SECONDS = 1.0
 SCORES_FILE = 'evaluations.parquet'
 
@@ -29,28 +29,29 @@ SCORES_FILE = 'evaluations.parquet'
 def score_checkpoints(
     folder: str | os.PathLike[str], out: str | os.PathLike[str] | None, options: Mapping[str, Any], **evaluation: Any
 ) -> Iterator[dict[str, Any]]:
-    """Score each checkpoint of a run that has no score yet, until the run has ended; yield each score.
+    """Evaluate each checkpoint of a run that has no score yet, until the run ends, and yield each score.
 
     Args:
-        folder: of the run, which may go on elsewhere.
-        out: a parquet file with a row for each checkpoint, to which rows are added; in the run's folder when not given.
-        options: of the environment and the agent, that win over those of the run.
-        evaluation: what `BaseAgent.evaluate` takes.
+        folder: the run directory; another process may be training the run.
+        out: the path of a parquet file with one row for each checkpoint. New rows are added to an existing file.
+            When not given, `evaluations.parquet` in the run directory.
+        options: options of the environment and the agent, which override the options of the run.
+        evaluation: keyword arguments of `BaseAgent.evaluate`.
 
     Yields:
-        `steps`, `checkpoint`, `time` (UTC, ISO 8601) and what `evaluate` returns.
+        A row with `steps`, `checkpoint`, `time` (UTC, ISO 8601) and the values that `evaluate` returns.
 
     Raises:
-        OptionError: where there is no such run, or `out` is no file of this kind.
+        OptionError: if the run does not exist, or `out` is not a file of evaluations.
     """
     check_run('follow', folder)
-    # as the run itself would evaluate at that step
+    # the seed of each evaluation is the seed that the run would use at the same step
     streams = RandomStreams(int(options.get('seed') or read_config(folder).get('seed') or 0))
     path = Path(out) if out is not None else Path(folder) / SCORES_FILE
     rows = _read_rows(path)
     scored_steps = {row['steps'] for row in rows}
     while True:
-        ended = _has_ended(folder)  # before looking: what is saved at the very end is found, too
+        ended = _has_ended(folder)  # checked before the search, so that the last checkpoint is found
         for name in _unscored_checkpoints(folder, scored_steps):
             if Interruption.requested():
                 return
@@ -72,25 +73,27 @@ def score_checkpoints(
 def _has_ended(folder: str | os.PathLike[str]) -> bool:
     try:
         return read_status(folder)['state'] != 'running'
-    except ValueError:  # it has just begun, or never did
+    except ValueError:  # the run has no status yet: it has just started, or was never started
         return not (Path(folder) / CHECKPOINTS).is_dir()
 
 
 def _unscored_checkpoints(folder: str | os.PathLike[str], scored_steps: set[int]) -> list[str]:
-    """Return the names of checkpoints of other steps than those that were seen, the oldest first."""
+    """Return the names of checkpoints whose steps are not in `scored_steps`, the oldest first."""
     found = {
         path.name: steps_in_name(path.name)
         for path in (Path(folder) / CHECKPOINTS).glob('[!.]*-*')
         if path.is_dir() and not path.is_symlink() and not path.name.startswith(BEST_PREFIX)
     }
-    first = {steps: name for name, steps in sorted(found.items(), reverse=True)}  # one of the same steps
+    first = {
+        steps: name for name, steps in sorted(found.items(), reverse=True)
+    }  # one checkpoint for each number of steps
     return [first[steps] for steps in sorted(first) if steps not in scored_steps]
 
 
 def _score_checkpoint(
     folder: str | os.PathLike[str], name: str, options: Mapping[str, Any], evaluation: Mapping[str, Any]
 ) -> dict[str, float] | None:
-    """Return what a checkpoint is worth; None where the run has replaced it meanwhile."""
+    """Return the evaluation of a checkpoint, or None if the run has deleted the checkpoint in the meantime."""
     try:
         player: Any = load_player(folder, name, options) or load(folder, name, **options)
     except ValueError:
@@ -102,12 +105,12 @@ def _score_checkpoint(
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file, none where there is none."""
+    """Return the rows of a file, or an empty list if the file does not exist."""
     if not path.exists():
         return []
     rows = read_table(path, 'table').to_pylist()
     if rows and 'checkpoint' not in rows[0]:
-        raise OptionError('out', f'got {path}, which is no table of evaluations')
+        raise OptionError('out', f'got {path}, expected a table of evaluations')
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 

@@ -1,7 +1,7 @@
-"""Where options come from that were not given, and which source wins. Loads no TensorFlow.
+"""The sources of options and their order of precedence. Does not load TensorFlow.
 
-The line wins over a file, a file over tuned settings and studies, those over what was saved with weights, and all of
-them over defaults. What was given always wins, also over an option that stands instead of it.
+The precedence, highest first: the command line, a configuration file, tuned settings and studies, options saved with
+weights, defaults. An option that the user sets also wins over an option of another source that would replace it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from xagents.registry.agents import Entry, agents, find_agent
 
 
 def resolve_with_record(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> Settings:
-    """Return the settings that given options make, those of a saved `record` before defaults; raises OptionError."""
+    """Return the settings for the given options. Options of a saved `record` take precedence over defaults.
+
+    Args:
+        entry: the registry entry of the agent.
+        given: the options that the user set.
+        record: the record saved with weights or in a checkpoint; its `options` are used.
+
+    Raises:
+        OptionError: for an unknown option, an invalid value, or two options that exclude each other.
+    """
     given = resolve_aliases(given, entry.options_in('environment', 'network', 'agent', 'run'))
-    entry.options.resolve(
-        {k: v for k, v in given.items() if k in declared_options(entry.options)}
-    )  # exclude each other?
+    # checks that no two given options exclude each other, before saved options are added
+    entry.options.resolve({k: v for k, v in given.items() if k in declared_options(entry.options)})
     return resolve_settings(
         entry.options, entry.models, {**_usable_saved_options(entry, record or {}, given), **given}, entry.id
     )
 
 
 def _usable_saved_options(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the saved options that stand in for defaults: those that still exist, and that no given one overrules."""
+    """Return the saved options that replace defaults: they still exist, and no given option overrides them."""
     known = entry.options_in('environment', 'network', 'agent')
-    # networks are saved as what they are, not as where they came from
+    # the record contains the networks themselves, so options that describe networks are not used
     left_out = {'seed', *declared_options(NetworkOptions), *entry.models, *entry.options.ignored_options()}
     options = effective_saved_options(record.get('options', {}), given, known).items()
     return {k: v for k, v in options if k in known and v is not None and k not in left_out}
@@ -44,16 +52,20 @@ def effective_saved_options(
 ) -> dict[str, Any]:
     """Return the saved options, defaults included, that the given options do not override."""
     options = effective_options(saved, given, known)
-    # what an option stands instead of is saved with its default, too
+    # an option that another one replaces is saved, too, with its default
     replaced = {known[name].replaces for name, value in options.items() if name in known and value is not None}
     return {name: value for name, value in options.items() if name not in replaced}
 
 
 def read_saved_record(entry: Entry, weights: Sequence[str] | None) -> dict[str, Any]:
-    """Return the options saved with the weights that an agent starts from; empty without weights.
+    """Return the record saved with the weights that an agent starts from, or an empty dict without weights.
+
+    Args:
+        entry: the registry entry of the agent.
+        weights: paths of saved weights, one for each model.
 
     Raises:
-        ValueError: in one line, for weights that are not there, or of another agent.
+        ValueError: in one line, if the weights do not exist or belong to another agent.
     """
     if not weights:
         return {}
@@ -65,11 +77,19 @@ def read_saved_record(entry: Entry, weights: Sequence[str] | None) -> dict[str, 
 
 
 def _transferable_record(entry: Entry, other: str, record: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return what of another agent's record is of use to one with equal networks: what these see, and where."""
+    """Return the part of another agent's record that an agent with equal networks can use.
+
+    The part contains the networks, the options of the environment, and `normalize_obs`.
+
+    Raises:
+        ValueError: in one line, if the agents have different networks.
+    """
     known = agents.get(other)
     if known is None or [n.signature for n in known.networks] != [n.signature for n in entry.networks]:
-        has = '' if known is None else f', whose networks are {_describe_networks(known)}'
-        raise ValueError(f'--weights: {path} is of {other}{has}; {entry.id} has {_describe_networks(entry)}')
+        has = '' if known is None else f' with the networks {_describe_networks(known)}'
+        raise ValueError(
+            f'--weights: got {path} of {other}{has}, expected the networks of {entry.id}: {_describe_networks(entry)}'
+        )
     shared = {*declared_options(EnvironmentOptions), 'normalize_obs'}
     options = {name: value for name, value in record.get('options', {}).items() if name in shared}
     return {'agent': other, 'networks': record.get('networks', []), 'options': options}
@@ -82,30 +102,38 @@ def _describe_networks(entry: Entry) -> str:
 def add_suggested_options(
     entry: Entry, given: Mapping[str, Any], suggested: Mapping[str, Any], networks: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """Return the given options with the suggested ones that they do not override, and the latter as flags.
+    """Return the given options together with suggested options that the given ones do not override.
 
-    `networks` says whether the weights that a run starts from hold their networks; nothing else chooses them then.
+    Args:
+        entry: the registry entry of the agent.
+        given: the options that the user set.
+        suggested: options of tuned settings or of a study.
+        networks: whether the run starts from weights that contain their networks. If so, suggested options of
+            networks are ignored.
+
+    Returns:
+        The combined options, and the suggested options that were used, as flags in one line.
     """
     accepted = effective_options(suggested, given, entry.options_in('environment', 'network', 'agent'))
-    # a file is the whole network, and activation and initializer belong to the widths they were chosen for
+    # A .cfg file describes the whole network. Activation and initializer were tuned for the suggested layer widths.
     if networks or any(given.get(name) is not None for name in entry.models):
         left_out = {'net', *NET_ONLY_OPTIONS}
     else:
         left_out = {*NET_ONLY_OPTIONS, *entry.models} if 'net' in given else set()
     accepted = {name: value for name, value in accepted.items() if name not in left_out}
-    return {**given, **accepted}, shlex.join(to_flags(accepted)) or 'nothing, all was given'
+    return {**given, **accepted}, shlex.join(to_flags(accepted)) or 'nothing, all options were given'
 
 
 def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Complete options by the tuned settings that ship for the agent and the environment, and by their steps.
+    """Complete options with the tuned settings for the agent and the environment, `max_steps` included.
 
-    Without `env` the environment is that of the saved `weights`.
+    Without `env`, the environment is the one saved with `weights`, or the one of the data set.
 
     Returns:
-        All options, and one line that says what was taken.
+        All options, and one line that lists the tuned settings that were used.
 
     Raises:
-        OptionError: where there is no environment, or the agent has no settings for it.
+        OptionError: if there is no environment, or no tuned settings for the agent and the environment.
         ValueError: for weights that cannot be read.
     """
     entry = find_agent(agent_id)
@@ -114,7 +142,7 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
     if env is None and given.get('dataset') is not None:
         env = dataset_environment_options(given)['env']
     if env is None:
-        raise OptionError('env', "got nothing, admits an id of Gymnasium's that there are tuned settings for")
+        raise OptionError('env', 'got nothing, expected the id of an environment that has tuned settings')
     preset = find_preset(agent_id, env)
     suggested = {**preset.options, 'max_steps': preset.max_steps}
     options, flags = add_suggested_options(entry, given, suggested, networks=bool(record.get('networks')))
@@ -122,12 +150,15 @@ def apply_tuned_settings(agent_id: str, given: Mapping[str, Any]) -> tuple[dict[
 
 
 def dataset_environment_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the environment of the given `dataset`, if no `env` is given.
+    """Return the environment options that a data set names, or an empty dict if `env` is given.
+
+    Args:
+        given: the options that the user set; `dataset` is required.
 
     Raises:
-        OptionError: for a data set that is unknown or damaged, or tells of no environment.
+        OptionError: if the data set is unknown or damaged, or if neither the data set nor `env` names an environment.
     """
-    # these load gymnasium
+    # imported here because both modules load Gymnasium
     from xagents.datasets.environments import dataset_environment_options
     from xagents.datasets.reading import open_dataset
 
@@ -139,14 +170,15 @@ def dataset_environment_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_grid_point(agent_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of one run of a grid, with the tuned settings that waited for its environment."""
+    """Return the options of one run of a grid. `tuned` is replaced by the tuned settings for the run's environment."""
     options = dict(options)
     return apply_tuned_settings(agent_id, options)[0] if options.pop('tuned', False) else options
 
 
 def fixed_options(entry: Entry, known: Iterable[str]) -> set[str]:
-    """Return those of the known options that are fixed for a run that goes on."""
+    """Return the names of the known options that cannot change when a run is resumed."""
     names = {*known}
     fixed = {*entry.models, *declared_options(NetworkOptions)}
     fixed |= names & {'env', 'seed', 'optimizer', 'buffer_max_size', 'frame_stack'}
-    return fixed | ({'n_envs'} if 'buffer_max_size' in names else set())  # a replay buffer has a column for each
+    # a replay buffer has one column for each environment
+    return fixed | ({'n_envs'} if 'buffer_max_size' in names else set())

@@ -1,4 +1,4 @@
-"""Agents of runs that are kept in folders: as they were at a checkpoint, or to go on with."""
+"""Agents from run directories: loaded from a checkpoint, or resumed from the last one."""
 
 from __future__ import annotations
 
@@ -36,21 +36,27 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: Any) -> BaseAgent:
-    """Make the agent of a run: its networks, environments and normalisers as they were saved.
+    """Load the agent of a run from a checkpoint, with its saved networks, environments and normalisers.
 
     Args:
-        folder: of the run.
-        checkpoint: 'best' (the last one, where no mean was ever reached), 'last', or a folder's name in `checkpoints`.
-        options: win over those of the run; what `make` takes.
+        folder: the run directory.
+        checkpoint: 'best', 'last', or the name of a folder in `checkpoints`. 'best' means the last checkpoint if the
+            run has no mean reward yet.
+        options: options of `make`, which override the options of the run.
+
+    Returns:
+        The agent, as `make` returns it.
 
     Raises:
-        ValueError: in one line, where there is no such run or checkpoint, or it is damaged.
+        ValueError: in one line, if the run or the checkpoint does not exist or is damaged.
     """
     check_run('run_dir', folder)
     entry, saved = read_saved_options(folder)
     path = find_checkpoint(folder, checkpoint)
     if path is None:
-        raise OptionError('run_dir', f'got {folder}, where nothing was saved yet: the run ended before its first one')
+        raise OptionError(
+            'run_dir', f'got {folder}, but nothing was saved yet: the run ended before its first checkpoint'
+        )
     state = _read_state_with_retries(folder, checkpoint, path)
     record = _checkpoint_record(entry, path, state, saved)
     given = resolve_aliases(options, declared_options(entry.options))
@@ -65,31 +71,36 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
         except ValueError as error:
             if not environment:
                 raise
-            problem = f'got {format_value(given[environment[0]])}, which the networks of {path} do not fit'
+            problem = (
+                f'got {format_value(given[environment[0]])}, expected an environment that fits the networks of {path}'
+            )
             raise OptionError(environment[0], problem) from error
 
     record = drop_overridden_policy_options(record, given)
     check_variant_switch(entry, given, record, str(path))
     if saved.get('env') is None and 'env' not in given and saved.get('dataset') is not None:
-        given = {**given, 'dataset': saved['dataset']}  # which knows what the networks take
+        given = {**given, 'dataset': saved['dataset']}  # its spaces give the shapes of the networks
     return AgentPlan(
         entry, resolve_with_record(entry, given, record), saved_networks(entry, given, record), restore, given
     ).build()
 
 
 def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
-    """Make the agent of a run as it stood when it was last saved: `fit()` goes on as if it had never stopped.
+    """Load the agent of a run from its last checkpoint, so that `fit()` continues the run as if it had not stopped.
 
     Args:
-        folder: of the run.
-        options: win over those of the run.
+        folder: the run directory.
+        options: options of `make`, which override the options of the run.
+
+    Returns:
+        The agent, as `make` returns it.
 
     Raises:
-        ValueError: in one line, where there is no such run, it is damaged, or an option does not fit what was saved.
+        ValueError: in one line, if the run does not exist or is damaged, or if an option does not fit the saved state.
     """
     check_run('resume', folder)
-    if is_locked(folder):  # what is read here would change meanwhile
-        raise OptionError('resume', f'got {folder}: another process is running in this folder')
+    if is_locked(folder):  # the other process would change the files while they are read
+        raise OptionError('resume', f'got {folder}: another process is running in this run directory')
     entry, saved = read_saved_options(folder)
     given = resolve_aliases(options, declared_options(entry.options))
     _check_fixed_options(entry, given, saved)
@@ -99,23 +110,23 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     state = None if path is None else read_state(path, complete=True)
     record = {} if path is None or state is None else _checkpoint_record(entry, path, state, saved)
     record = drop_overridden_policy_options(record, given)
-    # networks are taken from the checkpoint, where there is one
+    # networks come from the checkpoint, if there is one
     fixed = {*entry.models, *declared_options(NetworkOptions)} if state is not None else set()
-    # what was said on an earlier line is no reason to be quiet for ever
+    # a resumed run prints its progress unless --quiet is given a second time
     dropped = {'quiet', *entry.options.ignored_options()}
     if state is not None:
-        dropped.add('policies')  # who plays for whom may have changed since the run began
+        dropped.add('policies')  # the mapping of agents to policies may have changed since the run began
     known = entry.options_in('environment', 'run', 'agent')
     kept_options = {n: v for n, v in effective_saved_options(saved, given, known).items() if n not in fixed | dropped}
     if 'threads' in kept_options:
         set_threads(kept_options.pop('threads'))
-    # what an environment is made with is part of its copy
+    # copies of environments fit only if no option of the environment has changed
     environments = all(given[n] == saved.get(n) for n in declared_options(EnvironmentOptions) if n in given)
 
     about = yaml.safe_load((Path(folder) / CONFIG).read_text()).get('about') or {}
 
     def restore(agent: BaseAgent) -> None:
-        # networks come from the checkpoint and are described by their text
+        # `creation` lists the saved options of the networks, although the checkpoint contains the networks themselves
         agent.origin.creation.update({n: saved[n] for n in fixed & saved.keys() if saved[n] is not None})
         run_folder = RunDirectory(folder, loaded=None if path is None else path.name, about=about)
         if path is not None and state is not None:
@@ -133,7 +144,15 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
 def _restore_run(
     agent: BaseAgent, run_folder: RunDirectory, state: AgentState, given: Mapping[str, Any], envs_restored: bool
 ) -> None:
-    """Restore the replay buffer and the best weights; `envs_restored`: the environments are as they were saved."""
+    """Restore the replay buffers and the best weights, and log what could not be restored.
+
+    Args:
+        agent: the agent, whose state is restored already.
+        run_folder: the run directory.
+        state: the state in the checkpoint.
+        given: the options that the user set on resume.
+        envs_restored: whether the environments have their saved states.
+    """
     record, progress = state.record, agent.progress
     if 'lr' in given:
         progress.context.plateau_factor = 1.0
@@ -145,14 +164,16 @@ def _restore_run(
                 buffer, run_folder.segments.substore(name), arrays, record[prefix]
             )
     if not envs_restored and record['environments'] is not None:
-        progress.startup_lines.append('New episodes begin: the environments are others than those that were saved')
+        progress.startup_lines.append('New episodes begin: the environments differ from the saved ones')
     elif record['uncopied']:
         progress.startup_lines.append(f'New episodes begin: the environments cannot be copied ({record["uncopied"]})')
     best = record.get('best') or ''
     try:
         progress.best = read_state(run_folder.path / CHECKPOINTS / best) if best else None
     except ValueError as error:
-        progress.startup_lines.append(f'The best weights are lost, so that the next mean is the best one: {error}')
+        progress.startup_lines.append(
+            f'The best weights are lost, so the next mean reward counts as the best one: {error}'
+        )
         progress.context.best_reward, best = math.nan, ''
     run_folder.resume(progress.context.steps, best, progress.best)
 
@@ -160,18 +181,22 @@ def _restore_run(
 def _restore_buffer(
     buffer: Any, segments: SegmentStore, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
 ) -> list[str]:
-    """Restore a replay buffer; return what is to be said of it."""
+    """Restore a replay buffer and return lines to log.
+
+    Raises:
+        ValueError: in one line, if the segments are damaged.
+    """
     if record['segments'] and not segments.folder.exists():
-        return [f'The replay buffer is filled anew: there is no {segments.folder}']
+        return [f'The replay buffer starts empty: there is no {segments.folder}']
     try:
         segments.load(buffer, arrays, record)
         return []
     except ValueError as error:
-        raise ValueError(f'{error}: move {segments.folder} away to go on with an empty replay buffer') from error
+        raise ValueError(f'{error}: move {segments.folder} away to resume with an empty replay buffer') from error
 
 
 def _read_state_with_retries(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> AgentState:
-    """Read a checkpoint of a run that may be going on, and replace it meanwhile."""
+    """Read a checkpoint. If a running training replaces the checkpoint in the meantime, read the newer one."""
     for _ in range(5):
         try:
             return read_state(path)
@@ -184,15 +209,21 @@ def _read_state_with_retries(folder: str | os.PathLike[str], checkpoint: str, pa
 
 
 def _checkpoint_record(entry: Entry, path: Path, state: AgentState, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a checkpoint, which must be of the agent, with all options of its run."""
+    """Return the record of a checkpoint, completed with all options of its run.
+
+    Raises:
+        ValueError: in one line, if another agent saved the checkpoint.
+    """
     if state.record['agent'] != entry.id:
-        raise ValueError(f'{path} is of {state.record["agent"]}, not of {entry.id}: {recovery_advice(path)}')
+        raise ValueError(
+            f'{path}: got a checkpoint of {state.record["agent"]}, expected one of {entry.id}: {recovery_advice(path)}'
+        )
     return {**state.record, 'options': {**saved, **state.record['options']}}
 
 
 @contextlib.contextmanager
 def _checkpoint_errors(path: Path) -> Iterator[None]:
-    """Name the checkpoint whose arrays do not fit the agent."""
+    """Raise a ValueError that names the checkpoint if its arrays do not fit the agent."""
     try:
         yield
     except (ValueError, KeyError) as error:
@@ -200,34 +231,40 @@ def _checkpoint_errors(path: Path) -> Iterator[None]:
 
 
 def read_saved_options(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str, Any]]:
-    """Return the agent's entry and the options of a run."""
+    """Return the registry entry of the agent, and the options of a run.
+
+    Raises:
+        ValueError: in one line, if the configuration of the run is damaged or names no agent.
+    """
     saved = read_config(folder)
     if saved['agent'] is None:
-        raise ValueError(f'{Path(folder) / CONFIG}: agent: got nothing, admits what made the run')
+        raise ValueError(f'{Path(folder) / CONFIG}: agent: got nothing, expected the agent of the run')
     return find_agent(saved.pop('agent')), saved
 
 
 def _check_never_saved(folder: str | os.PathLike[str]) -> None:
-    """Refuse to begin a run anew that was saved once, and whose checkpoints are gone."""
+    """Raise a ValueError if the run has saved checkpoints and all of them are missing."""
     checkpoints = Path(folder) / CHECKPOINTS
     try:
         status = read_status(folder)
     except ValueError:
         status = {'state': ''}
-    # what ended by itself was saved at its end
+    # a run that ended without a crash has saved a checkpoint at its end
     saved = status['state'] in ('finished', 'interrupted') and status.get('steps')
     if saved or not checkpoints.is_dir():
-        raise ValueError(f'{checkpoints}: what the run goes on from is gone: put it back, or train anew elsewhere')
+        raise ValueError(
+            f'{checkpoints}: the checkpoints of the run are missing: restore them or train in another run directory'
+        )
 
 
 def _check_fixed_options(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Refuse what cannot change while a run goes on."""
+    """Raise an OptionError for a given option that cannot change when a run is resumed."""
     for name in fixed_options(entry, saved) & given.keys():
         if given[name] != saved.get(name) and given[name] is not None:
             was = f', was {saved[name]}' if saved.get(name) is not None else ''
-            raise OptionError(name, f'got {given[name]}{was}: it is fixed for a run that is resumed')
+            raise OptionError(name, f'got {given[name]}{was}: this option cannot change when a run is resumed')
     if 'run_dir' in given:
-        raise OptionError('run_dir', 'stands instead of --resume, admits one of the two')
+        raise OptionError('run_dir', 'cannot be used with --resume')
 
 
 def _resumed_line(

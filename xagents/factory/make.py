@@ -1,4 +1,4 @@
-"""From settings to an agent that is ready to train: environments, networks, optimisers."""
+"""Agents from options: environments, networks and optimisers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from xagents.runs.registry import find_registered_stages
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
 
-# what is about collecting, and the buffer of what is collected
+# options that concern collecting and the replay buffer of collected transitions
 COLLECTING_OPTIONS = (
     *('n_envs', 'vector', 'train_frequency', 'fragment_steps', 'buffer_max_size', 'buffer_initial_size'),
     *('noise', 'step_noise_coef', 'epsilon_start', 'epsilon_decay_steps', 'epsilon_ladder'),
@@ -45,30 +45,33 @@ def make(agent_id: str, env: Any = None, *, weights: list[str] | None = None, **
     """Make an agent with its environments, networks and optimisers.
 
     Args:
-        agent_id: as `xagents.agents` names it.
-        env: an environment's id, a function that makes one, or ready-made environments as `as_envs` takes them; when
-            not given, the one that was saved with `weights`.
-        weights: checkpoints to restore, one path a model; the options saved with them replace defaults.
-        options: of the environments, the network, the agent and the run, by their names; values are checked before
+        agent_id: the agent's id, a key of `xagents.agents`.
+        env: the id of an environment, a function that makes one, or existing environments that `as_envs` accepts. When
+            not given, the environment saved with `weights`.
+        weights: paths of saved weights to load, one for each model. Options saved with the weights replace defaults.
+        options: options of the environments, the networks, the agent and the run, by name. Values are checked before
             anything is built.
 
+    Returns:
+        The agent, an instance of the class that is registered under `agent_id`.
+
     Raises:
-        OptionError: for an unknown option, or a value that is not admitted.
-        ValueError: in one line, for anything else that is wrong with the input.
+        OptionError: for an unknown option or an invalid value.
+        ValueError: in one line, for any other wrong input.
     """
     return plan_agent(agent_id, options if env is None else {'env': env, **options}, weights).build()
 
 
 @dataclass
 class AgentPlan:
-    """An agent that is to be made: all that is known of it before environments and TensorFlow are loaded.
+    """All that is needed to make an agent, with options checked and neither environments nor TensorFlow loaded.
 
     Attributes:
-        entry: the agent's.
-        settings: every option.
-        networks: descriptions of its networks that were saved, where they are to be taken.
-        load: loads what was saved into the agent, where something was.
-        typed_options: the options that were given this time.
+        entry: the registry entry of the agent.
+        settings: the values of all options.
+        networks: descriptions of saved networks, in the order of the entry's networks; empty for new networks.
+        restore: loads a saved state into the new agent, if there is one.
+        typed_options: the options that the user gave, without saved and default options.
     """
 
     entry: Entry
@@ -78,13 +81,17 @@ class AgentPlan:
     typed_options: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self) -> Any:
-        """Make the agent."""
+        """Make the agent.
+
+        Raises:
+            OptionError: if the environments or networks cannot be made with these options.
+        """
         entry, settings = self.entry, self.settings
         check_files(settings, entry, continued=self.restore is not None)
         env: Any = settings.environment.env
         new = isinstance(env, str) or callable(env)
         uses_explorers = settings.run.explorers is not None and settings.environment.vector == 'auto'
-        if uses_explorers:  # a native vector has one random generator for all of its environments
+        if uses_explorers:  # explorers split the environments, but a native vector has one random generator for all
             settings.environment.vector = settings.given_options['vector'] = 'sync'
         lines: list[str] = []
         envs: Any
@@ -109,7 +116,7 @@ class AgentPlan:
             raise
 
     def _team(self, envs: MultiPolicyEnvs, members: Mapping[str, tuple[Entry, Settings]]) -> Any:
-        """Make several policies that learn together."""
+        """Make a team of agents, one for each policy."""
         made = make_members(members, envs.parts, make_agent, self.networks)
 
         def remake(name: str, part: Envs) -> Any:
@@ -123,7 +130,14 @@ class AgentPlan:
 
 
 def make_agent(entry: Entry, envs: Envs, settings: Settings, saved: list[str]) -> Any:
-    """Return an agent for environments, with networks that were saved, where some were."""
+    """Make an agent for existing environments.
+
+    Args:
+        entry: the registry entry of the agent.
+        envs: the environments.
+        settings: the values of all options.
+        saved: descriptions of saved networks, in the order of the entry's networks; empty for new networks.
+    """
     descriptions = _network_descriptions(entry, envs, settings, saved)
     agent = _build_agent(entry, envs, settings, descriptions)
     agent.origin = make_origin(settings, [network_text(description) for description in descriptions])
@@ -131,7 +145,12 @@ def make_agent(entry: Entry, envs: Envs, settings: Settings, saved: list[str]) -
 
 
 def make_origin(settings: Settings, networks: list[str]) -> AgentOrigin:
-    """Return what an agent was made of, of its settings and the texts of its networks."""
+    """Return the origin of an agent: the options and the networks that it was made with.
+
+    Args:
+        settings: the values of all options.
+        networks: descriptions of the networks, as text.
+    """
     creation_options = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
     given = {name: value for name, value in creation_options.items() if name in settings.given_options}
     unsaved = [name for name, value in given.items() if not _survives_json(value, outermost=True)]
@@ -139,26 +158,27 @@ def make_origin(settings: Settings, networks: list[str]) -> AgentOrigin:
 
 
 def team(env: Any, **given: Any) -> Any:
-    """Make several policies that learn in one environment, each for some of its agents.
+    """Make several policies that learn in one multi-agent environment. Each policy controls some of its agents.
 
     Args:
-        env: 'pettingzoo:NAME', or a function that makes one of PettingZoo's environments.
-        given: policies by names of your choice, each as (agent, players), such as `hunter=('ppo', 'adversary_*')`, or
-            as a mapping of `agent`, `agents` and options of that agent; and options: of the environments, of the run,
-            and those of agents and networks that stand for every policy that says nothing else.
+        env: 'pettingzoo:NAME', or a function that makes a PettingZoo environment.
+        given: policies and options. A keyword that is not the name of an option is the name of a policy. Its value is
+            (learning agent, environment's agents), such as `hunter=('ppo', 'adversary_*')`, or a mapping with `agent`,
+            `agents` and options of the learning agent. Options of agents and networks apply to all policies that do
+            not set the option themselves.
 
     Returns:
         A `TeamAgent`, with `fit`, `train_iter`, `evaluate`, `play`, `members` and `map`.
 
     Raises:
-        OptionError: in one line, as `make`.
+        OptionError: in one line, as for `make`.
     """
     policies, options = split_policies(given, TEAM_ENTRY.options_in())
     return make(TEAM_ENTRY.id, env, policies=policies, **options)
 
 
 def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[str] | None = None) -> AgentPlan:
-    """Return what `make` is going to make, with every option checked; arguments and errors are those of `make`."""
+    """Check all options and return the plan of the agent. Arguments and errors are the same as for `make`."""
     entry = find_agent(agent_id)
     given = resolve_aliases(options, declared_options(entry.options))
     paths = [weights] if isinstance(weights, str) else weights
@@ -185,24 +205,38 @@ def plan_agent(agent_id: str, options: Mapping[str, Any], weights: str | list[st
 
 
 def check_variant_switch(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any], name: str) -> None:
-    """Refuse a switch that differs from the networks of a saved state, which messages call `name`."""
+    """Check that a given switch between variants of the networks fits the saved networks.
+
+    Args:
+        entry: the registry entry of the agent, whose `variant` names the switch.
+        given: the options that the user set.
+        record: the record of the saved state.
+        name: the name of the saved state in messages.
+
+    Raises:
+        OptionError: if the switch differs from the saved value.
+    """
     switch = entry.variant.option if entry.variant else ''
     if record.get('networks') and switch in given:
         trained = bool(record.get('options', {}).get(switch))
         if given[switch] != trained:
-            raise OptionError(switch, f'got {given[switch]}, but {name} was trained with {trained}')
+            raise OptionError(switch, f'got {given[switch]}, expected {trained}, as in {name}')
 
 
 def saved_networks(entry: Entry, given: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
-    """Return the descriptions of the networks that were saved; none where other ones are given."""
+    """Return the descriptions of the saved networks, or an empty list if the user gave other networks."""
     own = any(given.get(name) is not None for name in (*declared_options(NetworkOptions), *entry.models))
     return [] if own else record.get('networks', [])
 
 
 def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple[Envs, list[str]]:
-    """Return environments that nobody steps, for a data set to learn from; and what is to be said of them.
+    """Return environments for learning from a data set, and lines to log.
 
-    Those of evaluations are what `env` says or, where it says nothing, what the data set tells.
+    The environments have the spaces of the data set and are never stepped. Evaluations create environments from `env`
+    or, if it is not given, from the options in the data set.
+
+    Raises:
+        OptionError: if the data set cannot be read or does not fit the environments.
     """
     environment, name = settings.environment, settings.run.dataset
     assert name is not None
@@ -212,10 +246,8 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         envs = as_envs(env)
         check_fits(dataset, envs, 'dataset')
         return envs, []
-    why, given_env_options = (
-        '',
-        declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'},
-    )
+    why = ''
+    given_env_options = declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}
     if env is None:
         dataset_options, why = dataset_environment_options(dataset)
         dataset_options = {n: v for n, v in dataset_options.items() if n not in settings.given_options}
@@ -223,7 +255,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         for option, value in dataset_options.items():
             setattr(environment, option, value)
     if environment.env is None:
-        return offline_envs(dataset), [f'{why}; nothing is evaluated, and the last weights are kept']
+        return offline_envs(dataset), [f'{why}; nothing is evaluated, and the last weights are saved']
     try:
         evaluation_envs = create_envs(**{**environment.create_envs_kwargs(), 'n_envs': 1})
     except OptionError as error:
@@ -231,7 +263,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
             raise
         environment.env = None
         del settings.given_options['env']
-        return offline_envs(dataset), [f'{error.problem}; nothing is evaluated, and the last weights are kept']
+        return offline_envs(dataset), [f'{error.problem}; nothing is evaluated, and the last weights are saved']
     with evaluation_envs:
         check_fits(dataset, evaluation_envs, 'dataset')
         return offline_envs(dataset, evaluation_envs), []
@@ -242,9 +274,9 @@ def _typed_flag(option: Option, value: Any) -> str:
 
 
 def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[str, Any]) -> list[str]:
-    """Return a line that names the options that were given and change nothing.
+    """Return a warning that lists the given options without effect, or an empty list.
 
-    They are about Atari games where nothing is preprocessed, or about collecting where nothing is collected.
+    Options of Atari games have no effect in other environments. Options of collecting have no effect on a data set.
     """
     if run.dataset is not None:
         flags = [f'--{name.replace("_", "-")}' for name in COLLECTING_OPTIONS if name in typed_options]
@@ -255,12 +287,22 @@ def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[st
         if envs.atari
         else [_typed_flag(known[name], typed_options[name]) for name in ATARI_OPTIONS if name in typed_options]
     )
-    where = f'{envs.id}, which is no preprocessed Atari game'
+    where = f'{envs.id}, which is not a preprocessed Atari game'
     return [f'Warning: without effect on {where}: {", ".join(flags)}'] if flags else []
 
 
 def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
-    """Check paths and networks before environments and TensorFlow are loaded."""
+    """Check paths and networks before environments and TensorFlow are loaded.
+
+    Args:
+        settings: the values of all options.
+        entry: the registry entry of the agent.
+        continued: whether the history file may exist already, because a saved state is restored.
+
+    Raises:
+        OptionError: for a path that cannot be used, a stage or network that does not exist, or options that exclude
+            each other.
+    """
     run, network, models = settings.run, settings.network, settings.models
     if run.checkpoints:
         weight_files.check_paths('checkpoints', run.checkpoints, entry.labels)
@@ -274,23 +316,23 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
     if run.monitor_session:
         check_wandb()
     if 'render_mode' in (settings.environment.env_kwargs or {}):
-        raise OptionError('env_kwargs', 'got render_mode, which play chooses: see --render and --video-dir')
+        raise OptionError('env_kwargs', 'got render_mode, expected --render or --video-dir instead')
     given = [name for name in models if models[name] is not None]
     if network.net and not entry.networks and entry is not TEAM_ENTRY:
         raise OptionError('net', f'got {network.net}, but {entry.id} has no network')
     for name in given:
         if network.net:
-            raise OptionError('net', f'got {network.net} with {name} {models[name]}, expected one of them')
+            raise OptionError('net', f'got {network.net} with {name} {models[name]}, expected one of the two')
         read_network(models[name], name)
     shares = entry.variant is not None and entry.variant.option == 'shared_network'
     if network.shared_network and not shares:
-        raise OptionError('shared_network', f'{entry.id} has no network of two heads to share')
+        raise OptionError('shared_network', f'{entry.id} has no network with two outputs that could share layers')
     if given and network.shared_network:
-        raise OptionError('shared_network', f'the file {models[given[0]]} says itself what is shared')
+        raise OptionError('shared_network', f'cannot be used with {models[given[0]]}: the file sets the shared layers')
     for name in NET_ONLY_OPTIONS:
         value = getattr(network, name)
         if value and not network.net:
-            raise OptionError(name, f'got {value} without --net, whose layers it is for')
+            raise OptionError(name, f'got {value} without --net, expected both: it applies to the layers of --net')
 
 
 def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: list[Any]) -> Any:
@@ -298,11 +340,10 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     entry.agent.check_envs(envs, options)
     convolutional = any(_is_convolutional(network, envs) for network in descriptions)
     if not convolutional and threads_in_use() == 0:
-        set_threads(1)  # best for dense networks on a CPU; convolutions take all cores
+        set_threads(1)  # fastest for dense networks on a CPU; convolutions use all cores
     units, seed = entry.agent.output_units(envs), options.draw_seed()
     with _dtype_policy(options.precision):
         models = [
-            # neither two networks of an agent nor two agents share initial weights
             _build_network(
                 network, description, envs, units, _network_outputs(entry, network, settings), _network_seed(seed, i)
             )
@@ -314,7 +355,16 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
 def _build_network(
     network: NetworkRole, description: Any, envs: Envs, units: Mapping[str, int], outputs: tuple[str, ...], seed: int
 ) -> Any:
-    """Build one network for observations, or for observations and actions."""
+    """Build one network with observations, or observations and actions, as input.
+
+    Args:
+        network: the network's role in the agent.
+        description: a parsed description, or a registered function that makes the network.
+        envs: the environments, whose spaces give the input shape.
+        units: the number of units of each output, by name.
+        outputs: the names of the outputs.
+        seed: the seed of the initial weights.
+    """
     from xagents.networks.models import ModelReader
 
     own = isinstance(description, NetworkFunction)
@@ -324,8 +374,8 @@ def _build_network(
     shape, sizes = envs.observation_space.shape, [units[name] for name in outputs]
     if network.takes_actions and not joins:
         if len(shape) > 1:
-            needed = 'the function needs an argument action_units' if own else 'the file needs an action-* section'
-            raise OptionError(network.option, f'{envs.id} shows images: {needed}')
+            needed = 'an argument action_units of the function' if own else 'an action-* section in the file'
+            raise OptionError(network.option, f'{envs.id} has image observations, expected {needed}')
         shape = (shape[0] + units['actor'],)
     action_units = units['actor'] if joins else None
     if own:
@@ -335,7 +385,7 @@ def _build_network(
 
 
 def _network_descriptions(entry: Entry, envs: Envs, settings: Settings, saved: list[str]) -> list[Any]:
-    """Return each network's description: what was saved, a file, `--net`, or the default for these observations."""
+    """Return the description of each network: the saved one, or the one from a file, `--net` or the default."""
     if saved:
         return [network_from_text(text, network.option) for text, network in zip(saved, entry.networks, strict=True)]
     return [_network_description(entry, network, envs, settings) for network in entry.networks]
@@ -349,7 +399,7 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
     if net:
         if envs.is_image:
             flag = '--' + network.option.replace('_', '-')
-            raise OptionError('net', f'{envs.id} shows images, which need convolutions: give a .cfg by {flag}')
+            raise OptionError('net', f'{envs.id} has image observations, expected a .cfg with convolutions by {flag}')
         activation, outputs = (
             settings.network.activation or entry.activation,
             _network_outputs(entry, network, settings),
@@ -359,13 +409,13 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
         kind = 'images' if envs.is_image else 'vectors'
-        raise OptionError(network.option, f'got nothing, and {entry.id} ships no network for {kind}: give a .cfg')
-    # what convolves shares its trunk by default
+        raise OptionError(network.option, f'got nothing, expected a .cfg: {entry.id} has no default network for {kind}')
+    # the first file is the default form, the last file the variant
     return parse_network(files[-1] if uses_variant else files[0])
 
 
 def _uses_variant(entry: Entry, settings: Settings) -> bool:
-    """Return whether the other form of an agent's networks is asked for."""
+    """Return whether the variant of the agent's networks is selected."""
     if entry.variant is None:
         return False
     name = entry.variant.option
@@ -380,13 +430,13 @@ def _network_outputs(entry: Entry, network: NetworkRole, settings: Settings) -> 
 
 
 def _network_seed(seed: int, index: int) -> int:
-    """Return the seed of one network's weights: neither two networks of an agent nor two agents share any."""
+    """Return the seed of the initial weights of one network. Different networks and agents get different seeds."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0]) if index else seed
 
 
 def _is_convolutional(network: Any, envs: Envs) -> bool:
     if isinstance(network, NetworkFunction):
-        return envs.is_image  # what it makes is not known before TensorFlow has started
+        return envs.is_image  # the layers are unknown until TensorFlow is loaded
     return any(layer.kind == 'convolutional' for layer in network.layers)
 
 
@@ -403,7 +453,7 @@ def _dtype_policy(precision: str) -> Iterator[None]:
 
 
 def _survives_json(value: Any, outermost: bool = False) -> bool:
-    """Return whether JSON gives a value back as it is; an outermost tuple counts as a list."""
+    """Return whether a value is unchanged after writing and reading JSON. An outermost tuple counts as a list."""
     if type(value) is list or (outermost and type(value) is tuple):
         return all(map(_survives_json, value))
     if type(value) is dict:
@@ -412,10 +462,10 @@ def _survives_json(value: Any, outermost: bool = False) -> bool:
 
 
 def _json_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what JSON can hold of the given options; functions and ready-made environments are left out."""
+    """Return the options that JSON can represent. Functions and existing environments are left out."""
     plain = {}
     for name, value in options.items():
         with contextlib.suppress(TypeError, AttributeError):
-            # NumPy's numbers and arrays have a tolist()
+            # numbers and arrays of NumPy have tolist()
             plain[name] = json.loads(json.dumps(value, default=lambda x: x.tolist()))
     return plain

@@ -1,4 +1,4 @@
-"""Trained agents that play without TensorFlow: by the policy that is saved with their weights."""
+"""Evaluation and play without TensorFlow, by the policies that are saved with weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,16 @@ from xagents.registry.agents import Entry, find_agent
 
 
 class PolicyPlayer:
-    """Plays by a policy: what an agent is to `evaluate` and `play`."""
+    """A saved policy in its environments, with the part of an agent's interface that `evaluate` and `play` use.
+
+    Args:
+        agent_id: the id of the agent that learned the policy.
+        envs: the environments.
+        trained: the policy and its statistics.
+        seed: the seed of the random streams.
+        steps: environment steps of the training.
+        creation: options that made the environments, by name.
+    """
 
     def __init__(
         self, agent_id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int, creation: dict[str, Any]
@@ -46,7 +55,7 @@ class PolicyPlayer:
         self.collector = Collector(envs, self.acting_policy, self.statistics, self.streams)
 
     def refresh(self) -> None:
-        """Nothing learns meanwhile."""
+        """Do nothing: a saved policy does not change."""
 
     def evaluate(self, **options: Any) -> dict[str, float]:
         """Play episodes; see `BaseAgent.evaluate`."""
@@ -62,7 +71,16 @@ class PolicyPlayer:
 
 
 def load_player(folder: str | os.PathLike[str], checkpoint: str, options: Mapping[str, Any]) -> PolicyPlayer | None:
-    """Return who plays for the agent of a run's folder; None where that takes the agent itself (see `load`)."""
+    """Return a player for the agent of a run, or None if only the agent itself can play.
+
+    Args:
+        folder: the run directory.
+        checkpoint: the checkpoint, as for `load`.
+        options: options that override the options of the run.
+
+    Raises:
+        ValueError: in one line, if the run does not exist or is damaged, or if an option is invalid.
+    """
     check_run('run_dir', folder)
     path = find_checkpoint(folder, checkpoint)
     if path is None:
@@ -73,18 +91,22 @@ def load_player(folder: str | os.PathLike[str], checkpoint: str, options: Mappin
     except ValueError:
         if path.is_dir():
             raise
-        return None  # a run that goes on has replaced it meanwhile, which `load` knows about
+        return None  # the run has replaced the checkpoint in the meantime; `load` handles this case
 
 
 def load_player_from_weights(agent_id: str, weights: list[str], options: Mapping[str, Any]) -> PolicyPlayer | None:
-    """Return who plays for weights; None where that takes the agent itself (see `make`)."""
+    """Return a player for saved weights, or None if only the agent itself can play (see `make`)."""
     entry = find_agent(agent_id)
     record, files = read_saved_record(entry, weights), weight_files.saved_policy_files(weights[0])
     return None if files is None else _make_player(entry, read_policy(*files), record, options, weights[0])
 
 
 def load_pretrained_player(agent_id: str, env_id: str, options: Mapping[str, Any]) -> PolicyPlayer:
-    """Return who plays for a policy that ships; OptionError where there is none, or for what only an agent knows."""
+    """Return a player for a policy that the package contains.
+
+    Raises:
+        OptionError: if there is no such policy, or for options that only a learning agent has.
+    """
     entry, found = find_agent(agent_id), find_pretrained(agent_id, env_id)
     given = _agent_only_options(entry, resolve_aliases(options, declared_options(entry.options)))
     if given:
@@ -102,9 +124,14 @@ def load_player_from_checkpoint(
     saved: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> PolicyPlayer | None:
-    """Return who plays for a checkpoint's folder, or one like it; None where that takes the agent itself.
+    """Return a player for a checkpoint, or None if only the agent itself can play.
 
-    `saved` are options that its record does not tell, and `name` is what messages call it.
+    Args:
+        entry: the registry entry of the agent.
+        folder: the folder of a checkpoint or of a pretrained policy.
+        options: options that override saved ones.
+        saved: saved options that the record of the checkpoint does not contain.
+        name: the name of the checkpoint in messages; its path when not given.
     """
     files = checkpoint_policy_files(folder)
     if files is None:
@@ -115,7 +142,7 @@ def load_player_from_checkpoint(
 
 
 def _agent_only_options(entry: Entry, given: Mapping[str, Any]) -> list[str]:
-    """Return which of given options are those of an agent that learns, or of its networks."""
+    """Return the names of the given options that only a learning agent has: its own options and the networks'."""
     others = {*entry.options_in('agent'), *declared_options(NetworkOptions), *entry.models} - {'seed'}
     return [name for name in given if name in others]
 
@@ -124,7 +151,7 @@ def _make_player(
     entry: Entry, trained: TrainedPolicy, record: Mapping[str, Any], options: Mapping[str, Any], name: str
 ) -> PolicyPlayer | None:
     if trained.agent != entry.id:
-        raise ValueError(f'--weights: the policy of {name} is that of {trained.agent}, not of {entry.id}')
+        raise ValueError(f'--weights: got {name} with a policy of {trained.agent}, expected one of {entry.id}')
     given = resolve_aliases(options, declared_options(entry.options))
     if _agent_only_options(entry, given):
         return None
@@ -137,5 +164,7 @@ def _make_player(
     env_spaces = EnvSpaces(envs.encoder.raw_space, envs.action_space)
     if env_spaces != trained.spaces:
         envs.close()
-        raise OptionError('env', f'got {format_value(envs.id)}, which the networks of {name} do not fit')
+        raise OptionError(
+            'env', f'got {format_value(envs.id)}, expected an environment that fits the networks of {name}'
+        )
     return PolicyPlayer(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'], creation)

@@ -1,9 +1,8 @@
-"""Trained policies that ship, by agent and environment: `--pretrained` plays one, `xagents presets` marks it.
+"""Trained policies in the package, by agent and environment. `--pretrained` plays one, `xagents presets` marks it.
 
-Each is a folder of `xagents/pretrained`: the two files of a policy as every checkpoint has them, and of a checkpoint's
-record what playing needs, with where the policy comes from and its score. They are written by benchmarks/pretrained.py
-out of kept runs. None holds code, and none is read by pickle. Loads neither TensorFlow
-nor NumPy.
+Each policy is a folder of `xagents/pretrained`. It contains the two policy files of a checkpoint and the part of the
+checkpoint's record that playing needs, with the policy's origin and score. `benchmarks/pretrained.py` writes these
+folders from finished runs. No file contains code or is read by pickle. This module loads neither TensorFlow nor NumPy.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ FOLDER = Path(__file__).parents[1] / 'pretrained'
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedPolicy:
-    """A trained policy that ships.
+    """A trained policy in the package.
 
     Args:
-        folder: of its files, which `xagents.policy` reads.
-        agent: id of the agent that learned it.
-        env: the environment's id.
-        steps: environment steps of the training.
-        seed: of the training.
-        command: that trained it.
-        date: on which the training began.
-        versions: of the packages that it was trained with.
-        score: mean, std, min, max and length of greedy `episodes`, played with `--seed` `seed`.
-        first: the same of its first episodes, one an environment.
+        folder: the folder of its files, which `xagents.policy` reads.
+        agent: the id of the agent that learned the policy.
+        env: the id of the environment.
+        steps: the number of environment steps of the training.
+        seed: the seed of the training.
+        command: the command that trained the policy.
+        date: the date on which the training started.
+        versions: the versions of the packages used in the training, by package name.
+        score: `mean`, `std`, `min`, `max` and `length` of `episodes` greedy episodes, played with `--seed` `seed`.
+        first: the same statistics for the first episode of each environment.
     """
 
     folder: Path
@@ -50,27 +49,32 @@ class PretrainedPolicy:
 
 
 def list_pretrained(agent_id: str) -> list[PretrainedPolicy]:
-    """Return the policies of an agent that ship, by environment; raises OptionError for no agent."""
+    """Return the pretrained policies of an agent, ordered by environment.
+
+    Raises:
+        OptionError: for an unknown agent.
+    """
     return list(_read_all(FOLDER / find_agent(agent_id).id))
 
 
 def find_pretrained(agent_id: str, env_id: str) -> PretrainedPolicy:
-    """Return the policy of an agent that ships for an environment.
+    """Return the pretrained policy of an agent for an environment.
 
-    In Python, `xagents.policy(find_pretrained('ppo', 'LunarLander-v3').folder)` is what acts.
+    In Python, `xagents.policy(find_pretrained('ppo', 'LunarLander-v3').folder)` loads the policy.
 
     Raises:
-        OptionError: where none ships; names those that do, the nearest one, and who has one for the environment.
+        OptionError: if there is no such policy. The message lists the agent's policies, the nearest name, and other
+            agents that have a policy for the environment.
     """
-    ours = {one.env: one for one in list_pretrained(agent_id)}
-    if env_id in ours:
-        return ours[env_id]
-    others = [name for name in BUILTIN_AGENTS if any(one.env == env_id for one in list_pretrained(name))]
-    got = f'got {format_value(env_id)}, for which no policy of {agent_id} ships'
+    policies = {policy.env: policy for policy in list_pretrained(agent_id)}
+    if env_id in policies:
+        return policies[env_id]
+    others = [name for name in BUILTIN_AGENTS if any(policy.env == env_id for policy in list_pretrained(name))]
+    got = f'got {format_value(env_id)}, for which {agent_id} has no pretrained policy'
     if others:
-        got += f', but one of {" and ".join(others)}'
-    admits = f'admits {", ".join(ours)}{did_you_mean(env_id, ours)}' if ours else 'see xagents presets'
-    raise OptionError('pretrained', f'{got}, {admits}')
+        got += f' (but {" and ".join(others)} {"has" if len(others) == 1 else "have"} one)'
+    expected = f'expected {", ".join(policies)}{did_you_mean(env_id, policies)}' if policies else 'see xagents presets'
+    raise OptionError('pretrained', f'{got}, {expected}')
 
 
 @functools.cache
@@ -79,10 +83,14 @@ def _read_all(folder: Path) -> tuple[PretrainedPolicy, ...]:
 
 
 def read_pretrained(folder: Path) -> PretrainedPolicy:
-    """Return what the record of a folder tells of its policy; raises ValueError in one line for a damaged one."""
+    """Read the record of a pretrained policy.
+
+    Raises:
+        ValueError: in one line, if the record is damaged.
+    """
     try:
         record = json.loads((folder / STATE_FILE).read_text())
         about = {'env': record['options']['env'], 'steps': record['counters']['steps'], **record['trained']}
         return PretrainedPolicy(folder, record['agent'], score=record['score'], first=record['first'], **about)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f'{folder / STATE_FILE} is no record of a policy that ships ({error})') from error
+        raise ValueError(f'{folder / STATE_FILE} is not the record of a pretrained policy ({error})') from error

@@ -1,4 +1,4 @@
-"""Several policies in one environment: the agents that `policies` names, each made for its part."""
+"""Teams: one agent for each policy in `policies`, made for its part of the environments."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from xagents.options.settings import Settings, resolve_settings
 from xagents.registry.agents import Entry, find_agent
 from xagents.teams.cli import POLICY_FORMAT, POLICY_KEYS, TeamOptions, policy_seed
 
-# makes an agent of its entry, its settings and its part of the environments, with networks that were saved
+# makes an agent from its registry entry, its part of the environments, its settings and its saved networks
 AgentMaker = Callable[[Entry, Envs, Settings, list[str]], Any]
-# of the whole team, and not of each policy
+# options of the whole team that its policies do not have
 TEAM_ONLY_OPTIONS = ('seed', 'schedule_steps', 'reward_buffer_size')
 
 
 def team_policies(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return the policies of a team.
+    """Return the policies of a team, by name.
 
     Raises:
-        OptionError: where there is none.
+        OptionError: if there is none.
     """
     assert isinstance(settings.agent, TeamOptions)
     if not settings.agent.policies:
@@ -33,7 +33,7 @@ def team_policies(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def drop_overridden_policy_options(record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was saved of a team, without what its policies say themselves of options that are given for all."""
+    """Return the saved record of a team without the policies' own values of options that are given for all policies."""
     options = dict(record.get('options', {}))
     if options.get('policies'):
         options['policies'] = {
@@ -44,15 +44,17 @@ def drop_overridden_policy_options(record: Mapping[str, Any], given: Mapping[str
 
 
 def agents_by_policy(settings: Settings) -> dict[str, list[str]]:
-    """Return which agents each policy plays for."""
+    """Return the environment's agents that each policy controls, by name of the policy."""
     return {name: policy['agents'] for name, policy in team_policies(settings).items()}
 
 
 def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
-    """Return the entry and the settings of each policy; what is said of all stands where it says nothing itself.
+    """Return the registry entry and the settings of each policy, by name.
+
+    Options of the whole team apply to a policy that does not set the option itself.
 
     Raises:
-        OptionError: for an agent that does not exist, learns from data sets only, or lacks an option.
+        OptionError: for an agent that does not exist, that learns from data sets only, or that has no such option.
     """
     seed, members = settings.agent.draw_seed(), {}
     for name, policy in team_policies(settings).items():
@@ -70,22 +72,25 @@ def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
 
 
 def _shared_options(settings: Settings, entry: Entry) -> dict[str, Any]:
-    """Return those options of the whole team that a policy's agent has, too."""
+    """Return the options of the whole team that the agent of a policy has, too."""
     known = entry.options_in('network', 'agent').keys() - {*TEAM_ONLY_OPTIONS}
     return {name: value for name, value in settings.given_options.items() if name in known and value is not None}
 
 
 def _policy_options(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a policy gives its agent."""
+    """Return the options that a policy sets for its own agent.
+
+    Raises:
+        OptionError: for an agent that learns from data sets only, or an option that the agent does not have.
+    """
     if 'teams' in entry.folder or entry.options.datasets == 'only':
-        admits = 'admits an agent that learns from what it collects'
-        raise OptionError('agent', f'got {entry.id}, {admits}')
+        raise OptionError('agent', f'got {entry.id}, expected an agent that collects its own experience')
     known = entry.options_in('network', 'agent')
     own = {name: value for name, value in policy.items() if name not in POLICY_KEYS}
     for name in own:
         if name not in known and not any(name in option.aliases for option in known.values()):
             raise OptionError(
-                name, f'got {format_value(own[name])}, but it is no option of {entry.id}{did_you_mean(name, known)}'
+                name, f'got {format_value(own[name])}, expected an option of {entry.id}{did_you_mean(name, known)}'
             )
     return own
 
@@ -93,7 +98,17 @@ def _policy_options(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
 def make_members(
     members: Mapping[str, tuple[Entry, Settings]], parts: Mapping[str, Envs], make: AgentMaker, saved: Sequence[str]
 ) -> dict[str, Any]:
-    """Make the agent of each policy for its part of the environments, with networks that were `saved`, if they were."""
+    """Make the agent of each policy for its part of the environments.
+
+    Args:
+        members: the registry entry and the settings of each policy, by name.
+        parts: the part of the environments of each policy, by name.
+        make: makes one agent.
+        saved: descriptions of the saved networks of all policies, in order; empty for new networks.
+
+    Returns:
+        The agents, by name of the policy.
+    """
     texts, made = iter(saved), {}
     for name, (entry, settings) in members.items():
         own = list(itertools.islice(texts, len(entry.networks)))
@@ -105,7 +120,7 @@ def make_members(
 
 
 def split_policies(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the policies among keywords, and the options: what is no option is a policy."""
+    """Split keyword arguments into policies and options. A keyword that is not the name of an option is a policy."""
     networks = declared_options(NetworkOptions)
     policies = {name: value for name, value in given.items() if name not in known and name not in networks}
     return policies, {name: value for name, value in given.items() if name not in policies}

@@ -1,1 +1,1 @@
-"""What a run says and writes down: console, history, metrics, monitors, videos."""
+"""Output of a run: console, history, metrics, monitors and videos."""

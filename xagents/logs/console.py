@@ -1,4 +1,4 @@
-"""What a run says while it goes on, how it stands at a glance, and where its time went."""
+"""Console output of a run: progress, messages, the last line, and a summary of where the time went."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from xagents.system.values import to_plain_value
 
 SECONDS_BETWEEN_LINES = 0.5
 SECONDS_WITHOUT_A_LINE = 10.0
-# of the time: waiting less than this is no waiting
+# learning counts as waiting only if it waits for at least this fraction of the time
 WAITING_THRESHOLD = 0.05
-# the shorter of collecting and learning, as a part of the longer: from here on doing both at once is worth it
+# overlapping pays off if the shorter of collecting and learning takes at least this fraction of the longer
 MIN_OVERLAP_RATIO = 1 / 3
 
 
 class Console:
-    """Shows a run to people, as a progress bar on a terminal and as lines elsewhere, or to machines.
+    """The console output of a run: a progress bar on a terminal, lines of text elsewhere, or JSON.
 
-    For machines it prints one JSON object a line, whose `event` is start, message, status or end. There are at most two
-    status lines a second; if quiet, only how the run ended is said. `total` is the budget of steps, for the ETA;
-    `log_format` is text or json; `precision` are the decimals of rewards in text.
+    In JSON, each line is one object, whose `event` is start, message, status or end. At most two status lines are
+    printed per second.
+
+    Args:
+        quiet: print only the last line, which says why the run ended.
+        total: the number of environment steps of the run, for the ETA.
+        log_format: text or json.
+        precision: the number of decimals of rewards in text.
     """
 
     def __init__(self, quiet: bool, total: int | None = None, log_format: str = 'text', precision: int = 2):
@@ -41,23 +46,23 @@ class Console:
         self._last = -math.inf
 
     def start(self, facts: Mapping[str, Any]) -> None:
-        """Tell machines what run it is; people know what they typed."""
+        """Print the facts of a run as a JSON object; print nothing in text format."""
         if self._json and not self.quiet:
             self._object('start', facts)
 
     def print_line(self, line: str) -> None:
-        """Say a line that must be seen, once."""
+        """Print a line. It does not delay the next status line."""
         if line and not self.quiet:
             self._line(line)
 
     def print_event(self, line: str) -> None:
-        """Say a line about a change; it counts as a status line."""
+        """Print a line about a change. It counts as a status line, so that it delays the next one."""
         if not self.quiet:
             self._last = time.monotonic()
             self._line(line)
 
     def status(self, ctx: Any) -> None:
-        """Show how the run stands after an iteration, unless the last line is less than half a second old."""
+        """Show the progress of the run after an iteration, unless the last line is less than half a second old."""
         if self.quiet or not self.is_due():
             return
         self._last = time.monotonic()
@@ -69,22 +74,22 @@ class Console:
             self._line(status_line(ctx, self._precision))
 
     def is_due(self) -> bool:
-        """Return whether the last line is old enough for another one."""
+        """Return whether the last line is at least half a second old."""
         return time.monotonic() - self._last >= SECONDS_BETWEEN_LINES
 
     @property
     def is_overdue(self) -> bool:
-        """Whether nothing was shown for so long that people wonder."""
+        """Whether nothing was shown for at least ten seconds."""
         return time.monotonic() - self._last >= SECONDS_WITHOUT_A_LINE
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
     def close(self, line: str, facts: Mapping[str, Any] | None = None) -> None:
-        """Say why the run ended, also when quiet: a line for people, facts for machines."""
+        """Print why the run ended, also if quiet: `line` in text format; `line` and `facts` in JSON."""
         self.stop()
         if self._json:
             self._object('end', {'text': line, **(facts or {})})
@@ -94,11 +99,11 @@ class Console:
     def _line(self, text: str) -> None:
         if self._json:
             self._object('message', {'text': text})
-        else:  # above the bar where there is one
+        else:  # if there is a progress bar, rich prints the line above it
             self._terminal.print(text, markup=False)
 
     def _object(self, event: str, facts: Mapping[str, Any]) -> None:
-        record = {'event': event} | dict(facts) | {'event': event}  # first, whatever a log calls its metrics
+        record = {'event': event} | dict(facts) | {'event': event}  # the first key, also if a metric has this name
         self._terminal.out(json.dumps(to_plain_value(record, finite=True)), highlight=False)  # never wrapped
 
     def _move_bar(self, ctx: Any) -> None:
@@ -106,7 +111,7 @@ class Console:
             shown = TextColumn('{task.description}'), BarColumn(bar_width=16), TaskProgressColumn()
             eta = TextColumn('ETA'), TimeRemainingColumn()
             self._progress = Progress(*shown, *eta, console=self._terminal, transient=True)
-            # the ETA is that of this session's speed: steps of earlier ones took no time of it
+            # start at the steps done by earlier sessions, so that the ETA uses only the speed of this session
             self._progress.add_task('', total=self._total, completed=ctx.steps)
             self._progress.start()
         line = status_line(ctx, self._precision)
@@ -114,7 +119,7 @@ class Console:
 
 
 def format_number(value: float, precision: int) -> str:
-    """Return a number for people; 'none' where there is none yet."""
+    """Return a number as text without trailing zeros, or 'none' if it is not finite."""
     if not math.isfinite(value):
         return 'none'
     text = f'{value:.{precision}f}'
@@ -122,7 +127,7 @@ def format_number(value: float, precision: int) -> str:
 
 
 def status_line(ctx: Any, precision: int) -> str:
-    """Return how a run stands, and what learning waits for."""
+    """Return the progress of a run in one line, with the note of the context at its end."""
     speed = ctx.logs.get('steps_per_second', math.nan)
     line = (
         f'time: {timedelta(seconds=int(ctx.seconds))}, steps: {ctx.steps}, games: {ctx.games}, '
@@ -141,18 +146,21 @@ HINTS = {
     'act': 'try more --n-envs: each call acts for all of them',
     'replay': 'try a smaller batch, or more updates at a time: a larger --train-frequency',
     'learn': 'try a smaller network, or fewer updates for each step',
-    'rest': 'that is the loop itself, evaluating, saving, videos and own stages',
+    'rest': 'the training loop, evaluations, checkpoints, videos and stages of your own',
 }
 
 
 def bottleneck(
     spent: Mapping[str, float], total: float, may_overlap: bool = False, explorers: int | None = None
 ) -> str:
-    """Return where the time went and what would help, in one line.
+    """Return one line with the phases that took the time, and an option that would make the run faster.
 
-    `spent` and `total` are seconds, by phase and in all. There is a phase `wait`, for how long learning waited, where
-    env and act ran in a parallel thread, or in `explorers` processes. `may_overlap` says that they could have, and
-    did not.
+    Args:
+        spent: seconds of each phase. The phase `wait`, in which learning waited, exists if `env` and `act` ran in
+            parallel with learning, in a thread or in explorers.
+        total: seconds of all phases.
+        may_overlap: whether collecting could have run in parallel with learning, but did not.
+        explorers: number of explorers; None if there are none.
     """
     if total <= 0:
         return ''
@@ -173,12 +181,12 @@ def bottleneck(
         waiting, side = 'Learning waits for collecting', parallel
     else:
         waiting, side = 'Collecting waits for learning', sequential
-    # own stages may have measured nothing
-    return f'{line}. {waiting}, where most {_slowest_phase(side)}' if side else f'{line}. {waiting}.'
+    # a recipe of the user may have measured no phase
+    return f'{line}. {waiting}. Most of that time {_slowest_phase(side)}' if side else f'{line}. {waiting}.'
 
 
 def _explorers_hint(spent: Mapping[str, float], waits: bool, explorers: int) -> str:
-    """Return whether more explorers help: collecting is divided by their number, learning is not."""
+    """Return a sentence on whether more explorers help. They divide the time of collecting, not that of learning."""
     collecting, learning = (
         sum(spent.get(name, 0.0) for name in side) for side in (('env', 'act'), ('replay', 'learn'))
     )
@@ -198,23 +206,23 @@ def _slowest_phase(seconds: Mapping[str, float]) -> str:
 
 
 def _overlap_hint(spent: Mapping[str, float], total: float) -> str:
-    """Return a sentence where collecting and learning take most of the time, and about as long."""
+    """Return a sentence if collecting and learning take most of the time and about equally long, else an empty one."""
     sides = ('env', 'act'), ('replay', 'learn')
     shorter, longer = sorted(sum(spent.get(name, 0.0) for name in side) for side in sides)
     if shorter < MIN_OVERLAP_RATIO * longer or shorter < 0.1 * total:
         return ''
-    return 'Collecting and learning take about as long: --overlap does both at once.'
+    return 'Collecting and learning take about equally long: --overlap runs both in parallel.'
 
 
 class ExplorerStatistics:
-    """How the explorers of a run have fared, by what its iterations log."""
+    """Statistics of the explorers of a run, from the metrics of its iterations."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
         self._count = self._busy = self._lag = self._most_lag = 0.0
 
     def add(self, logs: Mapping[str, float]) -> None:
-        """Add an iteration's."""
+        """Add the metrics of one iteration."""
         known = {name.removeprefix('explorers/'): logs[name] for name in logs if name.startswith('explorers/')}
         if not known:
             return
@@ -224,13 +232,13 @@ class ExplorerStatistics:
         self._most_lag = max(self._most_lag, known.get('most_lag', 0.0))
 
     def line(self) -> str:
-        """Return it in one line; empty where there were none."""
+        """Return the statistics in one line, or an empty string if the run had no explorers."""
         last = self._last
         if not last:
             return ''
         line = f'Explorers: {last["alive"]:.0f}, busy {100 * min(self._busy / self._count, 1):.0f} % of the time'
         if 'lag' in last:
-            line += f'; what they brought was {self._lag / self._count:.1f} rollouts old, {self._most_lag:.0f} at most'
+            line += f'; their steps were {self._lag / self._count:.1f} rollouts old, at most {self._most_lag:.0f}'
         if last['lost']:
-            line += f'; {last["lost"]:.0f} were lost, {last["lost_environments"]:.0f} environments began anew'
+            line += f'; {last["lost"]:.0f} were lost, {last["lost_environments"]:.0f} environments were reset'
         return line

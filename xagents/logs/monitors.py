@@ -1,6 +1,6 @@
-"""Where metrics go besides the console: TensorBoard event files and Weights & Biases.
+"""Monitors, which log metrics to TensorBoard event files and to Weights & Biases (W&B).
 
-Both take flat dicts of metrics: `write(step, {'loss/policy': 0.1, …})`, and `close()` at the end.
+Both have the methods `write(step, metrics)`, with a flat dict such as `{'loss/policy': 0.1}`, and `close()`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,30 @@ from xagents.options.errors import one_line
 from xagents.system.files import atomic_write
 from xagents.system.paths import check_folder
 
-# the longest that metrics wait in memory before TensorBoard can see them, as long as more keep coming
+# metrics are flushed to the event file by the first write after this many seconds
 FLUSH_SECONDS = 2.0
-# how often W&B writes out what is logged offline: a kill loses what came since
+# seconds between two flushes of W&B in offline mode; a killed run loses the metrics since the last flush
 WANDB_FLUSH_SECONDS = 1.0
 
 _file_numbers = itertools.count()
 
 
 class TensorBoardMonitor:
-    """Writes scalars to a TensorBoard event file, which is a TFRecord file of `Event` messages."""
+    """A monitor that writes scalars to a TensorBoard event file, a TFRecord file of `Event` messages."""
 
     def __init__(self, folder: str | os.PathLike[str], purge_step: int | None = None) -> None:
-        """Open a new event file in a folder, which is made where there is none.
+        """Open a new event file.
 
-        For a resumed run TensorBoard hides what earlier files hold from `purge_step` on. It takes the files in the
-        order of their names, so this one's name comes last whatever the clock says.
+        TensorBoard reads the event files in the order of their names. The new name sorts last even if the clock was
+        set back.
+
+        Args:
+            folder: the folder of the file; it is created if it does not exist.
+            purge_step: step at which a run resumes. TensorBoard hides the events of earlier files from this step on.
 
         Raises:
-            ValueError: If `folder` is an existing file, or tensorboard is not installed.
-            OSError: If the file cannot be written; names it.
+            ValueError: if `folder` is an existing file, or tensorboard is not installed.
+            OSError: if the file cannot be written. The error names the file.
         """
         _require_module('tensorboard', '--tensorboard', 'pip install tensorboard')
         import tensorflow as tf
@@ -59,26 +63,26 @@ class TensorBoardMonitor:
         self._write_event(file_version='brain.Event:2')
         if purge_step is not None:
             start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-            for _ in range(2):  # the first start of all hides nothing, and earlier files have none
+            for _ in range(2):  # TensorBoard ignores the first start event, and earlier files contain none
                 self._write_event(step=purge_step, session_log=start)
         self.flush()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write scalars, without those that are not finite; OSError where the file cannot be written."""
+        """Write the finite scalars; raise OSError if the file cannot be written."""
         values = [{'tag': name, 'simple_value': value} for name, value in metrics.items() if isfinite(value)]
         self._write_event(step=int(step), summary={'value': values})
         if time.time() - self._flushed >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Let TensorBoard see everything written so far."""
+        """Write buffered events to the file, so that TensorBoard shows them."""
         if not self._closed:
             with _file_errors(self.path):
                 self._file.flush()
             self._flushed = time.time()
 
     def close(self) -> None:
-        """Close the file. Closing again does nothing."""
+        """Close the file. Later calls have no effect."""
         if not self._closed:
             self._closed = True
             with _file_errors(self.path):
@@ -93,7 +97,7 @@ class TensorBoardMonitor:
 
 @contextlib.contextmanager
 def _file_errors(path: Path) -> Iterator[None]:
-    """Raise what TensorFlow says of a file as Python would."""
+    """Raise the file errors of TensorFlow as an OSError with the number, the reason and the path."""
     import tensorflow as tf
 
     try:
@@ -105,7 +109,7 @@ def _file_errors(path: Path) -> Iterator[None]:
 
 
 class WandbMonitor:
-    """Logs metrics to a W&B run."""
+    """A monitor that logs metrics to a W&B run."""
 
     def __init__(
         self,
@@ -114,17 +118,22 @@ class WandbMonitor:
         id_file: str | os.PathLike[str] | None = None,
         resumed_at: int | None = None,
     ) -> None:
-        """Start a run, quietly and without ever asking for input.
+        """Start or continue a W&B run without output and without prompts.
 
-        The file `id_file` remembers which W&B run it was: where it exists, that run goes on. Logging goes on behind the
-        step `resumed_at` of a checkpoint, and behind what W&B's server has. What was logged offline beyond it cannot be
-        taken back and stands twice.
+        A resumed run logs only steps after `resumed_at` and after the last step on the W&B server. Steps that were
+        logged offline after `resumed_at` cannot be deleted, so they are logged twice.
+
+        Args:
+            name: name of the W&B run.
+            config: options of the run.
+            id_file: file with the id of the W&B run. If the file exists, that run continues.
+            resumed_at: step of the checkpoint at which the run resumes; None for a new run.
         """
         check_wandb()
         import wandb
 
         settings: dict[str, Any] = {'silent': True, 'console': 'off', 'disable_git': True, 'save_code': False}
-        flushing = 'x_transaction_log_flush_interval'  # newer versions have it
+        flushing = 'x_transaction_log_flush_interval'  # only newer versions of wandb have this setting
         if flushing in getattr(wandb.Settings, 'model_fields', {}):
             settings[flushing] = WANDB_FLUSH_SECONDS
         saved_id = _read_run_id(id_file)
@@ -136,7 +145,7 @@ class WandbMonitor:
             resume='allow' if saved_id else None,
             settings=wandb.Settings(**settings),
         )
-        self._last_step = -1  # what W&B has up to here is not logged again
+        self._last_step = -1  # W&B already has the steps up to this one
         if resumed_at is not None:
             self._last_step = max(resumed_at, getattr(self.run, 'starting_step', 0) - 1)
         if id_file is not None:
@@ -145,24 +154,24 @@ class WandbMonitor:
         self._failed = self._closed = False
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log metrics at a step, which W&B drops where it lies before the last one; RuntimeError if W&B failed."""
+        """Log metrics, unless W&B already has this step; raise RuntimeError if W&B fails."""
         if step <= self._last_step:
             return
         try:
-            self.run.log(dict(metrics), step=int(step), commit=True)  # not only with the next one
+            self.run.log(dict(metrics), step=int(step), commit=True)  # send now, not with the next step
         except Exception as error:
             self._failed = True
             raise RuntimeError(f'W&B could not log a metric: {error}') from error
 
     def close(self) -> None:
-        """Finish the run. Closing again does nothing."""
+        """Finish the run. Later calls have no effect."""
         if not self._closed:
             self._closed = True
             self.run.finish(exit_code=int(self._failed))
 
 
 def _read_run_id(path: str | os.PathLike[str] | None) -> str | None:
-    """Return a W&B run's id, None where there is none."""
+    """Return the id of a W&B run, or None if there is no file with an id."""
     try:
         return str(json.loads(Path(path).read_bytes())['id']) if path is not None else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -170,7 +179,7 @@ def _read_run_id(path: str | os.PathLike[str] | None) -> str | None:
 
 
 def check_wandb() -> None:
-    """Check, without the network, that W&B is installed and has a login or an offline mode; ValueError if not."""
+    """Raise ValueError if W&B is not installed, or has neither a login nor an offline mode. Do not use the network."""
     _require_module('wandb', '--monitor-session', 'pip install "xagents[wandb]"')
     if os.environ.get('WANDB_MODE', '').lower() in ('offline', 'disabled', 'dryrun'):
         return
@@ -178,7 +187,7 @@ def check_wandb() -> None:
     from wandb.errors import Error as WandbError
 
     try:
-        # wandb.login() would verify a key over the network; these two only look at what is configured here.
+        # wandb.login() verifies the key over the network; the two calls below read only the local configuration
         from wandb.sdk import wandb_setup
         from wandb.sdk.lib import wbauth
 
@@ -189,8 +198,12 @@ def check_wandb() -> None:
             host=settings.base_url, source='xagents', prompt=False, update_session=False
         )
     except WandbError as error:
-        raise ValueError(f'--monitor-session: the W&B login is not usable ({one_line(error)}): {how}') from error
-    except (ImportError, AttributeError, TypeError):  # another version of wandb: only the variable can be trusted
+        raise ValueError(f'--monitor-session: the W&B login cannot be used ({one_line(error)}): {how}') from error
+    except (
+        ImportError,
+        AttributeError,
+        TypeError,
+    ):  # another version of wandb: check only the variable
         login = os.environ.get('WANDB_API_KEY')
         how = 'set WANDB_API_KEY or WANDB_MODE=offline'
     if not login:

@@ -1,4 +1,4 @@
-"""Writes a table that grows during a run, row by row."""
+"""A writer of tables that grow during a run, row by row."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from xagents.system.files import name_file_in_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# the longest that a row waits for the tail, as long as rows keep coming, and the shortest between two rewritings
+# minimal seconds between two writes of the tail file, and between two rewrites of the parquet file
 TAIL_SECONDS, REWRITE_SECONDS = 0.25, 5.0
-# a rewriting waits for at least this many times what the last one cost: under 1 % of a run, though costs grow
+# a rewrite waits at least this many times the duration of the last one, so that rewrites take under 1 % of a run
 REWRITE_COST_FACTOR = 120
 
 
 class TableWriter(ABC):
-    """Writes rows as they come, so that killing the process at any instant loses next to nothing.
+    """A writer of rows that loses almost nothing if the process is killed.
 
     The rows are stored in a parquet file and a tail file (see `xagents.logs.table_files`). A subclass defines
     the initial columns and adds later columns to `_names`; earlier rows contain null there. The column of steps
@@ -33,24 +33,28 @@ class TableWriter(ABC):
     STEP: ClassVar[str]
 
     def __init__(self, path: str | os.PathLike[str], resume: bool = False) -> None:
-        """Open a table in a folder that exists, to continue a file or to begin a new one.
+        """Open a table in an existing folder.
 
-        An older file that has rows and is not continued is renamed to `<stem>.1.parquet`, or the next free number,
-        which `renamed` says.
+        If a file with rows exists and `resume` is false, it is renamed to `<stem>.1.parquet`, or with the next free
+        number. `renamed_to` is its new path.
+
+        Args:
+            path: the parquet file.
+            resume: append to an existing file.
 
         Raises:
-            ValueError: If an existing file is to be continued and has no such rows; it stays as it is.
-            OSError: If the file cannot be written; names it.
+            ValueError: if `resume` is true and the existing file is of another kind; the file does not change.
+            OSError: if the file cannot be written. The error names the file.
         """
         self.path = Path(path)
         self.renamed_to: Path | None = None
-        self._names = dict.fromkeys(self.COLUMNS)  # of the columns, in the order in which they came
+        self._names = dict.fromkeys(self.COLUMNS)  # of the columns, in the order of their first appearance
         self._table = self._schema().empty_table()  # the rows of the parquet file
-        self._new_rows: list[dict[str, float]] = []  # those behind them
-        self._n_in_tail = 0  # how many of these the tail holds
+        self._new_rows: list[dict[str, float]] = []  # the rows after them
+        self._n_in_tail = 0  # number of new rows in the tail file
         self._tail_path = tail_path(self.path)
         self._tail: Any = None
-        self._tail_size = 0  # bytes of the tail that count
+        self._tail_size = 0  # valid bytes of the tail file
         self._closed = False
         with name_file_in_errors(self.path):
             rows = self._table
@@ -62,8 +66,8 @@ class TableWriter(ABC):
                 if not resume or self.path.is_dir():
                     self.renamed_to = self._rename_existing()
             self._rewrite(rows)
-            self._tail_path.unlink(missing_ok=True)  # nothing in it fits behind the file just written
-        self._next_rewrite = self._next_tail = 0.0  # the first rows show in the parquet file at once
+            self._tail_path.unlink(missing_ok=True)  # its rows do not follow the new parquet file
+        self._next_rewrite = self._next_tail = 0.0  # write the first rows to the parquet file at once
 
     def __enter__(self) -> Self:
         return self
@@ -74,20 +78,20 @@ class TableWriter(ABC):
     @staticmethod
     @abstractmethod
     def _read(path: Path) -> pa.Table:
-        """Return all rows of a file that can be continued; raises ValueError for another kind of file."""
+        """Return all rows of a file; raise ValueError if the file is of another kind."""
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, those of a continued file included."""
+        """Number of rows, including the rows of a continued file."""
         return len(self._table) + len(self._new_rows)
 
     @property
     def last_step(self) -> int:
-        """Steps of the last row; 0 when there is none."""
+        """Environment steps of the last row; 0 if there is no row."""
         return int(self._last(self.STEP))
 
     def truncate_after(self, step: int) -> None:
-        """Drop the rows beyond `step`, for a run that resumes at an earlier checkpoint."""
+        """Delete the rows after `step`, for a run that resumes at an earlier checkpoint."""
         import pyarrow.compute as pc
 
         rows = self._rows()
@@ -96,14 +100,14 @@ class TableWriter(ABC):
             self._rewrite(kept_rows)
 
     def flush(self) -> None:
-        """Make all rows durable now, in the tail: cheap, and safe against a power cut too."""
+        """Write all rows to the tail file, durably: a power cut does not lose them."""
         self._write_tail()
         if self._tail_size:
             with name_file_in_errors(self._tail_path):
                 os.fsync(self._tail.fileno())
 
     def close(self) -> None:
-        """Write everything to the parquet file and remove the tail. Closing again does nothing."""
+        """Write all rows to the parquet file and remove the tail file. Later calls have no effect."""
         if self._closed:
             return
         if self._new_rows:
@@ -114,7 +118,7 @@ class TableWriter(ABC):
         self._closed = True
 
     def _add(self, rows: list[dict[str, float]]) -> None:
-        """Take rows, and write what is due; where that fails they are kept for the next attempt."""
+        """Add rows and write to a file if a write is due. If it fails, the next call writes the rows."""
         if self._closed:
             raise ValueError(f"'{self.path}' is closed")
         if not rows:
@@ -137,19 +141,19 @@ class TableWriter(ABC):
         return pa.schema([(name, pa.int64() if name == self.STEP else pa.float64()) for name in self._names])
 
     def _new_rows_table(self, start: int = 0) -> pa.Table:
-        """Return the newer rows from number `start` on, with all columns known by now."""
+        """Return the new rows from number `start` on, with all columns."""
         import pyarrow as pa
 
         return pa.Table.from_pylist(self._new_rows[start:], schema=self._schema())
 
     def _rows(self) -> pa.Table:
-        """Return all rows, in one piece."""
+        """Return all rows as one table."""
         import pyarrow as pa
 
         return pa.concat_tables([self._table, self._new_rows_table()], promote_options='default').combine_chunks()
 
     def _rewrite(self, rows: pa.Table | None = None) -> None:
-        """Let the parquet file hold exactly these rows, or all there are; what the tail holds fits no more."""
+        """Replace the parquet file by one with these rows, by default all rows. The tail file becomes invalid."""
         started = time.monotonic()
         rows = self._rows() if rows is None else rows
         with name_file_in_errors(self.path):
@@ -159,7 +163,7 @@ class TableWriter(ABC):
         self._next_rewrite = ended + max(REWRITE_SECONDS, REWRITE_COST_FACTOR * (ended - started))
 
     def _write_tail(self) -> None:
-        """Append the rows that are in neither file to the tail."""
+        """Append to the tail file the rows that are in neither file."""
         self._next_tail = time.monotonic() + TAIL_SECONDS
         if self._n_in_tail == len(self._new_rows):
             return
@@ -169,7 +173,7 @@ class TableWriter(ABC):
         with name_file_in_errors(self._tail_path):
             if self._tail is None:
                 self._tail = open(self._tail_path, 'wb', buffering=0)  # noqa: SIM115 (kept open between writes)
-            # what does not count goes: older streams, and what a failed write left behind (a full disk)
+            # remove invalid bytes: older streams, and the rest of a failed write (full disk)
             self._tail.seek(self._tail_size)
             self._tail.truncate()
             while rest:
@@ -177,12 +181,12 @@ class TableWriter(ABC):
         self._tail_size, self._n_in_tail = size, len(self._new_rows)
 
     def _rename_existing(self) -> Path | None:
-        """Rename an older file to the next free numbered name; one without a row is not worth keeping."""
-        with contextlib.suppress(ValueError):  # unreadable or another program's: kept as it is
+        """Rename an older file to the next free numbered name and return it; return None for a file without rows."""
+        with contextlib.suppress(ValueError):  # unreadable, or written by another program: rename the files unchanged
             if self.path.is_file():
                 if not len(self._read(self.path)):
                     return None
-                if self._tail_path.exists():  # made whole first: one rename then moves all of it
+                if self._tail_path.exists():  # merge the tail first, so that one rename moves all rows
                     type(self)(self.path, resume=True).close()
         target = free_path(self.path)
         if self._tail_path.exists():

@@ -1,15 +1,19 @@
-"""The two files of a table that grows during a run: a complete parquet file, and a file with the newest rows.
+"""The two files of a table that grows during a run: a parquet file, and a tail file with the newest rows.
 
-A parquet file cannot be appended to, and rewriting it for every row would cost more than training. So there are two:
+Rows cannot be appended to a parquet file, and rewriting it for every row would cost more than training. So there are
+two files:
 
-* `<path>`, the parquet file, which is replaced by a longer one now and then.
-* `<path>.tail`, the rows since then, as Arrow IPC streams one behind the other. A later stream may have more columns.
+* `<path>`, the parquet file, is replaced by a longer one from time to time.
+* `<path>.tail`, the tail file, contains the rows since then, as consecutive Arrow IPC streams. A later stream may have
+  more columns.
 
-Each parquet file has a key of its own in its metadata. A stream's metadata holds a tag: this key, the number of the
-stream's first row, and a checksum of its rows. So a stream counts only behind the very file that it was written after,
-only where it continues the rows, and only whole: whatever instant a process is killed at, no row is read twice, torn,
-or left over from another file. A reader takes the tail first and the parquet file second. If the file is replaced in
-between, the tail no longer fits, and the new file has its rows already.
+The metadata of each parquet file contains a unique key. The metadata of each stream contains a tag: the key of the
+parquet file, the number of the first row of the stream, and a checksum of its rows. A reader uses a stream only if its
+key matches, its rows follow the rows before, and its checksum is right. So a process can be killed at any instant, and
+no row is read twice, damaged, or from another file.
+
+A reader reads the tail file first and the parquet file second. If the parquet file is replaced in between, the tail no
+longer matches, but the new parquet file already contains its rows.
 """
 
 from __future__ import annotations
@@ -33,18 +37,24 @@ KEY, TAG = b'xagents.key', b'xagents.tag'
 
 
 def write_parquet(table: pa.Table, path: Path) -> str:
-    """Replace a parquet file by one with the rows of `table`, in one step; returns its key."""
+    """Replace a parquet file, atomically, by one with the rows of `table`; return its key."""
     import pyarrow.parquet as pq
 
     key = os.urandom(8).hex()
     with atomic_write(path) as temporary:
-        # Numbers that hardly repeat: dictionaries of them would cost four times the time and much memory for nothing.
+        # the numbers rarely repeat, so dictionaries would take four times the time and much memory without benefit
         pq.write_table(table.replace_schema_metadata({KEY: key}), temporary, compression='zstd', use_dictionary=False)
     return key
 
 
 def tail_stream(rows: pa.Table, key: str, row: int) -> bytes:
-    """Return rows as they are appended to the tail of the file of that key; `row` is the number of the first one."""
+    """Return rows as bytes for the tail file.
+
+    Args:
+        rows: the rows.
+        key: key of the parquet file.
+        row: number of the first row in the table.
+    """
     import pyarrow as pa
 
     sink = io.BytesIO()
@@ -54,10 +64,14 @@ def tail_stream(rows: pa.Table, key: str, row: int) -> bytes:
 
 
 def read_table(path: Path, noun: str) -> pa.Table:
-    """Read a parquet file, the rows of its tail included, or a folder of them; `noun` says in messages what it is.
+    """Read a parquet file and its tail file, or a folder of parquet files.
+
+    Args:
+        path: the parquet file or the folder.
+        noun: name of the kind of file, for the messages of errors.
 
     Raises:
-        ValueError: If there is no such file, or it is no parquet file.
+        ValueError: if the file does not exist or is not a parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -70,7 +84,7 @@ def read_table(path: Path, noun: str) -> pa.Table:
         if path.is_dir():
             return pq.read_table(path)
         with contextlib.suppress(FileNotFoundError):
-            tail = tail_path(path).read_bytes()  # before the parquet file, see the module's docstring
+            tail = tail_path(path).read_bytes()  # before the parquet file, see the docstring of this module
         table = pq.read_table(pa.BufferReader(path.read_bytes()))
     except pa.ArrowInvalid as error:
         raise ValueError(f"the {noun} '{path}' is not a readable parquet file ({one_line(error)})") from error
@@ -80,23 +94,23 @@ def read_table(path: Path, noun: str) -> pa.Table:
 
 
 def check_can_continue(option: str, path: str | os.PathLike[str], read: Callable[[Path], object]) -> None:
-    """Check that a file of an earlier run can be continued, where there is one; OptionError where `read` refuses it."""
+    """Raise OptionError if the file of an earlier run exists and `read` raises ValueError for it."""
     path = Path(path)
     try:
         if path.exists():
             read(path)
     except ValueError as error:
-        problem = f'got {path}, which cannot be continued: {error}; without that file the run goes on, and its'
-        raise OptionError(option, f'{problem} rows are lost') from error
+        problem = f'got {path}, which cannot be continued: {error}; without that file'
+        raise OptionError(option, f'{problem} the run resumes, and its rows are lost') from error
 
 
 def tail_path(path: Path) -> Path:
-    """Return where the newest rows of a parquet file stand."""
+    """Return the path of the tail file of a parquet file."""
     return path.with_name(path.name + '.tail')
 
 
 def free_path(path: Path) -> Path:
-    """Return the first of `<stem>.1.parquet`, `<stem>.2.parquet` and so on that does not exist."""
+    """Return the first path of `<stem>.1.parquet`, `<stem>.2.parquet` and so on that does not exist."""
     names = (path.with_name(f'{path.stem}.{number}.parquet') for number in itertools.count(1))
     return next(name for name in names if not name.exists())
 
@@ -108,7 +122,7 @@ def _tag(key: str, row: int, rows: pa.Table) -> bytes:
 
 
 def _tail_rows(tail: bytes, key: str, n_rows: int) -> list[pa.Table]:
-    """Read the streams of a tail up to the first that is torn, of another file, or does not continue the rows."""
+    """Read the streams of a tail up to the first one that is damaged, has another key or does not follow the rows."""
     import pyarrow as pa
 
     found: list[pa.Table] = []

@@ -1,4 +1,4 @@
-"""A window that shows frames: the same for every environment that can draw itself."""
+"""A window that shows the rendered frames of an environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Window:
-    """Shows frames uint8 [H, W, 3], at most `fps` a second."""
+    """A window that shows frames, uint8 [H, W, 3], at most `fps` per second."""
 
     def __init__(self, title: str, fps: float):
         import pygame
@@ -26,7 +26,7 @@ class Window:
         self._pygame.display.quit()
 
     def show(self, frame: np.ndarray) -> None:
-        """Draw a frame; KeyboardInterrupt when the window was closed."""
+        """Show a frame; raise KeyboardInterrupt if the user closed the window."""
         pygame = self._pygame
         if self._screen is None:
             self._screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))

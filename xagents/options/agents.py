@@ -110,7 +110,7 @@ class SDEOptions(OnPolicyOptions):
         """Check what only goes with state-dependent exploration."""
         super().check()
         if self.sde_sample_frequency == 0:
-            raise OptionError('sde_sample_frequency', 'got 0, admits -1 (once a rollout) or a whole number from 1')
+            raise OptionError('sde_sample_frequency', 'got 0, expected -1 (once a rollout) or a whole number from 1')
         self.check_only_with('sde', 'sde_sample_frequency', 'sde_expln')
 
 
@@ -139,7 +139,7 @@ class ReplayOptions(AgentOptions):
         """Check that a size is not above that of the buffer."""
         value, most = getattr(self, name), self.buffer_max_size
         if value is not None and value > most:
-            raise OptionError(name, f'got {value}, admits at most the {most} of --buffer-max-size')
+            raise OptionError(name, f'got {value}, expected at most the {most} of --buffer-max-size')
 
 
 @dataclasses.dataclass
@@ -191,7 +191,7 @@ class OffPolicyOptions(ReplayOptions):
         self.check_size('buffer_batch_size')
         self._check_hindsight()
         if self.gradient_steps == 0:
-            raise OptionError('gradient_steps', 'got 0, admits -1 (as many as steps taken) or a whole number from 1')
+            raise OptionError('gradient_steps', 'got 0, expected -1 (as many as steps taken) or a whole number from 1')
 
     def _check_hindsight(self) -> None:
         """Check what goes with hindsight, and what only goes with it."""

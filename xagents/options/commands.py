@@ -104,7 +104,7 @@ class TuneOptions(Options):
             raise OptionError('out', 'got nothing with --population, expected the directory of the population')
         self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)
         if self.exploit_steps > self.trial_steps:
-            got = f'got {self.exploit_steps}, admits at most --trial-steps, {self.trial_steps}'
+            got = f'got {self.exploit_steps}, expected at most --trial-steps, {self.trial_steps}'
             raise OptionError('exploit_steps', got)
 
 

@@ -80,7 +80,7 @@ class Option:
         if value is None:
             if self.optional:
                 return None
-            raise OptionError(self.name, f'got nothing, admits {self.expected}')
+            raise OptionError(self.name, f'got nothing, expected {self.expected}')
         if self.type is dict:
             if not isinstance(value, Mapping):
                 raise self._value_error(value)
@@ -154,7 +154,7 @@ class Option:
         text = format_value(value) if typed or self.type is str or not isinstance(value, str) else repr(value)
         hint = did_you_mean(str(value), map(str, self.choices)) if self.choices else ''
         hint = ' of 64 bits' if self.type is int and self.at_most is None and _exceeds_64_bits(value) else hint
-        return OptionError(self.name, f'got {text}, admits {self.expected}{hint}')
+        return OptionError(self.name, f'got {text}, expected {self.expected}{hint}')
 
 
 def _exceeds_64_bits(value: Any) -> bool:
@@ -210,7 +210,7 @@ def resolve_aliases(given: Mapping[str, Any], known: Mapping[str, Option], place
     for given_name, value in given.items():
         name = aliases.get(given_name, given_name)
         if name in names:
-            raise OptionError(given_name, f'is another name of {name}, admits one of the two')
+            raise OptionError(given_name, f'is another name of {name}, expected one of the two')
         if place and name not in known:
             raise OptionError(name, f'is no option {place}{did_you_mean(name, known)}')
         names[name] = value
@@ -253,7 +253,7 @@ class Options:
         }
         for name in checked:
             if known[name].replaces in checked and checked[name] is not None:
-                raise OptionError(name, f'stands instead of {known[name].replaces}, admits one of the two')
+                raise OptionError(name, f'stands instead of {known[name].replaces}, expected one of the two')
         options = cls(**checked)
         options.given_names = frozenset(checked)
         options.check()

@@ -10,7 +10,7 @@ from xagents.options.declaration import Options, option, positive_int
 
 # what belongs to the widths of --net
 NET_ONLY_OPTIONS = ('activation', 'initializer')
-NO_ENVIRONMENT = "got nothing, admits an id of Gymnasium's, such as CartPole-v1"
+NO_ENVIRONMENT = "got nothing, expected an id of Gymnasium's, such as CartPole-v1"
 
 
 @dataclasses.dataclass

@@ -210,7 +210,7 @@ class Recipe:
         """
         agent = self.agent if other.agent is None else other.agent
         if self.agent is not None and agent is not self.agent:
-            raise ValueError('recipe: the two are of two agents, admits stages of one')
+            raise ValueError('recipe: the two are of two agents, expected stages of one')
         context = max(self.context, other.context, key=lambda c: len(c.__mro__))
         if not (issubclass(context, self.context) and issubclass(context, other.context)):
             raise TypeError(f'context: {self.context.__name__} and {other.context.__name__}: neither extends the other')

@@ -1,4 +1,4 @@
-"""Which agents and other parts there are, by name; loads none of them."""
+"""Registries of agents and other parts by name. Importing this package loads none of them."""
 
 from xagents.registry.agents import Entry as Entry
 from xagents.registry.agents import NetworkRole as NetworkRole

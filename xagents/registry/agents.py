@@ -1,4 +1,4 @@
-"""Which agents there are; loads no TensorFlow until an agent itself is asked for."""
+"""The registry of agents. TensorFlow is loaded only when an agent's class is used."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ T = TypeVar('T')
 class NetworkRole:
     """One network of an agent.
 
-    `label` is what messages call it, `option` names its .cfg. The agent knows the sizes of its `outputs`;
-    `output_activation` is that of `--net`'s. `takes_actions` is true if its input has actions and observations.
+    Attributes:
+        label: name in messages.
+        option: option of its .cfg file.
+        outputs: names of its outputs, whose sizes the agent determines.
+        output_activation: activation of the outputs of `--net`.
+        takes_actions: whether the input is an observation and an action.
     """
 
     label: str
@@ -38,15 +42,17 @@ class NetworkRole:
 
     @property
     def signature(self) -> tuple[tuple[str, ...], bool]:
-        """What it makes of what: networks of one kind may have each other's weights."""
+        """Outputs and type of input. Networks with equal signatures may exchange weights."""
         return self.outputs, self.takes_actions
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Another form of an agent's networks, which the switch `option` chooses: files with its name in theirs.
+    """Another form of an agent's networks, which a switch chooses.
 
-    Its outputs are the network's own when not given.
+    Attributes:
+        option: the switch.
+        outputs: names of the outputs; None for those of the network.
     """
 
     option: str
@@ -54,28 +60,28 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What stands in the files' names."""
+        """The word for this variant in names of .cfg files."""
         return self.option.removesuffix('_network')
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Mapping):
-    """One agent, wherever its code stands; also a mapping, as in 1.0.
+    """The registry entry of one agent. As in 1.0, an entry is also a mapping.
 
-    Its keys are `agent`, `module`, and of `model`, `actor_model` and `critic_model` those that the agent has, each
-    `{'ann': [cfg, …], 'cnn': [cfg, …]}`.
+    The keys of the mapping are `agent`, `module`, and the options of its networks, such as `model`, `actor_model` and
+    `critic_model`. The value of such an option is `{'ann': [cfg, …], 'cnn': [cfg, …]}`.
 
     Args:
-        id: what is typed.
-        class_or_path: its class, or `module:Class`, which is imported when the class is asked for.
-        networks: in the order of `--checkpoints`.
+        id: name on the command line.
+        class_or_path: the agent's class, or `module:Class`, which is imported when the class is used.
+        networks: networks in the order of `--checkpoints`.
         help: one line for the usage page.
-        variant: another form of its networks.
-        activation: of `--net`'s layers.
-        initializer: likewise.
-        declaration: the dataclass of its options, or `module:Class`; its class's `Options` when not given.
-        folder: the package whose `models/` has the shipped .cfg files of its networks; none when not given.
-        distribution: the distribution that it comes with, for messages.
+        variant: another form of the networks, or None.
+        activation: activation of the layers of `--net`.
+        initializer: initializer of the layers of `--net`.
+        declaration: dataclass of the options, or `module:Class`. The default is `Options` of the agent's class.
+        folder: package whose `models/` contains the .cfg files of the networks; '' for no files.
+        distribution: distribution that contains the agent, for messages.
     """
 
     id: str
@@ -91,7 +97,7 @@ class Entry(Mapping):
 
     @classmethod
     def derived_from(cls, model: str | Entry, id: str, class_or_path: str | type, help: str, **others: Any) -> Entry:
-        """Return an entry that has what another agent's, given as such or by id, has where nothing else is said."""
+        """Return an entry with the fields of another agent's entry or id, except for the given fields."""
         known = find_agent(model) if isinstance(model, str) else model
         return dataclasses.replace(
             known, **{'distribution': '', **others, 'id': id, 'class_or_path': class_or_path, 'help': help}
@@ -99,7 +105,7 @@ class Entry(Mapping):
 
     @property
     def module(self) -> Any:
-        """The agent's package, with what declares its options loaded."""
+        """The agent's package. The declaration of the options is loaded, too."""
         if isinstance(self.class_or_path, str):
             assert self.options  # loads its module
         location = (
@@ -111,20 +117,20 @@ class Entry(Mapping):
 
     @property
     def options(self) -> type[AgentOptions]:
-        """The dataclass of its options."""
+        """The dataclass of the options."""
         return self._import(self.declaration) if self.declaration else self.agent.Options
 
     def options_in(self, *groups: str) -> dict[str, Option]:
-        """Return the options of some groups by name; see `xagents.options.settings.GROUPS`."""
+        """Return the options of some groups by name (see `xagents.options.settings.GROUPS`)."""
         return options_in_groups(self.options, *groups)
 
     @property
     def agent(self) -> Any:
-        """The agent's class; importing it loads TensorFlow."""
+        """The agent's class. Importing it loads TensorFlow."""
         agent = self._import(self.class_or_path)
         if self.declaration and agent.Options is not self.options:
             declared = f'{self.options.__name__}, its class {agent.Options.__name__}'
-            problem = f'{self.id} of {self.distribution} has the options {declared}; admits the same in both'
+            problem = f'{self.id} of {self.distribution} has the options {declared}; expected the same in both'
             raise OptionError('agent', problem)
         return agent
 
@@ -138,7 +144,7 @@ class Entry(Mapping):
         )
 
     def has_class(self, agent: type) -> bool:
-        """Return whether a class is the agent's; loads nothing."""
+        """Return whether `agent` is the agent's class. Load nothing."""
         if not isinstance(self.class_or_path, str):
             return self.class_or_path is agent
         module, _, name = self.class_or_path.partition(':')
@@ -147,7 +153,7 @@ class Entry(Mapping):
         )
 
     def _import(self, location: str | type) -> Any:
-        """What `module:Class` names."""
+        """Return the class at `module:Class`."""
         if not isinstance(location, str):
             return location
         module, _, name = location.partition(':')
@@ -162,16 +168,16 @@ class Entry(Mapping):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What its networks are called, in the order of `--checkpoints`."""
+        """The labels of the networks, in the order of `--checkpoints`."""
         return tuple(network.label for network in self.networks)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The options that name its networks' files."""
+        """The options of the networks' .cfg files."""
         return tuple(dict.fromkeys(network.option for network in self.networks))
 
     def files(self, model: str) -> dict[str, list[str]]:
-        """Return the shipped .cfg files of one model, the default of each kind first and the variant's last."""
+        """Return the built-in .cfg files of a model by kind, the default of each kind first and the variant's last."""
         spec = importlib.util.find_spec(self.folder) if self.folder else None
         places = (spec.submodule_search_locations or []) if spec else []
         shipped = [path for location in places for path in (Path(location) / 'models').glob('*.cfg')]
@@ -237,23 +243,23 @@ _BUILTIN_ENTRIES = (
     _builtin_entry(
         'td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY
     ),
-    _builtin_entry('td3-bc', 'TD3BC', _TD3, 'TD3 held at its data: data sets, continuous actions', **_OFF_POLICY),
+    _builtin_entry('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: data sets, continuous actions', **_OFF_POLICY),
     _builtin_entry('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
 )
 BUILTIN_AGENTS: dict[str, Entry] = {entry.id: entry for entry in _BUILTIN_ENTRIES}
-# of several policies, each of which is an agent's
+# several policies, each with its own agent
 TEAM_ENTRY = Entry(
-    *('team', 'xagents.teams.agent:TeamAgent', (), 'several policies in one environment, each by an agent of its own'),
+    *('team', 'xagents.teams.agent:TeamAgent', (), 'several policies in one environment, each with its own agent'),
     declaration='xagents.teams.cli:TeamOptions',
     folder='xagents.teams',
 )
 
 
 class Agents(Mapping[str, Entry]):
-    """Every agent by its id.
+    """A mapping of every agent's id to its entry.
 
-    A look-up also finds those of installed packages; a loop goes over ours, and those that were registered in this
-    process or have been looked up.
+    A look-up also finds agents of installed packages. Iteration covers the built-in agents, and agents that were
+    registered in this process or have been looked up.
     """
 
     def __getitem__(self, id: str) -> Entry:
@@ -263,7 +269,7 @@ class Agents(Mapping[str, Entry]):
         return entry
 
     def __contains__(self, id: object) -> bool:
-        """Return whether there is such an agent, and it can be loaded."""
+        """Return whether an agent has this id and can be loaded."""
         try:
             return isinstance(id, str) and self.get(id) is not None
         except OptionError:
@@ -277,29 +283,29 @@ class Agents(Mapping[str, Entry]):
 
 
 agents = Agents()
-"""What is known of every agent, by id: an `Entry` each, those that were registered included."""
+"""The entries of all agents by id, including registered ones."""
 
 
 def find_agent(agent_id: str) -> Entry:
-    """Return an agent's entry, or raise an `OptionError` that names the nearest one, or the package that is broken."""
+    """Return an agent's entry. Raise OptionError, with the nearest name, if it is unknown or cannot be loaded."""
     entry = agents.get(agent_id)
     if entry is None:
         known = agent_names()
         hint = did_you_mean(agent_id.lower(), known)
-        raise OptionError('agent', f'got {agent_id}, admits one of {", ".join(known)}{hint}')
+        raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint}')
     return entry
 
 
 def agent_names() -> list[str]:
-    """Return the id of every agent, also of those in installed packages, ours first; loads no package."""
+    """Return the ids of all agents, including those of installed packages, built-in ones first. Load no package."""
     return [*BUILTIN_AGENTS, *parts.names()]
 
 
 def help_lines() -> dict[str, str]:
-    """Return a line of help for every agent by its id, ours first.
+    """Return a line of help for every agent by its id, built-in agents first.
 
-    An agent whose entry point names its class is described by the summary of its package, because loading a class loads
-    TensorFlow; one that cannot be loaded by why it cannot.
+    If an entry point names a class, the line is the summary of its package, because loading a class loads TensorFlow.
+    If an agent cannot be loaded, the line is the reason.
     """
     lines = {name: entry.help for name, entry in parts.registered.items()}
     for name, packages in parts.entry_point_table().items():
@@ -307,20 +313,20 @@ def help_lines() -> dict[str, str]:
         if refusal := parts.refusal_reason(name):
             lines[name if name not in BUILTIN_AGENTS else f'{name} ({package})'] = f'refused: {refusal}'
         elif name not in lines:
-            # a class is written in capitals, and loading it would load TensorFlow
+            # names of classes begin with a capital; loading a class would load TensorFlow
             is_class = location.rpartition(':')[2].rpartition('.')[2][:1].isupper()
             lines[name] = (f'{package}: {summary}' if summary else f'of {package}') if is_class else _entry_help(name)
     return {**{id: entry.help for id, entry in BUILTIN_AGENTS.items()}, **dict(sorted(lines.items()))}
 
 
 def find_entry(agent: type) -> Entry | None:
-    """Return the entry of an agent's class; None where it is not registered."""
+    """Return the entry of an agent's class, or None if it is not registered."""
     known = (*BUILTIN_AGENTS.values(), TEAM_ENTRY, *parts.registered.values())
     found = next((entry for entry in known if entry.has_class(agent)), None)
     package = agent.__module__.split('.')[0]
     if found or package in ('xagents', '__main__', 'builtins', 'keras', 'abc'):
         return found
-    # it may have been imported from its package before anybody looked its name up
+    # the class may have been imported before its name was looked up
     for name, points in parts.entry_point_table().items():
         of_package = any(location.split(':')[0].split('.')[0] == package for _, _, location in points)
         if of_package and name in agents and agents[name].has_class(agent):
@@ -329,12 +335,12 @@ def find_entry(agent: type) -> Entry | None:
 
 
 def agent_id_of(agent: type) -> str:
-    """Return what an agent of a class is called in what it saves: its id, or its name where it is not registered."""
+    """Return the name of a class of agents in saved files: its id, or the name of the class without one."""
     entry = find_entry(agent)
     return entry.id if entry else agent.__name__.lower()
 
 
-# what the commands themselves take: an agent's own options have other names
+# options of the commands: options of an agent must have other names
 _COMMANDS = (
     *(EnvironmentOptions, NetworkOptions, RunOptions, SessionOptions, TrainOptions),
     *(TuneOptions, PlayOptions, EvaluateOptions, ExportOptions),
@@ -350,19 +356,22 @@ def register(
     activation: str = '',
     initializer: str = '',
 ) -> Callable[[type[T]], type[T]]:
-    """Register an agent's class in this process, to be used by its name as ours are.
+    """Register an agent's class in this process, so that its name can be used as that of a built-in agent.
 
     Args:
-        name: lowercase letters, digits and dashes.
-        help: one line for the usage page; the first line of the class's docstring when not given.
-        networks: what the constructor takes behind the environments, `()` for nothing; those of the agent that the
-            class inherits, with their files, when not given.
-        variant: another form of the networks; inherited when not given.
-        activation: of `--net`'s layers; likewise.
-        initializer: likewise.
+        name: name of lower-case letters, digits and dashes.
+        help: one line for the usage page. The default is the first line of the class's docstring.
+        networks: arguments of the constructor after the environments, `()` for none. The default are the networks and
+            files of the agent that the class inherits.
+        variant: another form of the networks. The default is inherited.
+        activation: activation of the layers of `--net`. The default is inherited.
+        initializer: initializer of the layers of `--net`. The default is inherited.
+
+    Returns:
+        A decorator for the class. It returns the class unchanged.
 
     Raises:
-        OptionError: for a name that is none or is taken, or a class that is no agent.
+        OptionError: if the name is invalid or in use, or the class is not an agent.
     """
     given = {'variant': variant, 'help': help, 'activation': activation, 'initializer': initializer}
     fields: dict[str, Any] = {field: value for field, value in given.items() if value}
@@ -381,25 +390,25 @@ def _to_entry(name: str, thing: Any, package: str) -> Entry:
     if isinstance(thing, type):
         return _class_entry(name, thing, package, {})
     if not isinstance(thing, Entry):
-        raise ValueError(f'its entry point names a {type(thing).__name__}, admits an agent class or an Entry')
+        raise ValueError(f'its entry point names a {type(thing).__name__}, expected an agent class or an Entry')
     if thing.id != name:
-        raise ValueError(f'its Entry has the id {thing.id}, admits the name of its entry point')
+        raise ValueError(f'its Entry has the id {thing.id}, expected the name of its entry point')
     entry = dataclasses.replace(thing, distribution=package)
     _check_options(entry.options)
     return entry
 
 
 def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) -> Entry:
-    """Return an entry of what a class says itself, or inherits from an agent that has an entry."""
+    """Return an entry with the fields of `given`, of the class, and of the registered agent that it inherits."""
     if not hasattr(agent, 'Options'):
-        raise OptionError('agent', f'got {agent.__name__}, admits a subclass of BaseAgent')
+        raise OptionError('agent', f'got {agent.__name__}, expected a subclass of BaseAgent')
     model = next((entry for base in agent.__mro__[1:] if (entry := find_entry(base))), None)
     if model is None and 'networks' not in given:
-        raise OptionError('agent', f'{agent.__name__} inherits no agent that has networks: register it with networks=')
+        raise OptionError('agent', f'got {agent.__name__}, which inherits no agent with networks, expected networks=')
     _check_options(agent.Options)
     summary_line = (agent.__doc__ or '').strip().split('\n')[0].rstrip('.')
     model = model or Entry(name, agent, (), agent.__name__)
-    # networks of its own have no files of the agent that it inherits
+    # own networks do not use the files of the inherited agent
     files = {'folder': '', 'variant': None} if 'networks' in given else {}
     fields = {**files, 'help': summary_line or model.help, **given}
     return dataclasses.replace(
@@ -408,20 +417,20 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
 
 
 def _check_options(declaration: Any) -> None:
-    """Check that the options of an agent do not conflict with those of the commands."""
+    """Raise OptionError if options of an agent conflict with options of the commands."""
     if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
-        raise OptionError('Options', f'got {declaration!r}, admits a subclass of AgentOptions')
+        raise OptionError('Options', f'got {declaration!r}, expected a subclass of AgentOptions')
     known = declared_options(declaration)
     command_flags = {
         flag for group in _COMMANDS for option in declared_options(group).values() for flag in option.flags
     }
     for flag in (flag for option in known.values() for flag in option.flags):
         if flag in command_flags:
-            raise OptionError('Options', f'{flag} is an option of the commands, choose another name')
+            raise OptionError('Options', f'{flag} is an option of the commands, expected another name')
     tuned = {**known, **declared_options(EnvironmentOptions), **declared_options(NetworkOptions)}
     for name in declaration.ranges:
         if name not in tuned or tuned[name].tune is None:
-            raise OptionError('Options', f'ranges: {name} is no option that has a search type')
+            raise OptionError('Options', f'ranges: got {name}, expected options with a search type')
 
 
 def _entry_help(name: str) -> str:

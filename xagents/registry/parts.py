@@ -1,7 +1,7 @@
-"""Parts of other packages: registered in this process, or named by the entry points of an installed package.
+"""Registries of parts that are not built in: registered in this process, or entry points of installed packages.
 
-No package is asked before a name is looked up that is not ours, or all names are listed: that takes some 0.1 s, most of
-it the import of `importlib.metadata`.
+Entry points are read only when an unknown name is looked up or all names are listed. Reading takes about 0.1 s, mostly
+to import `importlib.metadata`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ if TYPE_CHECKING:
 
 NAME_PATTERN = re.compile(r'[a-z][a-z0-9]*(-[a-z0-9]+)*')
 NAME_RULE = 'lowercase letters and digits, with single dashes between them'
-# the modules that registered parts in this process: the processes that it starts, such as tune's workers, import them
+# variable with the modules that registered parts: child processes, such as the workers of tune, import them
 REGISTERED_MODULES = 'XAGENTS_REGISTERED'
 FILE_PREFIX = 'file:'
 Part = TypeVar('Part')
 
 
 class PartRegistry(Generic[Part]):
-    """The parts of one kind that are not ours.
+    """A registry of the parts of one type that are not built in.
 
-    `part_type` is that of the entry points' group, `xagents.<kind>`; messages call a part `noun`; `reserved` are names
-    that are
-    ours. `convert` makes a part of a name, what was found under it, and its package, or raises ValueError.
+    Args:
+        part_type: last word of the entry points' group, `xagents.<part_type>`.
+        noun: name of a part in messages.
+        convert: function of a name, the registered object and its package. It returns the part or raises ValueError.
+        reserved: names of built-in parts.
+
+    Attributes:
+        registered: registered and loaded parts by name.
     """
 
     def __init__(
@@ -44,36 +49,41 @@ class PartRegistry(Generic[Part]):
         self._objects: dict[str, Any] = {}
 
     def register(self, name: str, thing: Any, part: Part | None = None) -> None:
-        """Register something under a name, in this process and in those that it starts.
+        """Register an object under a name, in this process and in its child processes.
 
         A definition may be registered twice, for example when a notebook's cell is rerun.
 
+        Args:
+            name: name of the part.
+            thing: object that `convert` turns into the part.
+            part: the part, if the caller has already made it.
+
         Raises:
-            OptionError: for a name that is taken or none, or a thing that is no such part.
+            OptionError: if the name is invalid or in use, or the object is no such part.
         """
         self._check_name(name)
         module, _ = definition = _definition_of(thing)
         known = _definition_of(self._objects.get(name, thing))
         if known != definition:
-            raise self._error(f'{name} is taken by {".".join(filter(None, known))}')
+            raise self._error(f'{name} is in use by {".".join(filter(None, known))}')
         package = module.split('.')[0]
         points = self._entry_points().get(name, [])
         for point in points:
             if point.module.split('.')[0] != package:
-                raise self._error(f'{name} is taken by {_package(point)}, which is installed')
+                raise self._error(f'{name} is in use by the installed package {_package(point)}')
         try:
             self.registered[name] = self.convert(name, thing, package) if part is None else part
         except ValueError as error:
             raise self._error(f'{name} {_problem(error)}') from error
         self._objects[name] = thing
-        if not points:  # other processes find by themselves what is installed
-            # a file has no module, but a path, which other processes open from wherever they run
+        if not points:  # other processes find the entry points of installed packages
+            # a file has no module: other processes open its absolute path
             registered = _registered_modules()
             registered.setdefault(self.part_type, {})[name] = module or FILE_PREFIX + os.path.abspath(thing)
             os.environ[REGISTERED_MODULES] = json.dumps(registered)
 
     def add(self, name: str, thing: Any = None) -> Any:
-        """Register a thing, which is returned; without one, return the decorator that does."""
+        """Register an object and return it. Without an object, return a decorator that does so."""
         self._check_name(name)
 
         def decorate(thing: Any) -> Any:
@@ -83,12 +93,14 @@ class PartRegistry(Generic[Part]):
         return decorate if thing is None else decorate(thing)
 
     def find(self, name: str, option: str = '') -> Part | None:
-        """Return the part of a name, loading it where a package has it; None where there is none.
+        """Return the part with a name, or None. Load the part if an installed package provides it.
 
-        `option` is what messages call the place where the name was typed.
+        Args:
+            name: name of the part.
+            option: option in which the name was given, for messages. The default is the noun.
 
         Raises:
-            OptionError: in one line that names the package, where it is broken or shares the name with another one.
+            OptionError: if the package cannot be loaded, or two packages use the name. The message names the package.
         """
         if name not in self.registered:
             points, module = self._entry_points().get(name), _registered_modules().get(self.part_type, {}).get(name)
@@ -99,35 +111,37 @@ class PartRegistry(Generic[Part]):
         return self.registered.get(name)
 
     def names(self) -> list[str]:
-        """Return every name in order; loads no part."""
+        """Return every name in alphabetical order. Load no part."""
         installed = (
             name for name in self._entry_points() if NAME_PATTERN.fullmatch(name) and name not in self.reserved
         )
         return sorted({*self.registered, *installed, *_registered_modules().get(self.part_type, {})})
 
     def unknown_error(self, name: str, option: str = '') -> OptionError:
-        """Return the error for a name that nobody has."""
+        """Return the error for an unknown name."""
         known = self.names()
-        admitted = f'one of {", ".join(known)}' if known else f'names of registered {self.part_type}, and has none'
-        return self._error(f'got {format_value(name)}, admits {admitted}{did_you_mean(name, known)}', option)
+        admitted = (
+            f'one of {", ".join(known)}' if known else f'a name of registered {self.part_type}, of which there are none'
+        )
+        return self._error(f'got {format_value(name)}, expected {admitted}{did_you_mean(name, known)}', option)
 
     def entry_point_table(self) -> Mapping[str, list[tuple[str, str, str]]]:
-        """Return package, its summary and `module:name` of all entry points by name, also of those that are refused."""
+        """Return package, summary and `module:name` of all entry points by name, including refused ones."""
         return {
             name: [(_package(p), _summary(p), p.value) for p in points]
             for name, points in sorted(self._entry_points().items())
         }
 
     def refusal_reason(self, name: str) -> str:
-        """Return why the entry points of a name are refused without loading them; empty where they are not."""
+        """Return why the entry points of a name are refused, or an empty text. Load nothing."""
         points = self._entry_points().get(name, [])
         entry_point_table = ' and '.join(dict.fromkeys(map(_package, points)))
         if name in self.reserved:
-            return f'{name} of {entry_point_table} is a name of xagents itself: its package has to choose another one'
+            return f'{name} of {entry_point_table} is a name of xagents itself, expected another name'
         if not NAME_PATTERN.fullmatch(name):
-            return f'{format_value(name)} of {entry_point_table} is no name, admits {NAME_RULE}'
+            return f'{format_value(name)} of {entry_point_table} is no name, expected {NAME_RULE}'
         if len({p.value for p in points}) > 1:
-            return f'{name} is of {entry_point_table}, admits one of them: uninstall the other one'
+            return f'{name} is a name of {entry_point_table}, expected one of them: uninstall the others'
         return ''
 
     def _load(self, name: str, points: list[EntryPoint], option: str) -> None:
@@ -136,39 +150,39 @@ class PartRegistry(Generic[Part]):
         where = f'{name} of {_package(points[0])}'
         try:
             thing = points[0].load()
-            if name not in self.registered:  # unless a decorator registered it while its module was loaded
+            if name not in self.registered:  # a decorator may have registered it while its module was loaded
                 self.registered[name] = self.convert(name, thing, _package(points[0]))
                 self._objects[name] = thing
         except ValueError as error:
             raise self._error(f'{where} is refused: {_problem(error)}', option) from error
-        except (Exception, SystemExit) as error:  # whatever somebody's module raises when it is imported
+        except (Exception, SystemExit) as error:  # an imported module may raise anything
             raise self._error(f'{where} cannot be loaded: {error_line(error)}', option) from error
 
     def _import(self, name: str, module: str, option: str) -> None:
-        """Register the entries that the parent process had registered."""
+        """Register a part that the parent process has registered, by importing its module."""
         if module.startswith(FILE_PREFIX):
             self.registered[name] = self.convert(name, module.removeprefix(FILE_PREFIX), '')
             return
         where = f'{name} is registered in {module}'
         if module == '__main__':
-            raise self._error(f'{where}, which other processes cannot import: put it into a module', option)
+            raise self._error(f'{where}, which other processes cannot import, expected a module', option)
         try:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:
             raise self._error(f'{where}, which cannot be imported: {error_line(error)}', option) from error
         if name not in self.registered:
-            raise self._error(f'{where}, but not when that is imported', option)
+            raise self._error(f'{where}, but importing this module does not register it', option)
 
     def _entry_points(self) -> dict[str, list[EntryPoint]]:
         return _read_entry_points(f'xagents.{self.part_type}', tuple(sys.path))
 
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str):
-            raise self._error(f'got {format_value(name)} in place of a name; write it as in @register("my-name")')
+            raise self._error(f'got {format_value(name)}, expected a name, as in @register("my-name")')
         if not NAME_PATTERN.fullmatch(name):
-            raise self._error(f'got {format_value(name)}, admits {NAME_RULE}')
+            raise self._error(f'got {format_value(name)}, expected {NAME_RULE}')
         if name in self.reserved:
-            raise self._error(f'{name} is a name of xagents itself, choose another one')
+            raise self._error(f'{name} is a name of xagents itself, expected another name')
 
     def _error(self, problem: str, option: str = '') -> OptionError:
         return OptionError(option or self.noun, problem)
@@ -176,7 +190,7 @@ class PartRegistry(Generic[Part]):
 
 @functools.lru_cache(maxsize=32)
 def _read_entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Return a group's entry points by name; `path` is the `sys.path` that they are of."""
+    """Return the entry points of a group by name. `path` is the present `sys.path`, the key of the cache."""
     from importlib.metadata import entry_points
 
     found: dict[str, list[EntryPoint]] = {}
@@ -190,7 +204,7 @@ def _package(point: EntryPoint) -> str:
 
 
 def _summary(point: EntryPoint) -> str:
-    # without a summary, metadata written by hand has None here
+    # metadata without a summary has None here
     return (point.dist.metadata['Summary'] if point.dist is not None else '') or ''
 
 
@@ -199,11 +213,11 @@ def _problem(error: ValueError) -> str:
 
 
 def _definition_of(thing: Any) -> tuple[str, str]:
-    """Return where something is defined; two things of one place are versions of one definition."""
+    """Return module and name of a definition. Objects with equal results are versions of one definition."""
     name = getattr(thing, '__qualname__', None)
     return (getattr(thing, '__module__', ''), name) if name else ('', str(thing))
 
 
 def _registered_modules() -> dict[str, dict[str, str]]:
-    """Return the modules, or files, of registered parts by kind and name."""
+    """Return the modules or files of registered parts by part type and name."""
     return json.loads(os.environ.get(REGISTERED_MODULES) or '{}')

@@ -1,1 +1,1 @@
-"""What is shown of runs that are kept: curves, tables, statistics."""
+"""Reports on saved runs: curves, tables and statistics."""

@@ -1,4 +1,4 @@
-"""What `xagents plot --run-dir` draws: the curves of run folders and of groups of them, and their labels."""
+"""The curves of run directories and of groups of runs, and their labels, for `xagents plot --run-dir`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ HISTORY, METRICS = 'history.parquet', 'metrics.parquet'
 
 
 class RunCurves(NamedTuple):
-    """Frames with step, time and the drawn column, one a run; those under one label are averaged.
+    """The curves of several runs.
 
-    `env` is the environment of all runs, None where they differ; `has_group` says whether a group is among the folders.
+    Attributes:
+        frames: one frame per run, with the columns step and time and the column to draw.
+        labels: one label per run. Runs with equal labels are averaged.
+        env: the environment of all runs; None if they differ.
+        has_group: whether at least one folder is a group of runs.
     """
 
     frames: list[pd.DataFrame]
@@ -35,7 +39,14 @@ class RunCurves(NamedTuple):
 
 
 class _CurveData(NamedTuple):
-    """A run's options, its frame (None without the column), how many rows can be drawn, and all its columns."""
+    """The curve of one run.
+
+    Attributes:
+        config: options of the run.
+        frame: the columns to draw; None if the run has no such column.
+        rows: number of finite values.
+        columns: names of all columns of the run.
+    """
 
     config: Mapping[str, Any]
     frame: pd.DataFrame | None
@@ -46,14 +57,19 @@ class _CurveData(NamedTuple):
 def run_curves(
     run_dirs: Sequence[str | os.PathLike[str]], column: str, labels: Sequence[str] | None = None
 ) -> RunCurves:
-    """Read one column, of the history or of the metrics, of the runs and groups of runs at or below folders.
+    """Read one column of the history or the metrics of all runs in some folders.
 
-    A run's label is its agent, and its environment where environments differ; or that of its folder in `labels`, where
-    the same one twice means one curve. The folder is added where two would have the same label. A group has a label for
-    each setting that it varies besides the seed; its runs with fewer than two rows, just begun, are left out.
+    By default the label of a run is its agent, and its environment if the environments differ. If two folders would
+    have the same label, the name of the folder is added. A group of runs has one label for each setting that differs
+    between its runs, except the seed. Runs of a group with fewer than two rows are left out.
+
+    Args:
+        run_dirs: run directories, groups of runs, or folders that contain them.
+        column: name of the column.
+        labels: one label per folder. Folders with equal labels give one curve.
 
     Raises:
-        ValueError: If there is no run, or one has no such column, or nothing in it.
+        ValueError: if there is no run, or a run has no such column or no number in that column.
     """
     found = [(one, index) for index, folder in enumerate(run_dirs) for one in find_runs([folder])]
     drawable = [(one, index, _drawable(one, column)) for one, index in found]
@@ -75,7 +91,7 @@ def run_curves(
 
 
 def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
-    """Return the runs that have enough to be drawn."""
+    """Return the curves that have enough rows: two in a group of runs, one otherwise."""
     runs = [_read_curve(run, column) for run in found.runs]
     drawable = [run for run in runs if run.rows > found.is_group] or [run for run in runs if run.rows]
     if drawable:
@@ -85,13 +101,13 @@ def _drawable(found: FoundRuns, column: str) -> list[_CurveData]:
         names = ', '.join(known)
         problem = f'got {format_value(column)}, but {found.folder} has the columns {names}{did_you_mean(column, known)}'
         raise OptionError('column', problem)
-    raise ValueError(f"'{found.folder}' has no number to draw in {column} yet")
+    raise ValueError(f"'{found.folder}' has no number in the column {column} yet")
 
 
 def _read_curve(run: Path, column: str) -> _CurveData:
     config, frame, columns = read_config(run), None, list(COLUMNS)
     history = read_history(run / HISTORY) if (run / HISTORY).exists() else None
-    # a run that learns from a data set has no episodes, but means of evaluations
+    # a run on a data set has no episodes; its metrics contain the mean rewards of evaluations
     if column in COLUMNS and (history is None or len(history) or not (run / METRICS).exists()):
         frame = history
     elif (run / METRICS).exists():
@@ -100,14 +116,14 @@ def _read_curve(run: Path, column: str) -> _CurveData:
         if column in metrics.columns:
             frame = metrics[list(dict.fromkeys([STEPS, column]))].assign(step=metrics[STEPS], time=np.nan)
             if history is not None and len(history):
-                # only the history has times: that of a step is interpolated between the episodes around it
+                # only the history has times: interpolate the time of a step between episodes
                 frame['time'] = np.interp(metrics[STEPS], history['step'], history['time'])
     rows = 0 if frame is None else int(np.isfinite(frame[column]).sum())
     return _CurveData(config, frame, rows, columns)
 
 
 def _make_unique(labels: list[str], folders: list[Path]) -> list[str]:
-    """Add the folder's name, or its whole path, to labels that several runs or groups have."""
+    """Add the name or the path of the folder to labels that occur in several folders."""
     pairs = list(zip(labels, folders, strict=True))
     names = {folder: folder.absolute().name for folder in folders}
     unique = len(set(names.values())) == len(names)

@@ -1,4 +1,4 @@
-"""The lineage of a population: what its members were worth, from whom they went on, and with which settings."""
+"""A plot of the lineage of a population: scores, parents and settings of its members."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from matplotlib.figure import Figure
 from xagents.reports.plotting import check_picture, style_axes, write_picture
 from xagents.reports.population_files import Member, Population, read_population
 
-# settings that are drawn below the scores
+# maximal number of settings below the scores
 MAX_SETTINGS = 3
 ANCESTOR_COLOUR, OTHER_COLOUR = '#1f6fb4', '#b8bcc2'
 
 
 def save_lineage(folder: str | os.PathLike[str], out: str | os.PathLike[str], title: str | None = None) -> Path:
-    """Draw a population into a picture file, atomically, and return its path; see `draw_lineage`."""
+    """Write the plot of a population to a picture file, atomically, and return its path; see `draw_lineage`."""
     target = check_picture(out)
     return write_picture(draw_lineage(Path(folder), title), target)
 
 
 def draw_lineage(folder: Path, title: str | None = None) -> Figure:
-    """Draw a population: a line from each member to the one that goes on from it, those of the best in colour.
+    """Draw a population: a line from each member to its children. The ancestors of the best member are in colour.
 
     Args:
-        folder: of the population.
-        title: above the picture; agent and environment when not given.
+        folder: folder of the population.
+        title: title of the plot; agent and environment by default.
 
     Raises:
-        ValueError: in one line, where no round is over yet, or the files are damaged.
+        ValueError: if no round is complete, or the files are damaged.
     """
     population = read_population(folder)
     if not population.rounds:
-        raise ValueError(f'{folder}: no round of the population is over yet')
+        raise ValueError(f'{folder}: no round of the population is complete yet')
     steps, settings = population.steps(), _numeric_settings(population.rounds[-1])
     figure = Figure(figsize=(8, 3.6 + 1.5 * len(settings)), layout='constrained')
     heights = [3, *[1.4] * len(settings)]
@@ -56,7 +56,7 @@ def draw_lineage(folder: Path, title: str | None = None) -> Figure:
 
 
 def _draw(ax: Axes, population: Population, steps: list[int], value: Any) -> None:
-    """Draw a line from each member's parent to it; those that the best one descends from last."""
+    """Draw a line from each parent to its child. The ancestors of the best member are drawn on top."""
     best = population.ancestors()
     for number, members in enumerate(population.rounds):
         for i, member in enumerate(members):
@@ -72,7 +72,7 @@ def _draw(ax: Axes, population: Population, steps: list[int], value: Any) -> Non
 
 
 def _numeric_settings(members: list[Member]) -> list[str]:
-    """Return the settings that are numbers, the first few of them."""
+    """Return the names of the first `MAX_SETTINGS` settings that are numbers."""
     names = [name for name, value in members[0].settings.items() if _is_number(value)]
     return names[:MAX_SETTINGS]
 
@@ -82,6 +82,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _spans_decades(population: Population, name: str) -> bool:
-    """Return whether a setting has positive values of several orders of magnitude."""
+    """Return whether all values of a setting are positive and the largest is at least 10 times the smallest."""
     values = [member.settings[name] for members in population.rounds for member in members]
     return min(values) > 0 and max(values) >= 10 * min(values)

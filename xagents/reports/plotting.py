@@ -1,4 +1,4 @@
-"""Learning curves from histories: `plot_history` for notebooks, `save_plot` behind `xagents plot`."""
+"""Learning curves from histories: `plot_history` for notebooks, `save_plot` for `xagents plot`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SHADE_LABELS = {
     **{'se': ' ± standard error', 'std': ' ± standard deviation', 'ci': ', 95 % confidence interval'},
     **{'range': ', range', 'none': ''},
 }
-MEAN_SHADES = ('se', 'std')  # what describes a mean alone
+MEAN_SHADES = ('se', 'std')  # intervals that describe only a mean
 AVERAGE_LABELS = {'mean': 'mean of {}', 'iqm': 'interquartile mean of {}', 'both': '{} runs'}
 FORMATS = ('png', 'svg', 'pdf')
-# Okabe and Ito's colours, which most colour-blind people tell apart; the yellow is left out, it is too light for lines.
+# the palette of Okabe and Ito, for colour-blind people, without the yellow, which is too light for lines
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 GRID_POINTS = 500
-MAX_POINTS = 4000  # a curve with more is drawn by the extremes of its stretches
+MAX_POINTS = 4000  # longer curves are reduced to the extremes of intervals
 
 
 def plot_history(
@@ -57,38 +57,38 @@ def plot_history(
 ) -> Axes:
     """Draw one column of one or more histories over steps or time.
 
-    Histories under the same label are drawn as one: each is interpolated linearly onto a common grid over the range
-    that all of them cover, and their average is drawn with a shaded interval around it.
+    Histories with equal labels give one curve: each is interpolated linearly onto a common grid over the range that
+    all of them cover, and their average is drawn with a shaded interval.
 
     Args:
-        paths: A history or several: paths of parquet files or DataFrames.
-        agents: The label of each history; the names of the files when not given.
-        env: The title.
-        plot: The column that is drawn, e.g. 'mean_reward' or 'episode_reward'.
-        benchmark: 'step' or 'time'.
-        history_interval: Draw every so many rows.
-        time_unit: 'second', 'minute', 'hour', 'day', or 'auto' for one that suits the longest history.
-        smooth: Episodes that a moving mean is taken over before anything else; 1 draws the column itself.
-        shade: The interval around an average of several: 'se' (± one standard error of the mean), 'std' (± one
+        paths: one or several histories: paths of parquet files, or DataFrames.
+        agents: one label per history; the names of the files by default.
+        env: title of the plot.
+        plot: column on the y axis, e.g. 'mean_reward' or 'episode_reward'.
+        benchmark: column on the x axis, 'step' or 'time'.
+        history_interval: draw only every n-th row.
+        time_unit: 'second', 'minute', 'hour', 'day', or 'auto' for a unit that fits the longest history.
+        smooth: number of episodes of a moving mean; 1 draws the column itself.
+        shade: interval around the average of several histories: 'se' (± one standard error of the mean), 'std' (± one
             standard deviation), 'ci' (95 % confidence interval of the average, by a percentile bootstrap over the
-            histories that draws the same each time), 'range' (from the least to the greatest) or 'none'. When not
-            given, 'se' around a mean and 'ci' around an interquartile mean, which the first two do not describe.
-        average: 'mean', 'iqm' (the interquartile mean: of the middle half; Agarwal et al. 2021, arXiv:2108.13264), or
-            'both' (with the mean as a dashed line).
-        ax: Where to draw. When not given, the current figure if nothing is in it yet, else a new one.
+            histories with fixed random numbers), 'range' (from the minimum to the maximum) or 'none'. The default is
+            'se' for a mean and 'ci' for an interquartile mean. 'se' and 'std' describe only a mean.
+        average: 'mean', 'iqm' (interquartile mean, the mean of the middle half; Agarwal et al. 2021,
+            arXiv:2108.13264), or 'both' (with the mean as a dashed line).
+        ax: axes to draw on. The default is the current figure if it is empty, else a new figure.
 
     Returns:
-        The axes. The figure is not shown: a notebook does that by itself, a script calls `plt.show()`.
+        The axes. A notebook shows the figure by itself; a script must call `plt.show()`.
 
     Raises:
-        ValueError: If a file is missing or has no rows to draw, a column or another value is not admitted, or the
-            labels are not as many as the histories.
+        ValueError: if a file is missing or has no rows to draw, a column does not exist, another value is not valid,
+            or the number of labels differs from the number of histories.
     """
-    # A DataFrame has `columns`; asking for that spares the import of pandas for the type.
+    # detect a DataFrame by its attribute, so that pandas is not imported
     single = isinstance(paths, (str, os.PathLike)) or hasattr(paths, 'columns')
     histories = [cast('History', paths)] if single else list(cast('Iterable[History]', paths))
     if not histories:
-        raise ValueError('paths must name at least one history, got none')
+        raise ValueError('paths: got no history, expected at least one')
     _check_choice('benchmark', benchmark, BENCHMARKS)
     _check_choice('time_unit', time_unit, (*TIME_UNITS, 'auto'))
     shade = _check_shade(shade, average)
@@ -132,36 +132,38 @@ def save_plot(
     average: str | None = None,
     run_dirs: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Path:
-    """Draw histories into a picture file, atomically and without a display.
+    """Draw histories to a picture file, atomically and without a display, and return its path.
 
     Args:
-        paths: Parquet files.
-        labels: One for each of them and of `run_dirs`, in this order; the names of the files and the agents of the
-            runs when not given.
-        by: 'step' or 'time'.
-        out: The picture; its ending (.png, .svg or .pdf) says the format. Its path is returned.
-        plot: The column that is drawn; of runs also one of their metrics.
-        env: The title; the environment of the runs when not given, where it is one.
-        smooth: As `plot_history` says, and so the next two.
+        paths: parquet files.
+        labels: one label per file and per entry of `run_dirs`, in this order. The defaults are the names of the files
+            and the agents of the runs.
+        by: column on the x axis, 'step' or 'time'.
+        out: the picture. Its suffix (.png, .svg or .pdf) sets the format.
+        plot: column on the y axis; for runs also the name of a metric.
+        env: title of the plot. The default is the environment of the runs, if all have the same one.
+        smooth: number of episodes of a moving mean, see `plot_history`.
         time_unit: 'second', 'minute', 'hour', 'day' or 'auto'.
-        shade: The interval around an average of several.
-        average: 'mean', 'iqm' or 'both'; when not given, both where a group of runs is drawn and the mean otherwise.
-        run_dirs: Run folders, and groups of them, which are a curve for each setting (see `run_curves`).
+        shade: interval around the average of several histories, see `plot_history`.
+        average: 'mean', 'iqm' or 'both'. The default is 'both' if a group of runs is drawn, else 'mean'.
+        run_dirs: run directories and groups of runs. A group gives one curve per setting (see `run_curves`).
 
     Raises:
-        ValueError: As `plot_history`, and if the format is not known or the folder does not exist.
+        ValueError: as for `plot_history`; also if the format is unknown or the folder does not exist.
     """
     target = check_picture(out)
     paths, run_dirs = list(paths), list(run_dirs or ())
     if labels is not None and len(labels) != len(paths) + len(run_dirs):
         what = 'histories and runs' if run_dirs else 'histories'
-        raise ValueError(f'--labels must be as many as the {what}: got {len(labels)} for {len(paths) + len(run_dirs)}')
+        raise ValueError(
+            f'--labels: got {len(labels)}, expected {len(paths) + len(run_dirs)}, one for each of the {what}'
+        )
     histories: list[History] = [*paths]
     if run_dirs:
         from xagents.reports.curves import run_curves
 
         runs = run_curves(run_dirs, plot, None if labels is None else labels[len(paths) :])
-        if labels is None:  # files are distinguished from runs, so that they are not averaged together
+        if labels is None:  # make the labels of files differ from those of runs, so that they are not averaged
             names = zip(_labels(histories, None), paths, strict=True)
             labels = [f'{name} ({path})' if name in runs.labels else name for name, path in names]
         labels = [*labels[: len(paths)], *runs.labels]
@@ -172,29 +174,29 @@ def save_plot(
 
     from matplotlib.figure import Figure
 
-    # Without pyplot: no window system is asked for and no figure of the user's session is touched.
+    # without pyplot no window system is needed, and the figures of the user do not change
     figure = Figure(figsize=(8, 4.5), layout='constrained')
     drawn: dict[str, Any] = {'smooth': smooth, 'shade': shade, 'average': average or 'mean', 'ax': figure.subplots()}
     try:
         plot_history(histories, labels, env, plot, by, time_unit=time_unit, **drawn)
-    except OptionError as error:  # on the command line the column has a name of its own
+    except OptionError as error:  # the flag of `plot` is --column
         raise OptionError('column' if error.name == 'plot' else error.name, error.problem) from error
     return write_picture(figure, target)
 
 
 def check_picture(out: str | os.PathLike[str]) -> Path:
-    """Return the path of a picture that is to be written; raises OptionError where that cannot be."""
+    """Return the path of a picture; raise OptionError if the format is unknown or the folder cannot be used."""
     target = Path(out)
     file_format = target.suffix[1:].lower()
     if file_format not in FORMATS:
-        admits = f'admits a path that ends in .png, .svg or .pdf{did_you_mean(file_format, FORMATS)}'
+        admits = f'expected a path that ends in .png, .svg or .pdf{did_you_mean(file_format, FORMATS)}'
         raise OptionError('out', f'got {out}, {admits}')
     check_parent('out', target)
     return target
 
 
 def write_picture(figure: Figure, target: Path) -> Path:
-    """Write a figure, atomically, in the format that the path's ending says; return the path."""
+    """Write a figure, atomically, in the format of the suffix, and return the path."""
     picture = io.BytesIO()
     figure.savefig(picture, format=target.suffix[1:].lower(), dpi=160)
     with atomic_write(target) as temporary:
@@ -206,9 +208,9 @@ def _labels(histories: list[History], agents: str | Sequence[str] | None) -> lis
     if agents is not None:
         labels = [agents] if isinstance(agents, str) else [str(agent) for agent in agents]
         if len(labels) != len(histories):
-            raise ValueError(f'agents must be as many as the histories: got {len(labels)} for {len(histories)}')
+            raise ValueError(f'agents: got {len(labels)} labels, expected {len(histories)}, one for each history')
         return labels
-    # No groups were requested, so files of equal names are distinguished by their folder, then by a number.
+    # make equal names unique by the folder, then by a number, so that these files are not averaged
     paths = [None if hasattr(history, 'columns') else Path(history) for history in histories]
     labels = [f'history {i + 1}' if path is None else path.stem for i, path in enumerate(paths)]
     labels = [
@@ -222,7 +224,7 @@ def _labels(histories: list[History], agents: str | Sequence[str] | None) -> lis
 
 
 def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: int) -> Curve:
-    """Return column `plot` of a history over `benchmark`, ascending, without what is not finite."""
+    """Return the columns `benchmark` and `plot` of a history, sorted by `benchmark`, without non-finite rows."""
     frame: pd.DataFrame
     if hasattr(history, 'columns'):
         frame, name = cast('pd.DataFrame', history), 'the DataFrame'
@@ -231,44 +233,44 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
     for argument, column in (('plot', plot), ('benchmark', benchmark)):
         if column not in frame.columns:
             names = [str(known) for known in frame.columns]
-            has = f'{name} has no such column, but {", ".join(names)}{did_you_mean(column, names)}'
-            raise OptionError(argument, f"got '{column}', but {has}")
+            columns = f'{", ".join(names)}{did_you_mean(column, names)}'
+            raise OptionError(argument, f"got '{column}', expected a column of {name}: {columns}")
     if len(frame) == 0:
         raise ValueError(f'{name} has no rows yet')
     try:
         values = frame[plot].astype(float).replace([np.inf, -np.inf], np.nan)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"plot='{plot}': that column of {name} does not hold numbers") from error
+        raise ValueError(f"plot='{plot}': this column of {name} does not contain numbers") from error
     if smooth > 1:
         values = values.rolling(smooth, min_periods=1).mean()
     x = frame[benchmark].to_numpy(float)[::interval]
     y = values.to_numpy(float)[::interval]
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.any():
-        raise ValueError(f"plot='{plot}': {name} has no number in that column yet")
+        raise ValueError(f"plot='{plot}': {name} has no number in this column yet")
     x, y = x[finite], y[finite]
     order = np.argsort(x, kind='stable')
     return x[order], y[order]
 
 
 def _on_common_grid(label: str, members: list[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Interpolate M curves onto one grid: its [G] points, and the [M, G] values there; a single one stays as it is."""
+    """Interpolate M curves onto a common grid; return its points [G] and the values [M, G]. Do not change one curve."""
     if len(members) == 1:
         x, y = _downsample(*members[0])
         return x, y[np.newaxis]
     start, end = max(x[0] for x, _ in members), min(x[-1] for x, _ in members)
     if start >= end:
-        raise ValueError(f"the histories under the label '{label}' have no range in common, so they have no mean")
+        raise ValueError(f"the histories with the label '{label}' have no common range, so they cannot be averaged")
     grid = np.linspace(start, end, GRID_POINTS)
     rows = []
     for x, y in members:
-        last = np.append(np.diff(x) > 0, True)  # of several episodes at one step the last one knows most
+        last = np.append(np.diff(x) > 0, True)  # the last of several episodes at one step has the latest mean
         rows.append(np.interp(grid, x[last], y[last]))
     return grid, np.stack(rows)
 
 
 def _draw(ax: Axes, label: str, x: np.ndarray, values: np.ndarray, shade: str, average: str, colour: str) -> None:
-    """Draw one curve, or the average of M with its interval: `x` [G], `values` [M, G]."""
+    """Draw one curve, or the average of M curves with its interval: `x` [G], `values` [M, G]."""
     centre = values[0]
     if len(values) > 1:
         statistic = 'mean' if average == 'mean' else 'iqm'
@@ -281,12 +283,12 @@ def _draw(ax: Axes, label: str, x: np.ndarray, values: np.ndarray, shade: str, a
             ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
         if average == 'both':
             ax.plot(x, values.mean(axis=0), color=colour, linewidth=1, linestyle='--')
-    # A history of one episode would be an invisible line.
+    # the line of a history with one episode would be invisible
     ax.plot(x, centre, color=colour, linewidth=1.6, label=label, marker='o' if len(x) == 1 else None)
 
 
 def _explain_lines(ax: Axes, shade: str) -> None:
-    """Say in the legend, in grey, what is drawn of each label."""
+    """Add the meaning of the line styles to the legend, in grey."""
     ax.plot([], [], color='0.4', linewidth=1.6, label='interquartile mean')
     ax.plot([], [], color='0.4', linewidth=1, linestyle='--', label='mean')
     if shade != 'none':
@@ -294,7 +296,7 @@ def _explain_lines(ax: Axes, shade: str) -> None:
 
 
 def _interval(values: np.ndarray, shade: str, statistic: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lower and upper edge, [G] each, of the interval around the average of `values` [M, G]."""
+    """Return the lower and upper bound, [G] each, of the interval around the average of `values` [M, G]."""
     if shade == 'range':
         return values.min(axis=0), values.max(axis=0)
     if shade == 'ci':
@@ -304,7 +306,7 @@ def _interval(values: np.ndarray, shade: str, statistic: str) -> tuple[np.ndarra
 
 
 def _downsample(x: np.ndarray, y: np.ndarray) -> Curve:
-    """Keep the least and greatest value of each of MAX_POINTS / 2 stretches: looks the same, draws in no time."""
+    """Keep the minimum and maximum of each of MAX_POINTS / 2 intervals: it looks the same and draws fast."""
     if len(x) <= MAX_POINTS:
         return x, y
     starts = np.linspace(0, len(x), MAX_POINTS // 2 + 1).astype(int)
@@ -319,7 +321,7 @@ def _downsample(x: np.ndarray, y: np.ndarray) -> Curve:
 def _new_axes() -> Axes:
     import matplotlib.pyplot as plt
 
-    # `plt.figure(figsize=…)` just before says where to draw; a figure with a plot in it is left alone.
+    # use the figure of a `plt.figure(figsize=…)` before this call, but not a figure that has a plot
     if plt.get_fignums() and not plt.gcf().axes:
         return plt.gcf().add_subplot()
     return plt.subplots(figsize=(8, 4.5), layout='constrained')[1]
@@ -340,7 +342,7 @@ def _decorate(ax: Axes, x_label: str, y_label: str, title: str | None) -> None:
 
 
 def style_axes(ax: Axes) -> None:
-    """Draw the frame of axes in grey, with a light grid and without a top and a right side."""
+    """Set the style of axes: grey lines at the left and the bottom, and a light grid."""
     ax.spines[['top', 'right']].set_visible(False)
     ax.spines[['left', 'bottom']].set_color('0.6')
     ax.tick_params(color='0.6')
@@ -351,21 +353,21 @@ def style_axes(ax: Axes) -> None:
 def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         admits = f'{", ".join(choices[:-1])} or {choices[-1]}'
-        raise ValueError(f"{name} must be {admits}, got '{value}'{did_you_mean(str(value), choices)}")
+        raise ValueError(f"{name}: got '{value}', expected {admits}{did_you_mean(str(value), choices)}")
 
 
 def _check_shade(shade: str | None, average: str) -> str:
-    """Return the interval that is drawn around an average."""
+    """Return the kind of interval around an average; raise OptionError if it does not fit the average."""
     _check_choice('average', average, tuple(AVERAGE_LABELS))
     if shade is None:
         return 'se' if average == 'mean' else 'ci'
     _check_choice('shade', shade, tuple(SHADE_LABELS))
     if average != 'mean' and shade in MEAN_SHADES:
-        admits = f"admits ci, range or none with average '{average}'"
-        raise OptionError('shade', f'got {shade}, which is about a mean, {admits}')
+        admits = f"expected ci, range or none with average '{average}'"
+        raise OptionError('shade', f'got {shade}, which describes only a mean, {admits}')
     return shade
 
 
 def _check_positive(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f'{name} must be a whole number of at least 1, got {value!r}')
+        raise ValueError(f'{name}: got {value!r}, expected a whole number of at least 1')

@@ -1,4 +1,4 @@
-"""What `xagents runs` shows: the runs in folders, how each stands, and the statistics of groups of them."""
+"""The output of `xagents runs`: the runs in folders, the state of each run, and statistics of groups of runs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,28 @@ if TYPE_CHECKING:
 
 TableRow = Sequence['str | Text']
 
-MAX_INLINE_REASON = 16  # one with more characters stands on a line of its own, below its run
+MAX_INLINE_REASON = 16  # a longer reason is printed on a separate line below its run
 HEADERS = {
     **{'run': 'Run', 'agent': 'Agent', 'env': 'Environment', 'seed': 'Seed', 'steps': 'Steps', 'games': 'Games'},
     **{'mean_reward': 'Mean reward', 'best_reward': 'Best reward', 'state': 'State', 'updated': 'Updated'},
 }
-NUMBER_COLUMNS = range(3, 8)  # the columns that are aligned to the right
-OPTIONAL_COLUMNS = ('updated', 'games', 'seed', 'env', 'agent')  # what a narrow console goes without, first to last
+NUMBER_COLUMNS = range(3, 8)  # columns that are aligned to the right
+OPTIONAL_COLUMNS = ('updated', 'games', 'seed', 'env', 'agent')  # dropped on a narrow console, in this order
 COLOURS = {'running': 'cyan', 'finished': 'green', 'interrupted': 'yellow'}
 STATISTICS_NOTE = (
-    'IQM: interquartile mean of the runs, of their middle half, with its 95 % bootstrap confidence interval.'
+    'IQM: interquartile mean of the runs (mean of the middle half), with its 95 % bootstrap confidence interval.'
 )
 
 
 class RunSummary(NamedTuple):
-    """A run's folder, options and status; `problem` says which of them cannot be read."""
+    """The state of a run.
+
+    Attributes:
+        folder: run directory.
+        config: options of the run.
+        status: content of its status file.
+        problem: why a file cannot be read; empty if all files can be read.
+    """
 
     folder: Path
     config: Mapping[str, Any]
@@ -49,32 +56,31 @@ class RunSummary(NamedTuple):
 
     @property
     def state(self) -> str:
-        """How it stands, in a word."""
+        """The state in one word."""
         return 'unreadable' if self.problem else str(self.status.get('state'))
 
     @property
     def reason(self) -> str:
-        """Why it stands so, on one line; empty where the state says it."""
+        """The reason for the state, on one line; empty if it is equal to the state."""
         why = ' '.join(str(self.problem or self.status.get('why') or '').split())
         return '' if why == self.state else why
 
 
 def runs_page(folders: Sequence[str | os.PathLike[str]], as_json: bool = False, width: int | None = None) -> str:
-    """Return the list of the runs at or below folders.
+    """Return the list of the runs in some folders.
 
-    A group of runs stands together, and under it, for each setting that it varies besides the seed, the mean, the
-    interquartile mean and its confidence interval of the runs' best and mean rewards.
+    The runs of a group are listed together. Below them are statistics for each setting that differs between the runs,
+    except the seed: the mean, the interquartile mean and its confidence interval of the best and the mean rewards.
 
     Args:
-        folders: Where to look, a few levels deep.
-        as_json: Return JSON instead of a table, an object a line: each run and, after those of a group, its statistics,
-            whose `run` is null. What is not known is null, too.
-        width: In characters, instead of the console's. A narrow table lacks the least important columns, and a line
-            says so.
+        folders: folders to search, a few levels deep.
+        as_json: return JSON instead of a table. Each line is one object: a run or, after the runs of a group, its
+            statistics, whose `run` is null. Unknown values are null.
+        width: width in characters; that of the console by default. A narrow table omits the least important columns,
+            and a line below the table names them.
 
     Raises:
-        ValueError: If a folder is missing, or there is no run in it. A run that cannot be read is listed with what is
-            wrong with it.
+        ValueError: if a folder is missing or contains no run. A run that cannot be read is listed with the reason.
     """
     run_groups = [(one, [read_run(run) for run in one.runs]) for one in find_runs(folders)]
     if as_json:
@@ -84,7 +90,7 @@ def runs_page(folders: Sequence[str | os.PathLike[str]], as_json: bool = False, 
 
 
 def read_run(folder: Path) -> RunSummary:
-    """Return a run's options and status; a run that cannot be read says why."""
+    """Return the options and the status of a run, or the reason why they cannot be read."""
     config: Mapping[str, Any] = {}
     try:
         config = read_config(folder)
@@ -128,12 +134,12 @@ def _page(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]], width: i
         parts += ['', Text(STATISTICS_NOTE, style='dim')]
     if not all(columns):
         names = ', '.join(HEADERS[name].lower() for name, size in widths.items() if not size)
-        parts.append(Text(f'Left out on a console of this width: {names}.', style='dim'))
+        parts.append(Text(f'Columns that do not fit on this console: {names}.', style='dim'))
     return render_page(parts)
 
 
 def _rows(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]]) -> Iterator[TableRow]:
-    """Yield the cells of each run, and as text what stands between them on lines of its own."""
+    """Yield the cells of each run, and the lines between runs as text."""
     for number, (one, runs) in enumerate(run_groups):
         if number and (one.is_group or run_groups[number - 1][0].is_group):
             yield ''
@@ -150,7 +156,7 @@ def _rows(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]]) -> Itera
 
 
 def _fit_widths(widths: dict[str, int], available_width: int) -> dict[str, int]:
-    """Return the widths of the columns that fit into the line; 0 for omitted columns."""
+    """Return the widths of the columns that fit on a line; 0 for omitted columns."""
     for name in OPTIONAL_COLUMNS:
         if sum(size + COLUMN_GAP for size in widths.values() if size) - COLUMN_GAP <= available_width:
             break
@@ -174,7 +180,7 @@ def _cells(run: RunSummary, name: str) -> TableRow:
 
 
 def _statistics(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str, Summary]]:
-    """Yield each setting's label, each reward's column, and the statistics."""
+    """Yield the label of a setting, the name of a reward column, and its statistics."""
     readable = [run for run in runs if run.config]
     names = varying_options([run.config for run in readable]) if readable else []
     settings: dict[str, list[RunSummary]] = {}
@@ -188,7 +194,7 @@ def _statistics(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str, Summary]
 
 
 def _n_requested_runs(group: Path) -> int:
-    """Return how many runs a group was asked for; 0 where that cannot be read."""
+    """Return the number of runs that a group will have; 0 if its file cannot be read."""
     try:
         return math.prod(len(values) for values in read_config_file(group / GROUP).grid.values())
     except (OSError, ValueError):
@@ -206,7 +212,7 @@ def _count_line(runs: Sequence[RunSummary], missing: int) -> str:
 
 
 def _finite_number(run: RunSummary, name: str) -> float | int | None:
-    """Return a finite number of a run's status; None where it has none."""
+    """Return a number of the status of a run, or None if it is missing or not finite."""
     value = run.status.get(name)
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return value if known else None

@@ -1,4 +1,4 @@
-"""The runs in folders: single ones, and groups that a grid or several seeds made."""
+"""Search for runs in folders: single runs, and groups of runs from a grid or several seeds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import NamedTuple
 from xagents.checkpoints.status import is_group, is_run
 from xagents.options.errors import did_you_mean, format_value
 
-# levels below a folder at which runs are looked for
+# maximal depth of the search below a folder
 MAX_DEPTH = 4
 
 
 class FoundRuns(NamedTuple):
-    """A group of runs, or a single one, whose `runs` is itself alone."""
+    """A group of runs, or a single run, whose `runs` contains only its own folder."""
 
     folder: Path
     runs: tuple[Path, ...]
@@ -24,7 +24,7 @@ class FoundRuns(NamedTuple):
 
 
 def find_runs(folders: Sequence[str | os.PathLike[str]]) -> list[FoundRuns]:
-    """Return the runs and groups at or below folders, each once, by name; ValueError where a folder has none."""
+    """Return the runs and groups in some folders, without duplicates; raise ValueError if a folder has none."""
     found: dict[Path, FoundRuns] = {}
     for folder in map(Path, folders):
         here = list(_search_folder(folder, MAX_DEPTH))
@@ -36,16 +36,16 @@ def find_runs(folders: Sequence[str | os.PathLike[str]]) -> list[FoundRuns]:
 
 
 def _natural_key(name: str) -> list[tuple[int, float, str]]:
-    """Return a key that sorts names as people do: `seed=2` before `seed=10`."""
+    """Return a sort key that orders numbers in names by value: `seed=2` before `seed=10`."""
     pieces = re.split(r'(\d+(?:\.\d+)?(?:e[+-]?\d+)?)', name)
     return [(1, float(piece), '') if index % 2 else (0, 0.0, piece) for index, piece in enumerate(pieces)]
 
 
 def _why_none(folder: Path) -> str:
     if folder.is_dir():
-        return 'holds no run, admits what --run-dir of a training was'
+        return 'contains no run, expected the --run-dir of a training'
     if folder.exists():
-        return 'is a file, admits a folder'
+        return 'is a file, expected a folder'
     return f'does not exist{did_you_mean(folder.name, [one.name for one in _subfolders(folder.parent)])}'
 
 
@@ -62,10 +62,10 @@ def _search_folder(folder: Path, depth: int) -> Iterator[FoundRuns]:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    # links are left out, which could lead in a circle
+    # skip links, which could form a cycle
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith('.')]
-    except OSError:  # it may not be read
+    except OSError:  # no permission to read it
         return []
     return [folder / name for name in sorted(names, key=_natural_key)]

@@ -1,4 +1,4 @@
-"""The statistics of a group of runs, and the settings in which its runs differ.
+"""Statistics of a group of runs, and the settings in which its runs differ.
 
 Scores of several seeds have outliers. So the interquartile mean and its bootstrap confidence interval are reported
 in addition to the mean: Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
@@ -16,16 +16,16 @@ from xagents.system.pages import format_option_value
 
 LEVEL = 0.95
 RESAMPLES = 1000
-# how many resampled scores are held in memory at once
+# maximal number of resampled scores in memory
 _CHUNK = 4_000_000
-# runs of one setting differ in these, too: chance, and where they are kept
+# options that also differ between runs of one setting: the seed and the paths
 PER_RUN_OPTIONS = frozenset(
     {'seed', 'run_dir', 'checkpoints', 'history_checkpoint', 'tensorboard', 'monitor_session', 'about', 'quiet'}
 )
 
 
 class Summary(NamedTuple):
-    """Statistics of the scores of `n` runs; the interval is that of the interquartile mean, NaN for a single run."""
+    """Statistics of the scores of `n` runs. `low` and `high` bound the interquartile mean; NaN for a single run."""
 
     n: int
     mean: float
@@ -35,10 +35,10 @@ class Summary(NamedTuple):
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Return the mean of the middle half of the values along an axis; `values` are finite.
+    """Return the mean of the middle half of finite values along an axis.
 
-    Of n sorted values, number i (from 0) stands for the interval [i/n, (i + 1)/n] and is weighted by the part of it
-    inside [1/4, 3/4]. Where n is a multiple of 4, this is the mean trimmed by 25 % at either end.
+    Of n sorted values, value i (from 0) represents the interval [i/n, (i + 1)/n]. Its weight is the part of the
+    interval inside [1/4, 3/4]. If n is a multiple of 4, this is the mean trimmed by 25 % at either end.
     """
     ordered = np.sort(np.asarray(values, float), axis=axis)
     n = ordered.shape[axis]
@@ -55,13 +55,20 @@ def compute_average(values: np.ndarray, statistic: str, axis: int = 0) -> np.nda
 def bootstrap_interval(
     values: np.ndarray, statistic: str = 'iqm', level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lower and upper edge of the percentile bootstrap's confidence interval of an average over runs.
+    """Return a confidence interval of an average over runs, by the percentile bootstrap.
 
-    Whole runs are drawn with replacement, the same ones for all points of a curve, and the same ones at each call.
+    Whole runs are drawn with replacement. All points of a curve use the same draws, and so do all calls with the same
+    seed.
 
-    `values` are finite, one row a run, [M] or [M, G]; `statistic` is 'mean' or 'iqm'. The edges have one row's shape,
-    and
-    are NaN for a single run, which tells nothing of others.
+    Args:
+        values: finite values, [M] or [M, G], one row per run.
+        statistic: the average, 'mean' or 'iqm'.
+        level: probability of the interval.
+        resamples: number of draws.
+        seed: seed of the draws.
+
+    Returns:
+        The lower and the upper bound, each with the shape of one row; NaN for a single run.
     """
     values = np.asarray(values, float)
     n = len(values)
@@ -78,19 +85,19 @@ def bootstrap_interval(
 
 
 def summarise(scores: Sequence[float]) -> Summary:
-    """Return the statistics of one finite score a run, of at least one run."""
+    """Return the statistics of finite scores, one per run, of at least one run."""
     values = np.asarray(scores, float)
     low, high = bootstrap_interval(values)
     return Summary(len(values), float(values.mean()), float(interquartile_mean(values)), float(low), float(high))
 
 
 def varying_options(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the options in which runs differ, besides the seed and where a run is kept."""
+    """Return the names of the options in which runs differ, without the seed and the paths."""
     names = dict.fromkeys(name for config in configs for name in config if name not in PER_RUN_OPTIONS)
     return [name for name in names if any(config.get(name) != configs[0].get(name) for config in configs)]
 
 
 def setting_label(config: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the values of some options as a label, such as `ppo, lr=0.001`: agent and environment need no name."""
+    """Return the values of options as a label, such as `ppo, lr=0.001`, without the names `agent` and `env`."""
     labels = {name: '' if name in ('agent', 'env') else f'{name.replace("_", "-")}=' for name in names}
     return ', '.join(f'{label}{format_option_value(config.get(name))}' for name, label in labels.items())

@@ -1,1 +1,1 @@
-"""The process around an agent: the run, its stages, its folder and checkpoints, evaluation."""
+"""Training runs: the run object, the stages of its recipe, and the checks before the first step."""

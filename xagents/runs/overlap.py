@@ -1,8 +1,9 @@
 """Collecting in a thread, exactly one iteration ahead of learning.
 
-What stands before the stage runs in the thread, what stands after it where the user is. It is a rendezvous with one
-credit, not a queue: the lag is always one, so that equal seeds give equal runs. The agent's collector moves into the
-thread and acts by weights of its own there, which are renewed at the rendezvous, when the thread is idle.
+Stages before `overlap` run in the thread, and stages after it run in the caller's thread. The two threads meet once
+per iteration and no queue is between them. The lag is therefore always one iteration, and equal seeds give equal runs.
+The collector acts in the thread with its own copy of the weights. The copy is updated at the meeting, when the thread
+is idle.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from xagents.runs.run import Run
 
 
 class Overlap:
-    """One run's overlap: the thread, which collects by a stream, and the counters of both sides."""
+    """The overlap of one run: the collecting thread, and the counters of collecting and learning.
+
+    Args:
+        run: run of an agent with a policy network.
+        stream: stages that run in the thread.
+    """
 
     def __init__(self, run: Run, stream: Iterator[Context]):
         self.run = run
@@ -28,14 +34,14 @@ class Overlap:
         self.names = run.progress.context.kept_names
         self.last_clock = run.clock()
         agent, collector = run.agent, run.agent.collector
-        assert agent.acting_policy.network is not None  # `check_overlap` has looked
+        assert agent.acting_policy.network is not None  # `check_overlap` has checked this
         ahead = agent.acting_policy.with_network(agent.acting_policy.network.copy()), agent.statistics.copy()
         collector.policy, collector.statistics = ahead
-        collector.keep_rollouts(2)  # one is learned from while the next one is written
+        collector.keep_rollouts(2)  # the agent learns from one while the collector writes the other
         self._ahead = Prefetcher(stream)
 
     def take(self) -> Context | None:
-        """Return the next iteration for learning, and let the thread collect the one after it."""
+        """Return the next iteration for learning, and start collecting the iteration after it."""
         start = self.run.clock()
         ahead = self._ahead.take()
         if ahead is None:
@@ -45,7 +51,7 @@ class Overlap:
         ahead.kept_names |= self.names
         current = copy.copy(ahead)
         current.logs = {**ahead.logs, 'seconds/wait': waited}
-        for ctx in (current, ahead):  # the next iteration is collected from what is known now
+        for ctx in (current, ahead):  # collecting the next iteration uses the present counters
             _assign(ctx, values)
         self.base = values
         agent = self.run.agent
@@ -56,19 +62,19 @@ class Overlap:
         return current
 
     def finish_iteration(self, ctx: Context) -> None:
-        """Take over the counters of an iteration that has passed the last stage."""
+        """Copy the counters of an iteration that has passed the last stage."""
         now = self.run.clock()
-        # both sides work at the same time, so the clock counts and not their sum
+        # both threads work at the same time, so elapsed time is added, not the sum of both
         ctx.seconds, self.last_clock = self.latest['seconds'] + now - self.last_clock, now
         self.latest, self.names = ctx.carried_over(), ctx.kept_names
 
     def in_flight(self) -> InFlightIteration | None:
-        """Wait for the iteration under way and return it; None where collecting it failed."""
+        """Wait for the iteration that is being collected and return it. Return None if collecting failed."""
         ahead = self._ahead.peek()
         return None if ahead is None else InFlightIteration(self._changed(ahead), ahead)
 
     def close(self) -> None:
-        """End the thread; what it has collected waits for the next run."""
+        """End the thread, and store the iteration that it has collected for the next run."""
         try:
             self._ahead.close()
             self.run.progress.in_flight = self.in_flight()
@@ -79,7 +85,7 @@ class Overlap:
             collector.keep_rollouts(1)
 
     def _changed(self, ahead: Context) -> dict[str, Any]:
-        """Return the counters that collecting has changed; the clock is the learning side's."""
+        """Return the counters that collecting has changed. `seconds` belongs to learning and is left out."""
         changed = {n: v for n, v in ahead.carried_over().items() if n not in self.base or not _equal(v, self.base[n])}
         changed.pop('seconds', None)
         return changed
@@ -96,7 +102,7 @@ def _assign(ctx: Context, values: Mapping[str, Any]) -> None:
 
 @for_run
 def overlap(run: Run, stream: Stream) -> Iterator[Context]:
-    """Run what stands before it in a thread, one iteration ahead."""
+    """Run the stages before this one in a thread, one iteration ahead."""
     run.overlap = overlapped = Overlap(run, stream)
     try:
         while (ctx := overlapped.take()) is not None:

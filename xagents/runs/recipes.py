@@ -1,4 +1,4 @@
-"""The recipes: which stages a run has, in order."""
+"""Recipes: the stages of a run, in order."""
 
 from __future__ import annotations
 
@@ -16,24 +16,34 @@ def _recipe_of(*members: Callable[..., Stage | Any]) -> Recipe:
     return Recipe((stage.__name__, stage) for stage in members)
 
 
-# before learning: best weights are taken here, those that earned a mean are saved for it
+# before learning: `best` copies the weights that the mean was measured with, before `learn` changes them
 HEAD = _recipe_of(stages.schedule, stages.collect, saving.checkpoint, stages.episodes, stages.evaluate, saving.best)
 TAIL = _recipe_of(stages.plateau, reporting.history, reporting.metrics)
-TAIL += Recipe([('record', reporting.write_metrics)])  # people type the names of stages
+TAIL += Recipe([('record', reporting.write_metrics)])  # users type the names of stages
 TAIL += _recipe_of(reporting.console, reporting.tensorboard, reporting.wandb, videos.video, stages.until)
 
-# of agents that learn from what they have just collected
+# for agents that learn from the rollout that they have just collected
 LEARNING = _recipe_of(stages.learn)
-# of agents that learn from a replay buffer
+# for agents that learn from a replay buffer
 REPLAYING = _recipe_of(stages.remember, stages.replay, stages.learn)
-# of one that learns from what it has just collected and then, again, from earlier rollouts
+# for an agent that learns from the rollout that it has just collected, then from earlier rollouts
 RELEARNING = _recipe_of(stages.learn, stages.remember) + Recipe([('replay', stages.relearn)])
 
 
 def complete_recipe(agent: Any, learning: Recipe | None, overlapping: bool, names: Iterable[str] | None) -> Recipe:
-    """Return the recipe of an agent, with the registered stages of `names` in their places.
+    """Return the recipe of an agent, with registered stages inserted.
 
-    `learning` are the stages between head and tail; None of an agent that collects and learns in one step.
+    Args:
+        agent: agent whose methods the stages call.
+        learning: stages between head and tail. None if the agent collects and learns in one step.
+        overlapping: whether to collect in a thread, one iteration ahead.
+        names: names of registered stages to insert.
+
+    Returns:
+        The recipe, bound to the agent.
+
+    Raises:
+        OptionError: if a name is unknown, or its anchor is not in the recipe.
     """
     head = HEAD.before('checkpoint', overlap.overlap) if overlapping else HEAD
     body = head.replace('collect', stages.train_step) if learning is None else head + learning
@@ -41,5 +51,5 @@ def complete_recipe(agent: Any, learning: Recipe | None, overlapping: bool, name
 
 
 def dataset_recipe(agent: Any, names: Iterable[str] | None) -> Recipe:
-    """Return the recipe of an agent that learns from a data set: the stage that collects is another one."""
+    """Return the recipe of an agent that learns from a data set: `fetch` replaces `collect`."""
     return insert_stages((HEAD.replace('collect', stages.fetch) + LEARNING + TAIL).with_agent(agent), agent, names)

@@ -1,4 +1,4 @@
-"""Recording a data set of a trained agent."""
+"""Recording a data set with a trained agent."""
 
 from __future__ import annotations
 
@@ -35,31 +35,32 @@ def record(
     command: str = '',
     say: Callable[[str], Any] = print,
 ) -> None:
-    """Let an agent play whole episodes by its present weights, and keep them as a data set in Minari's form.
+    """Play whole episodes with the agent's present weights and write them as a data set in Minari's format.
 
     Args:
-        agent: who plays.
-        dataset: a new name with its version, such as pendulum/medium-v0.
-        episodes: how many, an equal quota in each environment.
-        stochastic: sample actions; greedy when not.
-        random_actions: share of actions that are drawn at random from the action space.
-        seed: of the episodes; derived from (seed, 'evaluate', steps) when not given.
-        envs: environments to play in; ones of the agent's kind when not given.
-        n_envs: how many of them play side by side; 10 when not given.
-        command: what was typed, for the data set's metadata.
-        say: takes the closing line.
+        agent: agent that acts.
+        dataset: new name with a version, such as pendulum/medium-v0.
+        episodes: number of episodes, divided equally among the environments.
+        stochastic: whether to sample actions; otherwise the agent acts greedily.
+        random_actions: share of actions, in [0, 1], that are drawn uniformly from the action space.
+        seed: seed of the episodes. The default is derived from (seed, 'evaluate', steps).
+        envs: environments to play in. The default is environments like the agent's.
+        n_envs: number of parallel environments, by default 10.
+        command: command line, for the metadata of the data set.
+        say: function that prints the closing line.
 
     Raises:
-        OptionError: for a name that is none or is taken, or spaces that Minari cannot tell of.
+        OptionError: if the name is invalid or in use, or Minari cannot describe the spaces.
+        ValueError: if `episodes` or `random_actions` is out of range.
     """
     if hasattr(agent, 'members'):
-        raise OptionError('dataset', f'got {dataset}, but several policies play here, admits an agent with one')
+        raise OptionError('dataset', f'got {dataset} with several policies, expected an agent with one policy')
     dataset_names.check_new('dataset', dataset)
     check_keys('dataset', agent.envs.encoder.raw_space)
     if episodes < 1:
-        raise ValueError(f'episodes: got {episodes}, admits a whole number at least 1')
+        raise ValueError(f'episodes: got {episodes}, expected a whole number at least 1')
     if not 0 <= random_actions <= 1:
-        raise ValueError(f'random_actions: got {random_actions}, admits a number at least 0 and at most 1')
+        raise ValueError(f'random_actions: got {random_actions}, expected a number at least 0 and at most 1')
     envs_to_record = as_envs(
         agent.collector.evaluation_envs(min(episodes, n_envs or playing.DEFAULT_N_ENVS)) if envs is None else envs
     )
@@ -84,7 +85,7 @@ def record(
 
 
 def weights_version(agent: ActingAgent) -> Callable[[], int] | None:
-    """Return what tells the version of the weights that an agent acts by; None where it acts by no network."""
+    """Return a function that returns the version of the acting weights. Return None if the policy has no network."""
     if agent.acting_policy.network is None:
         return None
 
@@ -97,7 +98,7 @@ def weights_version(agent: ActingAgent) -> Callable[[], int] | None:
 
 
 def dataset_writer(agent: ActingAgent, name: str, option: str, command: str) -> DatasetWriter:
-    """Return the writer of a data set of an agent's environments."""
+    """Return a writer for a data set recorded in an agent's environments."""
     envs, known = agent.envs, declared_options(EnvironmentOptions)
     creation = environment_to_dict({k: v for k, v in agent.origin.creation.items() if k in known})
     about = {'environment': creation, 'command': command, 'version': __version__, 'agent': agent.id}

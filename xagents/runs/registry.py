@@ -1,4 +1,4 @@
-"""Stages of one's own, by name."""
+"""Registered stages: custom stages that recipes insert by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xagents.pipeline.recipe import Recipe
 from xagents.registry import agents as registry
 from xagents.registry.parts import PartRegistry
 
-# names of the stages of our recipes, see stages.py
+# names of the stages in the built-in recipes, see recipes.py
 STAGE_NAMES = (
     *('schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay', 'plateau'),
     *('history', 'metrics', 'prune', 'record', 'console', 'tensorboard', 'wandb', 'video', 'overlap', 'until'),
@@ -25,14 +25,14 @@ T = TypeVar('T')
 
 @dataclasses.dataclass(frozen=True)
 class StagePart:
-    """A stage, and where it stands.
+    """A registered stage and its position in a recipe.
 
     Args:
-        name: that it is registered under, and has in a recipe.
-        function: a stage of a stream (`@stage`), a function of a context, or, where its parameter is called `agent`, a
-            function that makes one of these for an agent.
+        name: name in the registry and in recipes.
+        function: stage of a stream (`@stage`) or function of a context. If its first parameter is called `agent`, the
+            function makes such a stage for an agent.
         position: 'after' or 'before'.
-        anchor: the stage that it is put after or before.
+        anchor: name of the stage that this stage is inserted after or before.
     """
 
     name: str
@@ -44,30 +44,31 @@ class StagePart:
         """Return the stage for an agent."""
         try:
             names = list(inspect.signature(self.function).parameters)
-        except (TypeError, ValueError):  # nothing tells what it takes
+        except (TypeError, ValueError):  # the function has no signature, as some built-in functions
             names = []
         return self.function(agent) if names[:1] == ['agent'] else self.function
 
 
 def register_stage(name: str, *, after: str | None = None, before: str | None = None) -> Callable[[T], T]:
-    """Register a stage; `--stages` and `fit(stages=[…])` then take its name.
+    """Register a stage, so that `--stages` and `fit(stages=[…])` accept its name.
 
-    An entry point of `xagents.stages` that names a function without this decorator puts it after `collect`.
+    An entry point of `xagents.stages` may name a function without this decorator. The function is then inserted after
+    `collect`.
 
     Args:
-        name: lowercase letters, digits and dashes.
-        after: the stage of the recipe that it stands behind; `collect` when neither is given.
-        before: or the one that it stands in front of.
+        name: name of lower-case letters, digits and dashes.
+        after: stage of the recipe after which to insert it. The default is `collect` if `before` is not given.
+        before: stage of the recipe before which to insert it.
 
     Returns:
-        A decorator of a function (see `StagePart`), which returns it.
+        A decorator for a function (see `StagePart`). It returns the function unchanged.
 
     Raises:
-        OptionError: for a name that is none or is taken, or two places.
+        OptionError: if the name is invalid or in use, or both `after` and `before` are given.
     """
     stage_registry._check_name(name)
     if after and before:
-        raise OptionError('stages', f'{name} got after={after!r} and before={before!r}, admits one of the two')
+        raise OptionError('stages', f'{name}: got after={after!r} and before={before!r}, expected one of the two')
     position, anchor = ('before', before) if before else ('after', after or 'collect')
 
     def decorate(function: T) -> T:
@@ -80,15 +81,15 @@ def register_stage(name: str, *, after: str | None = None, before: str | None = 
 
 def _adopt_stage(name: str, thing: Any, package: str) -> StagePart:
     if not callable(thing):
-        raise OptionError('stages', f'{name} is a {type(thing).__name__}, admits a function')
+        raise OptionError('stages', f'{name}: got a {type(thing).__name__}, expected a function')
     return StagePart(name, thing)
 
 
 def find_registered_stages(names: Iterable[str]) -> list[StagePart]:
-    """Return the stages of names.
+    """Return the registered stages with the given names.
 
     Raises:
-        OptionError: for a name that no stage has, or that stands twice.
+        OptionError: if a name is unknown or occurs twice.
     """
     found: list[StagePart] = []
     for name in names:
@@ -96,24 +97,24 @@ def find_registered_stages(names: Iterable[str]) -> list[StagePart]:
         if part is None:
             raise stage_registry.unknown_error(name)
         if part in found:
-            raise OptionError('stages', f'got {name} twice, admits each once')
+            raise OptionError('stages', f'got {name} twice, expected every name once')
         found.append(part)
     return found
 
 
 def insert_stages(recipe: Recipe, agent: Any, names: Iterable[str] | None) -> Recipe:
-    """Return a recipe with registered stages in their places; those of one place stand in the order of `names`.
+    """Return a recipe with registered stages inserted. Stages with the same anchor follow in the order of `names`.
 
     Raises:
-        OptionError: for a name that no stage has, or a place that the recipe has not.
+        OptionError: if a name is unknown, or its anchor is not in the recipe.
     """
     last: dict[str, str] = {}
     for part in find_registered_stages(names or ()):
         if part.anchor not in recipe.names:
             raise OptionError(
                 'stages',
-                f'{part.name} stands {part.position} {part.anchor}, '
-                f'the recipe of {registry.agent_id_of(type(agent))} has {", ".join(recipe.names)}',
+                f'got {part.name}, to insert {part.position} {part.anchor}, expected a stage in the recipe of '
+                f'{registry.agent_id_of(type(agent))}: {", ".join(recipe.names)}',
             )
         if part.position == 'before':
             recipe = recipe.before(part.anchor, part.for_agent(agent), part.name)

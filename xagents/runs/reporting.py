@@ -1,4 +1,4 @@
-"""The stages that tell of a run: history, log, console and monitors."""
+"""Stages that report on a run: history, metrics, console and monitors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_SECONDS_FOR_HINT = 2.0
 
 
 def start(run: Run) -> None:
-    """Give a run its console, which says what run it is."""
+    """Create the console of a run and print its header."""
     options, agent = run.options, run.agent
     run.console = Console(options.quiet, options.max_steps, options.log_format, options.display_precision)
     facts = {'agent': agent.id, 'env': agent.envs.id, 'seed': agent.options.seed, 'options': settings(run)}
@@ -32,7 +32,10 @@ def start(run: Run) -> None:
 def end(run: Run, error: BaseException | None = None, begun: bool = True) -> None:
     """Print why the run ended. The JSON log also contains an error; for people, the caller prints the error.
 
-    Pass `begun=False` for a run that was resumed after its end.
+    Args:
+        run: run that ends.
+        error: exception that ended the run, or None.
+        begun: whether training has started. False if the run was resumed after its end.
     """
     ctx = run.progress.context
     facts = {
@@ -46,7 +49,7 @@ def end(run: Run, error: BaseException | None = None, begun: bool = True) -> Non
         facts['error'] = f'{type(error).__name__}: {error}'
     line = '' if error else _closing_line(run)
     if line and not begun:
-        line += f': {run.options.run_dir} had ended already at step {ctx.steps}; a further end, as --max-steps, goes on'
+        line += f': {run.options.run_dir} already ended at step {ctx.steps}; set a later end, as --max-steps, to resume'
     run.console.close(line, facts)
 
 
@@ -62,30 +65,30 @@ def _closing_line(run: Run) -> str:
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """Return every option of a run by name, those of its agent and those of its process."""
+    """Return every option of a run by name: the agent's options and the run's options."""
     return {**run.all_options(), 'run_dir': run.options.run_dir}
 
 
 @for_run
 def history(run: Run, stream: Stream) -> Iterator[Context]:
-    """Write one row an episode to the history."""
+    """Write one row per episode to the history."""
     path, before, resumed = run.options.history_path, run.progress.context, run.resumed_at
     if not path:
         yield from stream
         return
     writer = HistoryWriter(path, resume=run.continues)
     if writer.renamed_to:
-        run.console.print_line(f'The history that was there is now {writer.renamed_to}')
+        run.console.print_line(f'Renamed the existing history to {writer.renamed_to}')
     rewards = run.progress.rewards.copy()
     if resumed is not None:
         writer.truncate_after(resumed)
-    # best weights may be older than the history they are continued with
+    # the best weights may be older than the end of the history
     steps = max((writer.last_step or 0) - before.steps, 0)
     seconds = max((writer.last_time or 0.0) - before.seconds, 0.0) if resumed is None else 0.0
     run.writers.append(writer)
     try:
         for ctx in stream:
-            # the best of the checks so far; this iteration's episodes came before its own check
+            # best mean of the earlier checks: the episodes of this iteration ended before its check
             known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
             episodes = ctx.episodes
             rows = [
@@ -100,9 +103,10 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
 
 
 def append_and_mean(rewards: deque[float], reward: float) -> float:
-    """Add a reward to the last ones and return their mean; NaN where there is none.
+    """Add a reward to the last rewards and return their mean, or NaN if it is undefined.
 
-    A running sum would round by what came before, and a run that was resumed would write other bits. 100 take 8 µs.
+    The sum is computed from scratch: the rounding of a running sum depends on earlier rewards, so that a resumed run
+    would write different bits. 100 rewards take 8 µs.
     """
     rewards.append(reward)
     try:
@@ -113,13 +117,13 @@ def append_and_mean(rewards: deque[float], reward: float) -> float:
 
 @for_run
 def metrics(run: Run, stream: Stream) -> Iterator[Context]:
-    """Complete the log with the counters and the speed."""
+    """Add the counters and the speed in steps per second to the log."""
     previous, start = run.progress.context.steps, run.clock()
     speed = math.nan
     for n, ctx in enumerate(stream):
         now = run.clock()
         instant = (ctx.steps - previous) / max(now - start, 1e-9)
-        # a mean over about the last ten iterations, without the first one, which compiles
+        # mean of about the last ten iterations; the first iteration compiles and is left out
         speed = instant if n <= 3 else 0.9 * speed + 0.1 * instant
         previous, start = ctx.steps, now
         ctx.logs.update(
@@ -131,7 +135,7 @@ def metrics(run: Run, stream: Stream) -> Iterator[Context]:
 
 @for_run
 def console(run: Run, stream: Stream) -> Iterator[Context]:
-    """Show how the run stands, at most twice a second, and where the time went at the end."""
+    """Print the status of the run, at most twice a second, and the time of each phase at the end."""
     screen, phases, precision = run.console, _PhaseSeconds(run), run.options.display_precision
     old_best: float | None = None
     shown = False
@@ -144,12 +148,12 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
                 screen.print_line(message)
             if old_best is not None and not shown and screen.is_due():
                 screen.print_event(best_line(old_best, ctx.best_reward, precision))
-                old_best, shown = None, True  # the next line says how the run stands
+                old_best, shown = None, True  # the next line shows the status
             elif (ctx.checked or ctx.note or screen.has_bar or screen.is_overdue) and screen.is_due():
                 screen.status(ctx)
                 shown = False
             yield ctx
-            if ctx.stop and old_best is not None:  # before what is said of the end
+            if ctx.stop and old_best is not None:  # before the closing line
                 screen.print_line(best_line(old_best, ctx.best_reward, precision))
                 old_best = None
     finally:
@@ -161,7 +165,7 @@ def console(run: Run, stream: Stream) -> Iterator[Context]:
 
 
 class _PhaseSeconds:
-    """Adds up where the time went, without the iteration that compiles: the first one that learns."""
+    """Seconds that a run spent in each phase. The first iteration that learns compiles and is left out."""
 
     def __init__(self, run: Run):
         self._run = run
@@ -172,7 +176,7 @@ class _PhaseSeconds:
         self.explorers = ExplorerStatistics()
 
     def add(self, logs: dict[str, float]) -> None:
-        """Add an iteration's."""
+        """Add the seconds of one iteration."""
         now = self._run.clock()
         compiled = 'seconds/learn' in logs and not self._learned
         self._learned = self._learned or compiled
@@ -185,7 +189,7 @@ class _PhaseSeconds:
         self.explorers.add(logs)
 
     def line(self) -> str:
-        """Return what is said at the end; nothing of a short run."""
+        """Return the closing line about the bottleneck, or an empty text for a short run."""
         if self._total <= MIN_SECONDS_FOR_HINT:
             return ''
         may_overlap = not self._run.agent.NO_OVERLAP_REASON and (os.cpu_count() or 1) > 1
@@ -193,13 +197,13 @@ class _PhaseSeconds:
 
 
 def best_line(old: float, new: float, precision: int) -> str:
-    """Return the line about a new best mean."""
+    """Return the console line about a new best mean."""
     return f'Best reward updated: {format_number(old, precision)} -> {format_number(new, precision)}'
 
 
 @for_run
 def write_metrics(run: Run, stream: Stream) -> Iterator[Context]:
-    """Write the log to the run folder's file of metrics."""
+    """Write the log to the metrics file of the run directory."""
 
     def make() -> Any:
         writer = MetricsWriter(run.options.metrics_path or '', resume=run.continues)
@@ -213,7 +217,7 @@ def write_metrics(run: Run, stream: Stream) -> Iterator[Context]:
 
 @for_run
 def tensorboard(run: Run, stream: Stream) -> Iterator[Context]:
-    """Write the log as TensorBoard's events."""
+    """Write the log as TensorBoard events."""
 
     def make() -> Any:
         resumed = run.resumed_at
@@ -226,7 +230,7 @@ def tensorboard(run: Run, stream: Stream) -> Iterator[Context]:
 
 @for_run
 def wandb(run: Run, stream: Stream) -> Iterator[Context]:
-    """Send the log to the Weights & Biases run `--monitor-session`; a run folder remembers which one that is."""
+    """Send the log to the Weights & Biases run `--monitor-session`. The run directory stores its id."""
     name, memory = run.options.monitor_session, run.options.path_in_run_dir('wandb.json')
 
     def make() -> Any:
@@ -237,7 +241,7 @@ def wandb(run: Run, stream: Stream) -> Iterator[Context]:
 
 
 def _monitor(stream: Stream, place: str | None, make: Callable[[], Any]) -> Iterator[Context]:
-    """Write the log to a monitor, where there is a place for it."""
+    """Write the log to a monitor if `place` is set. `make` returns the monitor."""
     if not place:
         yield from stream
         return
@@ -245,7 +249,7 @@ def _monitor(stream: Stream, place: str | None, make: Callable[[], Any]) -> Iter
     written = -1
     try:
         for ctx in stream:
-            # a thousand iterations a second would make files that no one can open
+            # a thousand rows a second would make files that no viewer can open
             if 'evaluate/mean' in ctx.logs or time.monotonic() - last >= MONITOR_SECONDS:
                 monitor.write(ctx.steps, ctx.logs)
                 written, last = ctx.steps, time.monotonic()

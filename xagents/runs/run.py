@@ -1,4 +1,4 @@
-"""A run: one call of `fit`, made when it begins and gone when it ends."""
+"""A run: one call of `fit`. The object exists from the start of the run to its end."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from xagents.system.threads import threads_in_use
 
 
 class Run:
-    """What the stages of one run share.
+    """The state that the stages of one run share.
 
     Args:
-        agent: who learns.
-        options: of the run.
-        command: what was typed, where it was.
+        agent: agent that is trained.
+        options: options of the run.
+        command: command line; empty if the run was started from Python.
 
     Attributes:
-        progress: the agent's: what outlives the run.
-        run_directory: keeps the run; None without `--run-dir`.
-        resumed_at: the step of the checkpoint that the run goes on from; None of one that goes on from none.
-        console: shows how the run stands.
-        writers: of history, metrics and events, to be flushed before a checkpoint.
-        stop_reason: why the run ended; empty as long as it goes on.
-        overlap: what collects ahead, while it does.
-        evaluations: the schedule of the evaluation process; None if the run evaluates itself.
-        stream: gives the stream, as long as it is there.
+        progress: progress of the agent, which outlives the run.
+        run_directory: writer of the run directory; None without `--run-dir`.
+        resumed_at: step of the checkpoint from which the run resumes; None if it does not resume.
+        console: printer of the status.
+        writers: writers of history, metrics and events, which are flushed before a checkpoint.
+        stop_reason: reason why the run ended; empty while it runs.
+        overlap: the `Overlap` that collects ahead; None without one.
+        evaluations: schedule of the evaluation process; None if the run evaluates in its own process.
+        stream: function that returns the stream, or None when the stream is gone.
     """
 
     def __init__(self, agent: LearningAgent, options: RunOptions, command: str = ''):
@@ -52,21 +52,21 @@ class Run:
 
     @property
     def schedule_steps(self) -> int | None:
-        """The length of the schedules in steps."""
+        """Length of the schedules in environment steps, or None."""
         return self.agent.options.schedule_steps or self.options.max_steps
 
     @property
     def continues(self) -> bool:
-        """Whether the files that are there are this run's; one that resumes may have had no checkpoint yet."""
+        """Whether existing files belong to this run. A run may resume before its first checkpoint."""
         return self.progress.context.iteration > 0 or self.resumed_at is not None
 
     @property
     def in_flight(self) -> InFlightIteration | None:
-        """What is collected and not learned from, waited for where it is under way; None where collecting failed."""
+        """The iteration that is collected but not yet learned from, or None. Waits until it is collected."""
         return self.progress.in_flight if self.overlap is None else self.overlap.in_flight()
 
     def accepted(self, function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of some values that a method of the agent takes by their names."""
+        """Return the values whose names are parameters of an agent's method."""
         method = getattr(function, '__func__', function)
         if method not in self._accepted_names:
             parameters = inspect.signature(function).parameters
@@ -76,29 +76,29 @@ class Run:
         return {n: value for n, value in values.items() if taken is None or n in taken}
 
     def clock(self) -> float:
-        """Return seconds that go on while the run works, and not in the body of a user's own loop."""
+        """Return the seconds that the run has worked, without the time spent in the body of a user's loop."""
         return time.perf_counter() - self._paused
 
     def pause(self, seconds: float) -> None:
-        """Leave seconds out of the clock."""
+        """Subtract seconds from the clock."""
         self._paused += seconds
 
     def evaluation_seed(self, steps: int) -> int:
-        """Return the seed of an evaluation after `steps`: how often one evaluates changes nothing else."""
+        """Return the seed of the evaluation after `steps`. It does not depend on the number of evaluations."""
         return self.agent.streams.derive_seed('evaluate', steps)
 
     def all_options(self) -> dict[str, Any]:
-        """Return every option of the run by name: what makes an equal one."""
+        """Return every option of the run by name. An equal run can be made from them."""
         agent = self.agent
         timed = any(schedule.needs_length() for schedule in agent.schedules().values())
         length = {'schedule_steps': self.schedule_steps} if timed and self.schedule_steps is not None else {}
-        # what has the data set's name is no environment: it tells of none that can be made
+        # a data set that does not describe its environment gives its own name as the id
         env = None if agent.envs.id == self.options.dataset else agent.envs.id
         known = {'env': env, 'n_envs': agent.envs.n_envs // agent.envs.agents_per_env}
-        if threads_in_use():  # another number of them would round otherwise
+        if threads_in_use():  # results depend on the number of threads by rounding
             known['threads'] = threads_in_use()
-        run = {name: value for name, value in self.options.asdict().items() if name != 'run_dir'}  # it can be moved
-        # of environments and networks that were handed over nothing is known
+        run = {name: value for name, value in self.options.asdict().items() if name != 'run_dir'}  # users may move it
+        # nothing is known of environments and networks that were passed as objects
         made = (EnvironmentOptions, NetworkOptions) if agent.origin.creation else ()
         defaults = {name: o.default for group in made for name, o in declared_options(group).items()}
         ignored = agent.options.ignored_options()
@@ -106,18 +106,18 @@ class Run:
         return {**defaults, **known, **own, **length, **run}
 
     def interrupted_line(self) -> str:
-        """Return what an interrupted run says: what is saved, and how to go on."""
+        """Return the closing line of an interrupted run: the saved files, and the command that resumes it."""
         steps = self.progress.context.steps
         if self.run_directory is not None:
             return (
-                f'Interrupted after {steps} steps; everything is in {self.run_directory.path}. '
-                f'To go on: xagents train --resume {shlex.quote(str(self.run_directory.path))}'
+                f'Interrupted after {steps} steps; the run is saved in {self.run_directory.path}. '
+                f'To resume: xagents train --resume {shlex.quote(str(self.run_directory.path))}'
             )
         paths, line = self.options.checkpoints, f'Interrupted after {steps} steps; '
         if not paths:
-            return line + 'nothing is saved, because no checkpoints were asked for'
+            return line + 'nothing is saved, because neither --run-dir nor --checkpoints is set'
         weights = ' '.join(paths)
         if not self.command:
-            return line + f'the best weights are in {weights}; fit again to go on'
+            return line + f'the best weights are in {weights}; call fit to train further'
         more = '' if '--weights' in self.command else f' --weights {weights}'
-        return line + f'the best weights are in {weights}. To go on: {self.command}{more}'
+        return line + f'the best weights are in {weights}. To train further: {self.command}{more}'

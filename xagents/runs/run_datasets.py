@@ -1,4 +1,4 @@
-"""Experience of a run that is a data set, or becomes one: learned from, filled in before the first step, kept."""
+"""Data sets of a run: learning from a data set, filling the replay buffer from one, and recording one."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from xagents.runs.record_dataset import dataset_writer, weights_version
 from xagents.runs.run import Run
 from xagents.system.memory import check_memory
 
-# updates between two evaluations, where nothing else is said and the run is not shorter: no episode tells how it goes
+# default updates between evaluations, at most the length of the run: without episodes only evaluations measure progress
 EVAL_FREQUENCY = 5000
 
 
 def with_default_evaluation(agent: LearningAgent, options: RunOptions) -> RunOptions:
-    """Return the options of a run, which evaluates where a data set is learned from and an environment can be made."""
+    """Return the options of a run, with evaluation enabled if it learns from a data set and can create environments."""
     if options.dataset is None or options.eval_frequency is not None or not agent.envs.can_recreate:
         return options
     options = copy.copy(options)
@@ -38,10 +38,10 @@ def with_default_evaluation(agent: LearningAgent, options: RunOptions) -> RunOpt
 
 
 def check_datasets(run: Run) -> None:
-    """Check, before anything is read or written, what a run wants of data sets.
+    """Check the data set options of a run before anything is read or written.
 
     Raises:
-        OptionError: naming the option, in one line.
+        OptionError: if the agent, the environments or the machine do not support an option.
     """
     agent, options = run.agent, run.options
     admitted = agent.options.datasets
@@ -50,18 +50,18 @@ def check_datasets(run: Run) -> None:
     if options.dataset is not None and admitted == 'never':
         raise OptionError(
             'dataset',
-            f'got {options.dataset}, but {agent.id} learns from what its own policy has just collected '
-            f'({_agent_ids("also", "only")} learn from data sets)',
+            f'got {options.dataset}, but {agent.id} learns only from rollouts of its present policy; '
+            f'expected one of {_agent_ids("also", "only")}',
         )
     if options.fill_from is not None and admitted != 'also':
-        problem = f'got {options.fill_from}, but {agent.id} has no replay buffer to fill ({_agent_ids("also")} have)'
+        problem = f'got {options.fill_from}, but {agent.id} has no replay buffer; expected one of {_agent_ids("also")}'
         raise OptionError('fill_from', problem)
     if options.record_dataset is not None:
         _check_recording(run)
 
 
 def _agent_ids(*learning: str) -> str:
-    """Return which agents learn from data sets in some ways."""
+    """Return the ids of the built-in agents whose use of data sets is one of `learning`, separated by commas."""
     return ', '.join(id for id, entry in BUILTIN_AGENTS.items() if entry.options.datasets in learning)
 
 
@@ -69,7 +69,7 @@ def _check_recording(run: Run) -> None:
     options, name = run.options, run.options.record_dataset
     assert name is not None
     if options.explorers is not None:
-        raise OptionError('record_dataset', f'got {name} with --explorers, which step the environments')
+        raise OptionError('record_dataset', f'got {name} with --explorers, expected environments in this process')
     minari_module('serialization', 'record_dataset')  # or OptionError
     check_keys('record_dataset', run.agent.envs.encoder.raw_space)
     if _previous_recording(run) is None:
@@ -77,16 +77,17 @@ def _check_recording(run: Run) -> None:
 
 
 def _previous_recording(run: Run) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """Return where recording stood at the checkpoint that a run goes on from; None where it begins."""
+    """Return the recorder's state in the checkpoint from which the run resumes, or None for a new recording."""
     before = run.agent.collector.recorder_state
     return before if before and before[1].get('dataset') == run.options.record_dataset else None
 
 
 def prepare_datasets(run: Run) -> list[str]:
-    """Read the data sets that a run learns from or begins with; return what is to be said of them.
+    """Read the data sets from which a run learns or fills its replay buffer. Return lines for the console.
 
     Raises:
-        OptionError: for one that is unknown, unfit, damaged, too large, or another one than the run began with.
+        OptionError: if a data set is unknown, does not fit the environments, is damaged or too large, or differs from
+            the data set at the start of the run.
     """
     options = run.options
     if run.agent.options.datasets == 'never':
@@ -99,20 +100,20 @@ def prepare_datasets(run: Run) -> list[str]:
     if options.fill_from is None or run.resumed_at is not None:
         return []
     if agent.buffer.stored:
-        return [f'The replay buffer holds {len(agent.buffer)} transitions already: {options.fill_from} is not read']
+        return [f'The replay buffer already contains {len(agent.buffer)} transitions: {options.fill_from} is not read']
     dataset = _open(agent, options.fill_from, 'fill_from', options.download)
     agent.fill_buffer(dataset)
     return [f'{_describe(dataset)}: {len(agent.buffer)} transitions are in the replay buffer']
 
 
 def _load_dataset(run: Run, agent: DatasetAgent, name: str) -> list[str]:
-    """Let an agent learn from a data set, which must be what a run that goes on has begun with."""
+    """Load a data set into an agent and return console lines. A resumed run must use the same data set as before."""
     dataset = _open(agent, name, 'dataset', run.options.download)
     if agent.dataset_name != dataset.name:
         check_memory('dataset', dataset.steps, agent.buffer_bytes_for(dataset.steps + dataset.episodes))
         digest = agent.load_dataset(dataset)
         if run.resumed_at is not None and run.progress.digest not in (None, digest):
-            raise OptionError('dataset', f'got {dataset.name}, which is no longer what the run has begun with')
+            raise OptionError('dataset', f'got {dataset.name}, expected the data that the run began with')
         run.progress.digest = digest
     return [f'{_describe(dataset)}: nothing is collected, and steps are updates']
 
@@ -131,7 +132,7 @@ def _describe(dataset: Dataset) -> str:
 
 @contextlib.contextmanager
 def record_episodes(run: Run) -> Iterator[None]:
-    """Let every episode that a run collects be kept, where that is asked for."""
+    """Record every episode that a run collects if `--record-dataset` is set."""
     name, agent = run.options.record_dataset, run.agent
     if name is None:
         yield

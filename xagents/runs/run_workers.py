@@ -1,4 +1,4 @@
-"""A run with explorers: its collector lets other processes step the environments, as long as the run lasts."""
+"""Explorers of a run: other processes step the environments of its collector while the run lasts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
 from xagents.runs.run import Run
 
-# bytes of a message in addition to twice the observations: mostly copies of environments
+# bytes of a message besides twice the observations: mostly snapshots of environments
 MESSAGE_HEADROOM_BYTES = 256 * 2**20
-# where explorers are when nothing is said
+# value of --cluster for explorers on this machine, the default
 LOCAL = 'here'
 
 
 def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
-    """Check, before a run, that an agent's collecting can be divided among explorers.
+    """Check before a run that explorers can collect for an agent.
 
     Raises:
-        OptionError: naming `explorers`, or what goes with them, in one line.
+        OptionError: if an option about explorers does not fit the agent, the environments or another option.
     """
     n_explorers = options.explorers
     _check_cluster(options)
@@ -45,23 +45,24 @@ def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
         return
     n_envs = agent.envs.n_envs // agent.envs.agents_per_env
     if n_explorers > n_envs:
-        raise OptionError('explorers', f'got {n_explorers}, admits 1 to {n_envs}, one for each environment')
+        raise OptionError('explorers', f'got {n_explorers}, expected 1 to {n_envs}, one for each environment')
     if not agent.envs.can_snapshot_each:
         raise OptionError(
-            'explorers', f"{agent.envs.id} is one vector of environments: make them by their name, with vector='sync'"
+            'explorers',
+            f"{agent.envs.id} is one vector of environments, expected an environment's name, with vector='sync'",
         )
     worker_spec(agent)
 
 
 def _check_lag(agent: LearningAgent, options: RunOptions) -> None:
-    """Check that an agent may learn from what explorers have collected with older weights."""
+    """Check that an agent can learn from rollouts that explorers have collected with older weights."""
     lag, n_explorers, n_envs = options.max_lag, options.explorers, agent.envs.n_envs // agent.envs.agents_per_env
     if lag is None:
         return
     if n_explorers is None:
-        raise OptionError('max_lag', f'got {lag} without --explorers, whose fragments it is about')
+        raise OptionError('max_lag', f'got {lag} without --explorers, expected both')
     if options.overlap:
-        raise OptionError('max_lag', f'got {lag} with --overlap, which collects exactly one iteration ahead')
+        raise OptionError('max_lag', f'got {lag} with --overlap, expected one of the two')
     if agent.NO_OVERLAP_REASON:
         raise OptionError('max_lag', f'{type(agent).__name__} {agent.NO_OVERLAP_REASON}')
     if n_envs % n_explorers:
@@ -73,18 +74,21 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     """Return the specification that every explorer receives: environments, policy and network.
 
     Raises:
-        OptionError: if they cannot be sent.
+        OptionError: if the environments, an option or the policy cannot be sent to another process.
     """
     created = {
         name: value for name, value in agent.origin.creation.items() if name in declared_options(EnvironmentOptions)
     }
     if not isinstance(created.get('env'), str):
-        raise OptionError('explorers', f'{agent.envs.id} was handed over: explorers make environments by their name')
+        raise OptionError(
+            'explorers',
+            f'{agent.envs.id} is an object, expected the name of an environment',
+        )
     known = declared_options(EnvironmentOptions).keys() - {'n_envs', 'vector'}
     unserialisable = [name for name in agent.origin.unserialisable if name in known]
     if unserialisable:
         raise OptionError(
-            'explorers', f'{", ".join(unserialisable)} cannot be sent to other processes; numbers and texts can'
+            'explorers', f'{", ".join(unserialisable)} cannot be sent to other processes, expected numbers and texts'
         )
     policy, network = agent.acting_policy.to_dict(), agent.acting_policy.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)
@@ -104,14 +108,14 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
 
 
 def _check_cluster(options: RunOptions) -> None:
-    """Check where explorers are to come from, and that there is a key for them."""
+    """Check the address of the cluster, and that it has a key."""
     cluster = options.cluster or LOCAL
     if cluster == LOCAL:
         if options.cluster_key is not None and options.cluster is None:
-            raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, whose key it is')
+            raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, expected both')
         return
     if options.explorers is None:
-        raise OptionError('cluster', f'got {options.cluster} without --explorers, how many are to come')
+        raise OptionError('cluster', f'got {options.cluster} without --explorers, expected the number of explorers')
     if is_ray(cluster):
         check_ray(cluster)
     else:
@@ -119,16 +123,16 @@ def _check_cluster(options: RunOptions) -> None:
     if options.cluster_key is not None:
         read_key(options.cluster_key)
     elif options.run_dir is None:
-        raise OptionError('cluster', f'got {options.cluster} without a key: --cluster-key, or --run-dir to make one in')
+        raise OptionError('cluster', f'got {options.cluster} without a key, expected --cluster-key or --run-dir')
 
 
 def is_ray(cluster: str) -> bool:
-    """Return whether Ray is to place explorers."""
+    """Return whether Ray starts the explorers."""
     return cluster == 'ray' or cluster.startswith('ray://')
 
 
 def _cluster_key_path(options: RunOptions) -> str:
-    """Return the path of the cluster's key, which is made where none was given."""
+    """Return the path of the cluster's key. Create a key in the run directory if none was given."""
     path = options.cluster_key or options.path_in_run_dir('cluster.pem')
     assert path is not None
     if options.cluster_key is None:
@@ -138,7 +142,13 @@ def _cluster_key_path(options: RunOptions) -> str:
 
 @contextlib.contextmanager
 def _launcher(run: Run, events: queue.SimpleQueue[Event], largest: int) -> Iterator[Launcher]:
-    """Bring the explorers of a run, from where its options say."""
+    """Start the launcher of a run's explorers: local processes, Ray, or connections to an address.
+
+    Args:
+        run: run with explorers.
+        events: queue of the events that the launcher reports.
+        largest: size of the largest message in bytes.
+    """
     options = run.options
     assert options.explorers is not None
     say = run.console.print_line
@@ -157,7 +167,7 @@ def _launcher(run: Run, events: queue.SimpleQueue[Event], largest: int) -> Itera
 
 @contextlib.contextmanager
 def collect_with_explorers(run: Run) -> Iterator[None]:
-    """Let explorers collect for a run, where it asks for some; afterwards the environments stand where theirs did."""
+    """Let explorers collect for a run if `--explorers` is set. Copy the state of their environments back at the end."""
     n_explorers, agent = run.options.explorers, run.agent
     if n_explorers is None:
         yield

@@ -1,4 +1,4 @@
-"""The stages that keep what a run has learned: the best so far, its whole state, and which of best and last stays."""
+"""Stages that save a run: the best weights, checkpoints of its whole state, and the final evaluation."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from xagents.pipeline.recipe import closed_by_consumer, for_run
 from xagents.runs.run import Run
 from xagents.system.interruption import Interruption, RunInterrupted
 
-# of a state, what another agent takes over with the weights
+# prefix of the arrays that another agent loads together with the weights
 SHARED_PREFIX = 'observation_statistics/'
-# ends of a run that say nothing of how good the last weights are
+# reasons to end a run that do not depend on the last weights
 BUDGET_ENDS = ('steps', 'time', 'early')
 
 
 class WeightSaver:
-    """`--checkpoints`: the best weights, one path a model; the last ones where no mean was ever reached."""
+    """Writer of `--checkpoints`: the best weights, one path per model; the last weights if there is no best mean."""
 
     def __init__(self, run: Run):
         self._run, self._written = run, run.progress.best
 
     def is_due(self, ctx: Context) -> bool:
-        """Return whether something must be saved now: it can wait."""
+        """Return False: the weights can be saved later."""
         return False
 
     def save(self, ctx: Context) -> None:
-        """Write the best weights, where there are new ones."""
+        """Write the best weights if they are new."""
         self.save_best()
 
     def save_best(self) -> None:
-        """Write the best weights, where there are new ones."""
+        """Write the best weights if they are new."""
         best = self._run.progress.best
         if best is not None and best is not self._written:
             self.set_best(best)
 
     def end(self, ctx: Context) -> None:
-        """Write the best weights with the counters of the whole run."""
+        """Write the best weights, or the last weights without a best mean, with the counters of the whole run."""
         self.set_best(self._run.progress.best or capture_state(self._run.agent))
 
     def set_best(self, state: AgentState) -> None:
-        """Write the weights of `state`."""
+        """Write the weights of `state` as the best weights."""
         write_weights(self._run.options.checkpoints or [], self._run.agent, state)
         self._written = state
 
 
 def write_weights(paths: Sequence[str], agent: LearningAgent, state: AgentState) -> None:
-    """Write `--checkpoints`: a state's weights and statistics, and the counters of the whole run."""
+    """Write `--checkpoints`: the weights and statistics of a state, and the counters of the whole run."""
     with temporary_weights(agent, state):
         record = {k: state.record[k] for k in ('agent', 'options', 'networks')}
         record['counters'] = agent.progress.context.carried_over()
@@ -67,10 +67,14 @@ def write_weights(paths: Sequence[str], agent: LearningAgent, state: AgentState)
 def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
     """Read weights and optimisers, and the state next to the first file if it exists.
 
-    Of another agent's weights the optimisers, the counters and what only that agent has are left out.
+    If another kind of agent wrote the files, only weights and observation statistics are read.
+
+    Args:
+        paths: weight files, one per model of the agent.
+        agent: agent that receives the weights.
 
     Raises:
-        ValueError: in one line, naming the file.
+        ValueError: if a file is missing, damaged or does not fit the agent.
     """
     arrays, record = weight_files.read_saved_state(paths[0])
     saved_agent = record.get('agent', agent.id)
@@ -81,22 +85,22 @@ def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
         agent.progress.load_counters(record)
     else:
         agent.progress.startup_lines.append(
-            f'The network is that of {saved_agent}: its optimiser begins anew, and its counters'
+            f'The weights were trained by {saved_agent}: optimisers and counters start from zero'
         )
     agent.refresh()
     if math.isfinite(agent.progress.context.best_reward):
-        agent.progress.best = capture_state(agent)  # nothing worse takes their place
+        agent.progress.best = capture_state(agent)  # worse weights must not replace them
 
 
 def checkpoint_writers(run: Run) -> list[WeightSaver | RunDirectory]:
-    """Return where a run is kept."""
+    """Return the writers of `--checkpoints` and of the run directory, if they are set."""
     kept: list[WeightSaver | RunDirectory] = [WeightSaver(run)] if run.options.checkpoints else []
     return kept if run.run_directory is None else [*kept, run.run_directory]
 
 
 @for_run
 def best(run: Run, ctx: Context) -> None:
-    """Copy the weights of a new best mean, and those that reached the target."""
+    """Copy the weights if the mean is a new best, or has reached the target."""
     improved = ctx.checked and is_better(ctx.mean_reward, ctx.best_reward)
     if improved:
         ctx.new_best, ctx.best_reward = ctx.best_reward, ctx.mean_reward
@@ -106,26 +110,26 @@ def best(run: Run, ctx: Context) -> None:
 
 
 def _best_state(run: Run, ctx: Context) -> AgentState:
-    """Return the weights that the mean of an iteration is of, with the counters of then."""
+    """Return the weights that reached the mean of this iteration, with their counters."""
     if ctx.evaluated_state is None:
         return capture_state(run.agent, ctx.carried_over())
     return with_means(ctx.evaluated_state, ctx.mean_reward, ctx.best_reward)
 
 
 def with_means(state: AgentState, mean: float, best: float) -> AgentState:
-    """Return a state that knows its mean, which was learned later."""
+    """Return a copy of a state with its mean and the best mean, which an evaluation measured later."""
     counters = {**state.record['counters'], 'mean_reward': mean, 'best_reward': best}
     return dataclasses.replace(state, record={**state.record, 'counters': counters})
 
 
 def is_better(mean: float, best: float) -> bool:
-    """Return whether a mean is a new best; NaN never is, and anything is better than none."""
+    """Return whether a mean is a new best. NaN never is; any finite mean is better than a best of NaN."""
     return math.isfinite(mean) and not mean <= best
 
 
 @for_run
 def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
-    """Save the run every `save_seconds` and on the way out; nothing after an error."""
+    """Save the run every `save_seconds` and at its end. Save nothing after an error."""
     places = checkpoint_writers(run)
     if not places:
         yield from stream
@@ -143,7 +147,7 @@ def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
                 last = time.monotonic()
         whole = ctx is not None
     except GeneratorExit as exit:
-        # a loop was left: after an iteration that had passed every stage
+        # the user left the loop, after an iteration that had passed every stage
         whole = closed_by_consumer(exit, handled) and ctx is not None and run.progress.context is ctx
         raise
     finally:
@@ -155,7 +159,12 @@ def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
 
 
 def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None:
-    """Let best and last play for the place of the best: the mean of training episodes lags behind."""
+    """Evaluate the best and the last weights and keep the better ones, because the mean of training episodes lags.
+
+    Args:
+        run: run that ends.
+        places: writers that receive the chosen weights.
+    """
     agent, options, best = run.agent, run.options, run.progress.best
     if run.evaluations is not None:
         _late_evaluations(run, places)
@@ -163,7 +172,7 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     if options.eval_frequency or not options.final_episodes or best is None:
         return
     if not agent.envs.can_recreate:
-        run.console.print_line(f'{agent.envs.id} cannot be made afresh for a last evaluation: the best weights stay')
+        run.console.print_line(f'{agent.envs.id} cannot be made afresh for a final evaluation: the best weights stay')
         return
     try:
         last = playing.evaluate(agent, options.final_episodes, say=run.console.print_line)['mean']
@@ -185,9 +194,9 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
 
 
 def _late_evaluations(run: Run, places: list[WeightSaver | RunDirectory]) -> None:
-    """Let weights whose evaluations are still under way play for the place of the best, too.
+    """Wait for pending evaluations, and keep the best of their weights.
 
-    A run that goes on takes them when it is their turn, as if it had never stopped.
+    The evaluations stay pending in the checkpoint. A resumed run applies them as if it had not stopped.
     """
     best, chosen, p = run.progress.context.best_reward, None, run.options.display_precision
     try:
@@ -206,7 +215,7 @@ def _late_evaluations(run: Run, places: list[WeightSaver | RunDirectory]) -> Non
 
 
 def target_reached(run: Run, ctx: Context) -> bool:
-    """Return whether the mean has reached the target: that of the last evaluation, or of enough episodes."""
+    """Return whether the mean of the last evaluation, or of a full window of episodes, has reached the target."""
     target, rewards = run.options.target_reward, run.progress.rewards
     if target is None or not ctx.mean_reward >= target:
         return False

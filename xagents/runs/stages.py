@@ -1,4 +1,4 @@
-"""The stages that collect, learn and decide. Each is a function of the run and of a context, or makes one for a run."""
+"""Stages that collect, evaluate and learn, and end the run. Each is a function of the run and a context or stream."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ EPISODES_FOR_BEST = 10
 
 @for_run
 def schedule(run: Run, stream: Stream) -> Iterator[Context]:
-    """Set what changes during a run; the learning rate is reduced on plateaus, too."""
+    """Set the values of the schedules. Multiply learning rates by the factor of the plateau stage."""
     schedules, length = run.agent.schedules(), run.schedule_steps
     for ctx in stream:
         for name, value in schedules.items():
             ctx.schedule[name] = value(ctx.steps, length)
-            policy, slash, what = name.rpartition('/')  # of several policies each has its own
+            policy, slash, what = name.rpartition('/')  # each of several policies has its own schedules
             if what == 'learning_rate':
                 ctx.schedule[name] *= ctx.plateau_factor
             ctx.logs[f'{policy}{slash}{"" if what == "learning_rate" else "stats/"}{what}'] = ctx.schedule[name]
@@ -38,7 +38,7 @@ def schedule(run: Run, stream: Stream) -> Iterator[Context]:
 
 @for_run
 def collect(run: Run, ctx: Context) -> Iterator[None]:
-    """Let the environments take some steps, with those values of the schedule that the agent's `collect` takes."""
+    """Collect a rollout. The agent's `collect` receives the schedule values that its signature names."""
     agent = run.agent
     start, before, collector = run.clock(), ctx.seconds, agent.collector
     stats = collector.stats = CollectStats()
@@ -53,11 +53,11 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
         ctx.messages.append(f'Skipped an iteration: {error}')
     except RunInterrupted:
         ctx.idle, ctx.batch, ctx.stop = True, {}, 'interrupted'
-    # what is learned from later is normalised by what is known now, also when collecting has gone on since
+    # learning normalises the rollout with the present statistics, even if collecting has changed them by then
     present_statistics = collector.statistics
     ctx.statistics = present_statistics if present_statistics is agent.statistics else present_statistics.copy()
     for episode in stats.episodes:
-        if math.isfinite(episode.reward):  # else it would be in every mean to come
+        if math.isfinite(episode.reward):  # NaN or inf would stay in every later mean
             step, seconds = ctx.steps + episode.step, before + episode.time
             ctx.episodes.append(dataclasses.replace(episode, step=step, time=seconds))
     ctx.steps += stats.steps
@@ -66,13 +66,13 @@ def collect(run: Run, ctx: Context) -> Iterator[None]:
     ctx.messages += stats.messages
     ctx.seconds = before + run.clock() - start
     yield
-    # what came after, also a user's own stages, is training time, too
+    # later stages, including custom ones, count as training time
     ctx.seconds = before + run.clock() - start
 
 
 @for_run
 def fetch(run: Run, ctx: Context) -> Iterator[None]:
-    """Draw the batches of this iteration's updates from a data set: nothing is collected, and steps are updates."""
+    """Sample the batches of this iteration's updates from a data set. Nothing is collected, and steps are updates."""
     agent: Any = run.agent
     start, before = run.clock(), ctx.seconds
     left = math.inf if run.options.max_steps is None else run.options.max_steps - ctx.steps
@@ -89,14 +89,14 @@ def fetch(run: Run, ctx: Context) -> Iterator[None]:
 
 @for_run
 def train_step(run: Run, ctx: Context) -> Iterator[None]:
-    """Let an agent that is not split into collecting and learning do both."""
+    """Collect and learn in one step, for an agent that does not separate the two."""
     ctx.updates += 1
     yield from collect(run, ctx)
 
 
 @for_run
 def episodes(run: Run, ctx: Context) -> None:
-    """Count the episodes that ended and take their mean; decide whether it is looked at in this iteration."""
+    """Count finished episodes and update their mean. Decide whether later stages check the mean in this iteration."""
     ended, rewards = ctx.episodes, run.progress.rewards
     rewards.extend(episode.reward for episode in ended)
     ctx.games += len(ended)
@@ -109,7 +109,7 @@ def episodes(run: Run, ctx: Context) -> None:
     if run.options.eval_frequency or not ended:
         return
     ctx.mean_reward = float(np.mean(rewards))
-    # a mean over fewer episodes is no best and no plateau
+    # means of fewer episodes count neither for the best nor for plateaus
     enough = len(rewards) >= min(EPISODES_FOR_BEST, run.agent.options.reward_buffer_size)
     if enough and ctx.games - ctx.checked_games >= (run.options.log_frequency or run.agent.envs.n_envs):
         ctx.checked, ctx.checked_games = True, ctx.games
@@ -117,9 +117,9 @@ def episodes(run: Run, ctx: Context) -> None:
 
 @for_run
 def evaluate(run: Run, ctx: Context) -> None:
-    """Play greedy episodes every `eval_frequency` steps; their mean then decides best, plateau and target.
+    """Play greedy episodes every `eval_frequency` steps. Their mean decides best, plateau and target.
 
-    With `eval_async` a separate process plays them, and it is the mean of weights some iterations older.
+    With `eval_async`, a separate process plays the episodes, and the mean is that of weights some iterations older.
     """
     frequency = run.options.eval_frequency
     due = bool(frequency) and ctx.steps - ctx.evaluated_steps >= (frequency or 0)
@@ -135,7 +135,7 @@ def evaluate(run: Run, ctx: Context) -> None:
 
 
 def _evaluated(run: Run, ctx: Context, due: bool) -> dict[str, float] | None:
-    """Return the result of an evaluation, where there is one in this iteration."""
+    """Return the result of the evaluation that is applied in this iteration, or None."""
     if run.evaluations is not None:
         due_result = run.evaluations.advance(ctx, due)
         if due_result is None:
@@ -154,7 +154,7 @@ def _evaluated(run: Run, ctx: Context, due: bool) -> dict[str, float] | None:
 
 @for_run
 def remember(run: Run, ctx: Context) -> None:
-    """Put what was collected into the replay buffer."""
+    """Store the rollout in the replay buffer."""
     agent: Any = run.agent
     if not ctx.idle:
         _check_collected(ctx, 'remember')
@@ -163,7 +163,7 @@ def remember(run: Run, ctx: Context) -> None:
 
 @for_run
 def replay(run: Run, ctx: Context) -> None:
-    """Draw from the replay buffer the batches of this iteration's updates, all in one go, once it holds enough."""
+    """Sample the batches of all updates of this iteration from the replay buffer, once it is full enough."""
     if ctx.idle:
         return
     agent: Any = run.agent
@@ -178,7 +178,7 @@ def replay(run: Run, ctx: Context) -> None:
 
 
 def _is_ready(buffer: Any, ctx: Context) -> bool:
-    """Return whether a buffer holds enough, and log how full it is."""
+    """Return whether a buffer holds enough transitions to learn, and log its size."""
     ctx.logs['replay/size'], ctx.logs['replay/fill'] = len(buffer), len(buffer) / buffer.max_size
     if not buffer.ready:
         ctx.note = f'filling the replay buffer: {buffer.stored} of {buffer.required_size}'
@@ -187,7 +187,7 @@ def _is_ready(buffer: Any, ctx: Context) -> bool:
 
 @for_run
 def learn(run: Run, ctx: Context) -> None:
-    """Learn from the batch; `learn` gets those values of the schedule that it takes, and `steps` if it takes that."""
+    """Learn from the batch. `learn` receives `steps` and the schedule values that its signature names."""
     if ctx.idle:
         return
     _check_collected(ctx, 'learn')
@@ -202,7 +202,7 @@ def learn(run: Run, ctx: Context) -> None:
 
 
 def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, float]:
-    """Learn from a batch and return the metrics; an update that was refused ends the run, unless those are skipped."""
+    """Learn from a batch and return the metrics. Raise NotFiniteError on a refused update, unless they are skipped."""
     learn = run.agent.learn
     metrics = learn(batch, **run.accepted(learn, {**ctx.schedule, 'steps': ctx.steps})) or {}
     if metrics.get('stats/refused') and run.options.on_nan == 'stop':
@@ -214,23 +214,23 @@ def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, floa
 
 
 def _check_collected(ctx: Context, name: str) -> None:
-    """Check that there is something to learn from."""
+    """Raise ValueError if the batch is empty."""
     if not ctx.batch:
         raise ValueError(
-            f'recipe: {name} got an empty batch: no stage before it fills ctx.batch, as `collect` does; '
-            "put your own in its place with recipe.replace('collect', …)"
+            f'recipe: {name} got an empty batch, expected a stage before it that fills ctx.batch, as `collect` does; '
+            "insert your own stage with recipe.replace('collect', …)"
         )
 
 
 @for_run
 def relearn(run: Run, ctx: Context) -> None:
-    """Draw how many stored rollouts are learned from again, and learn from them; their metrics begin with `replay/`."""
+    """Learn from a random number of stored rollouts. The names of their metrics begin with `replay/`."""
     agent: Any = run.agent
     if ctx.idle or not _is_ready(agent.buffer, ctx):
         return
     start = time.perf_counter()
     metrics = [_learned(run, ctx, agent.replay()) for _ in range(agent.draw_replays())]
-    made = [m for m in metrics if m.pop('updates', 1)]  # of one that was refused only that it was
+    made = [m for m in metrics if m.pop('updates', 1)]  # a refused update only counts as refused
     refused = int(sum(m.pop('stats/refused', 0) for m in metrics))
     counts = {'count': len(metrics), 'updates': len(made), 'stats/refused': refused}
     means = {name: float(np.mean([m[name] for m in made])) for name in (made[0] if made else ())}
@@ -245,7 +245,7 @@ def relearn(run: Run, ctx: Context) -> None:
 
 @for_run
 def plateau(run: Run, ctx: Context) -> None:
-    """Reduce the learning rate of every optimiser when the mean has found no new best for a while."""
+    """Reduce the learning rate of every optimiser after `plateau_reduce_patience` checks without a new best mean."""
     options, rate = run.options, run.agent.options.lr
     monitored = options.divergence_monitoring_steps is not None and ctx.steps >= options.divergence_monitoring_steps
     if not (ctx.checked and monitored):
@@ -256,20 +256,20 @@ def plateau(run: Run, ctx: Context) -> None:
     ctx.plateau_count, ctx.early_stop_count = 0, ctx.early_stop_count + 1
     old, ctx.plateau_factor = ctx.plateau_factor, ctx.plateau_factor * options.plateau_reduce_factor
     if rate is None:  # each of several policies has its own
-        ctx.messages.append(f'Learning rates reduced: {old:.3g} -> {ctx.plateau_factor:.3g} of what they were')
+        ctx.messages.append(f'Learning rates reduced: {old:.3g} -> {ctx.plateau_factor:.3g} of their options')
         return
     ctx.messages.append(f'Learning rate reduced {rate * old:.3g} -> {rate * ctx.plateau_factor:.3g}')
 
 
 @for_run
 def until(run: Run, ctx: Context) -> None:
-    """Write why the run ends, if it does."""
-    # a stage of the user's may have stopped the run
+    """Set the reason to stop in the context if the run ends."""
+    # a custom stage may have stopped the run
     ctx.stop = 'interrupted' if Interruption.requested() else ctx.stop or why_stop(run, ctx)
 
 
 def why_stop(run: Run, ctx: Context) -> str:
-    """Return why a run ends at these counters: target, early, steps or time; empty where it goes on."""
+    """Return why a run ends at these counters: target, early, steps or time. Return an empty text if it continues."""
     options = run.options
     if target_reached(run, ctx):
         return 'target'

@@ -1,4 +1,4 @@
-"""Running: the checks before a run, and the stream of its recipe, drained or taken one iteration at a time."""
+"""Training: the checks before a run, and the stream of its recipe, which yields one iteration at a time."""
 
 from __future__ import annotations
 
@@ -33,19 +33,27 @@ from xagents.system.interruption import Interruption
 from xagents.system.memory import check_memory, format_bytes
 from xagents.system.processor import supports_bfloat16
 
-# a full disk, one that became read-only, or broke
+# a disk that is full, read-only or broken
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def begin(agent: LearningAgent, options: RunOptions, command: str = '') -> Run:
-    """Return a run of an agent (see `Run`), checked before anything is written.
+    """Create a run of an agent (see `Run`) and check it before anything is written.
+
+    Args:
+        agent: agent to train.
+        options: options of the run.
+        command: command line; empty if the run was started from Python.
+
+    Returns:
+        The run, ready for `fit` or `iterate`.
 
     Raises:
-        OptionError: for what the agent, the machine or the folder does not admit.
+        OptionError: if an option does not fit the agent, the machine or the run directory.
     """
     run = Run(agent, with_default_evaluation(agent, options), command)
     if not run.progress.context.updates:
-        init_target_networks(agent)  # their networks may have been given other weights since they were made
+        init_target_networks(agent)  # the networks may have received other weights since the agent was made
     _check(run)
     needs = agent.buffer_needs()
     if needs is not None and run.options.dataset is None:
@@ -56,7 +64,7 @@ def begin(agent: LearningAgent, options: RunOptions, command: str = '') -> Run:
 
 
 def _check(run: Run) -> None:
-    """Check the options of a run against its agent."""
+    """Raise OptionError if an option of a run does not fit its agent."""
     agent, options = run.agent, run.options
     if options.checkpoints:
         models = agent.model_names or [f'model {i + 1}' for i in range(len(agent.output_models))]
@@ -70,22 +78,24 @@ def _check(run: Run) -> None:
     check_video(run)
     check_explorers(agent, options)
     if options.eval_frequency and not agent.envs.can_recreate:
-        raise OptionError('eval_frequency', f'{agent.envs.id} cannot be made afresh: give create_envs a function')
+        raise OptionError(
+            'eval_frequency', f'{agent.envs.id} cannot be made afresh, expected create_envs with a function'
+        )
     check_async_evaluation(agent, options)
     for value in agent.schedules().values():
         if value.needs_length() and not value.optional and run.schedule_steps is None:
             raise OptionError(
-                value.option, f'got {value.schedule_type}, which needs max_steps or schedule_steps for its length'
+                value.option, f'got {value.schedule_type} without a length, expected max_steps or schedule_steps'
             )
 
 
 def _set_run_directory(run: Run) -> None:
-    """Keep a run in the folder that is asked for."""
+    """Set the run directory of a run to `--run-dir`."""
     progress, path = run.progress, run.options.run_dir
     if path is None:
         if progress.run_directory is not None:
             progress.startup_lines.append(
-                f'Nothing more is kept in {progress.run_directory.path}: this call was given no run_dir'
+                f'Nothing more is saved in {progress.run_directory.path}: this call has no run_dir'
             )
         progress.run_directory = None
     elif progress.run_directory is None or progress.run_directory.path != Path(path):
@@ -95,23 +105,23 @@ def _set_run_directory(run: Run) -> None:
 
 
 def fit(run: Run, recipe: Recipe) -> None:
-    """Drain a run's stream.
+    """Run every iteration of a run.
 
     Raises:
-        KeyboardInterrupt: after a Ctrl-C, when everything is saved.
-        SystemExit: with code 143 after a SIGTERM, likewise.
+        KeyboardInterrupt: after a Ctrl-C, once everything is saved.
+        SystemExit: with code 143 after a SIGTERM, once everything is saved.
     """
     with Interruption.guard() as interruption:
         try:
             for _ in iterate(run, recipe):
                 pass
         except KeyboardInterrupt:
-            interruption.exit()  # a SIGTERM that came before
+            interruption.exit()  # raises SystemExit if a SIGTERM came first
             raise
 
 
 def iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
-    """Return the stream of a run, which gives the log of each iteration."""
+    """Return the stream of a run, a generator of the log of each iteration."""
     stream = _iterate(run, recipe)
     run.stream = weakref.ref(stream)
     return stream
@@ -122,9 +132,9 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
     reporting.start(run)
     progress.context = progress.first_context(recipe.context, bool(run.options.eval_frequency))
     run.stop_reason = why_stop(run, progress.context)
-    if run.stop_reason:  # a finished run collects nothing, and opens nothing
+    if run.stop_reason:  # a finished run collects nothing and opens no files
         if run.run_directory is not None and run.resumed_at is not None and not run.run_directory.is_finished():
-            with _open_run_directory(run), async_evaluation(run):  # a kill came before what stands after the last step
+            with _open_run_directory(run), async_evaluation(run):  # the run was killed before its final evaluation
                 if run.stop_reason in saving.BUDGET_ENDS:
                     saving.final_evaluation(run, saving.checkpoint_writers(run))
         reporting.end(run, begun=run.resumed_at is None)
@@ -138,7 +148,7 @@ def _iterate(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None
 
 
 def _notices(run: Run) -> list[str]:
-    """Say what memory a replay buffer is going to take, and what the run asks for that will do no good."""
+    """Return console lines about the memory of the replay buffer, and about options that will have no effect."""
     envs, needs, last, lines = run.agent.envs, run.agent.buffer_needs(), run.options.max_steps, []
     if envs.agents:
         several = f'{envs.n_envs // envs.agents_per_env} environments of {envs.agents_per_env} agents'
@@ -150,7 +160,7 @@ def _notices(run: Run) -> list[str]:
     lines.append(f'Replay buffer: {needs.capacity} transitions, {format_bytes(needs.n_bytes)} of memory when full')
     if last is not None and last - run.progress.context.steps < needs.min_transitions:
         lines.append(
-            f'Nothing will be {needs.verb}: the buffer is filled by {needs.min_transitions} transitions first, and '
+            f'Nothing will be {needs.verb}: the buffer needs {needs.min_transitions} transitions first, and '
             f'the run ends at step {last} (see --learning-starts)'
         )
     return lines
@@ -158,7 +168,7 @@ def _notices(run: Run) -> list[str]:
 
 @contextlib.contextmanager
 def _open_run_directory(run: Run) -> Iterator[None]:
-    """Let the run's folder, if it has one, know that it goes on and how it ended."""
+    """Open the run directory, if there is one. Write at the end how the run ended."""
     run_directory = run.run_directory
     if run_directory is not None:
         run_directory.begin(run)
@@ -210,7 +220,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
             if ctx is None:
                 break
             if present.signal and not ctx.stop:
-                ctx.stop = 'interrupted'  # it came after the last stage had looked
+                ctx.stop = 'interrupted'  # the signal came after the last stage had checked for one
             progress.context, run.stop_reason = ctx, ctx.stop
             left = time.perf_counter()
             yield ctx.logs
@@ -221,7 +231,7 @@ def _drain(run: Run, recipe: Recipe) -> Generator[dict[str, float], None, None]:
 
 @contextlib.contextmanager
 def _save_best_on_nonfinite(run: Run) -> Iterator[None]:
-    """Before numbers that are not finite end the run, save what is known to be good."""
+    """Save the best weights if numbers that are not finite end the run."""
     try:
         yield
     except NotFiniteError as error:
@@ -238,17 +248,17 @@ def _save_best_on_nonfinite(run: Run) -> Iterator[None]:
 
 
 def check_recipe(recipe: Any, agent: LearningAgent, overlap: bool) -> Recipe:
-    """Return a recipe that a user gave, if it can be that of a run.
+    """Return a user's recipe if a run of the agent can use it.
 
     Raises:
-        TypeError: for what is none.
-        ValueError: for one of another agent.
-        OptionError: for one without overlap where that is asked for.
+        TypeError: if `recipe` is not a Recipe.
+        ValueError: if the recipe belongs to another agent.
+        OptionError: if the run overlaps and the recipe has no stage `overlap`.
     """
     if not isinstance(recipe, Recipe):
-        raise TypeError(f'recipe: got {type(recipe).__name__}, takes a Recipe, such as agent.recipe()')
+        raise TypeError(f'recipe: got {type(recipe).__name__}, expected a Recipe, such as agent.recipe()')
     if recipe.agent not in (None, agent):
-        raise ValueError('recipe: it is of another agent, whose stages it has: make it with recipe() of this one')
+        raise ValueError('recipe: got the recipe of another agent, expected one from recipe() of this agent')
     if overlap and 'overlap' not in recipe.names:
-        raise OptionError('overlap', 'the recipe has no such stage: make it with recipe(overlap=True)')
+        raise OptionError('overlap', 'got a recipe without this stage, expected one from recipe(overlap=True)')
     return recipe

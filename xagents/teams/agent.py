@@ -54,7 +54,7 @@ class TeamAgent(BaseAgent):
     Options: ClassVar[type[AgentOptions]] = TeamOptions
     options: TeamOptions
     envs: MultiPolicyEnvs  # type: ignore[assignment]
-    NO_OVERLAP_REASON = 'collects for several policies at once, admits a single one'
+    NO_OVERLAP_REASON = 'collects for several policies at once, expected a single one'
 
     def __init__(
         self, envs: MultiPolicyEnvs, members: Mapping[str, BaseAgent], remake: Callable[..., BaseAgent], **options: Any
@@ -84,7 +84,7 @@ class TeamAgent(BaseAgent):
             if own != n_steps:
                 raise OptionError(
                     'policies',
-                    f'{first} collects {n_steps} steps an iteration and {name} {own}, admits equal numbers: '
+                    f'{first} collects {n_steps} steps an iteration and {name} {own}, expected equal numbers: '
                     'n_steps of what learns from rollouts, fragment_steps of what has a replay buffer',
                 )
 
@@ -157,7 +157,7 @@ class TeamAgent(BaseAgent):
             value = options.get(name, getattr(self.defaults, name))
             if value:
                 shown = ' '.join(value) if isinstance(value, list) else str(value).lower()
-                raise OptionError(name, f'got {shown}, but several policies learn here; admits runs of one policy')
+                raise OptionError(name, f'got {shown}, but several policies learn here; expected runs of one policy')
         return super().begin(command, **options)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
@@ -185,24 +185,24 @@ class TeamAgent(BaseAgent):
         unknown_agents = {*self.map} - {*self.envs.agents}
         if unknown_agents:
             raise OptionError(
-                'policies', f'map: got {min(map(str, unknown_agents))}, admits {", ".join(self.envs.agents)}'
+                'policies', f'map: got {min(map(str, unknown_agents))}, expected {", ".join(self.envs.agents)}'
             )
         missing = [agent for agent in self.envs.agents if agent not in self.map]
         if missing:
-            raise OptionError('policies', f'map: {missing[0]} has no policy, admits one of {", ".join(self.members)}')
+            raise OptionError('policies', f'map: {missing[0]} has no policy, expected one of {", ".join(self.members)}')
         policy_mapping = {name: tuple(a for a in self.envs.agents if self.map.get(a) == name) for name in self.members}
         unknown = {*self.map.values()} - {*self.members}
         if unknown:
-            raise OptionError('policies', f'map: got {min(map(str, unknown))}, admits {", ".join(self.members)}')
+            raise OptionError('policies', f'map: got {min(map(str, unknown))}, expected {", ".join(self.members)}')
         if policy_mapping == self.envs.policy_mapping:
             return
         counts = {name: len(own) * self.envs.n_envs // self.envs.agents_per_env for name, own in policy_mapping.items()}
         for name, member in self.members.items():
             if not counts[name]:
-                raise OptionError('policies', f'map: {name} would play for nobody, admits at least one agent')
+                raise OptionError('policies', f'map: {name} would play for nobody, expected at least one agent')
             if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
                 raise OptionError(
-                    'policies', f'map: {name} has a replay buffer of {member.envs.n_envs} agents, admits equally many'
+                    'policies', f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
                 )
         self.envs.set_policy_mapping(policy_mapping)
         for name, member in list(self.members.items()):

@@ -14,7 +14,7 @@ from xagents.options.agents import AgentOptions
 from xagents.options.declaration import changed, option
 from xagents.options.errors import OptionError, format_value
 
-POLICY_FORMAT = 'admits NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
+POLICY_FORMAT = 'expected NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
 # prefixes of other metrics and of other arrays in checkpoints
 RESERVED_NAMES = (
     'environments',
@@ -58,7 +58,7 @@ class TeamOptions(AgentOptions):
         for name in self.policies or ():
             if not (isinstance(name, str) and name.isidentifier()) or name in RESERVED_NAMES:
                 reserved = ', '.join(RESERVED_NAMES)
-                problem = f'got the name {format_value(name)}, admits letters, digits and _, and none of {reserved}'
+                problem = f'got the name {format_value(name)}, expected letters, digits and _, and none of {reserved}'
                 raise OptionError('policies', problem)
         if self.policies is not None:
             self.policies = {name: parse_policy(name, spec) for name, spec in self.policies.items()}

@@ -70,7 +70,7 @@ class TRPO(OnPolicy):
         """Check that the Fisher matrix has rows to use, and that policy and critic share no parameters."""
         size, every = self.minibatches.transitions, self.options.fvp_n_steps
         if every > size:
-            raise OptionError('fvp_n_steps', f'got {every}, admits at most the {size} transitions of a rollout')
+            raise OptionError('fvp_n_steps', f'got {every}, expected at most the {size} transitions of a rollout')
         own = {id(variable) for variable in self.actor_model.trainable_variables}
         if own & {id(variable) for variable in self.critic.trainable_variables}:
             raise ValueError(

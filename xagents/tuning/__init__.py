@@ -1,5 +1,10 @@
-"""`xagents tune`: the call (`plan`, `search`, `tune`, `call`, `summary`, `table`), its workers and its study.
+"""Hyperparameter tuning (`xagents tune`) and populations (`xagents tune --population`).
 
-`processes` is the parent's side of the workers, `worker` their own. `studies` chooses settings, `ownership` says who
-runs a trial, `storages` keeps both, `report` and `pictures` are what `--out` writes.
+* The command: `plan` checks the options, `search` defines the ranges, `tune` opens the study, `trial_runner` runs the
+  trials, `trial_table` and `summary` print them.
+* Workers: `process_pool` is the part of the parent process, `worker` that of the child process.
+* The study: `studies` creates samplers, pruners and studies, `ownership` records which process runs a trial, `storages`
+  opens databases and journals.
+* `report` and `plots` write the files of `--out`.
+* Populations: `evolve`, `evolution` and `member`.
 """

@@ -1,7 +1,7 @@
-"""Populations: who copies whom, and how settings change. Pure functions of what members have earned.
+"""Population-based training: selection of parents and changes of settings, as pure functions of the scores.
 
 Jaderberg et al. 2017, "Population Based Training of Neural Networks" (arXiv:1711.09846): truncation selection, and
-settings that are perturbed or drawn anew (section 3, appendix A).
+settings that are perturbed or resampled (section 3, appendix A).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from xagents.reports.population_files import Member
 from xagents.tuning.search import Bounds, Choices, SearchRange
 
-# factors of a perturbation, where none are given
+# default factors of a perturbation
 PERTURB = (0.8, 1.2)
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """How a population evolves.
+    """The rules by which a population evolves.
 
     Attributes:
-        ranges: what is searched.
-        exploit: share of the worst that copy as many of the best.
-        perturb: factors of which one is drawn for each setting of who has copied.
-        resample: probability of drawing a setting anew instead.
+        ranges: ranges of the searched options.
+        exploit: fraction of the members that are replaced by copies of the best ones.
+        perturb: factors; one is drawn for each setting of a copied member.
+        resample: probability of sampling a setting from its range instead of perturbing it.
     """
 
     ranges: Mapping[str, SearchRange]
@@ -37,12 +37,12 @@ class Evolution:
     resample: float = 0.25
 
     def first(self, size: int, given: Mapping[str, Any], rng: np.random.Generator) -> list[Member]:
-        """Return the first round: one member with the given settings, the others with settings that are drawn."""
+        """Return the members of the first round: one with the given settings, the others with sampled settings."""
         others = ({n: draw(r, rng) for n, r in sorted(self.ranges.items())} for _ in range(size - 1))
         return [Member(dict(given)), *map(Member, others)]
 
     def next(self, members: Sequence[Member], rng: np.random.Generator) -> list[Member]:
-        """Return the round that follows another."""
+        """Return the members of the round after `members`."""
         parents = exploit([member.score for member in members], self.exploit, rng)
         return [
             Member(members[i].settings, i)
@@ -53,13 +53,18 @@ class Evolution:
 
 
 def exploit(scores: Sequence[float | None], share: float, rng: np.random.Generator) -> list[int]:
-    """Return from whom each member goes on: the worst from one of the best, all others from themselves.
+    """Return the parent of each member: one of the best for the worst members, itself for all others.
 
-    As many are worst as are best, `share` of them all, at least one, at most half; who has no score is among the
-    worst in any case. Of equal scores the earlier member's counts as the better one.
+    The best and the worst are equally many: `share` of the members, at least one and at most half. Members without a
+    score are always among the worst. If two scores are equal, the member with the smaller number is better.
+
+    Args:
+        scores: score of each member; None if it has none.
+        share: fraction of the members; with 0 only members without a score are replaced.
+        rng: random generator.
 
     Raises:
-        ValueError: where nobody has a score.
+        ValueError: if no member has a score.
     """
     count = min(max(1, round(share * len(scores))), len(scores) // 2) if share else 0
     order = sorted(range(len(scores)), key=lambda i: (-_worth(scores[i]), i))  # the best first
@@ -78,20 +83,27 @@ def explore(
     resample: float,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Return settings near others: each is multiplied by one of the factors, or drawn anew; all stay within ranges.
+    """Return changed settings: each is multiplied by one of the factors or resampled, and stays within its range.
 
-    Of choices the neighbour is taken: the next one for a factor above 1, else the one before.
+    For choices, a factor above 1 selects the next choice, and a factor below 1 the previous one.
+
+    Args:
+        settings: settings of the parent by name.
+        ranges: ranges of the settings by name.
+        perturb: factors.
+        resample: probability of resampling a setting.
+        rng: random generator.
     """
     new_settings = {}
     for name, r in sorted(ranges.items()):
         resampled, factor = rng.random() < resample, perturb[int(rng.integers(len(perturb)))]
-        drawn = draw(r, rng)  # in any case, so that one setting's fate changes no other's
+        drawn = draw(r, rng)  # always sample, so that one setting does not change the random numbers of the others
         new_settings[name] = drawn if resampled else perturbed_value(r, settings[name], factor)
     return new_settings
 
 
 def draw(r: SearchRange, rng: np.random.Generator) -> Any:
-    """Return a value of a range; each order of magnitude is equally likely where it is searched by these."""
+    """Return a sampled value of a range, uniform or, for a logarithmic range, log-uniform."""
     if isinstance(r, Choices):
         return r.values[int(rng.integers(len(r.values)))]
     share = rng.random()
@@ -100,7 +112,7 @@ def draw(r: SearchRange, rng: np.random.Generator) -> Any:
 
 
 def perturbed_value(r: SearchRange, value: Any, factor: float) -> Any:
-    """Return a value of a range, multiplied by a factor."""
+    """Return a value multiplied by a factor and clipped to its range; for choices, a neighbour of the value."""
     if isinstance(r, Choices):
         place = r.values.index(value) + (factor > 1) - (factor < 1)
         return r.values[min(max(place, 0), len(r.values) - 1)]

@@ -1,7 +1,8 @@
-"""`xagents tune --population` and `xagents.evolve`: members learn, the worst copy the best and change their settings.
+"""`xagents tune --population` and `xagents.evolve`: population-based training.
 
-Rounds are synchronous, and what follows a round is drawn from (seed, round) alone: neither the number of jobs nor a
-kill changes anything. A member that goes on is its parent's run, resumed in a folder of its own.
+All members train for a round. Then the worst members are replaced by copies of the best, with changed settings. The
+random numbers after a round depend only on the seed and the round, so neither the number of jobs nor a kill changes the
+result. In each round a member resumes a copy of the run of its parent in a new folder.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ MAX_ATTEMPTS = 3
 
 
 def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
-    """Train a population whose worst members copy the best ones, and change their settings, while it learns.
+    """Train a population. After each round, its worst members are replaced by changed copies of the best ones.
 
     Args:
-        agent_id: as `xagents.agents` names it.
-        env: an environment's id.
-        options: those of `xagents tune --population` by name; `population` is 8 when not given. An option takes one
-            value, or a list as `xagents.tune` has it.
+        agent_id: id of the agent, see `xagents.agents`.
+        env: id of the environment.
+        options: options of `xagents tune --population` by name. The default of `population` is 8. An option has one
+            value, or a list of values as in `xagents.tune`.
 
     Returns:
-        The run folder of the best member: `xagents.load` makes its agent, `xagents.policy` what it has learned.
+        The run directory of the best member. `xagents.load` returns its agent, `xagents.policy` its policy.
 
     Raises:
-        OptionError, SettingsError: for what is wrong with the input.
-        TuningError: where no member could be trained.
-        KeyboardInterrupt: after a Ctrl-C; the same call goes on.
+        OptionError, SettingsError: if an option or a setting is not valid.
+        TuningError: if no member could be trained.
+        KeyboardInterrupt: after Ctrl-C; the same call resumes the population.
     """
     return run_population(plan(agent_id, {'population': 8, **with_env(env, options, 'members train')}))
 
 
 def run_population(planned: TuningPlan) -> str:
-    """Do what was planned, and return the folder of the best member."""
+    """Train or resume the planned population, and return the run directory of the best member."""
     settings = planned.tune
     assert settings.population is not None and settings.out is not None
     check_folder('out', settings.out)
@@ -71,23 +72,25 @@ def run_population(planned: TuningPlan) -> str:
         free |= {'schedule_steps': settings.trial_steps, 'exploit_steps': settings.exploit_steps}
         population = open_population(settings.out, {**_shared(planned), 'free': free})
         if seed is not None and seed != population.shared['free']['seed']:
-            raise OptionError('seed', f'got {seed}, was {population.shared["free"]["seed"]} in {settings.out}')
+            raise OptionError('seed', f'got {seed}, expected {population.shared["free"]["seed"]} as in {settings.out}')
         saved_steps = population.shared['free']['exploit_steps']
         if 'exploit_steps' in settings.given_names and settings.exploit_steps != saved_steps:
-            raise OptionError('exploit_steps', f'got {settings.exploit_steps}, was {saved_steps} in {settings.out}')
+            raise OptionError(
+                'exploit_steps', f'got {settings.exploit_steps}, expected {saved_steps} as in {settings.out}'
+            )
         for line in (planned.source_line, planned.warning):
             if line and not planned.process_options.get('quiet'):
                 print(line, flush=True)
         runner = PopulationRunner(planned, population, workers)
         finished = runner.run_rounds()
     if not finished:
-        print(f'Interrupted in round {len(population.rounds) + 1} of {runner.n_rounds}; the same command goes on')
+        print(f'Interrupted in round {len(population.rounds) + 1} of {runner.n_rounds}; the same command resumes')
         interruption.exit()
     return runner.conclude()
 
 
 def _shared(planned: TuningPlan) -> dict[str, Any]:
-    """Return what must be equal where a population goes on."""
+    """Return the options that must be equal when a population is resumed."""
     settings = planned.tune
     study_attributes = {n: v for n, v in planned.study_attributes.items() if n not in ('trial_steps', 'trial_seeds')}
     how = {n: getattr(settings, n) for n in ('population', 'exploit', 'perturb', 'resample')}
@@ -95,12 +98,12 @@ def _shared(planned: TuningPlan) -> dict[str, Any]:
 
 
 class PopulationRunner:
-    """Lets a population evolve, in one call.
+    """One call that trains the rounds of a population.
 
     Args:
-        planned: what is to be done.
-        population: in its folder.
-        workers: train members.
+        planned: the checked options of the call.
+        population: the population, with its complete rounds.
+        workers: processes that train members.
     """
 
     def __init__(self, planned: TuningPlan, population: Population, workers: ProcessPool):
@@ -115,7 +118,7 @@ class PopulationRunner:
         self.evolution = Evolution(planned.ranges, settings.exploit, perturb, settings.resample)
 
     def run_rounds(self) -> bool:
-        """Train round after round; return whether the last one is over, and not a signal came."""
+        """Train the remaining rounds; return True if all are complete, and False after a signal."""
         self.say(f'Population of {self.size} in {self.population.path}: {self._opening_text()}')
         while len(self.population.rounds) < self.n_rounds:
             number = len(self.population.rounds) + 1
@@ -124,21 +127,21 @@ class PopulationRunner:
             if trained is None:
                 return False
             if all(member.score is None for member in trained):
-                why = trained[0].reason or 'no episode ended: give more --exploit-steps, in a new folder'
+                why = trained[0].reason or 'no episode ended: increase --exploit-steps, in a new folder'
                 raise TuningError(f'no member has a score after round {number}: {why}')
             self.population.add_round(trained)
             self.say(self._round_text(number, trained))
         return True
 
     def next_members(self, number: int) -> list[Member]:
-        """Return a round's members, as they begin."""
+        """Return the members of a round before they are trained."""
         rng = np.random.default_rng([self.seed, number])
         if number == 1:
             return self.evolution.first(self.size, self.planned.first, rng)
         return self.evolution.next(self.population.rounds[-1], rng)
 
     def train_round(self, number: int, members: list[Member]) -> list[Member] | None:
-        """Let workers train a round's members, and return them with their scores; None where a signal came."""
+        """Train the members of a round in workers and return them with their scores, or None after a signal."""
         found = {i: self.population.member_result(number, i) for i in range(self.size)}
         ended = {i: dataclasses.replace(members[i], **result) for i, result in found.items() if result is not None}
         waiting, deaths = [i for i in range(self.size) if i not in ended], Counter[int]()
@@ -173,7 +176,7 @@ class PopulationRunner:
         return [ended[i] for i in range(self.size)]
 
     def make_task(self, number: int, i: int, member: Member) -> MemberTask:
-        """Return the task of a worker for a member."""
+        """Return the task that trains a member in a round."""
         settings = self.planned.tune
         own = np.random.SeedSequence([self.seed, number, i]).generate_state(1)
         parent = '' if member.parent is None else str(self.population.folder(number - 1, member.parent).absolute())
@@ -192,14 +195,14 @@ class PopulationRunner:
         )
 
     def conclude(self) -> str:
-        """Say who is best, and return the folder of its run."""
+        """Print the best member, and return its run directory."""
         folder = self.population.link_best()
         best = self.population.rounds[-1][self.population.best()]
         options = {**self.planned.fixed, **best.settings}
         lines = [
             f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. '
             f'Its lineage: xagents plot --run-dir {self.population.path}',
-            'To train with its last settings from the beginning:',
+            'To train from the beginning with its last settings:',
             train_command(self.planned.entry.id, {**options, 'max_steps': len(self.population.rounds) * self.steps}),
         ]
         for line in lines:
@@ -207,14 +210,14 @@ class PopulationRunner:
         return str(folder)
 
     def say(self, line: str) -> None:
-        """Print a line, where the call is not quiet."""
+        """Print a line unless the call is quiet."""
         if not self.planned.process_options.get('quiet'):
             print(line, flush=True)
 
     def _opening_text(self) -> str:
         over = len(self.population.rounds)
         whole = f'{max(self.n_rounds, over)} rounds of {self.steps} steps'
-        return f'goes on after round {over} of {whole}' if over else whole
+        return f'resumes after round {over} of {whole}' if over else whole
 
     def _round_text(self, number: int, members: list[Member]) -> str:
         scores = [member.score for member in members if member.score is not None]

@@ -1,4 +1,4 @@
-"""The worker's side of a population: one member's training in one round."""
+"""Training of one member of a population in one round, in a worker process."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from xagents.tuning.temporary_agents import temporary_agent
 
 @dataclass
 class MemberTask:
-    """The task of a worker for a member.
+    """The task of training a member for a round.
 
     Attributes:
-        number: of the member.
-        agent: its id.
-        fixed: options of `xagents.make` that all members share, env included.
-        settings: the searched options.
-        seed: of its random streams, where they are to be its own; None where it goes on from itself.
-        parent: the run folder that it goes on from; empty in the first round.
-        folder: that its run is to be in; it appears when the round is done.
-        steps: environment steps from the population's beginning to the end of the round.
+        number: number of the member.
+        agent: id of the agent.
+        fixed: options of `xagents.make` that all members share, including env.
+        settings: values of the searched options.
+        seed: seed of new random streams; None if the member resumes its own run.
+        parent: run directory that the member resumes; empty in the first round.
+        folder: run directory of the member; it appears when the round is complete.
+        steps: environment steps from the first round to the end of this round.
         objective: 'reward' or 'evaluation'.
-        episodes: of an evaluation.
+        episodes: number of episodes of an evaluation.
     """
 
     number: int
@@ -48,12 +48,12 @@ class MemberTask:
 
 
 def train_member(task: MemberTask) -> float | None:
-    """Train a member for a round, in a folder that is whole or not there, and return what it is worth.
+    """Train a member for a round, and return its score. Its run directory appears only when the round is complete.
 
-    What a killed process has left is begun anew from the round's beginning, so that kills change nothing.
+    If the process is killed, the member starts the round from its beginning, so that kills do not change the result.
 
     Returns:
-        The mean of its last episodes, or of greedy ones; None where no episode ended.
+        The mean reward of its last training episodes or of evaluation episodes; None if no episode ended.
     """
     folder = Path(task.folder)
     part_folder, start = folder.with_name(f'.{folder.name}'), time.monotonic()
@@ -70,13 +70,13 @@ def train_member(task: MemberTask) -> float | None:
 
 
 def _mark_last_as_best(folder: Path) -> None:
-    """Let a run's last weights be those that are played: the score is theirs, and earlier ones had other settings."""
+    """Mark the last checkpoint as the best: the score is that of its weights, and earlier ones had other settings."""
     checkpoints = folder / CHECKPOINTS
     replace_link(checkpoints / 'best', os.readlink(checkpoints / 'last'))
 
 
 def _agent(task: MemberTask, part_folder: Path) -> contextlib.AbstractContextManager[Any]:
-    """Make the agent that goes on in a folder, for a while (see `temporary_agent`)."""
+    """Return a context with the agent that trains in a folder (see `temporary_agent`)."""
     from xagents.checkpoints.copying import copy_run
     from xagents.factory.load import resume
     from xagents.factory.make import make
@@ -92,7 +92,7 @@ def _agent(task: MemberTask, part_folder: Path) -> contextlib.AbstractContextMan
         if task.seed is not None:
             agent.options.seed = task.seed
             agent.streams.restart(task.seed)
-            agent.collector.observations = None  # episodes begin anew
+            agent.collector.observations = None  # start new episodes
         return agent
 
     return temporary_agent(made, options)

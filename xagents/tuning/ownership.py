@@ -1,7 +1,7 @@
-"""Who runs a trial. A trial that nobody runs any more is failed, and another one of the same settings takes its place.
+"""Ownership of trials: if the process of a trial is dead, the trial fails, and its settings are queued for a new trial.
 
-A trial's attributes say who runs it (`host`, `pid`, `process_started`) and when that was last heard of (`beat`). So any
-later call can tell a trial that goes on from one whose process is dead.
+The attributes of a trial name its process (`host`, `pid`, `process_started`) and the time of its last heartbeat
+(`beat`). With them, any later call can detect that the process of a trial is dead.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ import psutil
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 HEARTBEAT_SECONDS = 10.0
-# without a beat for so long a trial of another host is abandoned
+# a trial of another host is abandoned if its last heartbeat is older
 ABANDONED_SECONDS = 60.0
-# within which a new trial says who runs it
+# a new trial gets the attributes of its process within this time
 CLAIM_SECONDS = 5.0
-# how often the same settings are tried where their process dies each time
+# maximal number of trials of the same settings if the process dies each time
 MAX_ATTEMPTS = 10
 
 
 @functools.cache
 def process_identity() -> dict[str, Any]:
-    """Return the attributes that say who runs a trial, for this process."""
+    """Return the attributes that name this process as the owner of a trial."""
     pid = os.getpid()
     return {'host': socket.gethostname(), 'pid': pid, 'process_started': psutil.Process(pid).create_time()}
 
 
 def claim(trial: Trial, seed: int | None) -> int:
-    """Note on a trial when its runs began, and their seed, which is returned."""
+    """Set the start time and the seed as attributes of a trial, and return the seed."""
     trial.set_user_attr('started', datetime.now().astimezone().isoformat(timespec='seconds'))
     if seed is None:
-        # a trial that is tried again has its seed already
+        # a retried trial already has a seed
         seed = trial.user_attrs.get('seed', secrets.randbits(32))
     trial.set_user_attr('seed', seed)
     return int(seed)
 
 
 def is_abandoned(trial: FrozenTrial) -> bool:
-    """Return whether nobody runs a RUNNING trial any more.
+    """Return whether the process of a RUNNING trial is dead.
 
-    On this host we look whether its process lives; on another one it has to have a beat within `ABANDONED_SECONDS`.
+    A trial of this host is abandoned if its process has ended. A trial of another host is abandoned if it has had no
+    heartbeat for `ABANDONED_SECONDS`.
     """
     attributes = trial.user_attrs
     if attributes.get('host') == socket.gethostname() and 'process_started' in attributes:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(attributes['pid'])
-            # a dead process's number may be given to another one, which began at another time
+            # another process with a different start time may have the pid of a dead one
             same = abs(process.create_time() - attributes['process_started']) < 1.0
             return not same or process.status() == psutil.STATUS_ZOMBIE
         return True
@@ -65,7 +66,7 @@ def is_abandoned(trial: FrozenTrial) -> bool:
 
 
 def fail_and_requeue(study: optuna.Study, number: int) -> bool:
-    """Fail a trial that nobody runs any more, and queue its settings; of several callers one does, and gets True."""
+    """Fail an abandoned trial and queue its settings. If several callers try, one succeeds and gets True."""
     try:
         study.tell(number, state=TrialState.FAIL)
     except (optuna.exceptions.UpdateFinishedTrialError, ValueError):
@@ -75,11 +76,16 @@ def fail_and_requeue(study: optuna.Study, number: int) -> bool:
 
 
 def requeue_abandoned(study: optuna.Study, own_trials: Iterable[int]) -> list[int]:
-    """End trials that dead processes left RUNNING and return their numbers; `own_trials` run in this process."""
+    """Fail and queue the RUNNING trials of dead processes, and return their numbers.
+
+    Args:
+        study: the study.
+        own_trials: numbers of the trials that this process runs.
+    """
     trials = study.get_trials(deepcopy=False)
     retried = {trial.user_attrs.get('retry_of') for trial in trials}
     for trial in trials:
-        # whoever failed it died before it could be tried again; a trial that failed by itself has a reason
+        # the process that failed the trial died before it queued it; a trial that raised an error has a reason
         broken_off = trial.state == TrialState.FAIL and 'host' in trial.user_attrs and 'reason' not in trial.user_attrs
         ended = trial.datetime_complete
         long_ago = ended is not None and time.time() - ended.timestamp() > ABANDONED_SECONDS
@@ -94,6 +100,6 @@ def _requeue(study: optuna.Study, trial: FrozenTrial) -> None:
     attempt = attributes.get('attempt', 1)
     if attempt < MAX_ATTEMPTS:
         seed_attribute = {'seed': attributes['seed']} if 'seed' in attributes else {}
-        # a trial that was broken off while its settings were chosen has those that were fixed beforehand
+        # a trial that was interrupted during sampling has only its enqueued parameters
         parameters = {**trial.system_attrs.get('fixed_params', {}), **trial.params}
         study.enqueue_trial(parameters, {**seed_attribute, 'retry_of': trial.number, 'attempt': attempt + 1})

@@ -1,4 +1,4 @@
-"""What a call of `xagents tune` is to do, checked before anything heavy is loaded."""
+"""The plan of a call of `xagents tune`: its options, checked before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ PROCESS_OPTIONS = (
 
 @dataclass
 class TuningPlan:
-    """What a call of `tune` is to do, checked as far as that goes without TensorFlow."""
+    """The options of a call of `tune`, checked as far as possible without TensorFlow."""
 
     entry: Entry
     tune: TuneOptions
     fixed: dict[str, Any]  # options of every trial
-    ranges: dict[str, SearchRange]  # what is searched
+    ranges: dict[str, SearchRange]  # ranges of the searched options
     first: dict[str, Any]  # parameters of a new study's first trial
-    process_options: dict[str, Any]  # those of `PROCESS_OPTIONS`, which cannot change how well an agent learns
-    has_trial_limit: bool  # whether `tune.n_trials` bounds the call
-    source_line: str = ''  # a line on where settings come from that nobody gave
+    process_options: dict[str, Any]  # values of `PROCESS_OPTIONS`, which do not change how well an agent learns
+    has_trial_limit: bool  # whether `tune.n_trials` limits the call
+    source_line: str = ''  # a line on the source of tuned settings
 
     @property
     def study_attributes(self) -> dict[str, Any]:
-        """What all trials of the study share, kept as its attributes."""
-        # whether a default was typed or not makes no difference
+        """The options that all trials of the study share. They are saved as attributes of the study."""
+        # leave out defaults, so that a given default equals an option that is not given
         defaults = {**_defaults(known_options(self.entry)), 'env': self.fixed['env']}
         options = {name: value for name, value in self.fixed.items() if value != defaults.get(name)}
         shared = ['trial_steps', 'objective', 'trial_seeds']
@@ -61,14 +61,14 @@ class TuningPlan:
         return study_attributes | {name: getattr(self.tune, name) for name in shared}
 
     def settings_to_check(self) -> list[dict[str, Any]]:
-        """Return parameters that are tried before the first trial: its own, and each switch that may be on."""
+        """Return parameters to check before the first trial: those of the first trial, and each switch turned on."""
         choices = {name: r.values for name, r in self.ranges.items() if isinstance(r, Choices)}
         on = [name for name, values in choices.items() if any(value is True for value in values)]
         return [self.first, *({**self.first, name: True} for name in on if self.first.get(name) is not True)]
 
     @property
     def warning(self) -> str:
-        """A line on trials that end before anything is learned; empty where there is none."""
+        """A warning that trials end before learning starts; empty if they do not."""
         known = declared_options(self.entry.options)
         option = known.get('buffer_initial_size')
         if option is None or 'dataset' in self.fixed:
@@ -80,17 +80,17 @@ class TuningPlan:
         if least < self.tune.trial_steps:
             return ''
         return (
-            f'Warning: nothing is learned before {least} transitions are stored, and trials end after '
-            f'{self.tune.trial_steps} steps: give a smaller {option.flag}, or more --trial-steps'
+            f'Warning: learning starts after {least} transitions, and trials end after {self.tune.trial_steps} steps: '
+            f'give a smaller {option.flag}, or a larger --trial-steps'
         )
 
     @property
     def study_name(self) -> str:
-        """The study's name."""
+        """The name of the study."""
         return self.tune.study or f'{self.entry.id}-{self.fixed["env"]}'
 
     def job(self, number: int, parameters: Mapping[str, Any], seed: int) -> TrialJob:
-        """Return the job of a worker for a trial."""
+        """Return the job that runs a trial in a worker."""
         quiet = not self.tune.non_silent or bool(self.process_options.get('quiet'))
         console = {
             name: value
@@ -113,7 +113,7 @@ class TuningPlan:
 
 
 def known_options(entry: Entry) -> dict[str, Option]:
-    """Return every option of a trial by name, without those of the command itself."""
+    """Return the options of a trial by name, without the options of the command."""
     return entry.options_in('environment', 'network', 'record', 'dataset', 'explorers', 'session', 'agent')
 
 
@@ -122,7 +122,15 @@ def _defaults(known: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
-    """Return what a call of `tune` is to do; given options with a search type have one value or several."""
+    """Return the plan of a call of `tune`.
+
+    Args:
+        agent_id: id of the agent.
+        given: given options by name. Options with a search type have one or several values.
+
+    Raises:
+        OptionError: if an option is unknown or its value is not valid.
+    """
     entry = find_agent(agent_id)
     known = known_options(entry)
     command = declared_options(TuneOptions)
@@ -141,7 +149,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     fixed, ranges = split_searched(given, known)
     fixed_for_members = _fixed_for_members(entry, tune)
     for name in ranges.keys() & fixed_for_members:
-        raise OptionError(name, 'got several values, and it is fixed for members that go on: admits one value')
+        raise OptionError(name, 'got several values, expected one value: members of a population cannot change it')
     base, source_line = dict[str, Any](), ''
     if tune.tuned:
         steps = {'max_steps': tune.trial_steps}
@@ -149,7 +157,7 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
         _, source_line = defaults.apply_tuned_settings(agent_id, {**fixed, **ranges, **steps})
         base = {name: value for name, value in supplied.items() if name not in fixed and name in known}
     if tune.search:
-        # the first trial is to be the tuned settings, and some of them stand instead of others
+        # the first trial uses the tuned settings, and some of them replace other options
         replacements = {name: value for name, value in base.items() if known[name].replaces}
         found = default_ranges(entry.options, known, {**fixed, **ranges, **replacements})
         ranges |= {name: r for name, r in found.items() if name not in fixed_for_members}
@@ -161,14 +169,14 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
     fixed = {**defaults.effective_options(base, ranges, known), **fixed}
     process_options = {name: fixed.pop(name) for name in PROCESS_OPTIONS if name in fixed}
     checked = entry.options_in('environment', 'network', 'agent')
-    # check options against each other as the first trial has them
+    # check the combination of options in the first trial
     resolve_settings(
         entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id
     )
     return TuningPlan(entry, tune, fixed, ranges, first, process_options, has_trial_limit, source_line)
 
 
-# what would end a member before its rounds are over, or would be of all of them at once
+# options that would end a member early, or that cannot be shared by several members
 FORBIDDEN_MEMBER_OPTIONS = (
     'early_stop_patience',
     'target_reward',
@@ -186,7 +194,7 @@ def _check_members(
     ranges: Mapping[str, SearchRange],
     fixed: Mapping[str, Any],
 ) -> None:
-    """Refuse what members of a population cannot have, and rounds that are shorter than one of their iterations."""
+    """Raise OptionError for options that members cannot have, and for rounds shorter than one iteration."""
     for name in FORBIDDEN_MEMBER_OPTIONS:
         if name in given:
             raise OptionError(name, 'is for single runs, and cannot be used with --population')
@@ -196,13 +204,13 @@ def _check_members(
         iteration *= max(r.values) if r else value
     if tune.exploit_steps is not None and tune.exploit_steps < iteration:
         if 'exploit_steps' in tune.given_names:
-            got = f'got {tune.exploit_steps}, admits at least {iteration}, the steps of an iteration'
+            got = f'got {tune.exploit_steps}, expected at least {iteration}, the steps of an iteration'
             raise OptionError('exploit_steps', got)
         tune.exploit_steps = iteration
 
 
 def _fixed_for_members(entry: Entry, tune: TuneOptions) -> set[str]:
-    """Return options that members of a population cannot change while they go on; none where there is no population."""
+    """Return the options that members cannot change between rounds; an empty set without a population."""
     if tune.population is None:
         return set()
     variant = {entry.variant.option} if entry.variant else set()
@@ -210,13 +218,13 @@ def _fixed_for_members(entry: Entry, tune: TuneOptions) -> set[str]:
 
 
 def _check_objective(tune: TuneOptions) -> None:
-    """Let trials that collect nothing be worth what their evaluations say."""
+    """Set the objective to evaluation for trials on a data set, which collect no episodes."""
     if 'objective' in tune.given_names and tune.objective == 'reward':
-        raise OptionError('objective', 'got reward with --dataset, which collects no episodes, expected evaluation')
+        raise OptionError('objective', 'got reward, expected evaluation: training on a --dataset collects no episodes')
     tune.objective = 'evaluation'
 
 
 def search_page(agent_id: str, given: Mapping[str, Any]) -> str:
-    """Return what a call would search with --search, a line an option."""
+    """Return the ranges that a call searches with --search, one line per option."""
     planned = plan(agent_id, {**given, 'search': True})
     return '\n'.join(describe_ranges(planned.ranges, known_options(planned.entry), planned.first))

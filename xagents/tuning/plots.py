@@ -1,6 +1,6 @@
-"""Pictures of a study: its history, and how much its parameters matter.
+"""Plots of a study: its history, and the importances of its parameters.
 
-Optuna's own change the style of every later figure, and with a dozen parameters their names overlap.
+The plots of Optuna are not used: they change the style of all later figures, and the names of many parameters overlap.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ LONGEST_NAME = 32
 
 
 class NoPlotError(Exception):
-    """Why there is no picture."""
+    """The reason why a plot cannot be drawn."""
 
 
 def unique_names(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return every name in `mappings` once, in the order of first appearance."""
+    """Return each name in `mappings` once, in the order of first appearance."""
     return list(dict.fromkeys(name for mapping in mappings for name in mapping))
 
 
 def objective_name(study: optuna.Study) -> str:
-    """Return what the values of a study are."""
+    """Return the name of the values of a study."""
     return OBJECTIVES.get(study.user_attrs.get('objective', ''), 'value')
 
 
@@ -44,7 +44,7 @@ def _draw_history(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Figure:
     complete = _complete(trials)
     numbers, values = [trial.number for trial in complete], _values(complete)
     so_far = list(itertools.accumulate(values, max))
-    # the best stays what it is until the last trial, also where later ones are not complete
+    # extend the line of the best value to the last trial, complete or not
     last = max(trial.number for trial in trials if trial.state.is_finished())
     figure = _figure(4.5, study, 'History')
     axes = figure.subplots()
@@ -68,14 +68,14 @@ def _draw_importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Fig
     if not unique_names(trial.params for trial in complete):
         raise NoPlotError('no parameter is searched')
     if len(complete) < 2:
-        raise NoPlotError('takes two complete trials')
+        raise NoPlotError('needs at least two complete trials')
     if len(set(_values(complete))) == 1:
         raise NoPlotError('all values are equal')
-    # this evaluator needs no scikit-learn, and draws no random numbers
+    # this evaluator needs no scikit-learn and uses no random numbers
     shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), normalize=False)
     total = sum(shares.values())
     if not total > 0:
-        raise NoPlotError('the values tell no parameter from another')
+        raise NoPlotError('no parameter has an effect on the values')
     ranked = sorted(shares.items(), key=lambda item: item[1])
     rows = max(len(ranked), 3)
     figure = _figure(1.4 + 0.32 * rows, study, 'Importances')
@@ -114,7 +114,7 @@ def _values(trials: Sequence[FrozenTrial]) -> list[float]:
 
 
 def _label(text: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name cut in its middle, where names of one family differ least."""
+    """Return a name, shortened in its middle if it is too long."""
     half = (longest - 1) // 2
     return text if len(text) <= longest else f'{text[:half]}…{text[-half:]}'
 
@@ -122,7 +122,7 @@ def _label(text: str, longest: int = LONGEST_NAME) -> str:
 def _figure(height: float, study: optuna.Study, what: str) -> Figure:
     from matplotlib.figure import Figure
 
-    # without pyplot no window system is asked for, and the figure is gone when nobody holds it
+    # without pyplot no window system is needed, and the figure is freed when it is no longer used
     figure = Figure(figsize=(8, height), layout='constrained')
     title = f'{what}: {study.user_attrs.get("agent")} on {study.user_attrs.get("env")}'
     figure.suptitle(_label(title, 60), fontsize='large', parse_math=False)

@@ -1,4 +1,4 @@
-"""The parent's side of the workers: their processes, and what they answer. The worker's side is `worker.py`."""
+"""The pool of worker processes, in the parent process. `worker.py` is the code of a worker process."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from xagents.tuning.member import MemberTask
 from xagents.tuning.worker import TrialJob
 
 SECONDS_TO_END = 2.0
-# a worker keeps some 30 MB of what TensorFlow compiled for each trial
+# the compiled programs of each trial take about 30 MB in a worker
 MAX_JOBS_PER_WORKER = 50
-# so many workers that die in a row before they are ready end the call
+# the call stops after this many consecutive workers have died before they were ready
 MAX_EARLY_EXITS = 5
 WorkerMessage = dict[str, Any]
 
 
 class TuningError(RuntimeError):
-    """A study that cannot go on, or has nothing to show."""
+    """A study that cannot continue, or that has no complete trial."""
 
 
 class WorkerProcess(ChildProcess):
-    """A process that runs one trial after another; it ends when this one does.
+    """A child process that runs jobs one after another. It ends when the parent process ends.
 
-    With `silent`, the output is captured, and its last line is reported if the process dies. `threads` are
-    TensorFlow's.
+    Args:
+        answers: queue of the messages of all workers.
+        threads: number of threads of TensorFlow.
+        silent: capture the output; its last line is reported if the process dies.
     """
 
     def __init__(self, answers: OutputQueue, threads: int | None, silent: bool):
@@ -42,22 +44,22 @@ class WorkerProcess(ChildProcess):
         self.send({'threads': threads})
 
     def send(self, message: WorkerMessage) -> None:
-        """Send a message; if it is dead, its answers show it."""
+        """Send a message. If the process is dead, `ProcessPool.receive` reports it."""
         self.write(json.dumps(message))
 
     def start(self, kind: str, job: TrialJob | MemberTask) -> None:
-        """Give it a job: to run a trial, to check its settings, or to train a member of a population."""
+        """Start a job: run a trial, check the settings of a trial, or train a member of a population."""
         self.job = job
         self._printed_before = os.fstat(self._printed.fileno()).st_size if self._printed else 0
         self.send({'kind': kind, **dataclasses.asdict(job)})
 
     def exit_reason(self) -> str:
-        """Return how a dead process ended, and the last line that it printed in its present job."""
+        """Return how a dead process ended, and the last line that it printed in its current job."""
         last = [] if self._printed is None else last_line(self._printed, self._printed_before)
         return ': '.join([f'its worker died ({self.exit_status})', *last])
 
     def end(self) -> None:
-        """End the process, and forget what it printed."""
+        """End the process, and delete its captured output."""
         super().end()
         if self._printed is not None:
             self._printed.close()
@@ -74,20 +76,25 @@ class ProcessPool:
 
     @property
     def idle(self) -> list[WorkerProcess]:
-        """Those that wait for a job."""
+        """The workers that are ready and have no job."""
         return [worker for worker in self.processes if worker.ready and worker.job is None]
 
     def receive(self, seconds: float) -> tuple[WorkerProcess, WorkerMessage | None] | None:
-        """Wait for the next answer of a worker: None if it has died. Without any for so long, return None alone.
+        """Wait for the next message of a worker.
 
-        TuningError where a worker cannot work.
+        Returns:
+            The worker and its message, which is None if the worker has died; or None if there is no message within
+            `seconds`.
+
+        Raises:
+            TuningError: if a worker cannot start or raises an unexpected error.
         """
         try:
             worker, line = self._answers.get(timeout=seconds)
             message = None if line is None else json.loads(line)
-        except (queue.Empty, ValueError):  # a line may be cut off by death
+        except (queue.Empty, ValueError):  # the last line of a killed worker may be incomplete
             return None
-        if worker not in self.processes:  # it was replaced
+        if worker not in self.processes:  # this worker was replaced
             return None
         if message is not None and message['kind'] == 'broken':
             raise TuningError(message['reason'])
@@ -96,20 +103,20 @@ class ProcessPool:
         return worker, message
 
     def finish_job(self, worker: WorkerProcess) -> None:
-        """Take a job that is done off a worker; one that has done many is replaced."""
+        """Mark the job of a worker as done. Replace the worker after `MAX_JOBS_PER_WORKER` jobs."""
         worker.job = None
         worker.n_done += 1
         if worker.n_done >= MAX_JOBS_PER_WORKER:
             self.replace(worker)
 
     def replace(self, worker: WorkerProcess) -> None:
-        """Start another worker in the place of one that is dead, or is to end."""
+        """End a worker, which may be dead, and start a new one in its place."""
         self.early_exits += not worker.ready
         self.processes[self.processes.index(worker)] = WorkerProcess(*self._arguments)
         worker.end()
 
     def end(self) -> None:
-        """End all of them."""
+        """End all workers."""
         for worker in self.processes:
             worker.request_exit()
         for worker in self.processes:

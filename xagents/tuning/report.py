@@ -1,4 +1,4 @@
-"""What `--out` writes of a study: its best settings, its trials as a table, and pictures."""
+"""The files of `--out`: the best settings of a study, its trials as a table, and plots."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ PIXELS_PER_INCH = 130
 
 
 def train_command(agent_id: str, options: Mapping[str, Any]) -> str:
-    """Return the command that trains an agent with some options by name, as one types it in a shell."""
+    """Return the shell command that trains an agent with some options."""
     return shlex.join(['xagents', 'train', agent_id, *to_flags(_ordered(options))])
 
 
 def write_report(
     folder: str | os.PathLike[str], study: optuna.Study, best_options: Mapping[str, Any] | None, command: str
 ) -> list[str]:
-    """Write `best.yaml`, `trials.parquet` and the pictures of a study, each of them atomically.
-
-    The lines that are returned say what was written, and what was left out and why.
+    """Write `best.yaml`, `trials.parquet` and the plots of a study, each atomically.
 
     Args:
-        folder: made when it does not exist.
-        study: whose attributes name the agent, the environment and the objective.
-        best_options: every option of its best trial by name; None where no trial is complete.
-        command: trains with them.
+        folder: folder of the files; it is created if it does not exist.
+        study: a study whose attributes name the agent, the environment and the objective.
+        best_options: all options of the best trial by name; None if no trial is complete.
+        command: the command that trains with these options.
+
+    Returns:
+        Lines for the user: which files were written, which were left out, and why.
     """
     folder = Path(folder)
     try:
@@ -71,7 +72,7 @@ def write_report(
                 continue
             except NoPlotError as reason:
                 problem = str(reason)
-            except Exception as error:  # hours of trials are not lost to a picture
+            except Exception as error:  # a failed plot must not stop the call after hours of trials
                 problem = format_value(getattr(error, 'strerror', None) or str(error) or type(error).__name__)
             older = '; the one there is older' if (folder / name).exists() else ''
             left_out.append(f'{name} ({problem}{older})')
@@ -80,10 +81,10 @@ def write_report(
 
 
 def trials_frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:
-    """Return the trials of a study, one a row, in columns that a parquet file can hold.
+    """Return the trials of a study, one per row, in columns of types that a parquet file supports.
 
     The columns are number, state (complete, pruned, failed, running, waiting), value, params_<name>, datetime_start,
-    datetime_complete, duration (s), and the trials' user attributes. Values of several kinds become text.
+    datetime_complete, duration (s), and the user attributes of the trials. Columns of mixed types become text.
     """
     import pandas as pd
 
@@ -106,7 +107,7 @@ def trials_frame(trials: Sequence[FrozenTrial]) -> pd.DataFrame:
 
 
 def _column(values: list[Any]) -> Any:
-    """Return one column of the kind that all of `values` but None have, else as text."""
+    """Return a column of the type of all values except None, or of text if the types differ."""
     import pandas as pd
 
     kinds = {type(value) for value in values if value is not None}
@@ -133,14 +134,14 @@ def _best_text(study: optuna.Study, options: Mapping[str, Any] | None, command: 
 
 
 def _ordered(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, the environment and the budget first, as one types them."""
+    """Return the options that are not None, with env and max_steps first."""
     names = [name for name in dict.fromkeys(['env', 'max_steps', *options]) if name != 'agent']
     return {name: options[name] for name in names if options.get(name) is not None}
 
 
 @contextlib.contextmanager
 def _warnings_off() -> Iterator[None]:
-    """Keep what Optuna and matplotlib warn of from the user, who can do nothing about it."""
+    """Hide the warnings of Optuna and matplotlib, which the user cannot act on."""
     before = logging.root.manager.disable
     with warnings.catch_warnings(action='ignore'):
         logging.disable()

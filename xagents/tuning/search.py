@@ -1,4 +1,7 @@
-"""What `xagents tune` searches: several values of an option are a range, one is fixed. Loads no Optuna by itself."""
+"""The search ranges of `xagents tune`: several values of an option are a range, one value is fixed.
+
+Optuna is imported only by functions that need it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from xagents.options.errors import OptionError, format_value
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-# bounds this far apart are searched by their orders of magnitude
+# if the bounds differ by at least this factor, a whole number is searched on a logarithmic scale
 LOG_SCALE_RATIO = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Numbers from `low` to `high`, both included; `log` searches their orders of magnitude."""
+    """A range of numbers from `low` to `high`, both included. If `log` is true, the scale is logarithmic."""
 
     low: float
     high: float
@@ -27,7 +30,7 @@ class Bounds:
 
     @property
     def values(self) -> tuple:
-        """Its ends."""
+        """The two bounds."""
         return self.low, self.high
 
     def distribution(self) -> BaseDistribution:
@@ -38,7 +41,7 @@ class Bounds:
         return kind(self.low, self.high, log=self.log)
 
     def nearest(self, value: Any) -> Any:
-        """Return what it admits that is nearest to a value; a size that is not given is the largest."""
+        """Return the nearest number within the bounds; the upper bound if the value is None."""
         return self.high if value is None else min(max(value, self.low), self.high)
 
     def __str__(self) -> str:
@@ -47,7 +50,7 @@ class Bounds:
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """One of some values."""
+    """A range of discrete values."""
 
     values: tuple
 
@@ -58,7 +61,7 @@ class Choices:
         return CategoricalDistribution(self.values)
 
     def nearest(self, value: Any) -> Any:
-        """Return what it admits that is nearest to `value`; the first one where nothing is near."""
+        """Return the choice that is nearest to `value`; the first choice if they cannot be compared."""
         if value in self.values:
             return value
         numbers = [v for v in (value, *self.values) if isinstance(v, (int, float)) and not isinstance(v, bool)]
@@ -74,16 +77,24 @@ SearchRange = Bounds | Choices
 
 
 def searchable(option: Option) -> Option:
-    """Return an option as `tune` takes it: with several values where it has a search type."""
+    """Return an option for `tune`: it accepts several values if it has a search type."""
     return dataclasses.replace(option, is_list=True) if option.tune else option
 
 
 def split_searched(
     given: Mapping[str, Any], known: Mapping[str, Option]
 ) -> tuple[dict[str, Any], dict[str, SearchRange]]:
-    """Return what is fixed and what is searched of the given options, their values checked.
+    """Split given options into fixed options and search ranges, and check their values.
 
-    Options with a search type have one value or several. OptionError names one whose value or range is not admitted.
+    Args:
+        given: values by name; options with a search type have one or several values.
+        known: all options by name.
+
+    Returns:
+        The fixed values and the ranges, by name.
+
+    Raises:
+        OptionError: if a value or a range is not valid.
     """
     fixed, ranges = dict[str, Any](), dict[str, SearchRange]()
     for name, value in given.items():
@@ -103,18 +114,18 @@ def split_searched(
 def _range(option: Option, values: list[Any]) -> SearchRange:
     got = 'got ' + format_value(' '.join(map(str, values)) or 'nothing')
     if None in values:
-        raise OptionError(option.name, f'{got}, admits values, each of them {option.expected}')
+        raise OptionError(option.name, f'{got}, expected values, each of them {option.expected}')
     if option.tune == 'categorical':
         if len(set(values)) < max(len(values), 2):
-            raise OptionError(option.name, f'{got}, admits one value or two and more different ones to choose from')
+            raise OptionError(option.name, f'{got}, expected one value, or at least two different choices')
         return Choices(tuple(values))
     if len(values) != 2:
-        raise OptionError(option.name, f'{got}, admits one value, or two as bounds')
+        raise OptionError(option.name, f'{got}, expected one value, or two bounds')
     low, high = values
     if low >= high:
-        raise OptionError(option.name, f'{got}, admits the lower bound first and the higher one second')
+        raise OptionError(option.name, f'{got}, expected the lower bound first and the higher one second')
     if low <= 0:
-        raise OptionError(option.name, f'{got}, admits a lower bound above 0')
+        raise OptionError(option.name, f'{got}, expected a lower bound above 0')
     if option.tune == 'int':
         return Bounds(low, high, log=high >= LOG_SCALE_RATIO * low)
     return Bounds(float(low), float(high), log=True)
@@ -123,7 +134,15 @@ def _range(option: Option, values: list[Any]) -> SearchRange:
 def default_ranges(
     declaration: type[Options], known: Mapping[str, Option], given: Mapping[str, Any]
 ) -> dict[str, SearchRange]:
-    """Return an agent's own ranges, without those that the given values and ranges overrule or do not admit."""
+    """Return the default ranges of an agent that are valid with the given options.
+
+    A range is left out if its option is given, if a given option replaces it, or if it replaces a given option.
+
+    Args:
+        declaration: the options of the agent.
+        known: all options by name.
+        given: given values and ranges by name.
+    """
     ranges = {name: _range(known[name], list(values)) for name, values in declaration.ranges.items()}
     overruled = given.keys() | {known[name].replaces for name in given}
     own = declared_options(declaration)
@@ -137,7 +156,7 @@ def default_ranges(
 
 
 def _is_admitted(declaration: type[Options], fixed: Mapping[str, Any], name: str, r: SearchRange) -> bool:
-    """Whether all values of a range are valid with the fixed options, such as sizes within that of a buffer."""
+    """Return whether all values of a range are valid with the fixed options, such as the size of a buffer."""
     try:
         for value in r.values:
             declaration.resolve({**fixed, name: value})
@@ -147,14 +166,14 @@ def _is_admitted(declaration: type[Options], fixed: Mapping[str, Any], name: str
 
 
 def first_values(ranges: Mapping[str, SearchRange], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value of each range: the wanted one, or what is nearest to it."""
+    """Return, for each range, the value that is nearest to the wanted one."""
     return {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
 
 
 def describe_ranges(
     ranges: Mapping[str, SearchRange], known: Mapping[str, Option], first: Mapping[str, Any]
 ) -> list[str]:
-    """Return a line for each range: its flag, what it admits, and where the first trial begins."""
+    """Return a line for each range: the flag, the range, and the value of the first trial."""
     width = max((len(known[name].flag) for name in ranges), default=0)
     return [f'{known[name].flag:<{width}}  {r} (begins with {_short(first[name])})' for name, r in ranges.items()]
 

@@ -1,4 +1,4 @@
-"""A study: how its settings are chosen, how it is opened or continued, and what it found best."""
+"""Studies: samplers and pruners, opening or continuing a study, and its best trial."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from xagents.tuning.ownership import process_identity
 from xagents.tuning.plan import TuningPlan
 from xagents.tuning.search import SearchRange
 
-# how long to wait for the call that is making a study
+# how long to wait for another call that is creating the study
 CREATION_SECONDS = 5.0
-# reports of a trial before it may be stopped: a fifth of its first run
+# number of reports before a trial may be pruned: a fifth of its first run
 MIN_REPORTS = 4
 STARTUP_OPTIONS: dict[str, Any] = {'n_startup_trials': 10}
 SAMPLERS: dict[str, tuple[Callable[..., BaseSampler], dict[str, Any]]] = {
@@ -34,16 +34,23 @@ PACKAGES = {'cmaes': ('cmaes',), 'gp': ('scipy', 'torch')}
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return a sampler: tpe, random, cmaes or gp.
+    """Return a sampler.
 
-    Before each trial it begins anew, seeded by the trial's number: a study that was continued chooses as one that was
-    never stopped, and two calls never draw the same. OptionError where a package that it needs is missing.
+    Before each trial the sampler is created with a seed from the number of the trial. So a continued study samples
+    the same settings as an uninterrupted one, and two parallel calls sample different settings.
+
+    Args:
+        name: tpe, random, cmaes or gp.
+        seed: seed of the study.
+
+    Raises:
+        OptionError: if a required package is missing.
     """
     parent, options = SAMPLERS[name]
 
     class SeededSampler(parent):  # type: ignore[valid-type, misc]
         def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-            # choosing may take long, so the trial says first who runs it; it has no public way to do so yet
+            # sampling may take long, so set the owner of the trial first; Optuna has no public method for it here
             for key, value in {**process_identity(), 'beat': time.time()}.items():
                 study._storage.set_trial_user_attr(trial._trial_id, key, value)
             state = np.random.SeedSequence([seed, trial.number]).generate_state(1)
@@ -59,28 +66,34 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
 
 
 def make_pruner(name: str, warmup_trials: int, reports: int) -> BasePruner:
-    """Return what stops bad trials early: median, hyperband or none; `reports` is how often a trial reports."""
+    """Return a pruner, which stops bad trials early.
+
+    Args:
+        name: median, hyperband or none.
+        warmup_trials: number of trials that are never pruned (median).
+        reports: number of reports of a trial (hyperband).
+    """
     if name == 'median':
         return MedianPruner(n_startup_trials=warmup_trials, n_warmup_steps=MIN_REPORTS)
     return HyperbandPruner(MIN_REPORTS, reports) if name == 'hyperband' else NopPruner()
 
 
 def open_study(planned: TuningPlan, storage: BaseStorage, sampler: BaseSampler, pruner: BasePruner) -> optuna.Study:
-    """Make the planned study, or continue the one of its name; OptionError where that is about something else."""
+    """Create the planned study or continue an existing one; raise OptionError if the existing one differs."""
     study_attributes = planned.study_attributes
     how: dict[str, Any] = {'study_name': planned.study_name, 'storage': storage, 'sampler': sampler, 'pruner': pruner}
     try:
         study = optuna.create_study(direction='maximize', **how)
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(**how)
-        # the call that is making it now may not have said yet what it is about; or it has died over that
+        # the call that is creating the study may not have set its attributes yet, or may have died before
         end = time.monotonic() + CREATION_SECONDS
         while not study.user_attrs.keys() >= study_attributes.keys() and time.monotonic() < end:
             time.sleep(0.1)
         _check(study, study_attributes, planned.ranges)
         if study.user_attrs.keys() >= study_attributes.keys():
             return study
-    # what it is about is said last: where two calls make a study, it has one first trial
+    # set the attributes last, so that two calls that create a study enqueue one first trial
     if not study.trials:
         study.enqueue_trial(dict(planned.first))
     for key, value in study_attributes.items():
@@ -89,22 +102,26 @@ def open_study(planned: TuningPlan, storage: BaseStorage, sampler: BaseSampler, 
 
 
 def _check(study: optuna.Study, study_attributes: Mapping[str, Any], ranges: Mapping[str, SearchRange]) -> None:
-    """Check that a study that exists is about the same."""
+    """Raise OptionError if an existing study has other attributes or ranges."""
 
     def differs(name: str, got: Any, had: Any) -> OptionError:
         return OptionError(name, f'got {got}, but the study {study.study_name} has {had}, {other}')
 
-    other = 'admits the same as before, or another --study'
+    other = 'expected the same value, or another --study'
     directions = ', '.join(direction.name.lower() for direction in study.directions)
     if directions != 'maximize':
-        raise OptionError('study', f'got {study.study_name}, which was made to {directions}, admits one to maximize')
+        raise OptionError(
+            'study', f'got {study.study_name} with the directions {directions}, expected one objective, to maximize'
+        )
     known = study.user_attrs
     for key, value in study_attributes.items():
         if key in known and key != 'fixed' and known[key] != value:
             raise differs(key, value, format_value(known[key]))
     trials = study.trials
     if any(trial.state != TrialState.WAITING for trial in trials) and not known.keys() >= study_attributes.keys():
-        raise OptionError('study', f'got {study.study_name}, whose trials are none of xagents tune, admits another one')
+        raise OptionError(
+            'study', f'got {study.study_name}, whose trials are not from xagents tune, expected another study'
+        )
     # trials of other states may lack some parameters
     done = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     searched = {name: d for trial in done for name, d in trial.distributions.items()}
@@ -132,7 +149,7 @@ def _as_typed(distribution: Any) -> str:
 
 
 def trial_options(study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-    """Return every option of a trial by name: those fixed, those searched, env, max_steps and seed."""
+    """Return all options of a trial by name: fixed and searched options, env, max_steps and seed."""
     study_attributes = study.user_attrs
     options = {
         'env': study_attributes['env'],
@@ -146,28 +163,32 @@ def trial_options(study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
 
 
 def best_trial(study: optuna.Study) -> FrozenTrial | None:
-    """Return the best of the completed trials; None where there is none."""
+    """Return the best complete trial, or None if there is none."""
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return max(completed, key=lambda trial: trial.value or 0.0) if completed else None
 
 
 def load_best(name: str, storage: BaseStorage, agent_id: str) -> tuple[FrozenTrial, dict[str, Any]]:
-    """Return an agent's best trial in a study and its options, without the seed that it was lucky with.
+    """Return the best trial of a study and its options without the seed.
 
-    OptionError where there is no such study, or none of this agent, or no trial of it was completed.
+    Args:
+        name: name of the study.
+        storage: the storage of the study.
+        agent_id: id of the agent.
+
+    Raises:
+        OptionError: if the study does not exist, is for another agent, or has no complete trial.
     """
     names = optuna.get_all_study_names(storage)
     if name not in names:
-        admitted = ', '.join(names) or 'none: it has no study'
-        raise OptionError(
-            'from_study', f'got {format_value(name)}, the storage has {admitted}{did_you_mean(name, names)}'
-        )
+        admitted = ', '.join(names) or 'a study, but the storage has none'
+        raise OptionError('from_study', f'got {format_value(name)}, expected {admitted}{did_you_mean(name, names)}')
     study = optuna.load_study(study_name=name, storage=storage)
     owner = study.user_attrs.get('agent')
     if owner != agent_id:
-        whose = f'is one of {owner}' if owner else 'was not made by xagents tune'
-        raise OptionError('from_study', f'got {name}, which {whose}, admits one of {agent_id}')
+        whose = f'is a study of {owner}' if owner else 'was not created by xagents tune'
+        raise OptionError('from_study', f'got {name}, which {whose}, expected a study of {agent_id}')
     trial = best_trial(study)
     if trial is None:
-        raise OptionError('from_study', f'got {name}, of which no trial has been completed')
+        raise OptionError('from_study', f'got {name}, which has no complete trial')
     return trial, {option: value for option, value in trial_options(study, trial).items() if option != 'seed'}

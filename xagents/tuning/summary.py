@@ -1,4 +1,4 @@
-"""What a call of `xagents tune` says first, and what it says and writes at its end."""
+"""The first line of a call of `xagents tune`, and its output and files at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xagents.tuning.trial_runner import TrialRunner
 
 
 def opening_line(planned: TuningPlan, study: optuna.Study) -> str:
-    """Return what a call says first."""
+    """Return the first line of a call: the study, its storage and the number of ended trials."""
     ended = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
     where = f' in {mask_password(planned.tune.storage)}' if planned.tune.storage else ', in memory'
     begun = f'continued after {ended} trial{"s" * (ended != 1)}' if ended else 'new'
@@ -26,7 +26,11 @@ def opening_line(planned: TuningPlan, study: optuna.Study) -> str:
 
 
 def print_summary(call: TrialRunner, command: str) -> None:
-    """Say and write what an ended call found, and how to go on; TuningError where it completed no trial by itself."""
+    """Print the results of a call, write its files, and print the command that continues an interrupted call.
+
+    Raises:
+        TuningError: if the call finished and no trial is complete.
+    """
     planned, settings, study = call.plan, call.plan.tune, call.study
     best = best_trial(study)
     options = {} if best is None else trial_options(study, best)
@@ -40,19 +44,19 @@ def print_summary(call: TrialRunner, command: str) -> None:
     if settings.storage is None:
         name = planned.study_name
         words = to_flags({'study': name, 'storage': f'sqlite:///{name.replace("/", "-")}.db'})
-        lines.append(f'The study was kept in memory only. To keep the next one: {" ".join(words)}')
+        lines.append(f'The study was in memory only. To save the next one: {" ".join(words)}')
     elif call.ending == 'Interrupted' and command:
-        lines.append(f'To go on: {resume_command(command, call)}')
+        lines.append(f'To resume: {resume_command(command, call)}')
     print('\n'.join([line] if planned.process_options.get('quiet') and line else lines))
     if best is None and call.ending == 'Finished':
         said = [trial.user_attrs.get('reason') or trial.user_attrs.get('killed') for trial in study.trials]
         reasons = [*filter(None, said)] or ['nothing']
-        raise TuningError(f'no trial was completed; the last one said: {reasons[-1]}')
+        raise TuningError(f'no trial was completed; the reason of the last one: {reasons[-1]}')
 
 
 def count_trials(call: TrialRunner) -> str:
-    """Return how the call ended, and how many trials the study has of each kind."""
-    words = {'COMPLETE': 'complete', 'PRUNED': 'pruned', 'FAIL': 'broken off'}
+    """Return a line on how the call ended, and the number of trials of the study in each state."""
+    words = {'COMPLETE': 'complete', 'PRUNED': 'pruned', 'FAIL': 'interrupted'}
     counts = Counter({'complete': 0, 'pruned': 0, 'failed': 0})
     for trial in call.study.get_trials(deepcopy=False):
         if trial.state.name in words:
@@ -63,7 +67,7 @@ def count_trials(call: TrialRunner) -> str:
 
 
 def resume_command(command: str, call: TrialRunner) -> str:
-    """Return the command that finishes what an interrupted one had left."""
+    """Return the command that runs the remaining trials of an interrupted call."""
     words = shlex.split(command)
     for index, word in enumerate(words[:-1]):
         if word == '--n-trials' and call.total is not None:

@@ -1,4 +1,4 @@
-"""Agents of a worker: each is gone before the next one is made, but for what it has compiled."""
+"""Agents of a worker. Each is deleted before the next one is created; only compiled programs remain."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 @contextlib.contextmanager
 def temporary_agent(make: Callable[[], Any], options: Mapping[str, Any]) -> Iterator[Any]:
-    """Make an agent, and close it; afterwards the memory that it took is free again.
+    """Create an agent, close it at the end of the block, and free its memory.
 
-    What it compiles is kept for the next one of the same shapes.
+    Compiled programs are kept for the next agent with the same shapes.
 
     Args:
-        make: makes it.
-        options: of its environment and network, which with its own say what it shares with others.
+        make: function that returns the agent.
+        options: options of the agent, its environment and its network; agents with equal programs share them.
     """
     import keras
 

@@ -1,4 +1,4 @@
-"""The loop of a call of `xagents tune`: ask the study for trials, let workers run them, and tell it how they ended."""
+"""The main loop of `xagents tune`: get trials from the study, run them in workers, and report results to the study."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ STATES = {'done': TrialState.COMPLETE, 'pruned': TrialState.PRUNED, 'failed': Tr
 
 @dataclass
 class TrialRunner:
-    """One call of `tune` on its study."""
+    """The trials of one call of `tune`."""
 
     plan: TuningPlan
     study: optuna.Study
     workers: ProcessPool
     table: TrialTable
-    total: int | None  # trials to finish; None for as many as there is time for
-    deadline: float | None  # when the call ends, on the monotonic clock
-    seed: int | None  # of every trial; each has its own when not given
+    total: int | None  # trials to finish; None if only the time is limited
+    deadline: float | None  # end of the call on the monotonic clock (s)
+    seed: int | None  # seed of all trials; None for a random seed for each trial
     finished: int = 0
     running: dict[int, optuna.Trial] = field(default_factory=dict)
     started: dict[int, float] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class TrialRunner:
     ending: str = 'Finished'
 
     def run_trials(self) -> None:
-        """Run trials until there are enough, the time is over or a signal comes."""
+        """Run trials until enough are finished, the time is over or a signal arrives."""
         while self.needs_trial or self.running:
             if Interruption.requested():
                 self.ending = 'Interrupted'
@@ -58,11 +58,11 @@ class TrialRunner:
 
     @property
     def needs_trial(self) -> bool:
-        """Whether to begin another trial."""
+        """Whether to start another trial."""
         return self.total is None or self.finished + len(self.running) < self.total
 
     def send_heartbeats(self) -> None:
-        """Every ten seconds, mark the trials as alive, and take over those that dead processes have left."""
+        """Every ten seconds, update the heartbeats of running trials, and queue the trials of dead processes."""
         if time.monotonic() - self.last_heartbeat < ownership.HEARTBEAT_SECONDS:
             return
         for trial in list(self.running.values()):
@@ -72,18 +72,18 @@ class TrialRunner:
         self.last_heartbeat = time.monotonic()
 
     def start_trial(self, worker: WorkerProcess) -> None:
-        """Ask the study for a trial and give it to a worker."""
+        """Get a trial from the study and start it in a worker."""
         try:
             trial = self.study.ask({name: r.distribution() for name, r in self.plan.ranges.items()})
             seed = ownership.claim(trial, self.seed)
-        except UpdateFinishedTrialError:  # choosing took so long that another call has taken it over
+        except UpdateFinishedTrialError:  # sampling took so long that another call has taken over the trial
             return
         self.running[trial.number], self.started[trial.number] = trial, time.monotonic()
         self.table.started(trial.number, trial.params)
         worker.start('trial', self.plan.job(trial.number, trial.params, seed))
 
     def handle_message(self, worker: WorkerProcess, message: WorkerMessage | None) -> None:
-        """Take an answer of a worker, or its death."""
+        """Handle a message of a worker, or its death."""
         if message is None:
             self.handle_death(worker)
         elif message['kind'] == 'report':
@@ -92,7 +92,7 @@ class TrialRunner:
             self.finish_trial(worker, message)
 
     def report(self, worker: WorkerProcess, message: WorkerMessage) -> bool:
-        """Note how a trial stands; returns whether it is to stop."""
+        """Report the value of a running trial to the study; return whether to prune the trial."""
         assert worker.job is not None
         trial, value = self.running[worker.job.number], message['value']
         self.table.progressed(trial.number, message['done'], value)
@@ -100,11 +100,11 @@ class TrialRunner:
             return False
         with self.drop_if_taken_over(trial.number):
             trial.report(value, message['part'])
-            return bool(trial.should_prune())  # JSON does not know NumPy's bool
+            return bool(trial.should_prune())  # JSON has no bool of NumPy
         return True
 
     def finish_trial(self, worker: WorkerProcess, message: WorkerMessage) -> None:
-        """Tell the study how a trial ended."""
+        """Report the result of a trial to the study."""
         assert worker.job is not None
         trial, reason = self.running[worker.job.number], message.get('reason', '')
         self.workers.finish_job(worker)
@@ -112,7 +112,7 @@ class TrialRunner:
         with self.drop_if_taken_over(trial.number):
             if reason:
                 trial.set_user_attr('reason', reason)
-            # the value of a pruned trial is the last that it reported: Optuna takes care of that
+            # Optuna sets the value of a pruned trial to its last report
             finished_trial = self.study.tell(trial, message.get('value'), state=state, skip_if_finished=True)
             if finished_trial.state != state:
                 raise UpdateFinishedTrialError
@@ -120,7 +120,7 @@ class TrialRunner:
             self.remove_trial(trial.number, state.name.lower().replace('fail', 'failed'), finished_trial.value, reason)
 
     def handle_death(self, worker: WorkerProcess) -> None:
-        """Fail the trial of a dead worker, let it be tried again, and start another worker."""
+        """Fail the trial of a dead worker, queue its settings, and start another worker."""
         reason, job = worker.exit_reason(), worker.job
         self.workers.replace(worker)
         if self.workers.early_exits >= MAX_EARLY_EXITS:
@@ -130,7 +130,7 @@ class TrialRunner:
         trial = self.running[job.number]
         with self.drop_if_taken_over(trial.number):
             trial.set_user_attr('killed', reason)
-            # after the last attempt it is a finished trial
+            # after the last attempt the trial counts as finished
             last = trial.user_attrs.get('attempt', 1) >= ownership.MAX_ATTEMPTS
             ownership.fail_and_requeue(self.study, trial.number)
             self.finished += last
@@ -138,7 +138,7 @@ class TrialRunner:
 
     @contextlib.contextmanager
     def drop_if_taken_over(self, number: int) -> Iterator[None]:
-        """Give a trial up if another call has taken it over, because this machine was not seen for a while."""
+        """Drop a trial if another call has taken it over because the heartbeats of this call were late."""
         try:
             yield
         except UpdateFinishedTrialError:
@@ -147,7 +147,7 @@ class TrialRunner:
             self.remove_trial(number, 'killed', None, 'another call has taken it over')
 
     def remove_trial(self, number: int, state: str, value: float | None, reason: str) -> None:
-        """Take a trial off those that run, and show how it ended."""
+        """Remove a trial from the running ones, and show its result."""
         del self.running[number]
         seconds = time.monotonic() - self.started.pop(number)
         best = best_trial(self.study)
@@ -155,7 +155,7 @@ class TrialRunner:
         self.table.finished(number, state, value, shown, seconds, reason)
 
     def release_trials(self) -> None:
-        """Fail the trials that still run, for another call to try again, and those that a dead process has left."""
+        """Fail and queue the running trials and the trials of dead processes, so that another call can run them."""
         for number in list(self.running):
             with self.drop_if_taken_over(number):
                 self.running[number].set_user_attr('killed', 'the call ended')

@@ -1,4 +1,4 @@
-"""What `xagents tune` shows of its trials: a table that moves on a terminal, a line for each trial elsewhere."""
+"""The output of `xagents tune`: a live table of trials on a terminal, one line per trial elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ESCAPES = re.compile(r'\x1b\[[0-?]*[ -/]*[@-~]')
 
 @dataclass
 class TrialRow:
-    """A trial in the table; `best` is the study's best value when it ended."""
+    """A trial in the table. `best` is the best value of the study at the end of the trial."""
 
     number: int
     parameters: str = ''
@@ -41,10 +41,17 @@ class TrialRow:
 
 
 class TrialTable:
-    """Shows the trials of one call of `xagents tune`, on standard output.
+    """The output of the trials of one call of `xagents tune`, on standard output.
 
-    A trial's state is complete, pruned or failed. It is killed, and does not count, where another one takes its place.
-    Without a `total` there is no ETA. Where `live` is not given, a table is drawn on a terminal only.
+    The state of an ended trial is complete, pruned, failed or killed. A killed trial does not count, because its
+    settings are queued for another trial.
+
+    Args:
+        total: number of trials; None if it is not limited, then there is no ETA.
+        jobs: number of parallel trials.
+        quiet: print nothing.
+        live: whether to draw a live table; by default only on a terminal.
+        terminal: the console of rich; standard output by default.
     """
 
     def __init__(
@@ -63,20 +70,20 @@ class TrialTable:
             self._live.start()
 
     def started(self, number: int, parameters: Mapping[str, Any]) -> None:
-        """Show that a trial runs; `parameters` are those that are searched."""
+        """Add a running trial with its searched parameters."""
         self._rows[number] = TrialRow(
             number, ' '.join(f'{name}={format_short(value)}' for name, value in parameters.items())
         )
 
     def progressed(self, number: int, done: float, value: float | None) -> None:
-        """Show which part of its steps a trial has done, from 0 to 1, and its value so far."""
+        """Show the progress of a trial, from 0 to 1, and its value so far."""
         row = self._rows.setdefault(number, TrialRow(number))
         row.done, row.value = min(done, 1.0), value
 
     def finished(
         self, number: int, state: str, value: float | None, best: BestTrial, seconds: float, reason: str = ''
     ) -> None:
-        """Show that a trial has ended, in which state, how long it took, and why it failed."""
+        """Show the result of a trial: state, value, duration in seconds, and the reason of a failure."""
         row = self._rows.setdefault(number, TrialRow(number))
         self._best = best
         row.state, row.value, row.best = state, value, best[1] if best else None
@@ -90,18 +97,18 @@ class TrialTable:
             self.say(', '.join(filter(None, [*parts, self._eta()])))
 
     def say(self, line: str) -> None:
-        """Print a line that stays, above the table."""
-        # whoever closes standard output wants to see nothing
+        """Print a line above the table."""
+        # print nothing if standard output is closed
         if line and not self.quiet and not getattr(self._terminal.file, 'closed', False):
             self._terminal.print(Text(line), soft_wrap=True, crop=False)
 
     def close(self) -> None:
-        """Leave the table as it is."""
+        """Stop updating the table, which remains on the terminal."""
         if self._live is not None:
             self._live.stop()
 
     def _render(self) -> Group:
-        """Return what is drawn now; it is called in a thread of rich's."""
+        """Return the table and its last line. A thread of rich calls this method."""
         rows = list(self._rows.values())
         width, height = self._terminal.size
         running = sum(row.state == 'running' for row in rows)
@@ -114,10 +121,10 @@ class TrialTable:
             table.add_column(name, justify='right', no_wrap=True)
         table.add_column('state', no_wrap=True, overflow='ellipsis', max_width=max(13, width // 4))
         table.add_column('parameters', no_wrap=True, overflow='ellipsis', ratio=1)
-        # if not all fit: the best trial, running trials, then the newest
+        # if not all rows fit, show the best trial, running trials, then the newest
         best = self._best[0] if self._best else None
         rows.sort(key=lambda row: (row.number != best, row.state != 'running', -row.number))
-        # the header and the cursor have a line each
+        # the header and the cursor take one line each
         row_count = height - 2 - len(footer.wrap(self._terminal, max(width, 1)))
         for row in sorted(rows[: max(row_count, 1)], key=lambda row: row.number):
             runs = row.state == 'running'
@@ -140,12 +147,12 @@ class TrialTable:
             return '' if self.total is None else 'ETA -'
         left = max(self.total - len(self._seconds), 0)
         mean = sum(self._seconds) / len(self._seconds)
-        # workers without a trial left make nothing faster
+        # workers without a trial do not shorten the time
         return f'ETA {timedelta(seconds=round(mean * left / max(min(self.jobs, left), 1)))}'
 
 
 def format_short(value: Any) -> str:
-    """Return a parameter's value in few characters, such as 3.2e-4."""
+    """Return a parameter value as short text, such as 3.2e-4."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, float):
@@ -153,7 +160,7 @@ def format_short(value: Any) -> str:
     if not math.isfinite(value):
         return 'none'
     digits = 3
-    # a discount of 0.9996 is far from 1, whatever rounding says
+    # add digits until a value such as 0.9996 is not rounded to 1
     while digits < 9 and abs(value) < 1 and abs(float(f'{value:.{digits}g}')) == 1:
         digits += 1
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
@@ -170,14 +177,14 @@ def _value(value: float | None) -> str:
 
 
 def _one_line(text: str, longest: int) -> str:
-    """Return foreign text on one line, without what would move the cursor, and cut."""
+    """Return text on one line, without escape sequences and control characters, shortened to `longest` characters."""
     text = ESCAPES.sub('', text)
     line = ' '.join(''.join(letter if letter.isprintable() else ' ' for letter in text).split())
     return line if len(line) <= longest else f'{line[: longest - 1]}…'
 
 
 def _is_terminal(terminal: Terminal) -> bool:
-    # FORCE_COLOR makes rich call a file a terminal: colours are welcome there, a table that moves is not
+    # with FORCE_COLOR, rich regards a file as a terminal: print colours there, but no live table
     try:
         return terminal.is_interactive and terminal.file.isatty()
     except ValueError:  # closed

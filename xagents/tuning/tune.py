@@ -1,4 +1,4 @@
-"""`xagents tune`: checks what was asked, opens the study, and lets a `TrialRunner` run its trials."""
+"""`xagents tune`: check the options, open the study, and run its trials with a `TrialRunner`."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from xagents.tuning.worker import REPORTS
 
 
 class SettingsError(ValueError):
-    """Settings that a worker refuses without naming one option."""
+    """Settings that a worker cannot use, if the error names no option."""
 
 
 def tune(agent_id: str, env: str | None = None, **options: Any) -> optuna.Study:
-    """Search the settings with which an agent learns best.
+    """Search for the settings with which an agent learns best.
 
     Args:
-        agent_id: as `xagents.agents` names it.
-        env: an environment's id.
-        options: those of `xagents tune` by name. An option with a search type takes one value, which is fixed, or a
-            list: of two bounds where it is searched as `int` or `log_uniform`, of choices where as `categorical`.
+        agent_id: id of the agent, see `xagents.agents`.
+        env: id of the environment.
+        options: options of `xagents tune` by name. An option with a search type has one value, which is fixed, or a
+            list of values: two bounds for the types `int` and `log_uniform`, choices for `categorical`.
 
     Returns:
-        Optuna's study: `best_params`, `best_value`, `trials`.
+        The study of Optuna, with `best_params`, `best_value` and `trials`.
 
     Raises:
-        OptionError, SettingsError: for what is wrong with the input.
-        TuningError: where no trial could be completed.
-        KeyboardInterrupt: after a Ctrl-C; what was finished is kept.
+        OptionError, SettingsError: if an option or a setting is not valid.
+        TuningError: if no trial was completed.
+        KeyboardInterrupt: after Ctrl-C; finished trials are saved.
     """
     given = with_env(env, options, 'trials run')
     if 'print_search' in given:
-        raise OptionError('print_search', 'is for the command line; in Python see xagents.tuning.plan.search_page')
+        raise OptionError('print_search', 'is only for the command line; in Python use xagents.tuning.plan.search_page')
     return run_study(plan(agent_id, given))
 
 
 def with_env(env: str | None, options: dict[str, Any], what: str) -> dict[str, Any]:
-    """Return options with the environment, which other processes make; OptionError where it is no id."""
+    """Return the options with the environment; raise OptionError unless it is an id, because workers create it."""
     given = dict(options) if env is None else {'env': env, **options}
     if not isinstance(given.get('env'), str):
-        problem = f"got {given.get('env')!r}, admits an id of Gymnasium's: {what} in other processes"
+        problem = f"got {given.get('env')!r}, expected an id of Gymnasium's: {what} in other processes"
         raise OptionError('env', problem)
     return given
 
 
 def run_study(planned: TuningPlan, command: str = '') -> optuna.Study:
-    """Do what was planned; `command` is what was typed, for the line that says how to go on."""
+    """Run the planned trials and return the study. `command` is the shell command, for the line on how to resume."""
     settings, seed = planned.tune, planned.process_options.get('seed')
     silence_optuna()
     check_storage(settings.storage)
@@ -94,9 +94,13 @@ def run_study(planned: TuningPlan, command: str = '') -> optuna.Study:
 def check_settings(
     planned: TuningPlan, workers: ProcessPool, interruption: Interruption, deadline: float | None = None
 ) -> None:
-    """Let a worker make the first trial's agent, and one with each switch on, before anything is written.
+    """Check the settings in a worker before anything is written.
 
-    OptionError or SettingsError say what is wrong with the settings, TuningError why that could not be found out.
+    The worker creates the agent of the first trial, and one agent with each searched switch turned on.
+
+    Raises:
+        OptionError, SettingsError: if the settings are not valid.
+        TuningError: if the settings cannot be checked.
     """
     deaths, waiting = (
         0,
@@ -107,7 +111,7 @@ def check_settings(
             print('Interrupted before the first trial')
             interruption.exit()
         if deadline is not None and time.monotonic() >= deadline:
-            raise TuningError('time was over before the first trial: give more --timeout')
+            raise TuningError('the time was over before the first trial: increase --timeout')
         answer = workers.receive(POLL_SECONDS)
         if answer is None:
             continue

@@ -1,7 +1,8 @@
-"""The worker's side of `xagents tune`: a process that trains with the settings it is given and says how that goes.
+"""A worker process of `xagents tune`: it trains with given settings and reports the results.
 
-`python -m xagents.tuning.worker` reads a JSON object a line from standard input, and answers in the same way on what
-was its standard output. It ends with its parent, whatever ends that. The parent's side is `processes.py`.
+`python -m xagents.tuning.worker` reads one JSON object per line from standard input, and writes its answers in the same
+format to the original standard output. It ends when its parent process ends. `process_pool.py` is the code of the
+parent process.
 """
 
 from __future__ import annotations
@@ -20,39 +21,42 @@ from xagents.system.answering import Orders, answering
 from xagents.tuning.member import MemberTask, train_member
 from xagents.tuning.temporary_agents import temporary_agent
 
-# of a run: one after each twentieth of its steps
+# number of reports of a run: one after each twentieth of its steps
 REPORTS = 20
 ReportFunction = Callable[[int, float, float], bool]
 
 
 class TrialPruned(Exception):
-    """The parent has stopped a trial."""
+    """Raised when the parent process prunes a trial."""
 
 
 @dataclass
 class TrialJob:
-    """The job of a worker."""
+    """A trial that a worker runs."""
 
-    number: int  # of the trial
-    agent: str  # its id
-    options: dict[str, Any]  # of `xagents.make`, env included, without seed and paths
+    number: int  # number of the trial
+    agent: str  # id of the agent
+    options: dict[str, Any]  # options of `xagents.make`, including env, without seed and paths
     steps: int  # environment steps of each run
     seeds: list[int]  # one for each run
-    objective: str = 'reward'  # the mean of the last training episodes; or 'evaluation', that of greedy ones
-    episodes: int = 10  # of an evaluation
-    # `checkpoints` and `history_checkpoint`, where given, without the trial's number
+    objective: str = 'reward'  # mean of the last training episodes; or 'evaluation', mean of greedy episodes
+    episodes: int = 10  # number of episodes of an evaluation
+    # `checkpoints` and `history_checkpoint`, if given, without the number of the trial
     paths: dict[str, Any] = field(default_factory=dict)
 
 
 def run_trial(job: TrialJob, report: ReportFunction) -> float:
-    """Train with each seed and return the mean of the runs' values.
+    """Train with each seed and return the mean of the values of the runs.
 
-    `report` is called up to `REPORTS` times a run with the number of the report, the mean of the values so far (of the
-    runs that ended and of this one) and the part of the trial's steps that is done. It returns whether to go on.
+    Args:
+        job: the trial.
+        report: function that is called up to `REPORTS` times per run and returns whether to continue. Its arguments
+            are the number of the report, the mean of the values so far (of ended runs and the current one), and the
+            fraction of the steps of the trial that is done.
 
     Raises:
-        Pruned: where `report` returns False.
-        ValueError: where a run has no value, or its settings are wrong.
+        TrialPruned: if `report` returns False.
+        ValueError: if a run has no value, or its settings are not valid.
     """
     values: list[float] = []
     for index, seed in enumerate(job.seeds):
@@ -67,7 +71,7 @@ def run_trial(job: TrialJob, report: ReportFunction) -> float:
 
 def _run(job: TrialJob, seed: int, report: ReportFunction) -> float:
     reported, value = 0, math.nan
-    # with a data set it would evaluate by itself, too
+    # turn off the evaluations of a run on a data set
     never = {'eval_frequency': job.steps + 1} if 'dataset' in job.options else {}
     with _agent(job, seed) as agent:
         for log in agent.train_iter(max_steps=job.steps, final_episodes=0, **never):
@@ -75,14 +79,14 @@ def _run(job: TrialJob, seed: int, report: ReportFunction) -> float:
             if part == reported:
                 continue
             value = _value(job, agent)
-            # a long iteration makes several reports due
+            # several reports may be due after a long iteration
             for number in range(reported + 1, part + 1):
                 if not report(number, value, log['steps'] / job.steps):
                     raise TrialPruned
             reported = part
         value = _value(job, agent) if reported < REPORTS else value
     if not math.isfinite(value):
-        raise ValueError(f'no episode ended within {job.steps} steps: give more --trial-steps')
+        raise ValueError(f'no episode ended within {job.steps} steps: increase --trial-steps')
     return value
 
 
@@ -91,7 +95,7 @@ def _value(job: TrialJob, agent: Any) -> float:
 
 
 def _agent(job: TrialJob, seed: int) -> contextlib.AbstractContextManager[Any]:
-    """Make an agent that writes to paths of its own, for a while (see `temporary_agent`)."""
+    """Return a context with an agent that writes to paths of this trial (see `temporary_agent`)."""
     from xagents.factory.make import make
 
     options = {**job.options, 'seed': seed}
@@ -104,7 +108,7 @@ def _agent(job: TrialJob, seed: int) -> contextlib.AbstractContextManager[Any]:
 
 
 def add_suffix(path: str, mark: str) -> str:
-    """Return a path with a mark in its name: ppo.tf becomes ppo-trial-3.tf, and a.weights.h5 a-trial-3.weights.h5."""
+    """Return a path with a mark in its name: ppo.tf gives ppo-trial-3.tf, a.weights.h5 gives a-trial-3.weights.h5."""
     folder, name = os.path.split(path)
     stem, dot, suffixes = name.partition('.')
     return str(Path(folder) / f'{stem}-{mark}{dot}{suffixes}')
@@ -114,21 +118,27 @@ def add_suffix(path: str, mark: str) -> str:
 
 
 def main() -> None:
-    """Do what the lines on standard input say, until they end."""
+    """Run the jobs from standard input until it ends."""
     answers, lines = answering()
     TrialWorker(answers, lines, lines.get()['threads']).serve()
 
 
 @dataclass
 class TrialWorker:
-    """Does the jobs in `lines`, which the parent sent, one after another, with one thread of TensorFlow or more."""
+    """A worker that runs the jobs of the parent process, one after another.
+
+    Attributes:
+        answers: stream of the answers.
+        lines: queue of the messages of the parent process.
+        threads: number of threads of TensorFlow; one if None.
+    """
 
     answers: IO[str]
     lines: Orders
     threads: int | None = None
 
     def serve(self) -> None:
-        """Load what every trial needs, then do one job after another."""
+        """Set up TensorFlow, then run one job after another."""
         try:
             from xagents.system.threads import set_threads
 
@@ -145,12 +155,12 @@ class TrialWorker:
                 (self.check if kind == 'check' else self.run)(TrialJob(**message))
 
     def send(self, **answer: Any) -> None:
-        """Answer the parent."""
+        """Send an answer to the parent process."""
         self.answers.write(json.dumps(answer) + '\n')
         self.answers.flush()
 
     def check(self, job: TrialJob) -> None:
-        """Make the agent of a job, and say what is wrong with its settings."""
+        """Create the agent of a job, and report whether its settings are valid."""
         try:
             with _agent(job, job.seeds[0]) as agent:
                 agent.begin(max_steps=job.steps)
@@ -163,7 +173,7 @@ class TrialWorker:
             self.send(kind='broken', reason=error_line(error))
 
     def run(self, job: TrialJob) -> None:
-        """Run a trial, and say how it ended."""
+        """Run a trial, and report how it ended."""
         try:
             answer = {'kind': 'done', 'value': run_trial(job, self.report)}
         except TrialPruned:
@@ -173,7 +183,7 @@ class TrialWorker:
         self.send(**answer)
 
     def train(self, task: MemberTask) -> None:
-        """Train a member of a population for a round, and say how that ended."""
+        """Train a member of a population for a round, and report how it ended."""
         try:
             answer = {'kind': 'done', 'value': train_member(task)}
         except Exception as error:
@@ -181,7 +191,7 @@ class TrialWorker:
         self.send(**answer)
 
     def report(self, part: int, value: float, done: float) -> bool:
-        """Tell the parent how a trial stands, and return whether it goes on."""
+        """Report the progress of a trial to the parent process, and return whether to continue."""
         self.send(kind='report', part=part, value=value if math.isfinite(value) else None, done=done)
         return not self.lines.get()['prune']
 

@@ -1,7 +1,7 @@
-"""Tuned settings that ship, by agent and environment: `--tuned` takes them, `xagents presets` lists them.
+"""Tuned settings in the package, by agent and environment. `--tuned` uses them, `xagents presets` lists them.
 
-One YAML file an agent holds them, in this package's own names of options; `scores.yaml` holds what they were seen to
-reach and is written by the learning benchmark. Loads no TensorFlow.
+Each agent has one YAML file, with the names of this package's options. The learning benchmark writes the measured
+scores to `scores.yaml`. This module does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xagents.registry.agents import find_agent
 
 FOLDER = Path(__file__).parent
 SCORES = FOLDER / 'scores.yaml'
-# the entry of every Atari game
+# the key of the settings for all Atari games
 ATARI = 'atari'
 
 
@@ -30,15 +30,15 @@ class Preset:
     """Tuned settings of an agent in an environment.
 
     Args:
-        agent: its id.
-        env: the environment's id, or `atari` for every Atari game.
-        max_steps: how long they were tuned for.
-        options: of `xagents.make`, by name.
-        source: where they come from; its first word is a name.
-        published: the mean reward that they were published with, if they were.
-        scored_on: the environment of that score, where it is another version.
-        changed: what is not as published.
-        games: published scores by environment id, where `env` is `atari`.
+        agent: the id of the agent.
+        env: the id of the environment, or `atari` for all Atari games.
+        max_steps: the number of environment steps that the settings were tuned for.
+        options: options of `xagents.make`, by name.
+        source: the source of the settings; its first word is a name.
+        published: the published mean reward of the settings, if there is one.
+        scored_on: the id of the environment of the published score, if it is another version of `env`.
+        changed: the differences from the published settings.
+        games: published scores by environment id, if `env` is `atari`.
     """
 
     agent: str
@@ -53,17 +53,17 @@ class Preset:
 
     @property
     def source_name(self) -> str:
-        """Who tuned them, in a word."""
+        """The name of the source: the first word of `source`."""
         return self.source.split()[0]
 
     @property
     def digest(self) -> str:
-        """A short name of the settings: a score that was measured with others has another one."""
+        """A hash of the settings. A score with another digest was measured with other settings."""
         settings = {'env': self.env, 'max_steps': self.max_steps, 'options': self.options}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
     def for_game(self, env_id: str) -> Preset:
-        """Return the settings of one Atari game, with the score that was published for it."""
+        """Return the settings for one Atari game, with the score that was published for this game."""
         name = (
             f'{_strip_module(env_id).removeprefix("ALE/").partition("NoFrameskip")[0].partition("-v")[0]}NoFrameskip-v4'
         )
@@ -73,15 +73,15 @@ class Preset:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What settings were seen to reach.
+    """A measured score of tuned settings.
 
     Args:
-        median: of the seeds' means.
-        means: of each seed, after its training.
-        episodes: greedy ones of each mean.
-        date: of the last run.
-        version: of this package.
-        digest: of the settings, see `Preset.digest`.
+        median: the median of `means`.
+        means: the mean reward of each seed after its training.
+        episodes: the number of greedy episodes of each mean.
+        date: the date of the last run.
+        version: the version of this package.
+        digest: the digest of the settings, see `Preset.digest`.
     """
 
     median: float
@@ -93,7 +93,11 @@ class Score:
 
 
 def list_presets(agent_id: str) -> list[Preset]:
-    """Return the tuned settings of an agent, the one for every Atari game last; raises OptionError for no agent."""
+    """Return the tuned settings of an agent. Settings for all Atari games are the last ones.
+
+    Raises:
+        OptionError: for an unknown agent.
+    """
     presets = []
     for env, entry in copy.deepcopy(_read_yaml(FOLDER / f'{find_agent(agent_id).id}.yaml')).items():
         games = entry.pop('published', {}) if env == ATARI else {}
@@ -105,12 +109,15 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
     """Return the tuned settings of an agent for an environment.
 
     In Python, `xagents.make('ppo', 'CartPole-v1', **find_preset('ppo', 'CartPole-v1').options)` makes an agent with
-    them, and `fit(max_steps=preset.max_steps)` trains it as long as they were tuned for.
+    these settings, and `fit(max_steps=preset.max_steps)` trains the agent for the tuned number of steps.
 
-    `env_id` is what `--env` takes; `ALE/…` and `…NoFrameskip-v4` are Atari games.
+    Args:
+        agent_id: the id of the agent.
+        env_id: the id of the environment, as for `--env`. `ALE/…` and `…NoFrameskip-v4` are Atari games.
 
     Raises:
-        OptionError: where the agent has none for it; names the environments that there are, and the nearest one.
+        OptionError: if the agent has no tuned settings for the environment. The message lists the environments that
+            have tuned settings, and the nearest name.
     """
     presets = {preset.env: preset for preset in list_presets(agent_id)}
     name = _strip_module(env_id)
@@ -119,14 +126,14 @@ def find_preset(agent_id: str, env_id: str) -> Preset:
     if ATARI in presets and (name.startswith('ALE/') or 'NoFrameskip-v' in name):
         return presets[ATARI].for_game(env_id)
     if not presets:
-        raise OptionError('tuned', f'got {format_value(env_id)}, and {agent_id} has no tuned settings')
+        raise OptionError('tuned', f'got {format_value(env_id)}, but {agent_id} has no tuned settings')
     names = ', '.join('every Atari game' if env == ATARI else env for env in presets)
     got = f'got {format_value(env_id)}, for which {agent_id} has no tuned settings'
-    raise OptionError('tuned', f'{got}, admits {names}{did_you_mean(name, presets.keys() - {ATARI})}')
+    raise OptionError('tuned', f'{got}, expected {names}{did_you_mean(name, presets.keys() - {ATARI})}')
 
 
 def find_score(preset: Preset) -> Score | None:
-    """Return what settings were seen to reach; None where nobody ran them, or they have changed since."""
+    """Return the measured score of settings, or None if there is none or the settings have changed since."""
     entry = read_scores().get(preset.agent, {}).get(preset.env)
     if entry is None or entry['digest'] != preset.digest:
         return None
@@ -134,12 +141,12 @@ def find_score(preset: Preset) -> Score | None:
 
 
 def read_scores() -> dict[str, Any]:
-    """Return all kept scores by agent and environment; none where there is no file."""
+    """Return all saved scores by agent and environment, or an empty dict if there is no file."""
     return _read_yaml(SCORES) if SCORES.exists() else {}
 
 
 def _strip_module(env_id: str) -> str:
-    # gym:Id and module:Id are environments of the same names
+    # gym:Id and module:Id have the same tuned settings as Id
     return env_id.rpartition(':')[2]
 
 
