@@ -20,7 +20,6 @@ from xagents.acer.agent import ACER
 from xagents.acer.policy_gradient import divergence, entropy, entropy_gradient, policy_gradient, project
 from xagents.base.returns import retrace
 from xagents.checkpoints.agent_state import model_variables
-from xagents.networks.models import ModelReader
 
 A = 3
 SEEDS = st.integers(0, 2**32 - 1)
@@ -247,7 +246,7 @@ class Algorithm:
         {},
         {'trust_region': False, 'entropy_coef': 0.0},
         {'trust_region': False, 'entropy_coef': 0.3, 'importance_c': 0.8, 'lam': 0.7},
-        {'delta': 0.05, 'importance_c': 0.8, 'entropy_coef': 0.3, 'ema_alpha': 0.9},
+        {'delta': 0.05, 'importance_c': 0.8, 'entropy_coef': 0.3, 'ema_alpha': 0.9, 'grad_norm': 0.1},
         {'delta': 0.05, 'normalize_advantage': True, 'importance_c': 1.2, 'value_loss_coef': 2.0, 'lam': 0.9},
         {'trust_region': False, 'normalize_advantage': True, 'importance_c': 1.2, 'gamma': 0.5, 'ema_alpha': 0.0},
     ],
@@ -264,7 +263,10 @@ def test_one_step_is_that_of_the_paper(options):
     if agent.trust_region and agent.delta < 1:
         assert paper.projected[valid].any() and not paper.projected[valid].all()
     old_average = agent.average_policy.state()['parameters']
-    new = paper.parameters - LR * gradient(paper.loss, paper.parameters)
+    slope = gradient(paper.loss, paper.parameters)
+    factor = min(1, agent.options.grad_norm / np.linalg.norm(slope))
+    assert (factor < 1) == ('grad_norm' in options)
+    new = paper.parameters - LR * factor * slope
 
     logs = learn(agent, batch)
     np.testing.assert_allclose(flat(agent.model), new, rtol=1e-3, atol=3e-5)
@@ -274,17 +276,6 @@ def test_one_step_is_that_of_the_paper(options):
     np.testing.assert_allclose(agent.average_policy.state()['parameters'], expected, rtol=1e-5, atol=1e-6)
     shown = batch['observations'][0]
     np.testing.assert_allclose(agent.actor(shown)[0], agent.model(shown)[0].numpy(), atol=1e-5)
-
-
-@pytest.mark.usefixtures('eager')
-def test_the_trust_region_keeps_the_policy_nearer_to_the_average():
-    near, far = make(delta=1e-6), make(trust_region=False)
-    batch = stale_rollout(near)
-    for agent in (near, far):
-        disturb_average(agent)
-        logs = [learn(agent, batch)['stats/kl_average'] for _ in range(8)]
-        agent.moved = logs[-1] - logs[0]
-    assert near.moved < far.moved
 
 
 @pytest.mark.usefixtures('eager')
@@ -298,74 +289,24 @@ def test_a_rollout_without_a_valid_row_changes_nothing_and_refuses_nothing():
     assert (logs['updates'], logs['stats/refused']) == (0, 0) and same(before, everything(agent))
 
 
-@pytest.mark.usefixtures('eager')
-def test_what_stands_in_rows_that_only_reset_does_not_matter():
-    agents = make(), make()
-    for agent, other in zip(agents, (0, 1), strict=True):
-        disturb_average(agent)
-        batch = stale_rollout(agent)
-        reset = ~batch['valid']
-        batch['rewards'][reset] += other * 100
-        batch['actions'][reset] = other
-        batch['logits'][reset] += other * np.float32([1, -3, 2])
-        learn(agent, batch)
-    assert same(*map(everything, agents))
+# --------------------------------------------------------------------------------------------------------- softmax head
 
 
 @pytest.mark.usefixtures('eager')
-def test_gradients_are_clipped_by_their_global_norm():
-    agent = make(grad_norm=0.01)
-    before = flat(agent.model)
-    assert learn(agent, stale_rollout(agent))['stats/grad_norm'] > 0.1
-    np.testing.assert_allclose(np.linalg.norm(flat(agent.model) - before), LR * 0.01, rtol=1e-2)
-
-
-# -------------------------------------------------------------------------------------------------------- softmax heads
-
-
-def other_heads():
-    """The network of `make` with softmax at its policy's end: in the layer, and as a layer of its own."""
-    plain = reference.network([A, A], 1)
-    for place in ('in the layer', 'Activation', 'Softmax'):
-        entry = keras.Input((D,))
-        hidden = keras.layers.Dense(3, 'tanh')(entry)
-        actor = keras.layers.Dense(A, 'softmax' if place == 'in the layer' else None)(hidden)
-        if place == 'Activation':
-            actor = keras.layers.Activation('softmax')(actor)
-        if place == 'Softmax':
-            actor = keras.layers.Softmax()(actor)
-        model = keras.Model(entry, [actor, keras.layers.Dense(A)(hidden)])
-        model.set_weights(plain.get_weights())
-        model.compile(keras.optimizers.SGD(LR))
-        yield pytest.param(model, id=place)
-
-
-@pytest.mark.usefixtures('eager')
-@pytest.mark.parametrize('model', other_heads())
-def test_a_policy_that_ends_in_softmax_acts_and_learns_as_without(model):
+def test_a_policy_that_ends_in_softmax_acts_and_learns_as_without():
     linear = make()
-    agent = ACER(
-        reference.environments('Discrete'), model, n_steps=T, seed=0, gamma=0.9, lr=LR, grad_norm=1e9, epsilon=1e-9
-    )
+    entry = keras.Input((D,))
+    hidden = keras.layers.Dense(3, 'tanh')(entry)
+    model = keras.Model(entry, [keras.layers.Softmax()(keras.layers.Dense(A)(hidden)), keras.layers.Dense(A)(hidden)])
+    model.set_weights(linear.model.get_weights())
+    model.compile(keras.optimizers.SGD(LR))
+    agent = ACER(linear.envs, model, n_steps=T, seed=0, gamma=0.9, lr=LR, grad_norm=1e9, epsilon=1e-9)
     shown = np.random.default_rng(0).normal(size=(5, D)).astype(np.float32)
     for seed in (3, 4):
         np.testing.assert_allclose(softmax(agent.actor(shown)[0]), softmax(linear.actor(shown)[0]), atol=1e-6)
-        np.testing.assert_allclose(agent.actor(shown)[0], agent.model(shown)[0].numpy(), atol=1e-5)
         logs = [learn(a, stale_rollout(linear, seed)) for a in (agent, linear)]
         assert logs[0] == {name: pytest.approx(x, rel=1e-4, abs=1e-6) for name, x in logs[1].items()}
         np.testing.assert_allclose(flat(agent.model), flat(linear.model), rtol=1e-5, atol=1e-6)
-
-
-def test_the_shipped_networks_act_by_logits():
-    for cfg in xagents.agents['acer']['model']['ann']:
-        model = ModelReader(cfg, output_units=[2, 2], input_shape=(4,), seed=1).build_model()
-        shown = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-        probabilities = model(shown)[0].numpy()
-        np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
-        agent = ACER(xagents.create_envs('CartPole-v1', 2), model, seed=1)
-        logits = np.array(agent.actor(shown)[0])
-        np.testing.assert_allclose(softmax(logits), probabilities, rtol=1e-4)
-        assert not agent.actor.plan.has_convolutions and abs(logits.sum(-1) - 1).max() > 0.1
 
 
 # ----------------------------------------------------------------------------------------------------------- the replay
@@ -392,13 +333,6 @@ def counting(**options):
     return agent
 
 
-def test_the_recipe():
-    assert acer().recipe().names == (
-        'schedule', 'collect', 'checkpoint', 'episodes', 'evaluate', 'best', 'learn', 'remember', 'replay',
-        'plateau', 'history', 'metrics', 'record', 'console', 'tensorboard', 'wandb', 'video', 'until',
-    )  # fmt: skip
-
-
 def test_replays_are_drawn_anew_in_each_iteration_and_repeat_with_the_seed():
     counts = []
     for seed in (1, 1, 2):
@@ -412,19 +346,12 @@ def test_replays_are_drawn_anew_in_each_iteration_and_repeat_with_the_seed():
     assert len(set(counts[0])) > 3
 
 
-@pytest.mark.parametrize('ratio', [0.5, 4.0])
+@pytest.mark.parametrize('ratio', [0.0, 0.5, 4.0])
 def test_the_number_of_replays_is_poisson(ratio):
     agent = counting(replay_ratio=ratio)
     draws = np.array([agent.draw_replays() for _ in range(4000)])
     assert draws.mean() == pytest.approx(ratio, rel=0.06) and draws.var() == pytest.approx(ratio, rel=0.12)
     assert np.mean(draws == 0) == pytest.approx(np.exp(-ratio), rel=0.3)
-
-
-def test_without_a_ratio_nothing_is_replayed():
-    agent = counting(replay_ratio=0)
-    logs = list(agent.train_iter(max_steps=100))
-    assert {log['replay/count'] for log in logs} == {0} and len(agent.learned) == len(logs) == logs[-1]['updates']
-    assert not any('replay/loss/policy' in log for log in logs)
 
 
 def test_what_is_replayed_is_a_stored_rollout_and_what_came_last_is_learned_first():
@@ -548,9 +475,6 @@ def test_weights_given_before_the_first_update_reach_the_average_policy():
     np.testing.assert_array_equal(agent.average_policy.state()['parameters'], flat(agent.actor.model))
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
-
-
 # --------------------------------------------------------------------------------------------------------------- learns
 
 
@@ -563,10 +487,9 @@ def make_learner(problem, kwargs, **options):
 
 
 @pytest.mark.usefixtures('without_xla')
-@pytest.mark.parametrize('options', [{}, {'trust_region': False, 'normalize_obs': True, 'normalize_reward': True}])
-def test_acer_learns_identity(options):
+def test_acer_learns_identity():
     """A random policy earns 3.3."""
-    agent = make_learner('Identity', {}, **options)
+    agent = make_learner('Identity', {}, trust_region=False, normalize_obs=True, normalize_reward=True)
     assert agent.evaluate(episodes=20)['mean'] < 8
     agent.fit(max_steps=1_500)
     assert agent.evaluate(episodes=20)['mean'] > 9.5
@@ -605,7 +528,7 @@ def test_the_buffer_knows_stacks_of_frames_and_that_memory_is_finite(monkeypatch
     assert agent.buffer.stack == 4
     assert agent.buffer_bytes() < 100_000 * 84 * 84 * 1.1, 'each frame once'
     monkeypatch.setattr('xagents.system.memory.free_memory', lambda: 10**6)
-    with pytest.raises(ValueError, match='buffer_max_size: got 100000, whose'):
+    with pytest.raises(ValueError, match='buffer_max_size: got 100000, which needs'):
         agent.fit(max_steps=10)
 
 

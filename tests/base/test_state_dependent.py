@@ -114,23 +114,19 @@ def test_log_std_init_is_the_matrix_that_it_starts_with():
 
 
 @pytest.mark.usefixtures('without_xla')
-@pytest.mark.parametrize('name', ['a2c', 'ppo'])
-def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted(name):
-    with contextlib.closing(make(name, n_steps=8, sde_sample_frequency=3, lr=1e-3)) as agent:
+def test_an_update_is_compiled_once_and_starts_from_the_policy_that_acted():
+    with contextlib.closing(make('ppo', n_steps=8, sde_sample_frequency=3, lr=1e-3)) as agent:
         logs = [log for _, log in zip(range(4), agent.train_iter(max_steps=10_000), strict=False)]
         assert agent._update.traces == 1 and agent.actor.traces == 0
         assert all(np.isfinite(log['loss/policy']) and log['stats/refused'] == 0 for log in logs)
-        if name == 'ppo':  # the ratio begins at 1: NumPy's density is the update's
-            batch = agent.collect()
-            x = batch['observations'][:-1].reshape(-1, 2)
-            policy = [batch[part].reshape(-1, 2) for part in ('mean', 'log_std')]
-            actions = batch['actions'].reshape(-1, 2)
-            mean, _, log_std = agent.model(x)
-            np.testing.assert_allclose(
-                agent.distribution.log_prob(policy, actions),
-                agent.distribution.log_prob([mean, log_std], actions),
-                rtol=1e-3, atol=1e-3,
-            )  # fmt: skip
+        # the ratio begins at 1: NumPy's density is the update's
+        batch = agent.collect()
+        x = batch['observations'][:-1].reshape(-1, 2)
+        policy = [batch[part].reshape(-1, 2) for part in ('mean', 'log_std')]
+        actions = batch['actions'].reshape(-1, 2)
+        mean, _, log_std = agent.model(x)
+        densities = [agent.distribution.log_prob(given, actions) for given in (policy, [mean, log_std])]
+        np.testing.assert_allclose(*densities, rtol=1e-3, atol=1e-3)
 
 
 def test_a_file_with_a_log_std_of_its_own_is_refused(folder):

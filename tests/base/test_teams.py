@@ -13,9 +13,10 @@ from tests.team_problems import Leaving, OwnNumber
 
 HERE = 'pettingzoo:tests.team_problems'
 OFF = {'buffer_max_size': 2000, 'learning_starts': 200, 'buffer_batch_size': 16, 'train_frequency': 32}
+OFF |= {'gradient_steps': 2}
 AGENTS = {
     'acer': {'n_steps': 8, 'buffer_max_size': 2000, 'learning_starts': 200},
-    **{'ppo': {'n_steps': 16}, 'dqn': OFF, 'td3': OFF},
+    **{'ppo': {'n_steps': 16, 'ppo_epochs': 1}, 'dqn': OFF, 'td3': OFF},
 }
 
 
@@ -30,6 +31,7 @@ def digest(agent):
     return hashlib.sha256(b''.join(weights)).hexdigest(), agent.steps, agent.games
 
 
+@pytest.mark.usefixtures('without_xla')
 @pytest.mark.parametrize('index, expected', [(True, 19 / 3), (False, 8 / 3)])
 def test_each_plays_its_own_number_only_where_it_sees_who_it_is(index, expected):
     agent = xagents.make(
@@ -46,6 +48,7 @@ def test_each_plays_its_own_number_only_where_it_sees_who_it_is(index, expected)
     assert len(teams) > 20 and 3 * expected - 1 < np.mean(teams[-10:]) <= 3 * expected + 0.5
 
 
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('name', AGENTS)
 def test_an_agent_of_each_kind_goes_on_to_the_bit(name, tmp_path):
     def trained(steps, folder, **more):
@@ -62,6 +65,7 @@ def test_an_agent_of_each_kind_goes_on_to_the_bit(name, tmp_path):
         assert trained(900, 'explorers', explorers=2) == expected
 
 
+@pytest.mark.usefixtures('eager')
 @pytest.mark.parametrize('name, options', [('dqn', {'n_step': 1}), ('dqn', {'n_step': 3}), ('td3', {'n_step': 2})])
 def test_what_is_drawn_happened_to_one_agent_within_one_episode(name, options):
     """Agent i of `Leaving` sees (step, i, …) and gets i + 1 a step; it is gone after i + 2 steps, the last is cut."""
@@ -100,23 +104,12 @@ def test_agents_in_another_order_are_other_rows():
     np.testing.assert_equal(rollouts[1], rollouts[0])  # a dict's order says nothing
 
 
+@pytest.mark.usefixtures('eager')
 def test_a_person_trains_plays_evaluates_and_exports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     here = ['--env', f'{HERE}:OwnNumber']
-    words = [
-        '--n-envs',
-        '4',
-        '--agent-index',
-        '--n-steps',
-        '16',
-        '--max-steps',
-        '600',
-        '--seed',
-        '1',
-        '--run-dir',
-        'run',
-    ]
-    code, stdout, stderr = execute('train', 'ppo', *here, *words)
+    words = '--n-envs 4 --agent-index --n-steps 16 --ppo-epochs 1 --max-steps 600 --seed 1 --run-dir run'
+    code, stdout, stderr = execute('train', 'ppo', *here, *words.split())
     assert (code, stderr) == (0, '')
     assert '4 environments of 3 agents (a_0, a_1, a_2); steps and episodes are those of agents' in stdout
     code, stdout, _ = execute('evaluate', 'ppo', '--run-dir', 'run', '--episodes', '5')

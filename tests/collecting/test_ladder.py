@@ -13,15 +13,14 @@ class Zero:
         return [np.tile(np.float32([1, 0, 0, 0, 0]), (len(observations), 1))]
 
 
-@pytest.mark.parametrize('n_envs', [1, 4, 8])
-@pytest.mark.parametrize('epsilon', [0.4, 1.0, 0.0])
+@pytest.mark.parametrize(('n_envs', 'epsilon'), [(1, 0.4), (4, 0.4), (8, 0.7), (8, 1.0), (4, 0.0)])
 def test_each_environment_has_an_epsilon_of_its_own(n_envs, epsilon):
     policy = EpsilonGreedyPolicy(Zero(), 5, 0.02, ladder=True)
-    noise = policy.draw_exploration(np.random.default_rng(0), (40_000, n_envs))
+    noise = policy.draw_exploration(np.random.default_rng(0), (10_000, n_envs))
     actions = np.stack([policy(np.zeros((n_envs, 1)), row, epsilon=epsilon)['actions'] for row in noise])
     found = (actions != 0).mean(0) * 5 / 4  # a fifth of the random ones are action 0
     wanted = [epsilon ** (1 + 7 * i / (n_envs - 1)) if n_envs > 1 else epsilon for i in range(n_envs)]
-    np.testing.assert_allclose(found, wanted, atol=0.012)
+    np.testing.assert_allclose(found, wanted, atol=0.025)
 
 
 def test_without_a_ladder_the_noise_is_as_it_was():

@@ -41,8 +41,10 @@ def played(envs: Envs, steps: int, action: int = 1) -> list[list[np.ndarray]]:
     return rows
 
 
-@pytest.mark.parametrize('end', ['terminate', 'truncate'])
-@pytest.mark.parametrize('kind', ['loop', 'function', 'async', 'vector', 'list'])
+@pytest.mark.parametrize(
+    ('kind', 'end'),
+    [*((kind, 'truncate') for kind in ('loop', 'function', 'async', 'vector', 'list')), ('loop', 'terminate')],
+)
 def test_the_last_observation_comes_back_and_the_next_step_only_resets(kind, end):
     with made(kind, length=3, end=end, reward=2.5) as envs:
         assert envs.reset(0).tolist() == [[0], [0]]
@@ -156,33 +158,21 @@ NEVER, SECOND = [False] * 6, [False, True, False] * 2
 
 
 @pytest.mark.parametrize(
-    ('wrapper', 'vector', 'rewards', 'truncated', 'episodes'),
+    ('wrapper', 'vector', 'rewards', 'truncated', 'episode'),
     [
-        *[
-            ('Scaled', v, [50] * 5 + [0], NEVER, [EpisodeEnd(2.5, 5, i, None) for i in range(2)])
-            for v in ('sync', 'async')
-        ],
-        ('Impatient', 'sync', [0.5, 0.5, 0] * 2, SECOND, [EpisodeEnd(1, 2, i % 2, None) for i in range(4)]),
-        (
-            'Endless',
-            'sync',
-            [0.5, 0.5, 0] * 2,
-            SECOND,
-            [EpisodeEnd(1, 2, i % 2, None) for i in range(4)],
-        ),  # never resets
+        *[('Scaled', v, [50] * 5 + [0], NEVER, (2.5, 5)) for v in ('sync', 'async')],
+        ('Impatient', 'sync', [0.5, 0.5, 0] * 2, SECOND, (1, 2)),
+        ('Endless', 'sync', [0.5, 0.5, 0] * 2, SECOND, (1, 2)),  # never resets
     ],
 )
-def test_statistics_are_raw_whatever_wrappers_do(wrapper, vector, rewards, truncated, episodes):
-    options = {
-        'wrapper': f'tests.environments:{wrapper}',
-        'env_kwargs': {'reward': 0.5, 'length': 50 if wrapper == 'Endless' else 5},
-    }
-    with create_envs(COUNTER, 2, vector=vector, **options) as envs:
+def test_statistics_are_raw_whatever_wrappers_do(wrapper, vector, rewards, truncated, episode):
+    kwargs = {'reward': 0.5, 'length': 50 if wrapper == 'Endless' else 5}
+    with create_envs(COUNTER, 2, vector=vector, wrapper=f'tests.environments:{wrapper}', env_kwargs=kwargs) as envs:
         envs.reset(0)
         rows = played(envs, 6)
         assert [row[1][0] for row in rows] == rewards
         assert [row[3][1] for row in rows] == truncated
-        assert envs.pop_episodes() == episodes
+        assert envs.pop_episodes() == [EpisodeEnd(*episode, i % 2, None) for i in range(2 * (1 + (episode[1] == 2)))]
 
 
 def test_statistics_of_handed_environments_are_raw_too():
@@ -199,8 +189,9 @@ def test_statistics_of_handed_environments_are_raw_too():
     assert same.pop_episodes() == [EpisodeEnd(5, 5, 0, None)]
 
 
-@pytest.mark.parametrize('name', ['Success', 'Achieved'])
-@pytest.mark.parametrize('kind', ['loop', 'async', 'vector'])
+@pytest.mark.parametrize(
+    ('kind', 'name'), [('loop', 'Success'), ('loop', 'Achieved'), ('async', 'Achieved'), ('vector', 'Achieved')]
+)
 def test_success_is_reported(kind, name):
     with made(kind, name, 2 if kind == 'async' else 8) as envs:
         envs.reset(2)
@@ -222,11 +213,15 @@ def test_success_in_the_forms_infos_take():
     assert _success({'success': np.array(['yes'], object)}, 0) is None
 
 
-@pytest.mark.parametrize('kind', ['loop', 'async'])
 @pytest.mark.parametrize(
-    ('name', 'shape', 'after_two'), [('Composite', (102,), [*np.eye(100)[2], 2, 1]), ('Tuples', (2,), [2, 0])]
+    ('kind', 'name', 'shape', 'after_two'),
+    [
+        ('loop', 'Composite', (102,), [*np.eye(100)[2], 2, 1]),
+        ('async', 'Composite', (102,), [*np.eye(100)[2], 2, 1]),
+        ('loop', 'Tuples', (2,), [2, 0]),
+    ],
 )
-def test_composite_observations_become_vectors(name, shape, after_two, kind):
+def test_composite_observations_become_vectors(kind, name, shape, after_two):
     with made(kind, name) as envs:
         assert envs.observation_space.shape == shape and not envs.is_image
         assert envs.reset(0).shape == (2, *shape)

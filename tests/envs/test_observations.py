@@ -7,7 +7,7 @@ from gymnasium import spaces
 import xagents
 from tests.problems import Arbitrary
 
-pytestmark = pytest.mark.usefixtures('without_xla')
+pytestmark = pytest.mark.usefixtures('eager')
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,9 @@ pytestmark = pytest.mark.usefixtures('without_xla')
 def test_the_actor_and_the_critic_agree_with_the_model(shape, dtype, normalised):
     space = spaces.Box(0, 255 if dtype == np.uint8 else 1.0, shape, dtype)
     agent = xagents.make(
-        'ppo', lambda: Arbitrary(space, spaces.Discrete(2)), n_envs=2, n_steps=4, seed=1, normalize_obs=normalised
-    )
+        'ppo', lambda: Arbitrary(space, spaces.Discrete(2)), n_envs=2, n_steps=4, seed=1, normalize_obs=normalised,
+        ppo_epochs=1, mini_batches=1,
+    )  # fmt: skip
     agent.fit(max_steps=16, quiet=True)
     raw = np.stack([space.sample() for _ in range(6)])
     prepared = agent.statistics.prepare(agent.envs.encoder(raw))

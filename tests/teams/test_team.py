@@ -16,10 +16,12 @@ from xagents.options.errors import OptionError
 
 HERE = 'pettingzoo:tests.team_problems'
 PPO = {'agent': 'ppo', 'n_steps': 16, 'lr_schedule': 'linear', 'normalize_reward': True, 'normalize_obs': True}
-DQN = {'agent': 'dqn', 'fragment_steps': 16, 'buffer_max_size': 400, 'learning_starts': 100, 'buffer_batch_size': 8,
-       'epsilon_decay_steps': 300, 'gradient_steps': 2}  # fmt: skip
-TD3 = {'agent': 'td3', 'fragment_steps': 16, 'buffer_max_size': 400, 'learning_starts': 100, 'buffer_batch_size': 8,
-       'gradient_steps': 2}  # fmt: skip
+OFF = {'fragment_steps': 16, 'buffer_max_size': 400, 'learning_starts': 100, 'buffer_batch_size': 8}
+OFF |= {'train_frequency': 24, 'gradient_steps': 1}
+DQN = {'agent': 'dqn', **OFF, 'epsilon_decay_steps': 300}
+TD3 = {'agent': 'td3', **OFF}
+ONCE = {**PPO, 'ppo_epochs': 1, 'mini_batches': 2}
+EAGER = pytest.mark.usefixtures('eager')
 UNLIKE = {'walkers': {**PPO, 'agents': 'a_*'}, 'last': {**TD3, 'agents': 'z'}}
 
 
@@ -32,12 +34,13 @@ def team(env=f'{HERE}:Unlike', policies=UNLIKE, **options):
     return xagents.team(env, **policies, **given)
 
 
-@pytest.mark.parametrize('kinds', [(PPO, PPO), (PPO, DQN)], ids=['two alike', 'two agents'])
+@EAGER
+@pytest.mark.parametrize('kinds', [(ONCE, ONCE), (ONCE, DQN)], ids=['two alike', 'two agents'])
 def test_two_policies_learn_as_two_single_runs(kinds):
     named = list(zip('ab', kinds, strict=True))
     policies = {name: {**kind, 'agents': name, 'seed': i} for i, (name, kind) in enumerate(named)}
     with contextlib.closing(team(Walks, policies)) as both:
-        logs = list(both.train_iter(max_steps=3000))
+        logs = list(both.train_iter(max_steps=1200))
         together = {name: weights(member) for name, member in both.members.items()}
     for i, (name, kind) in enumerate(named):
         own = {key: value for key, value in kind.items() if key != 'agent'}
@@ -45,7 +48,7 @@ def test_two_policies_learn_as_two_single_runs(kinds):
             kind['agent'], Walks, env_kwargs={'agents': [name]}, n_envs=3, net=[8], seed=i, quiet=True, **own
         )
         with contextlib.closing(single):
-            alone = list(single.train_iter(max_steps=1500))
+            alone = list(single.train_iter(max_steps=600))
             np.testing.assert_equal(together[name], weights(single))
         assert len(alone) == len(logs)
         for mine, theirs in zip(alone, logs, strict=True):
@@ -54,9 +57,10 @@ def test_two_policies_learn_as_two_single_runs(kinds):
             assert mine[f'reward/{name}'] == theirs[f'reward/{name}']
 
 
-@pytest.mark.parametrize('vector', ['sync', 'async'])
-def test_agents_of_other_spaces_learn_side_by_side(vector):
-    with contextlib.closing(team(vector=vector)) as both:
+@pytest.mark.usefixtures('without_xla')
+def test_agents_of_other_spaces_learn_side_by_side():
+    policies = {**UNLIKE, 'last': {**TD3, 'agents': 'z', 'train_frequency': 1, 'gradient_steps': 2}}
+    with contextlib.closing(team(policies=policies, vector='async')) as both:
         assert both.map == {'a_0': 'walkers', 'a_1': 'walkers', 'z': 'last'}
         logs = list(both.train_iter(max_steps=12_000))
         result = both.evaluate(episodes=6)
@@ -66,10 +70,12 @@ def test_agents_of_other_spaces_learn_side_by_side(vector):
     assert {'walkers/loss/policy', 'last/loss/value', 'last/replay/size', 'team_reward'} <= logs[-1].keys()
 
 
+@EAGER
 def test_a_team_goes_on_to_the_bit(tmp_path):
-    def trained(folder, *steps, **options):
+    def trained(folder, *steps):
         run = str(tmp_path / folder)
-        with contextlib.closing(team(run_dir=run, final_episodes=0, schedule_steps=3000)) as both:
+        policies = {**UNLIKE, 'walkers': {**ONCE, 'agents': 'a_*'}}
+        with contextlib.closing(team(policies=policies, run_dir=run, final_episodes=0, schedule_steps=1200)) as both:
             both.fit(max_steps=steps[0])
             ended = {name: weights(member) for name, member in both.members.items()}
         for further in steps[1:]:
@@ -80,13 +86,14 @@ def test_a_team_goes_on_to_the_bit(tmp_path):
                 assert all(counted.values())
         return ended
 
-    np.testing.assert_equal(trained('parts', 1500, 3000), trained('whole', 3000))
+    np.testing.assert_equal(trained('parts', 600, 1200), trained('whole', 1200))
     tables = [xagents.load(str(tmp_path / folder), quiet=True).evaluate(3) for folder in ('parts', 'whole')]
     assert tables[0] == tables[1]
 
 
+@EAGER
 def test_the_map_changes_while_they_learn():
-    policies = {'up': {**PPO, 'agents': ['a', 'b']}, 'down': {**PPO, 'agents': 'c'}}
+    policies = {'up': {**ONCE, 'agents': ['a', 'b']}, 'down': {**ONCE, 'agents': 'c'}}
     with contextlib.closing(team(Walks, policies, env_kwargs={'agents': list('abc')}, schedule_steps=2400)) as three:
         before = weights(three.members['down'])
         for i, _ in enumerate(three.train_iter(max_steps=2400)):
@@ -106,6 +113,7 @@ def test_the_map_changes_while_they_learn():
             three.fit(max_steps=3000)
 
 
+@EAGER
 def test_what_has_a_replay_buffer_keeps_as_many_agents():
     policies = {'one': {**DQN, 'agents': 'a,b'}, 'other': {**DQN, 'agents': 'c'}}
     with contextlib.closing(team(Walks, policies, env_kwargs={'agents': list('abc')})) as three:
@@ -138,23 +146,24 @@ def test_episodes_go_on_when_the_map_changes():
     assert [e.team for e in ended if e.team is not None] == [108.0, 108.0]
 
 
+@EAGER
 def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    file = {'env': f'{HERE}:Unlike', 'n-envs': 2, 'net': [8], 'seed': 1, 'max-steps': 600, 'policies': {
-        'walkers': {'agent': 'ppo', 'agents': 'a_*', 'n-steps': 16, 'lr': 3e-4},
+    file = {'env': f'{HERE}:Unlike', 'n-envs': 2, 'net': [8], 'seed': 1, 'max-steps': 300, 'policies': {
+        'walkers': {'agent': 'ppo', 'agents': 'a_*', 'n-steps': 16, 'lr': 3e-4, 'ppo-epochs': 1},
         'last': {key.replace('_', '-'): value for key, value in {**TD3, 'agents': 'z'}.items()},
     }}  # fmt: skip
     (tmp_path / 'team.yaml').write_text(yaml.safe_dump(file))
     assert execute('train', '--config', 'team.yaml', '--run-dir', 'run')[::2] == (0, '')
     saved = yaml.safe_load((tmp_path / 'run' / 'config.yaml').read_text())
     assert saved['agent'] == 'team' and saved['policies']['walkers']['lr'] == 3e-4
-    assert execute('train', '--resume', 'run', '--max-steps', '1200')[0] == 0
+    assert execute('train', '--resume', 'run', '--max-steps', '600')[0] == 0
     code, stdout, _ = execute('evaluate', '--run-dir', 'run', '--episodes', '2', '--json')
     result = json.loads(stdout.splitlines()[-1])
     assert code == 0 and result['reward/z'] is not None and 'team_reward' in result
-    assert execute('train', '--config', 'run/config.yaml', '--run-dir', 'again', '--max-steps', '600')[0] == 0
+    assert execute('train', '--config', 'run/config.yaml', '--run-dir', 'again', '--max-steps', '300')[0] == 0
     rows = [yaml.safe_load((tmp_path / name / 'status.json').read_text())['steps'] for name in ('run', 'again')]
-    assert rows == [1200, 600]
+    assert rows == [600, 300]
 
 
 WALKS = ['--env', f'{HERE}:Walks', '--max-steps', '100']
@@ -193,8 +202,9 @@ def test_an_option_that_a_policy_has_not_is_named():
         team(Walks, {'x': {'agent': 'ppo', 'agents': '*', 'lrr': 1}})
 
 
+@EAGER
 def test_a_map_that_was_changed_is_kept_and_gone_on_with(tmp_path):
-    policies = {name: {**PPO, 'agents': own} for name, own in {'up': ['a', 'b'], 'down': 'c', 'alone': 'd'}.items()}
+    policies = {name: {**ONCE, 'agents': own} for name, own in {'up': ['a', 'b'], 'down': 'c', 'alone': 'd'}.items()}
 
     def trained(folder, changes=True, split=False):
         def play(both, steps):
@@ -203,24 +213,25 @@ def test_a_map_that_was_changed_is_kept_and_gone_on_with(tmp_path):
                     both.map.update(b='down')
             return {name: weights(member) for name, member in both.members.items()}
 
-        given = {'env_kwargs': {'agents': list('abcd')}, 'schedule_steps': 2000, 'final_episodes': 0}
+        given = {'env_kwargs': {'agents': list('abcd')}, 'schedule_steps': 1000, 'final_episodes': 0}
         with contextlib.closing(team(f'{HERE}:Walks', policies, **given, run_dir=str(tmp_path / folder))) as both:
-            ended = play(both, changed if split else 2000)
+            ended = play(both, changed if split else 1000)
         if split:
             with contextlib.closing(xagents.resume(str(tmp_path / folder), quiet=True)) as both:
                 assert both.map == dict(zip('abcd', ('up', 'down', 'down', 'alone'), strict=True))
-                ended = play(both, 2000)
+                ended = play(both, 1000)
         return ended
 
     changed = 3 * 4 * (15 + 14 + 14)  # steps of three iterations: the others only reset
-    whole = trained('whole')
-    assert not np.array_equal(whole['up'][0], trained('same', changes=False)['up'][0])
-    np.testing.assert_equal(whole['alone'], trained('again', changes=False)['alone'])
+    whole, same = trained('whole'), trained('same', changes=False)
+    assert not np.array_equal(whole['up'][0], same['up'][0])
+    np.testing.assert_equal(whole['alone'], same['alone'])
     np.testing.assert_equal(trained('parts', split=True), whole)
 
 
+@EAGER
 def test_what_is_given_on_the_line_wins_over_a_policys_own_option(tmp_path):
-    policies = {'x': {**PPO, 'agents': 'a', 'lr': 1e-3}, 'y': {**PPO, 'agents': 'b'}}
+    policies = {'x': {**ONCE, 'agents': 'a', 'lr': 1e-3}, 'y': {**ONCE, 'agents': 'b'}}
     with contextlib.closing(
         team(f'{HERE}:Walks', policies, schedule_steps=10**6, run_dir=str(tmp_path / 'run'))
     ) as both:
