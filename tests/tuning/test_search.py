@@ -1,8 +1,6 @@
 """What `xagents tune` searches: ranges from values, ready ranges of the agents, and where a study begins."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from xagents.tuning.search import Bounds, Choices, default_ranges, describe_rang
 from xagents.tuning.tune import tune
 
 KNOWN = {agent_id: known_options(find_agent(agent_id)) for agent_id in agents}
-HEAVY = ('tensorflow', 'keras', 'optuna', 'pandas', 'matplotlib', 'gymnasium', 'sqlalchemy', 'alembic')
 
 
 def planned(agent_id='ppo', **options):
@@ -276,18 +273,3 @@ def test_print_search_names_every_ready_range_and_where_it_begins(capsys):
     assert [line.split()[0] for line in lines] == [KNOWN['acer'][name].flag for name in call.ranges]
     assert lines == describe_ranges(call.ranges, KNOWN['acer'], call.first)
     assert all('begins with' in line for line in lines)
-
-
-def test_neither_ranges_nor_refusals_load_anything_heavy():
-    code = f"""
-import contextlib, sys
-import xagents.tuning.report, xagents.tuning.storages, xagents.tuning.trial_table
-from xagents.cli import execute
-execute('tune ppo --print-search --lr 1e-4 1e-2'.split())
-for line in ('tune ppo --env X --lr 2 1', 'tune ppo --env X --lrr 2 1', 'tune ppo'):
-    with contextlib.suppress(SystemExit):
-        execute(line.split())
-loaded = set({HEAVY!r}) & set(sys.modules)
-sys.exit(f'loaded: {{loaded}}' if loaded else 0)
-"""
-    assert subprocess.run([sys.executable, '-c', code], capture_output=True).returncode == 0
