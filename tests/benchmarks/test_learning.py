@@ -3,18 +3,17 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
+import pytest
 import yaml
 
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.processes import Failed
 from benchmarks.workers import learning_worker
-from tests.benchmarks.common import cells, markers, script, trial_options
+from tests.benchmarks.common import cells, markers, trial_options
 from xagents.factory import presets
 from xagents.factory.load import load
 from xagents.registry.agents import agents
@@ -111,21 +110,17 @@ def test_kept_runs_are_not_trained_again_and_the_page_is_written(tmp_path, monke
     assert asked[2:] == [2, 3] and not folder.exists()
 
 
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
-
-
+@pytest.mark.slow
 def test_a_killed_training_resumes_in_its_run_directory(tmp_path):
     options = {'n_envs': 4, 'n_steps': 64, 'minibatch_size': 64, 'net': [8], 'normalize_obs': True}
     case = LearningCase('ppo-tiny', 'ppo', 'CartPole-v1', 20_000, options)
     training = learning.Training(case, 1, tmp_path, 5)
     assert training.folder != learning.Training(replace(case, options={**options, 'lr': 0.1}), 1, tmp_path).folder
     process = training.start()
-    wait_for((training.folder / 'checkpoints/last').exists)
+    end = time.monotonic() + 60
+    while not (training.folder / 'checkpoints/last').exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
     os.kill(process.popen.pid, signal.SIGKILL)
     process.popen.wait()
     assert process.problem.startswith('exit code -9')
@@ -136,22 +131,3 @@ def test_a_killed_training_resumes_in_its_run_directory(tmp_path):
     for checkpoint, stochastic, name in (('last', False, 'mean'), ('last', True, 'sampled'), ('best', False, 'best')):
         played = load(training.folder, checkpoint).evaluate(5, stochastic, seed=learning_worker.EVALUATION_SEED)
         assert found[name] == played['mean']
-
-
-def test_a_training_ends_when_its_parent_is_killed(tmp_path):
-    python = script(tmp_path / 'python', "sys.stdin.read()\nopen(job['folder'], 'w').write(str(job['seed']))")
-    lines = [
-        'import pathlib, sys, time',
-        'from benchmarks.learning.run import CASES, Training',
-        'training = Training(CASES[0], 7, pathlib.Path(sys.argv[1]))',
-        'process = training.start(sys.argv[2])',
-        'print(training.folder, flush=True)',
-        'time.sleep(60)',
-    ]
-    command = [sys.executable, '-c', '\n'.join(lines), str(tmp_path / 'runs'), python]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    folder = learning.Path(parent.stdout.readline().strip())
-    assert not folder.exists()
-    parent.kill()
-    parent.communicate()
-    assert wait_for(lambda: folder.exists() and folder.read_text()) == '7'

@@ -107,6 +107,7 @@ def test_a_picture_is_small_and_takes_some_seconds(name):
     assert len(lengths) >= 20 and 5_900 <= sum(lengths) <= 12_000
 
 
+@pytest.mark.slow
 def test_pictures_of_the_gallery_without_a_run_stay(tmp_path):
     page, pictures = tmp_path / 'page.md', tmp_path / 'pictures'
     page.write_text('before\n<!-- benchmark gallery -->\n<!-- end of benchmark gallery -->\nafter\n')

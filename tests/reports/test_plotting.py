@@ -138,12 +138,6 @@ def test_one_label_is_a_mean_with_an_interval_over_the_common_range(shade):
     )
 
 
-def test_of_several_episodes_at_one_step_the_last_counts():
-    frames = [history([0, 5, 5, 5, 10], [0, 1, 2, 4, 8]), history([0, 10], [0, 0])]
-    x, mean = curve(plot_history(frames, ['PPO', 'PPO']))
-    np.testing.assert_allclose(mean, np.interp(x, [0, 5, 10], [0, 2, 4]))
-
-
 def test_a_long_curve_keeps_its_extremes():
     reward = np.zeros(100_000)
     reward[[77, 50_123]] = 9, -9
@@ -196,14 +190,6 @@ def test_a_plot_is_saved_in_the_format_of_its_ending(paths, tmp_path, name, magi
     assert out == tmp_path / name
     assert out.read_bytes().startswith(magic)
     assert sorted(os.listdir(tmp_path)) == sorted([name, 'ppo.parquet', 'a2c.parquet'])
-
-
-def test_an_old_picture_stays_when_drawing_fails(paths, tmp_path):
-    out = tmp_path / 'p.png'
-    out.write_bytes(b'old')
-    with pytest.raises(ValueError, match='no such column'):
-        save_plot(paths, out=out, plot='reward')
-    assert out.read_bytes() == b'old'
 
 
 def test_saving_needs_neither_pyplot_which_asks_for_a_display_nor_tensorflow(paths, tmp_path, monkeypatch):
@@ -268,14 +254,6 @@ def test_runs_that_would_have_one_label_are_told_apart_and_not_averaged(tmp_path
     assert ax.get_title() == ''
     same = make_run(tmp_path / 'x' / 'a', 2.0)
     assert legend(drawn(run_dirs=[folders[0], same])) == [f'ppo ({folders[0]})', f'ppo ({same})']
-
-
-def test_files_and_runs_with_labels_of_ones_own(tmp_path, paths, drawn):
-    runs = [make_run(tmp_path / 'a', 2.0), make_run(tmp_path / 'b', 4.0)]
-    ax = drawn(paths[:1], ['old', 'new', 'new'], run_dirs=runs, shade='range')
-    assert legend(ax) == ['old', 'new (mean of 2, range)']
-    np.testing.assert_allclose(curve(ax, 1)[1], 3 * curve(ax, 1)[0])
-    assert legend(drawn(paths[:1], run_dirs=runs[:1])) == [f'ppo ({paths[0]})', 'ppo']
 
 
 def test_a_group_is_a_curve_a_setting_with_both_means_and_an_interval(tmp_path, drawn):
