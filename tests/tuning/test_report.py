@@ -90,16 +90,6 @@ def test_the_command_names_agent_environment_and_budget_first_and_quotes_what_a_
     assert "'my module:Env-v0'" in command
 
 
-def test_everything_is_written_and_said_also_of_other_parameters_and_of_values_outside_the_range(tmp_path):
-    folder, study = tmp_path / 'made' / 'for it', study_of(of_size(2))
-    for number, value in ((20, 3.0), (21, float('inf'))):
-        study.add_trial(trial_of({'tau': SPACE['tau']}, number, np.random.default_rng(number), value=value))
-    lines = write_report(folder, study, BEST_PREFIX, 'xagents train …')
-    assert lines == [f'Written to {folder}: best.yaml, trials.parquet, {", ".join(PLOTS)}']
-    assert sorted(os.listdir(folder)) == sorted(['best.yaml', 'trials.parquet', *PLOTS])
-    assert all(matplotlib.image.imread(folder / name).size for name in PLOTS)
-
-
 def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_they_come_from(tmp_path, without_pictures):
     states = [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING]
     study = study_of(of_size(1), states, name='a\nstudy', values=[300.25, None, 2.0, 900.0])
@@ -134,14 +124,6 @@ def test_settings_of_every_kind_are_read_back_as_they_were(options):
     expected = {'agent': 'ppo', **{name.replace('_', '-'): value for name, value in options.items()}}
     assert read == expected
     assert all(type(read[name]) is type(value) for name, value in expected.items())
-
-
-def test_numbers_of_numpy_and_a_list_that_stands_twice_are_written_plainly(tmp_path, without_pictures):
-    widths = (64, 64)
-    write_report(tmp_path, study_of(), {'lr': np.float64(0.5), 'seed': np.int64(3), 'a': widths, 'b': widths}, '')
-    text = (tmp_path / 'best.yaml').read_text()
-    assert yaml.safe_load(text) == {'agent': 'ppo', 'lr': 0.5, 'seed': 3, 'a': [64, 64], 'b': [64, 64]}
-    assert '&' not in text
 
 
 def test_every_trial_is_a_row_of_the_table(tmp_path, without_pictures):
@@ -191,20 +173,6 @@ def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
     write_report(tmp_path, study_of(states=[]), None, '')
     table = pd.read_parquet(tmp_path / 'trials.parquet')
     assert len(table) == 0 and {'number', 'state', 'value', 'duration'} <= set(table.columns)
-
-
-@pytest.mark.parametrize(
-    ('study', 'why'),
-    [
-        (lambda: study_of(of_size(2), [TrialState.COMPLETE]), 'takes two complete trials'),
-        (lambda: study_of(of_size(2), 3 * [TrialState.COMPLETE], values=[1.0, 1.0, 1.0]), 'all values are equal'),
-        (lambda: study_of({'one_value': SPACE['one_value']}), 'the values tell no parameter from another'),
-        (lambda: study_of(), 'no parameter is searched'),
-    ],
-)
-def test_importances_that_say_nothing_are_left_out(study, why, tmp_path, monkeypatch):
-    monkeypatch.setattr(study_report, 'PLOTS', {'importances.png': study_pictures._draw_importances})
-    assert write_report(tmp_path, study(), BEST_PREFIX, '')[1:] == [f'Left out: importances.png ({why})']
 
 
 def test_the_importances_are_those_of_the_study():
@@ -266,9 +234,3 @@ def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypa
         "Left out: trials.parquet (Is a directory; the one there is older), history.png ('it is\\nbroken')",
     ]
     assert not [name for name in os.listdir(tmp_path) if name.endswith('.tmp')]
-
-
-def test_a_folder_that_cannot_be_made_is_found_out_before_and_said_after(tmp_path):
-    (tmp_path / 'file').write_text('')
-    [line] = write_report(tmp_path / 'file', study_of(), BEST_PREFIX, '')
-    assert line == f'Nothing is written to {tmp_path / "file"} (File exists)'
