@@ -4,8 +4,7 @@ import contextlib
 import random
 import sys
 
-from benchmarks.explorers import attackers, messages, rates
-from tests.benchmarks.common import cells
+from benchmarks.explorers import attackers, messages
 from tests.explorers.test_worker_pool import fragment
 from xagents.explorers.messages import WireError, pack, unpack
 
@@ -15,18 +14,6 @@ def test_tracebacks_are_counted(tmp_path):
     assert messages.outcome([sys.executable, '-c', crash], tmp_path)['tracebacks'] == 3
     found = messages.outcome([sys.executable, '-c', '{}[1]'], tmp_path)
     assert found['tracebacks'] == 1 and 'KeyError' in found['problem']
-
-
-def test_tables_of_speeds():
-    late = {'0': {'rates': [100, 200], 'lags': [0, 0]}, '4': {'rates': [300, 800], 'lags': [3, 4]}}
-    text = rates.render_straggler({'rows': late})
-    assert cells(text, '`--max-lag 4`')[2:] == ['3.50 (3.00 to 4.00)', '3', '4']
-    text = rates.render_pong({'rows': {'none': [100], '`--overlap`': [120], '2, `--overlap`': [150]}})
-    assert cells(text, '2, `--overlap`') == ['2, `--overlap`', '150', '1.50', '1.25']
-    text = rates.render_ray({'rows': {'sync': {'local': [6000], 'ray': [5400]}}})
-    assert cells(text, 'sync') == ['sync', '6 000', '5 400', '0.90']
-    text = rates.render_rates({'rates': {'none': [90], '1': [100], '4': [380]}})
-    assert cells(text, '4') == ['4', '380', '3.80', '0.95']
 
 
 def test_most_wrong_messages_are_refused_and_some_are_read():

@@ -13,7 +13,7 @@ from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.processes import Failed
 from benchmarks.workers import learning_worker
-from tests.benchmarks.common import cells, markers, trial_options
+from tests.benchmarks.common import markers, trial_options
 from xagents.factory import presets
 from xagents.factory.load import load
 from xagents.registry.agents import agents
@@ -63,25 +63,6 @@ def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
     assert written(results) == {'dqn': {'LunarLander-v3': expected}}
     results[case.name]['settings']['options']['lr'] = 1.0
     assert written({})['dqn']['LunarLander-v3'] == expected and not written(results, 'others.yaml')
-
-
-def test_the_table(monkeypatch):
-    other = LearningCase('td3-other', 'td3', 'Other-v3', 20_000, asked=-145, goal=-152, scored_on='Other-v2')
-    monkeypatch.setattr(learning, 'CASES', (TINY, other, LearningCase('td3-waiting', 'td3', 'Waiting-v0', 10)))
-    results = json.loads(json.dumps({**kept(TINY, seed10=80, seed2=100, seed1=120), **kept(other, seed1=-150)}))
-    text = learning.render(results)
-    assert cells(text, 'DQN') == [
-        'DQN', 'Tiny-v0', '1 000', '120.0, 100.0, 80.0', '100.0', '90', '110', 'asked yes, goal no', '2.0'
-    ]  # fmt: skip
-    assert cells(text, 'TD3')[4:8] == ['-150.0', '-145', '-152 (Other-v2)', 'asked no, goal yes']
-    assert f'`{TINY.command(1)}`, and with --seed 2, 10' in text and 'Waiting' not in text
-    assert text.count('2026-01-02, a CPU, 2 cores, 2 runs at a time') == 1
-    # rows from another machine stay while their settings are current
-    assert learning.render({}, text) == text
-    newer = learning.render(kept(other, seed1=-140), text)
-    assert cells(newer, 'TD3')[3] == '-140.0' and cells(newer, 'DQN') == cells(text, 'DQN')
-    monkeypatch.setattr(learning, 'CASES', (replace(TINY, options={**TINY.options, 'gamma': 0.5}), other))
-    assert 'Tiny' not in learning.render({}, text) and 'Other' in learning.render({}, text)
 
 
 def test_kept_runs_are_not_trained_again_and_the_page_is_written(tmp_path, monkeypatch):

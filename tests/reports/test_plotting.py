@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from xagents.logs.history import HistoryWriter
 from xagents.logs.metrics import MetricsWriter
@@ -145,16 +144,6 @@ def test_a_long_curve_keeps_its_extremes():
     assert len(x) <= plotting.MAX_POINTS + 2
     assert (y.max(), x[y.argmax()], y.min(), x[y.argmin()]) == (9, 77, -9, 50_123)
     assert (x[0], x[-1]) == (0, 99_999)
-
-
-def test_it_draws_where_it_is_told_and_never_over_another_figure(paths):
-    mine = Figure().subplots()
-    assert plot_history(paths, ax=mine) is mine and plt.get_fignums() == []
-    prepared = plt.figure(figsize=(3, 2))
-    first = plot_history(paths)
-    assert first.figure is prepared
-    second = plot_history(paths)
-    assert second.figure is not prepared and len(first.lines) == len(second.lines) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,8 @@ import itertools
 import math
 import os
 import shlex
-import warnings
 from datetime import datetime
 
-import matplotlib
-import matplotlib.image
 import numpy as np
 import optuna
 import pandas as pd
@@ -16,7 +13,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
@@ -199,25 +195,6 @@ def test_the_history_shows_the_best_until_the_last_trial_that_ended():
     assert axes.lines[0].get_xydata().tolist() == [[0, 1], [2, 3], [3, 3], [4, 3]]
     pruned, complete = (points.get_offsets().tolist() for points in axes.collections)
     assert pruned == [[1, 9]] and complete == [[0, 1], [2, 3], [3, 2]]
-
-
-def test_nothing_of_optuna_or_matplotlib_reaches_the_user_and_their_settings_stay(tmp_path, capfd):
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    own = plt.figure()
-    before = (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums())
-    try:
-        study = study_of(of_size(2), 5 * [TrialState.COMPLETE])
-        capfd.readouterr()
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter('always')
-            write_report(tmp_path, study, BEST_PREFIX, '')
-        assert not [warning for warning in warned if not issubclass(warning.category, ResourceWarning)]
-        assert capfd.readouterr() == ('', '')
-        assert (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums()) == before
-        assert plt.gcf() is own
-        assert optuna.logging.get_verbosity() == optuna.logging.WARNING
-    finally:
-        plt.close(own)
 
 
 def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypatch):

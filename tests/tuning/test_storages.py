@@ -95,19 +95,6 @@ def test_a_study_is_there_when_its_storage_is_opened_again(url, files, tmp_path,
     assert os.listdir(tmp_path) == files
 
 
-def test_a_driver_is_the_one_of_the_url_or_that_of_our_extra(monkeypatch):
-    def driver(url):
-        return check_storage(url).drivername
-
-    assert driver('postgresql://h/d') == 'postgresql+psycopg2'
-    assert driver('mysql://h/d') == driver('mysql+pymysql://h/d') == 'mysql+pymysql'
-    for module in ('psycopg', 'psycopg2', 'pymysql'):
-        monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
-    refused('postgresql://h/d', "pip install 'xagents[postgresql]'")
-    refused('mysql://h/d', "pip install 'xagents[mysql]'")
-    refused('postgresql+psycopg://h/d', 'pip install psycopg')
-
-
 # --- several processes
 
 
@@ -118,7 +105,7 @@ def make_and_fill(number, barrier, url, count):
     add_trials(storage, count, f'study-{number}')
 
 
-@pytest.mark.parametrize('kind', ['sqlite', 'journal', 'postgresql'])
+@pytest.mark.parametrize('kind', ['sqlite', 'journal', pytest.param('postgresql', marks=pytest.mark.slow)])
 def test_processes_make_a_storage_at_the_same_instant_and_lose_nothing(kind, tmp_path, request):
     urls = {'sqlite': f'sqlite:///{tmp_path}/study', 'journal': f'journal:{tmp_path}/study'}
     url = urls[kind] if kind in urls else request.getfixturevalue(kind)
@@ -255,6 +242,7 @@ def test_no_refusal_shows_a_password(url, shown):
     assert 'cret' not in refused(url, shown)
 
 
+@pytest.mark.slow
 def test_a_database_that_does_not_exist_and_a_refused_user_are_named(postgresql_server):
     refused(f'{postgresql_server}nope', 'database "nope" does not exist', 'make the database first')
     stranger = postgresql_server.replace('postgres@', 'stranger:secret@')

@@ -73,15 +73,10 @@ def _here(work, monkeypatch):
 # ---------------------------------------------------------------------------------------------------------- real agents
 
 TINY = {
-    'a2c': 'CartPole-v1 --trial-steps 100 --n-steps 10 20',
     'ppo': 'CartPole-v1 --trial-steps 100 --n-steps 10 20',
-    'trpo': 'CartPole-v1 --trial-steps 100 --n-steps 50 --max-kl 1e-3 1e-2',
     'acer': 'CartPole-v1 --trial-steps 100 --n-steps 10 --buffer-initial-size 20 40 --replay-ratio 1',
     'dqn': 'CartPole-v1 --trial-steps 120 --buffer-initial-size 50 --train-frequency 20 --double false true '
     '--objective evaluation --eval-episodes 2',
-    'ddpg': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
-    'iql': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
-    'td3-bc': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
     'td3': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
 }
 

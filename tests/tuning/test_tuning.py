@@ -222,20 +222,3 @@ def test_workers_end_with_a_call_that_breaks(monkeypatch):
 
 
 # what is said
-
-
-def test_trials_that_end_before_anything_is_learned_are_warned_of(capsys):
-    study_of(1, agent='dqn', quiet=False)
-    study_of(1, agent='dqn', quiet=False, buffer_initial_size=99)
-    study_of(1, agent='dqn', quiet=False, buffer_initial_size=[50, 2000])
-    (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith('Warning')]
-    assert 'before 10000 transitions are stored, and trials end after 100 steps' in warning
-    assert '--buffer-initial-size' in warning
-
-
-def test_a_quiet_call_says_the_command_alone_and_seeds_are_told(capsys):
-    study_of(1)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith('xagents train ppo --env Any-v0')
-    study_of(1, quiet=False, trial_seeds=2)
-    assert 'the mean of 2 seeds. To train with it:' in capsys.readouterr().out
