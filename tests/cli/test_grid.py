@@ -225,13 +225,6 @@ def test_input_that_every_run_refuses_is_told_on_one_line_and_leaves_nothing(sta
     assert Path('runs').exists() and not Path('runs/g').exists()
 
 
-def test_a_group_that_begins_is_left_to_the_one_that_was_faster(stand_in):
-    Path('runs/g').mkdir(parents=True)
-    with take_lock(Path('runs/g')):
-        code, lines, _ = train(*GRID, '4')
-    assert (code, lines) == (2, []) and not Path('runs/g/group.yaml').exists()
-
-
 @pytest.mark.parametrize('flag', ['--checkpoints a.tf', '--tensorboard t'])
 def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
     code, _, stderr = train(*GRID, '1', '2', *flag.split())
@@ -255,15 +248,6 @@ def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):
     assert (code, lines, stderr.count('\n')) == (2, [], 1)
     assert message.replace('_', '-') in stderr.replace('_', '-')
     assert not Path('runs').exists()
-
-
-@pytest.mark.parametrize('name', ['mine', '-x'])  # also one that looks like a flag
-def test_monitoring_sessions_are_told_apart(name, stand_in):
-    started = words_of(train(*GRID, '4', '5', f'--monitor-session={name}')[1])
-    for seed in (4, 5):
-        said = f'{name} seed={seed}'
-        typed = [f'--monitor-session={said}'] if name == '-x' else ['--monitor-session', said]
-        assert ' '.join(typed) in ' '.join(started[f'seed={seed}']) and typed[-1] in started[f'seed={seed}']
 
 
 # ------------------------------------------------------------------------------------------------------------- going on

@@ -206,17 +206,6 @@ def test_ppo_goes_on_from_imitation(ending, tmp_path):
     agent.fit(max_steps=256, quiet=True, final_episodes=0)
 
 
-def test_weights_of_other_networks_are_refused(tmp_path, folder):
-    made('bc', checkpoints=['bc.tf']).fit(max_steps=50, eval_frequency=1000, quiet=True)
-    code, _, line = execute('train', 'dqn', '--env', 'CartPole-v1', '--max-steps', '9', '--weights', 'bc.tf')
-    assert code == 2
-    assert line == (
-        'xagents train: --weights: bc.tf is of bc, whose networks are model (actor and critic); dqn has model (q)\n'
-    )
-    with pytest.raises(ValueError, match=r'bc\.tf is damaged or of another network'):
-        xagents.make('ppo', 'CartPole-v1', weights=['bc.tf'], net=[7])
-
-
 # ---------------------------------------------------------------------------------------------------------- the lines
 
 

@@ -108,20 +108,6 @@ def test_every_option_stands_once_in_the_table_its_own_first(entry):
     assert titles[0] == f'{entry.class_name} itself' and 'Every agent' in titles[-2:]
 
 
-def test_scores_are_an_agents_own_rows():
-    page = (
-        '<!-- benchmark learning -->\n|  | environment |\n|---|---|\n| DQN | A-v0 |\n| DDPG | B-v0 |\n'
-        '<!-- end of benchmark learning -->\n<!-- benchmark dqn-a -->\n### DQN, A-v0\n\n#### New, 2 cores\n\n'
-        '|  | steps/s |\n|---|---|\n| xagents | 5 |\n\nmade somewhere\n\n#### Old, 2 cores\n\n| xagents | 4 |\n'
-        '<!-- end of benchmark dqn-a -->\n<!-- benchmark dqn-b -->\n<!-- end of benchmark dqn-b -->\n'
-    )
-    made = writer.sections(agents['dqn'], page)
-    assert made['scores'] == '|  | environment |\n|---|---|\n| DQN | A-v0 |'
-    assert made['speed'] == 'DQN, A-v0 (New, 2 cores):\n\n|  | steps/s |\n|---|---|\n| xagents | 5 |'
-    nothing = writer.sections(agents['td3'], page)
-    assert nothing['scores'] == nothing['speed'] == 'Nothing has been measured yet.'
-
-
 # ---------------------------------------------------------------------------------------------------------------- links
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests import digests
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('without_xla')
 def test_digests_are_made_and_compared(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('COLUMNS', '100')  # the script sets it

@@ -27,7 +27,7 @@ from xagents.evaluation.remote import EvaluationError, EvaluationProcess
 from xagents.factory.load import resume
 from xagents.options.errors import OptionError
 
-pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla')
+pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla_in_module')
 
 OPTIONS = {'n_steps': 8, 'net': [4], 'normalize_obs': True}
 BESIDE = {'eval_frequency': 60, 'eval_episodes': 2, 'eval_async': True}
@@ -176,10 +176,19 @@ def record_of(folder):
     return read_state(folder / 'checkpoints' / 'last').record
 
 
+@pytest.fixture(scope='module')
+def several(tmp_path_factory, small_agents, without_xla_in_module):
+    """The run directory of the case `several`."""
+    folder = tmp_path_factory.mktemp('several') / 'whole'
+    trained(folder, 'several')
+    return folder
+
+
 @pytest.mark.parametrize('case', CASES)
-def test_a_run_killed_while_evaluations_are_under_way_goes_on_as_if_it_had_never_stopped(case, tmp_path):
-    whole, killed = tmp_path / 'whole', tmp_path / 'killed'
-    trained(whole, case)
+def test_a_run_killed_while_evaluations_are_under_way_goes_on_as_if_it_had_never_stopped(case, several, tmp_path):
+    whole, killed = several if case == 'several' else tmp_path / 'whole', tmp_path / 'killed'
+    if case != 'several':
+        trained(whole, case)
     stopped_in_the_middle(whole, killed)
     go_on(killed)
     assert_equal(whole, killed)
@@ -196,15 +205,14 @@ def interrupting(agent, name, iteration):
 
 
 @pytest.mark.parametrize('iteration', [5, 7])
-def test_a_ctrl_c_loses_no_evaluation(iteration, tmp_path):
-    whole, stopped = tmp_path / 'whole', tmp_path / 'stopped'
-    trained(whole, 'several')
+def test_a_ctrl_c_loses_no_evaluation(iteration, several, tmp_path):
+    stopped = tmp_path / 'stopped'
     agent = xagents.make(env='CartPole-v1', seed=7, quiet=True, **CASES['several'], **BESIDE)
     with pytest.raises(KeyboardInterrupt):
         agent.fit(max_steps=400, run_dir=str(stopped), recipe=interrupting(agent, 'evaluate', iteration))
     agent.close()
     go_on(stopped)
-    assert_equal(whole, stopped)
+    assert_equal(several, stopped)
 
 
 def test_an_iteration_that_was_broken_off_is_none_for_evaluations():
@@ -281,8 +289,8 @@ def test_an_environment_that_fails_elsewhere_ends_the_run_in_one_line(tmp_path):
 
 
 SCRIPT = """
-import xagents
-agent = xagents.make('a2c', 'CartPole-v1', n_envs=2, n_steps=8, net=[4], seed=1, quiet=True, normalize_obs=True)
+from tests.small_agents import on_cartpole, registered
+with registered(): agent = on_cartpole(n_envs=2, n_steps=8, net=[4], normalize_obs=True)
 agent.fit(max_steps=10**9, eval_frequency=100, eval_episodes=5, eval_async=True)
 """
 

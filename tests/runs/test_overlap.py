@@ -364,15 +364,6 @@ def test_seconds_are_those_of_the_clock(ends_with):
     assert measured >= 0.7 * elapsed - 0.1, (measured, elapsed)
 
 
-def test_the_clock_does_not_go_back_with_what_is_in_flight():
-    agent = make()
-    agent.fit(max_steps=60, recipe=overlapped(agent, learn=lambda ctx: time.sleep(0.1)))
-    before = agent.context.seconds
-    for _ in agent.train_iter(max_steps=1_000):
-        break
-    assert agent.context.seconds >= before
-
-
 def test_evaluations_and_best_weights_during_overlap(tmp_path):
     runs = []
     for path in (str(tmp_path / 'a.tf'), str(tmp_path / 'b.tf')):

@@ -46,6 +46,7 @@ def test_how_often_one_evaluates_changes_nothing_else():
     assert not math.isnan(often.mean_reward)
 
 
+@pytest.mark.usefixtures('eager')
 def test_logs_are_flat_floats_with_the_fixed_names():
     (log,) = make('ppo').train_iter(max_steps=1)
     assert {

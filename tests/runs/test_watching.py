@@ -65,18 +65,6 @@ def test_json_is_one_object_a_line_from_start_to_end(capsys):
     }  # fmt: skip
 
 
-def test_json_shows_a_status_at_most_twice_a_second_and_tells_of_changes(capsys):
-    run = run_of(log_format='json')
-    reporting.start(run)
-    contexts = [Context(iteration=i, checked=True, logs={'steps': i}) for i in range(50)]
-    contexts[0].new_best, contexts[0].best_reward = 1.0, 2.0
-    contexts[30].messages.append('Learning rate reduced 1 -> 0.5')
-    list(stream(run, contexts, reporting.console))
-    _, *events = objects(capsys)
-    told = [event['text'] for event in events if event['event'] == 'message']
-    assert told == ['Best reward updated: 1 -> 2', 'Learning rate reduced 1 -> 0.5'] and len(events) <= 4
-
-
 @pytest.mark.usefixtures('small_agents', 'folder')
 def test_the_command_prints_nothing_but_objects():
     line = 'train small --env CartPole-v1 --n-envs 2 --n-steps 16 --max-steps 100 --log-format json'
@@ -119,26 +107,6 @@ def test_the_bottleneck_is_named_with_and_without_overlap(spent, said):
     line = bottleneck(spent, 10.0)
     assert line.startswith(f'Time: {said}') and '--overlap' not in line
     assert bottleneck({}, 0.0) == ''
-
-
-def test_where_the_time_went_leaves_out_compiling_and_the_loop_of_a_user(monkeypatch):
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(Run, 'clock', lambda run: clock.now - run._paused)
-    monkeypatch.setattr(reporting.os, 'cpu_count', lambda: 2)
-    lines = {}
-    for reason in ('', 'refuses it'):
-        run = run_of()
-        run.agent.NO_OVERLAP_REASON = reason
-        phases = reporting._PhaseSeconds(run)
-        clock.now = 0.0
-        for learn in (50.0, 2.0, 2.0):
-            clock.now += 2.0 + learn
-            phases.add({'seconds/env': 2.0, 'seconds/learn': learn})
-            clock.now += 100.0  # a user's own loop
-            run.pause(100.0)
-        lines[reason] = phases.line()
-    assert lines[''].startswith('Time: environments 50 %, learning 50 %, the rest 0 %.')
-    assert '--overlap' in lines[''] and '--overlap' not in lines['refuses it']
 
 
 # rows of a resumed run

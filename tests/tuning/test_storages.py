@@ -7,10 +7,9 @@ import signal
 import socket
 import sqlite3
 import sys
-import tempfile
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import optuna
 import pytest
@@ -26,7 +25,6 @@ forked = multiprocessing.get_context('forkserver')
 forked.set_forkserver_preload(
     ['tests.tuning.test_storages', 'optuna.storages._rdb.models', 'alembic.command', 'psycopg2']
 )
-superuser = hasattr(os, 'geteuid') and os.geteuid() == 0
 
 
 def refused(url, *words, create=True):
@@ -63,18 +61,6 @@ def run_processes(target, *arguments, count):
         for process in processes:
             process.kill()
             process.join()
-
-
-@contextmanager
-def unprivileged():
-    """Be somebody for whom the permissions of a file count."""
-    if superuser:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if superuser:
-            os.seteuid(0)
 
 
 # --- what is opened
@@ -184,19 +170,13 @@ def test_a_journal_torn_in_its_very_first_entry_begins_anew(tmp_path):
     ('url', 'words'),
     [
         ('foo.db', ['got foo.db', 'sqlite:///foo.db']),
-        ('', ["got ''", 'sqlite:///study.db']),
-        ('a\nb', [r'a\nb']),
         ('sqllite:///a.db', ['sqllite', 'did you mean sqlite?']),
-        ('postgres://h/d', ['did you mean postgresql?']),
         ('redis://h', ['sqlite:///FILE, postgresql://', 'journal:FILE']),
         ('sqlite://a.db', ['three slashes']),
         ('sqlite:///:memory:', ['admits sqlite:///FILE']),
         ('sqlite:///missing/a.db', ['missing/a.db', 'mkdir -p']),
-        ('sqlite:///.', ['is a folder']),
         ('sqlite:////proc/a.db', ['/proc is not writable']),
-        ('journal:', ['admits journal:FILE']),
         ('journal://a.log', ['admits journal:FILE']),
-        ('journal:missing/a.log', ['missing/a.log', 'mkdir -p']),
         ('postgresql://h:port/d', ['is no URL']),
         ('postgresql://h', ['without a database', 'postgresql://USER@HOST/DATABASE']),
         ('postgresql+psycopg3://h/d', ['is no URL', 'postgresql://USER@HOST/DATABASE']),
@@ -286,18 +266,6 @@ def test_a_missing_file_is_only_made_when_it_is_asked_for(tmp_path):
         (tmp_path / 'study.db').touch()
         refused(f'{scheme}{tmp_path}/studi.db', 'there is no file', 'did you mean study.db?', create=False)
         assert os.listdir(tmp_path) == ['study.db']
-
-
-@pytest.mark.parametrize('scheme', ['sqlite:///', 'journal:'])
-def test_a_read_only_file_is_refused_for_writing_and_read_for_reading(scheme):
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        url = f'{scheme}{folder}/study'
-        add_trials(open_storage(url), 2)
-        os.chmod(f'{folder}/study', 0o444)
-        with unprivileged():
-            refused(url, f'{folder}/study is not writable')
-            assert len(open_storage(url, create=False).get_all_trials(1 if 'sqlite' in url else 0)) == 2
 
 
 def test_tables_of_another_version_of_optuna_are_refused_with_its_words(tmp_path):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console as Terminal
 
-from xagents.tuning.trial_table import TrialTable, format_short
+from xagents.tuning.trial_table import TrialTable
 
 SETTINGS = {'lr': 3.2e-4, 'n_steps': 64}
 
@@ -100,14 +100,3 @@ def test_without_standard_output_nothing_is_shown_and_nothing_breaks(closed, mon
     nowhere.close()
     monkeypatch.setattr(sys, 'stdout', nowhere if closed else None)
     show_one(TrialTable(2, 1, quiet=False))
-
-
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        (3.2e-4, '3.2e-4'), (0.05, '0.05'), (0.0, '0'), (-0.99996, '-0.99996'), (12345.6, '12346'), (2.5e6, '2.5e6'),
-        (float('nan'), 'none'), (True, 'true'), ('a\nb', 'a b'), ('x' * 30, 'x' * 23 + '…'), (None, 'None'),
-    ],
-)  # fmt: skip
-def test_short_values(value, text):
-    assert format_short(value) == text
