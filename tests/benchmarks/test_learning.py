@@ -1,21 +1,15 @@
 """The learning benchmark's cases, kept results and runs, processes and table."""
 
 import json
-import os
-import signal
-import time
 from dataclasses import replace
 
-import pytest
 import yaml
 
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.processes import Failed
-from benchmarks.workers import learning_worker
 from tests.benchmarks.common import markers, trial_options
 from xagents.factory import presets
-from xagents.factory.load import load
 from xagents.registry.agents import agents
 
 BY_NAME = {case.name: case for case in CASES}
@@ -89,26 +83,3 @@ def test_kept_runs_are_not_trained_again_and_the_page_is_written(tmp_path, monke
     folder.mkdir(parents=True)
     assert learning.main(['--seeds', '2', '3', '--again', *files]) == 1
     assert asked[2:] == [2, 3] and not folder.exists()
-
-
-@pytest.mark.slow
-def test_a_killed_training_resumes_in_its_run_directory(tmp_path):
-    options = {'n_envs': 4, 'n_steps': 64, 'minibatch_size': 64, 'net': [8], 'normalize_obs': True}
-    case = LearningCase('ppo-tiny', 'ppo', 'CartPole-v1', 20_000, options)
-    training = learning.Training(case, 1, tmp_path, 5)
-    assert training.folder != learning.Training(replace(case, options={**options, 'lr': 0.1}), 1, tmp_path).folder
-    process = training.start()
-    end = time.monotonic() + 60
-    while not (training.folder / 'checkpoints/last').exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    os.kill(process.popen.pid, signal.SIGKILL)
-    process.popen.wait()
-    assert process.problem.startswith('exit code -9')
-    found = training.run()
-    assert 20_000 <= found['steps'] < 20_000 + 4 * 64
-    (resumed,) = yaml.safe_load((training.folder / 'config.yaml').read_text())['about']['resumed']
-    assert 0 < resumed['step'] < 20_000
-    for checkpoint, stochastic, name in (('last', False, 'mean'), ('last', True, 'sampled'), ('best', False, 'best')):
-        played = load(training.folder, checkpoint).evaluate(5, stochastic, seed=learning_worker.EVALUATION_SEED)
-        assert found[name] == played['mean']

@@ -120,11 +120,6 @@ def test_help_is_answered_anywhere(words, page):
     assert execute(*words.split()) == execute(*page.split())
 
 
-def test_options_of_1_0_without_an_effect_are_not_on_the_page():
-    page = execute('play', 'ppo')[1]
-    assert '--plateau-reduce-factor' not in page and '--target-reward' not in page
-
-
 # ---------------------------------------------------------------------------------------------- nothing heavy is loaded
 
 LIGHT = """
@@ -163,7 +158,6 @@ def test_imports_pages_and_refusals_load_nothing_heavy(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- wrong input
 
 NO_WEIGHTS = 'got nothing, admits what --checkpoints of a training was, or --run-dir its folder'
-NO_HISTORY = 'got no history, admits .parquet files that --history-checkpoint wrote, or --run-dir'
 AGENTS = 'a2c, acer, bc, ddpg, dqn, iql, ppo, td3, td3-bc, trpo'
 GOAL = '--env CartPole-v1 --max-steps 100'
 ENVS = 'admits a whole number at least 1 and at most 16384'

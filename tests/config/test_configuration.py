@@ -517,12 +517,3 @@ def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp
     code, stdout, stderr = execute(*line.split())
     assert (code, stdout, stderr) == (2, '', f'xagents {line.split()[0]}: {message}\n')
     assert folders == [] and sorted(tmp_path.rglob('*')) == before
-
-
-def test_the_commands_about_folders_reach_their_functions(monkeypatch):
-    monkeypatch.setattr('xagents.cli.list_commands.runs_page', lambda folders, as_json: f'{folders} {as_json}')
-    monkeypatch.setattr('xagents.reports.plotting.save_plot', lambda *paths, **arguments: (*paths, arguments))
-    assert execute('runs', 'a', 'b', '--json') == (0, "['a', 'b'] True\n", '')
-    assert execute('plot', '--run-dir', 'a', 'b')[1] == "Plot saved to ([], {'run_dirs': ['a', 'b']})\n"
-    code, script, _ = execute('completion', 'bash')
-    assert code == 0 and 'xagents' in script

@@ -234,13 +234,6 @@ def test_an_online_run_goes_on_behind_what_the_server_has(stranger, tmp_path):
     assert logged == [10, 50, 90, 94, 100, 110, 120]
 
 
-@needs_wandb
-@pytest.mark.parametrize('content, known', [('', None), ('[]', None), ('{}', None), ('{"id": "a", "files": []}', 'a')])
-def test_a_memory_that_cannot_be_read_begins_a_new_run(tmp_path, content, known):
-    (tmp_path / 'wandb.json').write_text(content)
-    assert monitors._read_run_id(tmp_path / 'wandb.json') == known
-
-
 class FakeRun:
     """Stands for a W&B run that fails at a step."""
 

@@ -234,9 +234,6 @@ BROKEN = {
     'raise RuntimeError("two\\nlines")': 'RuntimeError: two lines',
     'class Foreign: pass': 'got Foreign, admits a subclass of BaseAgent',
     'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "other", "a:F", "")': 'has the id other',
-    'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "theirs", "x:F", "", declaration="x:O")': (
-        "ModuleNotFoundError: No module named 'x'"
-    ),
 }
 
 

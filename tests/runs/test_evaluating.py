@@ -339,11 +339,6 @@ def test_options_that_do_not_go_together_are_refused_and_nothing_is_written(word
     assert list(folder.iterdir()) == []
 
 
-class Own(BaseAgent):
-    def train_step(self):
-        pass
-
-
 class MethodPolicy(BaseAgent):
     def policy(self, observations, noise):
         return {'actions': np.zeros(len(observations), int)}
@@ -362,7 +357,6 @@ def unsendable():
     [
         (lambda: xagents.make('small', unsendable(), **OPTIONS), r'cannot be sent to another process \(cannot pickle'),
         (lambda: xagents.make('small', Identity(), **OPTIONS), 'cannot be made afresh'),
-        (lambda: Own(create_envs('CartPole-v1', 2)), r'has no plan \(docs/policy.md\), by which another process plays'),
         (lambda: MethodPolicy(create_envs('CartPole-v1', 2)), 'has no plan'),
     ],
 )

@@ -224,17 +224,6 @@ def test_history_continues_the_mean_and_never_goes_back(tmp_path):
     assert rows['step'].tolist() == [10, 20, 22], 'counters older than the history go on from it'
 
 
-def test_monitors_get_the_log_and_always_the_last_one(tmp_path):
-    written = []
-    write = lambda step, logs: written.append((step, logs['x']))  # noqa: E731
-    monitor = SimpleNamespace(write=write, close=lambda: written.append('closed'))
-    contexts = [Context(steps=i, logs={'x': float(i)}) for i in range(100)]
-    list(reporting._monitor(iter(contexts), 'somewhere', lambda: monitor))
-    assert written[0] == (0, 0.0) and written[-2:] == [(99, 99.0), 'closed'] and len(written) < 20
-    once(reporting.tensorboard, run_of(tensorboard=str(tmp_path)))
-    assert [p.name.split('.')[0] for p in tmp_path.iterdir()] == ['events']
-
-
 @pytest.mark.parametrize(
     'options, fields, reason',
     [

@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-import shlex
 from datetime import datetime
 
 import numpy as np
@@ -18,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from xagents.tuning import plots as study_pictures
 from xagents.tuning import report as study_report
-from xagents.tuning.report import train_command, write_report
+from xagents.tuning.report import write_report
 
 BEST_PREFIX = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
 PLOTS = list(study_pictures.PLOTS)
@@ -73,17 +72,6 @@ def of_size(count):
 @pytest.fixture
 def without_pictures(monkeypatch):
     monkeypatch.setattr(study_report, 'PLOTS', {})
-
-
-def test_the_command_names_agent_environment_and_budget_first_and_quotes_what_a_shell_would_split():
-    options = {'lr': 1e-5, 'seed': 3, 'max_steps': 500, 'agent': 'x', 'env': 'my module:Env-v0', 'double': True}
-    options |= {'lam': None, 'huber': False, 'net': [64, 32], 'env_kwargs': {'mode': 'a b'}}
-    command = train_command('dqn', options)
-    assert shlex.split(command) == [
-        'xagents', 'train', 'dqn', '--env', 'my module:Env-v0', '--max-steps', '500', '--lr', '1e-05', '--seed', '3',
-        '--double', '--no-huber', '--net', '64', '32', '--env-kwargs', 'mode="a b"',
-    ]  # fmt: skip
-    assert "'my module:Env-v0'" in command
 
 
 def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_they_come_from(tmp_path, without_pictures):
