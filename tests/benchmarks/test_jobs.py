@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import json
 
 import pytest
 
@@ -116,10 +115,3 @@ def test_each_part_is_kept_and_written_with_the_others(tmp_path, monkeypatch):
     for words in (['--only', 'speed'], ['--steps', '0']):
         with pytest.raises(SystemExit, match='2'):
             reliability.main(words)
-
-
-def test_results_are_kept_below_names(tmp_path):
-    path = tmp_path / 'results.json'
-    for names, value in ((('one', 'a'), 1), (('one', 'b'), 2), (('two', 'a'), 3), (('one', 'a'), 4)):
-        jobs.keep(path, value, *names)
-    assert json.loads(path.read_text()) == {'one': {'a': 4, 'b': 2}, 'two': {'a': 3}} == jobs.read(path)

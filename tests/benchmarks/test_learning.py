@@ -1,11 +1,6 @@
 """The learning benchmark's cases, kept results and runs, processes and table."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import yaml
@@ -13,10 +8,8 @@ import yaml
 from benchmarks.learning import run as learning
 from benchmarks.learning.cases import CASES, LearningCase
 from benchmarks.processes import Failed
-from benchmarks.workers import learning_worker
-from tests.benchmarks.common import cells, markers, script, trial_options
+from tests.benchmarks.common import markers, trial_options
 from xagents.factory import presets
-from xagents.factory.load import load
 from xagents.registry.agents import agents
 
 BY_NAME = {case.name: case for case in CASES}
@@ -66,25 +59,6 @@ def test_scores_are_written_from_kept_results_of_the_same_settings(tmp_path):
     assert written({})['dqn']['LunarLander-v3'] == expected and not written(results, 'others.yaml')
 
 
-def test_the_table(monkeypatch):
-    other = LearningCase('td3-other', 'td3', 'Other-v3', 20_000, asked=-145, goal=-152, scored_on='Other-v2')
-    monkeypatch.setattr(learning, 'CASES', (TINY, other, LearningCase('td3-waiting', 'td3', 'Waiting-v0', 10)))
-    results = json.loads(json.dumps({**kept(TINY, seed10=80, seed2=100, seed1=120), **kept(other, seed1=-150)}))
-    text = learning.render(results)
-    assert cells(text, 'DQN') == [
-        'DQN', 'Tiny-v0', '1 000', '120.0, 100.0, 80.0', '100.0', '90', '110', 'asked yes, goal no', '2.0'
-    ]  # fmt: skip
-    assert cells(text, 'TD3')[4:8] == ['-150.0', '-145', '-152 (Other-v2)', 'asked no, goal yes']
-    assert f'`{TINY.command(1)}`, and with --seed 2, 10' in text and 'Waiting' not in text
-    assert text.count('2026-01-02, a CPU, 2 cores, 2 runs at a time') == 1
-    # rows from another machine stay while their settings are current
-    assert learning.render({}, text) == text
-    newer = learning.render(kept(other, seed1=-140), text)
-    assert cells(newer, 'TD3')[3] == '-140.0' and cells(newer, 'DQN') == cells(text, 'DQN')
-    monkeypatch.setattr(learning, 'CASES', (replace(TINY, options={**TINY.options, 'gamma': 0.5}), other))
-    assert 'Tiny' not in learning.render({}, text) and 'Other' in learning.render({}, text)
-
-
 def test_kept_runs_are_not_trained_again_and_the_page_is_written(tmp_path, monkeypatch):
     page, results, case, asked = tmp_path / 'page.md', tmp_path / 'learning.json', BY_NAME['dqn-cartpole'], []
     page.write_text(markers('learning'))
@@ -109,49 +83,3 @@ def test_kept_runs_are_not_trained_again_and_the_page_is_written(tmp_path, monke
     folder.mkdir(parents=True)
     assert learning.main(['--seeds', '2', '3', '--again', *files]) == 1
     assert asked[2:] == [2, 3] and not folder.exists()
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
-
-
-def test_a_killed_training_resumes_in_its_run_directory(tmp_path):
-    options = {'n_envs': 4, 'n_steps': 64, 'minibatch_size': 64, 'net': [8], 'normalize_obs': True}
-    case = LearningCase('ppo-tiny', 'ppo', 'CartPole-v1', 20_000, options)
-    training = learning.Training(case, 1, tmp_path, 5)
-    assert training.folder != learning.Training(replace(case, options={**options, 'lr': 0.1}), 1, tmp_path).folder
-    process = training.start()
-    wait_for((training.folder / 'checkpoints/last').exists)
-    os.kill(process.popen.pid, signal.SIGKILL)
-    process.popen.wait()
-    assert process.problem.startswith('exit code -9')
-    found = training.run()
-    assert 20_000 <= found['steps'] < 20_000 + 4 * 64
-    (resumed,) = yaml.safe_load((training.folder / 'config.yaml').read_text())['about']['resumed']
-    assert 0 < resumed['step'] < 20_000
-    for checkpoint, stochastic, name in (('last', False, 'mean'), ('last', True, 'sampled'), ('best', False, 'best')):
-        played = load(training.folder, checkpoint).evaluate(5, stochastic, seed=learning_worker.EVALUATION_SEED)
-        assert found[name] == played['mean']
-
-
-def test_a_training_ends_when_its_parent_is_killed(tmp_path):
-    python = script(tmp_path / 'python', "sys.stdin.read()\nopen(job['folder'], 'w').write(str(job['seed']))")
-    lines = [
-        'import pathlib, sys, time',
-        'from benchmarks.learning.run import CASES, Training',
-        'training = Training(CASES[0], 7, pathlib.Path(sys.argv[1]))',
-        'process = training.start(sys.argv[2])',
-        'print(training.folder, flush=True)',
-        'time.sleep(60)',
-    ]
-    command = [sys.executable, '-c', '\n'.join(lines), str(tmp_path / 'runs'), python]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    folder = learning.Path(parent.stdout.readline().strip())
-    assert not folder.exists()
-    parent.kill()
-    parent.communicate()
-    assert wait_for(lambda: folder.exists() and folder.read_text()) == '7'

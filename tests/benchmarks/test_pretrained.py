@@ -1,10 +1,6 @@
 """The choice of the policies of the package among kept runs, and the gallery."""
 
 import json
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,28 +101,3 @@ def test_a_picture_is_small_and_takes_some_seconds(name):
         assert max(gif.size) <= 320 and gif.info['loop'] == 0
     # equal frames are merged
     assert len(lengths) >= 20 and 5_900 <= sum(lengths) <= 12_000
-
-
-def test_pictures_of_the_gallery_without_a_run_stay(tmp_path):
-    page, pictures = tmp_path / 'page.md', tmp_path / 'pictures'
-    page.write_text('before\n<!-- benchmark gallery -->\n<!-- end of benchmark gallery -->\nafter\n')
-    pictures.mkdir()
-    known = {**KNOWN['ppo-CartPole-v1'], 'agent': 'dqn', 'env': 'ALE/Pong-v5', 'train': 'xagents train dqn'}
-    known.pop('play')
-    gone = {**known, 'env': 'ALE/Breakout-v5'}
-    (pictures / 'pictures.json').write_text(json.dumps({'dqn-ALE-Pong-v5': known, 'dqn-ALE-Breakout-v5': gone}))
-    (pictures / 'dqn-ALE-Pong-v5.gif').touch()
-    words = ['--only', 'acer', '--out', str(pictures), '--page', str(page)]
-    script = [sys.executable, ROOT / 'docs' / 'make_gallery.py', *words]
-    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    text = page.read_text()
-    assert text.startswith('before\n') and text.endswith('after\n')
-    titles = re.findall(r'\*\*(.*?)\*\*', text)
-    assert titles == ['ACER on LunarLander-v3', 'DQN on ALE/Pong-v5']
-    assert '![Pong is played](' in text and 'Breakout' not in text
-    with Image.open(pictures / 'acer-LunarLander-v3.gif') as gif:
-        assert gif.n_frames > 50
-    assert sorted(path.name for path in Path(pictures).iterdir()) == [
-        'acer-LunarLander-v3.gif', 'dqn-ALE-Pong-v5.gif', 'pictures.json'
-    ]  # fmt: skip

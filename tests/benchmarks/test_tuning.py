@@ -1,4 +1,4 @@
-"""The tuning benchmark's commands, counts of kills, and tables."""
+"""The tuning benchmark: commands and counts of kills."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 from benchmarks.tuning import populations, search, speed
 from benchmarks.tuning.kills import Call, account
 from benchmarks.venvs import XAGENTS
-from tests.benchmarks.common import cells, trial_options
+from tests.benchmarks.common import trial_options
 from xagents.tuning.plan import plan
 
 FIRST, SECOND = 1_000.0, 2_000.0
@@ -74,14 +74,3 @@ def test_wrong_counts_are_found(change, problem):
     change(calls, trials)
     problems = account(calls, trials, 2)['problems']
     assert any(re.fullmatch(problem, found) for found in problems), problems
-
-
-def test_tables():
-    pairs = {'20000': [[80, 50], [90, 50]], 'train': [[20.0, 16.0]], 'spin': [[9.0, 6.0], [12.0, 6.0]]}
-    text = speed.render_jobs({'trials': 16, 'work': 160_000, 'pairs': pairs})
-    tuned = ['85.0 (80.0 to 90.0)', '50.0 (50.0 to 50.0)', '1.70 (1.60 to 1.80)', '1.8']
-    assert cells(text, '`xagents tune')[1:] == tuned
-    assert cells(text, 'the machine: two `xagents train')[1:] == ['20.0', '16.0', '1.25', '']
-    row = {'seed': 2, 'population': {'mean': 200.0, 'seconds': 90.0}, 'runs': {'mean': 150.0, 'seconds': 60.0}}
-    shown = populations.render_lunar({'repeats': [row]})
-    assert cells(shown, '2 | 200.0') == ['2', '200.0', '150.0', 'yes', '90', '60']

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -200,13 +199,6 @@ def test_a_folder_that_is_taken_is_refused(stand_in):
     assert sorted(Path('runs').rglob('*')) == before
 
 
-def test_several_at_a_time_have_a_thread_each_unless_said_otherwise(stand_in):
-    _, lines, _ = train(*GRID, '4', '5', '--grid-jobs', '2')
-    assert all(words[words.index('--threads') + 1] == '1' for words in words_of(lines).values())
-    _, lines, _ = train(*GRID[:-2], 'runs/h', '--seeds', '4', '--grid-jobs', '2', '--threads', '3')
-    assert words_of(lines)['seed=4'][-2:] != ['--threads', '1'] and '3' in words_of(lines)['seed=4']
-
-
 def test_no_more_run_at_a_time_than_asked_for(started):
     counts = []
     started.then = lambda: counts.append(sum(process.poll() is None for process in started))
@@ -234,28 +226,7 @@ def test_input_that_every_run_refuses_is_told_on_one_line_and_leaves_nothing(sta
     assert Path('runs').exists() and not Path('runs/g').exists()
 
 
-def test_a_group_that_begins_is_left_to_the_one_that_was_faster(stand_in):
-    Path('runs/g').mkdir(parents=True)
-    with take_lock(Path('runs/g')):
-        code, lines, _ = train(*GRID, '4')
-    assert (code, lines) == (2, []) and not Path('runs/g/group.yaml').exists()
-
-
-def test_runs_that_were_not_begun_are_counted(stand_in):
-    train(*GRID, '4', '5')
-    shutil.rmtree('runs/g/seed=5')
-    assert 'runs/g (2 runs: 1 finished, 1 not begun)' in execute('runs', 'runs')[1]
-
-
-def test_lines_are_json_where_that_was_asked_for(stand_in):
-    _, lines, _ = train(*GRID, '4', '--log-format', 'json')
-    records = [json.loads(line) for line in lines]
-    assert {'run': 'seed=4', 'line': 'ready'} in records
-    _, lines, _ = train('--resume', 'runs/g', '--log-format', 'json')
-    assert [json.loads(line)['event'] for line in lines] == ['message']
-
-
-@pytest.mark.parametrize('flag', ['--checkpoints a.tf', '--history-checkpoint h.parquet', '--tensorboard t'])
+@pytest.mark.parametrize('flag', ['--checkpoints a.tf', '--tensorboard t'])
 def test_what_each_run_has_in_its_own_folder_cannot_be_shared(flag, stand_in):
     code, _, stderr = train(*GRID, '1', '2', *flag.split())
     assert (code, stderr.count('\n')) == (2, 1)
@@ -278,15 +249,6 @@ def test_every_run_is_checked_before_the_first_begins(text, message, stand_in):
     assert (code, lines, stderr.count('\n')) == (2, [], 1)
     assert message.replace('_', '-') in stderr.replace('_', '-')
     assert not Path('runs').exists()
-
-
-@pytest.mark.parametrize('name', ['mine', '-x'])  # also one that looks like a flag
-def test_monitoring_sessions_are_told_apart(name, stand_in):
-    started = words_of(train(*GRID, '4', '5', f'--monitor-session={name}')[1])
-    for seed in (4, 5):
-        said = f'{name} seed={seed}'
-        typed = [f'--monitor-session={said}'] if name == '-x' else ['--monitor-session', said]
-        assert ' '.join(typed) in ' '.join(started[f'seed={seed}']) and typed[-1] in started[f'seed={seed}']
 
 
 # ------------------------------------------------------------------------------------------------------------- going on

@@ -5,7 +5,6 @@ import os
 import string
 import threading
 
-import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -71,17 +70,13 @@ def refusal(path, agent_id=None):
         ('max-time: .5', 'max_time', 0.5),
         # a float where a whole number belongs
         ('max-steps: 1e6', 'max_steps', 1_000_000),
-        ('max_steps: 2_000', 'max_steps', 2000),
         # sixty-odd in YAML 1.1, and eight
         ('seed: 010', 'seed', 10),
         *((f'normalize-obs: {word}', 'normalize_obs', True) for word in ('true', 'yes', 'on', 'On', 'TRUE')),
         *((f'max-frame: {word}', 'max_frame', False) for word in ('false', 'no', 'off')),
         # a switch, a number and nothing for YAML, but a text is a text
         ('monitor-session: no', 'monitor_session', 'no'),
-        ('monitor-session: 1e3', 'monitor_session', '1e3'),
-        ('monitor-session: 12:30', 'monitor_session', '12:30'),
         ('monitor-session: "null"', 'monitor_session', 'null'),
-        ('monitor-session: !!str null', 'monitor_session', 'null'),
         ('monitor-session: 2026-11-22', 'monitor_session', '2026-11-22'),
         ('net: [64, 6.4e1]', 'net', [64, 64]),
         ('net: 32', 'net', [32]),
@@ -135,9 +130,7 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
         ('dueling: true', 'dueling: is no option of xagents train ppo, but of dqn'),
         ('lr: -1', 'lr: got -1, expected a number above 0'),
         ('lr: fast', 'lr: got fast, expected a number above 0'),
-        ('lr: .nan', 'lr: got .nan, expected a number above 0'),
         ('n-envs: 1.5', 'n-envs: got 1.5, expected a whole number at least 1 and at most 16384'),
-        ('n-envs: yes', 'n-envs: got yes, expected a whole number at least 1 and at most 16384'),
         ('n-envs: ~', 'n-envs: got nothing, expected a whole number at least 1 and at most 16384'),
         ('quiet: 1', 'quiet: got 1, expected true or false'),
         ('optimizer: adm', 'optimizer: got adm, expected one of adam, rmsprop (did you mean adam?)'),
@@ -147,7 +140,6 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
         ('lr: [[1], [2]]', 'lr: got a list, expected a number above 0'),
         ('seed: [1, ~]', 'seed: got nothing in a list, expected a whole number at least 0 and at most 4294967295'),
         ('net: [[64], 8, [[]]]', 'net: got a list, expected a whole number at least 1'),
-        ('net: []', 'net: got an empty list, expected a whole number at least 1'),
         ('env-kwargs: a=1', 'env-kwargs: got a=1, expected key: value pairs'),
         ('env-kwargs: {a-b: 1}', 'env-kwargs: got a-b as a key, expected names'),
         ('env-kwargs: {a: 1, a: 2}', 'env-kwargs: got a twice as a key, expected names, each of them once'),
@@ -160,7 +152,6 @@ def test_lists_are_a_grid_where_one_value_belongs(file):
         ('<<: {lr: 1}', '<<: is no option of xagents train ppo'),
         ('lr: !!python/object/apply:os.getcwd []',
          'lr: got the tag tag:yaml.org,2002:python/object/apply:os.getcwd, expected plain values'),
-        ('lr: !x 1', 'lr: got the tag !x, expected plain values'),
     ],
 )  # fmt: skip
 def test_a_wrong_key_or_value_is_refused_by_name(text, message, file):
@@ -171,7 +162,6 @@ def test_a_wrong_key_or_value_is_refused_by_name(text, message, file):
     ('text', 'message'),
     [
         ('', 'is empty, expected the flags of xagents train as keys, such as lr: 0.001'),
-        ('# nothing\n', 'is empty, expected the flags of xagents train as keys, such as lr: 0.001'),
         ('- lr\n', 'has no keys, expected the flags of xagents train as keys, such as lr: 0.001'),
         ('agent: ppo\nnet: [64, 6', "is no YAML: expected ',' or ']', but got '<stream end>', line 2"),
         ('agent: ppo\n---\nagent: ppo\n', 'is no YAML: but found another document, line 2'),
@@ -211,7 +201,7 @@ pieces = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.lists(pieces, max_size=25).map(''.join) | st.binary(max_size=30), agent_id=st.sampled_from([None, 'ppo'])
 )
@@ -267,7 +257,7 @@ def given_options(draw):
     return agent_id, {name: draw(values_of(known[name])) for name in chosen}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(chosen=given_options(), about=st.dictionaries(texts, plain, max_size=3))
 def test_options_are_read_back_as_they_were(chosen, about, file):
     agent_id, options = chosen
@@ -279,14 +269,6 @@ def test_options_are_read_back_as_they_were(chosen, about, file):
     others = yaml.safe_load(text)  # somebody else's reader
     assert others.pop('about', {}) == about
     assert others == {'agent': agent_id, **{name.replace('_', '-'): value for name, value in options.items()}}
-
-
-def test_what_is_written_is_what_a_person_would_write():
-    options = {'env': 'CartPole-v1', 'seed': None, 'lr': 1e-5, 'net': (64, np.int64(8)), 'lam': np.float64(0.5)}
-    assert to_yaml('ppo', options, {'versions': {'xagents': '2'}}) == (
-        'agent: ppo\nenv: CartPole-v1\nseed: null\nlr: 1.0e-05\nnet: [64, 8]\nlam: 0.5\n'
-        "about:\n  versions:\n    xagents: '2'\n"
-    )
 
 
 def test_what_only_python_holds_is_named_in_a_comment(file):
@@ -325,13 +307,10 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
         ('mini-batches: 4', '--minibatch-size 32', {'minibatch_size': 32}),
         ('minibatch-size: 32', '--mini-batches 4', {'mini_batches': 4}),
         ('net: [64]\nactivation: relu', '--model a.cfg', {'model': 'a.cfg'}),
-        ('model: a.cfg', '--net 64', {'net': [64]}),
         ('net: [64]\nactivation: relu', '--net 8', {'net': [8], 'activation': 'relu'}),
         ('seeds: [1, 2]', '--seed 3', {'seed': 3}),
-        ('seed: [1, 2]', '--seed 3', {'seed': 3}),
         ('lr: [1, 2]', '--lr 3', {'lr': 3.0}),
         ('tuned: yes', '--no-tuned', {}),
-        ('quiet: yes', '--no-quiet', {'quiet': False}),
     ],
 )
 def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, left, file):
@@ -508,12 +487,8 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
          'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
         ('train --config runs/x/confg.yaml',
          '--config: there is no file runs/x/confg.yaml (did you mean config.yaml?)'),
-        ('train --config', '--config: got nothing, expected text'),
-        ('train --confg run.yaml', '--confg: is no option of xagents train (did you mean --config?)'),
         ('train --config runs', '--config: runs: is a directory, expected a YAML file'),
         ('train ppo --config', '--config: got nothing, expected text'),
-        ('train ppo --minibatch-size 4 --mini-batches 4 --print-config',
-         '--minibatch-size: stands instead of mini_batches, expected one of the two'),
         ('train --resume runs/emty', '--resume: there is no directory runs/emty (did you mean runs/empty?)'),
         ('train --resume runs/empty', '--resume: runs/empty contains no run, expected the --run-dir of a training'),
         ('train --resume runs/x/config.yaml',
@@ -522,33 +497,20 @@ def test_a_run_folder_is_exported(folders, factory, monkeypatch):
          '--run-dir: got a with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --tuned',
          '--tuned: got it with --resume, which uses the settings of its run directory'),
-        ('train --resume runs/x --weights a b',
-         '--weights: got a b with --resume, which uses the settings of its run directory'),
-        ('train --resume runs/x --seeds 1',
-         '--seeds: got 1 with --resume, which uses the settings of its run directory'),
         ('train --resume runs/x --env A-v0', '--env: got A-v0, but runs/x was trained on CartPole-v1'),
-        ('train --resume runs/x --grid-jobs 2',
-         '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
-        ('train --resume runs/x --dueling', '--dueling: is no option of xagents train ppo, but of dqn'),
         ('train --resume runs/g --lr 3', '--lr: got 3.0, but it varies among the runs of runs/g'),
         ('play --run-dir runs/g',
          '--run-dir: runs/g is a group of runs (group.yaml), expected one of them, such as runs/g/lr=2'),
         ('play dqn --run-dir runs/x', 'runs/x/config.yaml: agent: got ppo, expected dqn, the agent of the command'),
-        ('play --run-dir runs/empty', '--run-dir: runs/empty contains no run, expected the --run-dir of a training'),
         ('play ppo --run-dir runs/x --weights a', '--run-dir: got runs/x with --weights, expected one of the two'),
         ('evaluate ppo --weights a --checkpoint last',
          '--checkpoint: got last without --run-dir, expected both'),
         ('evaluate --run-dir runs/x --checkpoint lost',
          '--checkpoint: got lost, expected one of best, last (did you mean last?)'),
         ('export --run-dir runs/x', '--out: got nothing, expected a directory for the policy'),
-        ('export --run-dir runs/x --out a --format onx',
-         '--format: got onx, expected one of savedmodel, litert, onnx, numpy (did you mean onnx?)'),
         (f'train --resume {LONG}', f'{format_value(LONG)}: File name too long'),
-        (f'evaluate dqn --run-dir {LONG}', f'{format_value(LONG)}: File name too long'),
-        (f'train ppo --config {LONG}', f'--config: {format_value(LONG)}: cannot be read (File name too long)'),
         ('runs --json', 'got no directory, expected directories of runs, of groups of runs, or above them'),
         ('completion fisch', 'shell: got fisch, expected one of bash, zsh, fish (did you mean fish?)'),
-        ('completion bash zsh', 'zsh: got it after bash, expected one of them'),
         ('plot --run-dir runs/x --labels a b', '--labels: got 2, expected 1, one for each history'),
     ],
 )  # fmt: skip
@@ -557,12 +519,3 @@ def test_what_does_not_suit_a_run_folder_is_one_line(line, message, folders, tmp
     code, stdout, stderr = execute(*line.split())
     assert (code, stdout, stderr) == (2, '', f'xagents {line.split()[0]}: {message}\n')
     assert folders == [] and sorted(tmp_path.rglob('*')) == before
-
-
-def test_the_commands_about_folders_reach_their_functions(monkeypatch):
-    monkeypatch.setattr('xagents.cli.list_commands.runs_page', lambda folders, as_json: f'{folders} {as_json}')
-    monkeypatch.setattr('xagents.reports.plotting.save_plot', lambda *paths, **arguments: (*paths, arguments))
-    assert execute('runs', 'a', 'b', '--json') == (0, "['a', 'b'] True\n", '')
-    assert execute('plot', '--run-dir', 'a', 'b')[1] == "Plot saved to ([], {'run_dirs': ['a', 'b']})\n"
-    code, script, _ = execute('completion', 'bash')
-    assert code == 0 and 'xagents' in script

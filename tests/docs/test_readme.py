@@ -2,13 +2,13 @@
 
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from benchmarks.speed import summary
+from tests.commands import execute
 from tests.docs.test_docs import ROOT, typed_commands
 from tests.docs.test_recipes import blocks_of, execute_blocks  # noqa: F401
 from xagents.datasets import dataset_names
@@ -52,15 +52,14 @@ def test_what_it_says_of_speed_is_what_was_measured(tmp_path):
     assert summary.PICTURE.stat().st_size < 100_000 and '(img/speed.png)' in README.read_text()
 
 
+@pytest.mark.usefixtures('folder', 'without_xla')
 def test_its_commands_run_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setenv(dataset_names.ROOT, str(tmp_path / 'datasets'))
     commands = typed_commands(README.read_text())
     assert len(commands) >= 10
     for words in commands:
-        done = subprocess.run(
-            [sys.executable, '-m', *shortened(words)], cwd=tmp_path, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, f'{shlex.join(words)}\n{done.stderr}'
+        code, _, stderr = execute(*shortened(words)[1:])
+        assert code == 0, f'{shlex.join(words)}\n{stderr}'
     assert not [path for path in WRITTEN if not (tmp_path / path).exists()]
     assert list((tmp_path / 'video').glob('*.mp4'))
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import re
 import shlex
-import types
 
 import gymnasium
 import pytest
@@ -25,31 +24,10 @@ from xagents.registry.agents import agents, find_agent
 
 EVERY = [preset for agent_id in agents for preset in list_presets(agent_id)]
 NAMES = [f'{preset.agent} {preset.env}' for preset in EVERY]
-CLASSIC = ['CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'Pendulum-v1', 'MountainCarContinuous-v0']
-BOX2D = ['LunarLander-v3', 'LunarLanderContinuous-v3', 'BipedalWalker-v3']
-MUJOCO = ['HalfCheetah-v5', 'Hopper-v5', 'Walker2d-v5', 'Ant-v5']
 DISCRETE = {'CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'LunarLander-v3', 'atari'}
 
 
 # what ships
-
-
-def test_each_agent_has_settings_for_what_was_promised():
-    whole = [*CLASSIC, *BOX2D, *MUJOCO]
-    continuous = [env for env in whole if env not in DISCRETE and env != 'MountainCarContinuous-v0']
-    expected = {
-        'a2c': {*whole, 'atari'},
-        'ppo': {*whole, 'atari'},
-        'trpo': set(whole),
-        'dqn': DISCRETE,
-        'acer': {'CartPole-v1', 'Acrobot-v1', 'LunarLander-v3'},
-        'ddpg': {*continuous, 'MountainCarContinuous-v0'},
-        'td3': {*continuous, 'MountainCarContinuous-v0'},
-        'bc': {'CartPole-v1', 'Pendulum-v1', *MUJOCO[:3]},
-        'td3-bc': {'Pendulum-v1', *MUJOCO[:3]},
-        'iql': {'Pendulum-v1', *MUJOCO[:3]},
-    }
-    assert {agent_id: {preset.env for preset in list_presets(agent_id)} for agent_id in agents} == expected
 
 
 @pytest.mark.parametrize('preset', EVERY, ids=NAMES)
@@ -190,25 +168,6 @@ def test_a_network_that_is_given_stands_alone(agent_id, env, flag, left):
     assert {name: value for name, value in options.items() if name in network} == left
 
 
-def test_settings_that_were_published_with_state_dependent_exploration_have_it():
-    """Compared by hand with a2c.yml, ppo.yml and trpo.yml: use_sde, sde_sample_freq, log_std_init, ortho_init=False."""
-    frequencies = {
-        (p.agent, p.env): (p.options.get('sde_sample_frequency', -1), p.options.get('log_std_init', 0), p.changed)
-        for p in EVERY
-        if p.options.get('sde')
-    }
-    assert frequencies == {
-        ('a2c', 'Pendulum-v1'): (-1, -2, ''),
-        ('a2c', 'MountainCarContinuous-v0'): (16, 0, ''),
-        ('a2c', 'LunarLanderContinuous-v3'): (-1, -2, ''),
-        ('a2c', 'BipedalWalker-v3'): (-1, -2, ''),
-        ('ppo', 'Pendulum-v1'): (4, 0, ''),
-        ('trpo', 'Pendulum-v1'): (4, 0, ''),
-    }
-    uniform = {(p.agent, p.env) for p in EVERY if p.options.get('initializer') == 'fan_in_uniform'}
-    assert uniform == {key for key in frequencies if key[0] == 'a2c'}
-
-
 @pytest.mark.usefixtures('eager')
 def test_an_initializer_is_that_of_the_network_without_a_file():
     kernels = {}
@@ -238,34 +197,6 @@ def test_with_weights_flags_win_over_tuned_settings_and_these_over_what_was_save
         found = again.options
         assert (found.n_steps, found.lr, found.gamma, found.beta1) == (7, 7e-4, 0.99, 0.8)
         assert again.envs.id == 'CartPole-v1' and again.envs.n_envs == 8
-
-
-@pytest.fixture
-def without_training(monkeypatch, folder):
-    """Options that an agent was to be made with."""
-    made = []
-
-    def build():
-        raise OptionError('env', 'ends the test')
-
-    unmade = types.SimpleNamespace(build=build)
-    monkeypatch.setattr('xagents.cli.train.plan_agent', lambda agent_id, given, weights: made.append(given) or unmade)
-    return made
-
-
-@pytest.mark.parametrize(('flags', 'printed'), [('', True), ('--quiet', False)])
-def test_one_line_says_what_was_taken_unless_quiet(flags, printed, without_training):
-    _, out, _ = execute(*f'train acer --env CartPole-v1 --tuned {flags}'.split())
-    expected = 'Tuned settings (xagents): --n-envs 8 --lr-schedule linear --normalize-reward --buffer-max-size 50000'
-    assert out.count('\n') == printed and out.startswith(expected if printed else '')
-    assert without_training[0]['max_steps'] == 200_000 and 'tuned' not in without_training[0]
-
-
-def test_a_switch_that_is_turned_off_takes_nothing(without_training):
-    assert execute(*['train', 'acer', '--env', 'CartPole-v1', '--tuned', '--no-tuned', '--max-steps', '5'])[0] == 2
-    assert without_training == [{'env': 'CartPole-v1', 'max_steps': 5}]
-    stderr = execute(*['train', 'acer', '--env', 'CartPole-v1', '--no-tuned'])[2]
-    assert 'got none of --target-reward, --max-steps' in stderr
 
 
 # the list
@@ -310,19 +241,6 @@ def test_a_score_is_shown_with_seeds_and_date_until_the_settings_change(scores):
     assert find_score(dataclasses.replace(preset, published=1.0, changed='a word', source='else')) is not None
     scores(preset, digest='another')
     assert 'not run' in row(presets_page('ppo', 72), 'CartPole-v1')
-
-
-def test_scores_of_games_are_those_of_the_one_entry(scores):
-    scores(find_preset('dqn', 'PongNoFrameskip-v4'))
-    assert '480.3 (3)' in row(presets_page('dqn'), 'PongNoFrameskip-v4')
-    assert 'not run' in row(presets_page('dqn'), 'QbertNoFrameskip-v4')
-    assert re.search(r'by game +1 of 10 +2026-01-02', row(presets_page('dqn'), 'atari'))
-
-
-def test_the_list_of_all_says_for_each_where_it_is_from():
-    rows = presets_page('trpo', 140).splitlines()
-    assert row('\n'.join(rows), 'HalfCheetah-v5').endswith('rl-baselines3-zoo, published for HalfCheetah-v3')
-    assert row('\n'.join(rows), 'MountainCarContinuous-v0').endswith('xagents, no gSDE, wider noise, shorter rollouts')
 
 
 def test_the_command_lists_with_and_without_an_agent(folder):

@@ -22,7 +22,6 @@ from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN
 from xagents.factory import players, pretrained
 from xagents.factory.presets import list_presets
 from xagents.factory.pretrained import FOLDER, find_pretrained, list_pretrained
-from xagents.options.errors import OptionError
 from xagents.registry.agents import BUILTIN_AGENTS
 from xagents.system.file_names import STATE_FILE
 
@@ -137,14 +136,6 @@ def test_what_is_pickled_is_refused_and_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / 'bang').exists()
 
 
-def test_a_damaged_record_is_said_in_one_line(tmp_path, monkeypatch):
-    (tmp_path / 'ppo' / 'CartPole-v1').mkdir(parents=True)
-    (tmp_path / 'ppo' / 'CartPole-v1' / STATE_FILE).write_text('{"agent": "ppo"}')
-    monkeypatch.setattr(pretrained, 'FOLDER', tmp_path)
-    with pytest.raises(ValueError, match=r"state\.json is not the record of a pretrained policy \('options'\)"):
-        list_pretrained('ppo')
-
-
 # ---------------------------------------------------------------------------------------------------- the command line
 
 
@@ -164,35 +155,35 @@ def test_options_of_the_environment_win(folder):
     assert code == 0 and json.loads(out)['mean'] == 30
 
 
-@pytest.mark.parametrize('command', ['play', 'evaluate', 'record'])
 @pytest.mark.parametrize(
     ('words', 'said'),
     [
+        ('ppo --pretrained CartPole-v0',),
         (
-            'ppo --pretrained CartPole-v0',
-            r'--pretrained: got CartPole-v0, .* expected .*\(did you mean CartPole-v1\?\)$',
+            'play ppo --pretrained CartPole-v0',
+            r'--pretrained: got CartPole-v0, .*\(did you mean CartPole-v1\?\)$',
         ),
+        ('record td3 --pretrained Pendulum-v1', '--pretrained: got Pendulum-v1, .* td3 ships, but one of ppo, see'),
+        ('evaluate ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
         (
-            'td3 --pretrained Pendulum-v1',
-            '--pretrained: got Pendulum-v1, .* td3 has no pretrained policy .but ppo has one., see',
+            'play ppo --pretrained CartPole-v1 --run-dir x',
+            '--run-dir: got x with --pretrained, expected one',
         ),
-        ('ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
-        ('ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x with --pretrained, expected one of the two'),
-        ('ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b with --pretrained'),
-        ('ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last with --pretrained'),
-        ('ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: cannot be used with --pretrained CartPole-v1'),
-        ('ppo --pretrained CartPole-v1 --net 8', '--net: cannot be used with --pretrained CartPole-v1'),
+        ('record ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b with --pretrained'),
+        ('evaluate ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last with --pretrained'),
+        ('play ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: cannot be used with --pretrained CartPole-v1'),
+        ('record ppo --pretrained CartPole-v1 --net 8', '--net: cannot be used with --pretrained CartPole-v1'),
         (
-            'ppo --pretrained CartPole-v1 --env Pendulum-v1',
+            'evaluate ppo --pretrained CartPole-v1 --env Pendulum-v1',
             '--env: got Pendulum-v1, expected an environment that fits the networks of --pretrained CartPole-v1$',
         ),
-        ('ppo --seed 1', '--weights: got nothing, expected .* or --pretrained'),
+        ('record ppo --seed 1', '--weights: got nothing, expected .* or --pretrained'),
     ],
 )
-def test_a_wrong_line_is_refused_in_one(command, words, said, folder, monkeypatch):
+def test_a_wrong_line_is_refused_in_one(words, said, folder, monkeypatch):
     monkeypatch.setenv('MINARI_DATASETS_PATH', str(folder))
-    dataset = ['--dataset', 'a/b-v0'] if command == 'record' else []
-    code, out, err = execute(command, *words.split(), *dataset)
+    dataset = ['--dataset', 'a/b-v0'] if words.startswith('record') else []
+    code, out, err = execute(*words.split(), *dataset)
     (line,) = err.splitlines()
     assert (code, out) == (2, '') and re.search(said, line), line
     assert not list(folder.iterdir())
@@ -211,10 +202,3 @@ def test_the_list_of_settings_marks_them():
             marked |= {(agent_id, env)} if rest.startswith('* ') else set()
     assert marked == {(one.agent, one.env) for one in EVERY}
     assert '--pretrained' in presets_page()
-
-
-def test_no_agent_has_one_of_nothing():
-    with pytest.raises(OptionError):
-        find_pretrained('ppo', '')
-    with pytest.raises(OptionError, match='did you mean ppo'):
-        list_pretrained('pppo')

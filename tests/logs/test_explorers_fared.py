@@ -3,12 +3,6 @@
 from xagents.logs.console import ExplorerStatistics
 
 
-def test_nothing_is_said_without_explorers():
-    fared = ExplorerStatistics()
-    fared.add({'seconds/env': 1.0})
-    assert fared.line() == ''
-
-
 def test_means_and_the_last_counts_are_said():
     fared = ExplorerStatistics()
     for busy, lag, most, lost in ((0.5, 0.0, 0.0, 0.0), (1.0, 1.5, 3.0, 2.0)):

@@ -60,29 +60,6 @@ def test_tensorboard_sees_metrics_while_the_run_goes_on(tmp_path, monkeypatch):
     monitor.close()
 
 
-def test_a_resumed_run_hides_what_lies_beyond_its_step(tmp_path):
-    from tensorboard.compat.proto.event_pb2 import SessionLog
-
-    before, after = TensorBoardMonitor(tmp_path), TensorBoardMonitor(tmp_path, purge_step=70)
-    for monitor in (before, after):
-        monitor.close()
-        monitor.flush()  # a checkpoint on the way out may come after it
-    assert before.path != after.path
-    assert not any(event.HasField('session_log') for event in read_events(before.path))
-    start = read_events(after.path)[1]
-    assert (start.step, start.session_log.status) == (70, SessionLog.START)
-
-
-def test_event_files_sort_in_the_order_in_which_they_were_made(tmp_path, monkeypatch):
-    made = [TensorBoardMonitor(tmp_path) for _ in range(12)]  # all in one second or so
-    monkeypatch.setattr(monitors.time, 'time', lambda: 1e9)  # a clock that was set back
-    monkeypatch.setattr(monitors.socket, 'gethostname', lambda: 'a')
-    made.append(TensorBoardMonitor(tmp_path))
-    for monitor in made:
-        monitor.close()
-    assert sorted(tmp_path.iterdir()) == [monitor.path for monitor in made]
-
-
 def test_tensorboard_refuses_a_file_as_its_folder(tmp_path):
     (tmp_path / 'log').write_text('')
     with pytest.raises(ValueError, match=r'tensorboard: .*log'):
@@ -255,13 +232,6 @@ def test_an_online_run_goes_on_behind_what_the_server_has(stranger, tmp_path):
         assert monitor.run.finished == 0
     assert asked == [(None, None), ('abc', 'allow'), ('abc', 'allow')]
     assert logged == [10, 50, 90, 94, 100, 110, 120]
-
-
-@needs_wandb
-@pytest.mark.parametrize('content, known', [('', None), ('[]', None), ('{}', None), ('{"id": "a", "files": []}', 'a')])
-def test_a_memory_that_cannot_be_read_begins_a_new_run(tmp_path, content, known):
-    (tmp_path / 'wandb.json').write_text(content)
-    assert monitors._read_run_id(tmp_path / 'wandb.json') == known
 
 
 class FakeRun:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from xagents.logs.video import VideoWriter, has_display, write_frame
+from xagents.logs.video import VideoWriter, write_frame
 
 
 def frames(count, height=64, width=96):
@@ -131,21 +131,3 @@ def test_a_frame_is_close(tmp_path):
     write_frame(str(tmp_path / 'f.jpg'), picture)
     assert np.abs(np.asarray(Image.open(tmp_path / 'f.jpg')).astype(int) - picture).mean() < 12
     assert os.listdir(tmp_path) == ['f.jpg']
-
-
-@pytest.mark.parametrize(
-    ('platform', 'name', 'value', 'expected'),
-    [
-        ('linux', 'DISPLAY', '', False),
-        ('linux', 'DISPLAY', ':0', True),
-        ('linux', 'WAYLAND_DISPLAY', 'wayland-0', True),
-        ('darwin', 'DISPLAY', '', True),
-    ],
-)
-def test_whether_there_is_a_display(monkeypatch, platform, name, value, expected):
-    monkeypatch.setattr('sys.platform', platform)
-    monkeypatch.delenv('DISPLAY', raising=False)
-    monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
-    assert has_display() is (platform != 'linux')
-    monkeypatch.setenv(name, value)
-    assert has_display() is expected

@@ -4,8 +4,6 @@ import errno
 import math
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -464,14 +462,3 @@ def test_a_vanished_folder_is_an_error_that_names_the_file(tmp_path):
     force_rewrite(writer)
     with pytest.raises(OSError, match=r"No such file.*run/metrics\.parquet'"):
         Metrics.add(writer, [2])
-
-
-# costs
-
-
-def test_the_modules_load_nothing_heavy():
-    modules = 'logs.history', 'logs.metrics', 'logs.video', 'logs.monitors', 'reports.plotting', 'reports.runs_page'
-    heavy = {'tensorflow', 'keras', 'gymnasium', 'pandas', 'pyarrow', 'matplotlib', 'wandb', 'tensorboard', 'PIL'}
-    imports = ', '.join(f'xagents.{name}' for name in modules)
-    code = f'import sys, {imports}\nloaded = {heavy} & set(sys.modules)\nassert not loaded, loaded'
-    subprocess.run([sys.executable, '-c', code], check=True)

@@ -24,7 +24,6 @@ from xagents import PPO
 from xagents.a2c.cli import A2COptions
 from xagents.cli import dispatch as cli
 from xagents.cli.commands import commands
-from xagents.cli.completion import completion_script
 from xagents.envs.registry import env_registry as own_envs
 from xagents.networks import registry as network_functions
 from xagents.networks.registry import network_registry as own_networks
@@ -173,7 +172,7 @@ def test_the_command_line_knows_what_was_registered(capsys):
     assert 'no tuned settings' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('name', ['My', 'a_b', '-a', 'a--b', 'a-', '1a', '', 'a b', 'é', 'a.cfg', '../a', 3, None])
+@pytest.mark.parametrize('name', ['My', 'a_b', '-a', 'a--b', 'a-', '1a', '', 'é', '../a', 3])
 def test_a_name_is_a_name(name):
     for register in (xagents.register, xagents.register_stage):
         refused('expected lowercase letters' if isinstance(name, str) else 'expected a name', register, name)
@@ -235,9 +234,6 @@ BROKEN = {
     'raise RuntimeError("two\\nlines")': 'RuntimeError: two lines',
     'class Foreign: pass': 'got Foreign, expected a subclass of BaseAgent',
     'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "other", "a:F", "")': 'has the id other',
-    'from xagents.registry import Entry\nForeign = Entry.derived_from("ppo", "theirs", "x:F", "", declaration="x:O")': (
-        "ModuleNotFoundError: No module named 'x'"
-    ),
 }
 
 
@@ -252,18 +248,6 @@ def test_a_broken_package_is_one_line_on_use_and_nothing_otherwise(package, caps
     assert 'theirs' not in agents and 'theirs' not in list(agents)
     assert find_agent('ppo') is BUILTIN_AGENTS['ppo']
     assert execute('train') == 0 and not capsys.readouterr().err
-
-
-def test_what_stands_in_an_entry_is_told_when_it_is_used(package, capsys):
-    entry = (
-        "from xagents.registry import Entry\nentry = Entry.derived_from('ppo', 'theirs', 'foreign:Missing', 'theirs')"
-    )
-    package(entry, agents={'theirs': 'foreign:entry'})
-    assert find_agent('theirs').distribution == 'foreign' and find_agent('theirs').options is PPOOptions
-    refused('agent: theirs of foreign cannot be loaded: AttributeError', make, 'theirs')
-    package('def f(:', 'helpful', agents={'torn': 'helpful:f'})
-    script = completion_script('fish', commands)
-    assert 'train theirs' in script and 'torn' not in script
 
 
 def test_names_of_packages_that_are_taken_or_none(package, capsys):
@@ -309,9 +293,7 @@ def test_a_package_may_use_the_decorators_too(package):
 HEAVY = {'tensorflow', 'keras', 'pandas', 'matplotlib'}
 
 
-@pytest.mark.parametrize(
-    ('words', 'reads'), [(['--help'], False), (['train', 'ppo'], False), (['train'], True), (['train', 'theirs'], True)]
-)
+@pytest.mark.parametrize(('words', 'reads'), [(['train', 'ppo'], False), (['train', 'theirs'], True)])
 def test_packages_are_read_late_and_an_entry_loads_nothing_heavy(package, words, reads):
     entry = 'from xagents.registry import Entry\nentry = Entry.derived_from("ppo", "theirs", "foreign:Heavy", "light")'
     folder = package(entry, agents={'theirs': 'foreign:entry'})
@@ -335,24 +317,6 @@ def test_packages_are_read_late_and_an_entry_loads_nothing_heavy(package, words,
 
 
 # ------------------------------------------------------------------------------------------------------------- networks
-
-
-def test_a_function_is_a_network_wherever_a_cfg_is(without_xla, tmp_path):
-    xagents.register_network('gated', gated)
-    weights = [str(tmp_path / 'gated.tf')]
-    agent, equal, other = (make('ppo', model='gated', checkpoints=weights, seed=seed) for seed in (1, 1, 2))
-    first, second, third = ([w.numpy() for w in a.model.weights] for a in (agent, equal, other))
-    assert all(map(np.array_equal, first, second)), 'equal seeds give equal weights'
-    assert not all(map(np.array_equal, first, third))
-    assert agent.origin.networks == ['gated']
-    agent.fit(max_steps=32)
-    again = xagents.make('ppo', lambda: Counter(length=5), weights=weights)
-    assert all(map(np.array_equal, [w.numpy() for w in again.model.weights], [w.numpy() for w in agent.model.weights]))
-    for made in (agent, equal, other, again):
-        made.close()
-    own_networks.registered.clear()
-    os.environ[REGISTERED_MODULES] = ''
-    refused('has the network gated, which no installed', xagents.make, 'ppo', 'CartPole-v1', weights=weights)
 
 
 def test_a_run_folder_and_its_resume_know_the_function_and_the_stage(without_xla, tmp_path):
@@ -381,21 +345,11 @@ def test_two_critics_of_one_function_share_nothing(without_xla):
         joined = keras.Input(input_shape)
         return keras.Model(joined, keras.layers.Dense(output_units[0])(keras.layers.Dense(4)(joined)))
 
-    @xagents.register_network('two-inputs')
-    def two_inputs(input_shape, output_units, action_units, seed):
-        inputs = [keras.Input(input_shape), keras.Input((action_units,))]
-        seeds.append(seed)
-        return keras.Model(inputs, keras.layers.Dense(output_units[0])(keras.layers.Concatenate()(inputs)))
-
-    seen, seeds = [], []
+    seen = []
     agent = xagents.make('td3', 'Pendulum-v1', critic_model='critic', net=None, seed=1)
     assert seen == [((4,), [1])] * 2
     one, two = (model.weights[0].numpy() for model in agent.output_models[1:])
     assert not np.array_equal(one, two) and agent.origin.networks[1:] == ['critic', 'critic']
-    agent.close()
-    agent = xagents.make('td3', 'Pendulum-v1', critic_model='two-inputs', seed=1)
-    assert [tuple(x.shape) for x in agent.output_models[1].inputs] == [(None, 3), (None, 1)]
-    assert len(set(seeds)) == 2
     agent.close()
 
 

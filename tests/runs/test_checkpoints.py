@@ -43,16 +43,12 @@ def test_round_trip_of_weights_optimiser_and_score(tmp_path, ending):
 
 def test_flags_win_over_what_was_saved(tmp_path):
     path = str(tmp_path / 'a.tf')
-    agent = make('ppo', lr=1e-3, gamma=0.9, checkpoints=[path])
-    agent.fit(max_steps=100)
-    same = xagents.make('ppo', weights=[path])
+    make(lr=1e-3, gamma=0.9, checkpoints=[path]).fit(max_steps=100)
+    same = xagents.make('small', weights=[path])
     assert (same.options.lr, same.options.gamma, same.envs.id) == (1e-3, 0.9, 'CartPole-v1')
-    other = xagents.make('ppo', 'Acrobot-v1', weights=None, lr=2e-3)
-    assert other.options.lr == 2e-3
-    changed = xagents.make('ppo', weights=[path], lr=2e-3, quiet=True, n_steps=8)
+    changed = xagents.make('small', weights=[path], lr=2e-3, quiet=True, n_steps=8)
     (log,) = changed.train_iter(max_steps=changed.steps + 1)
     assert log['learning_rate'] == 2e-3
-    np.testing.assert_allclose(changed.step.optimizer.learning_rate.numpy(), 2e-3)
 
 
 def test_a_rate_that_is_given_is_not_reduced_by_plateaus_of_before(tmp_path):
@@ -246,6 +242,7 @@ def test_where_nothing_can_be_written_is_found_before_anything_is_built(tmp_path
         make(checkpoints=[str(tmp_path / name)])
 
 
+@pytest.mark.slow
 def test_killed_while_training_leaves_a_checkpoint_that_loads(tmp_path):
     script = (
         'from tests.small_agents import on_cartpole, registered\n'

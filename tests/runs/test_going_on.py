@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 import yaml
 
-import xagents
 from tests.runs.folders import names, stopping, untouched
 from tests.small_agents import ENV, make, weights
 from xagents.checkpoints.status import read_status
@@ -180,7 +179,7 @@ def test_leaving_a_loop_and_going_on(agent_id, tmp_path):
 
 
 def test_a_resumed_run_still_tells_what_its_networks_were_made_of(tmp_path):
-    agent = xagents.make('a2c', 'CartPole-v1', net=[8, 4], run_dir=str(tmp_path / 'run'), seed=1, quiet=True)
+    agent = make(net=[8, 4], run_dir=str(tmp_path / 'run'))
     agent.fit(max_steps=20)
     agent.close()
     made_of = read_config(tmp_path / 'run')['net']

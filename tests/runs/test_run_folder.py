@@ -235,18 +235,6 @@ def test_a_folder_of_a_run_that_never_began(tmp_path, typed, refused):
     assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
 
 
-def test_further_calls_say_whether_they_keep_anything(tmp_path, capsys):
-    agent, folder = make(quiet=False), tmp_path / 'run'
-    agent.fit(max_steps=100, run_dir=str(folder), final_episodes=0)
-    capsys.readouterr()
-    agent.fit(max_steps=100)  # nothing to do, and nothing was resumed
-    assert 'Maximum steps exceeded' in capsys.readouterr().out.splitlines()
-    agent.fit(max_steps=200)
-    assert f'Nothing more is saved in {folder}: this call has no run_dir' in capsys.readouterr().out
-    agent.fit(max_steps=300)
-    assert 'Nothing more' not in capsys.readouterr().out
-
-
 def test_a_recipe_is_of_its_agent(tmp_path):
     agent, other = make(), make()
     with pytest.raises(ValueError, match='of another agent'):

@@ -224,32 +224,6 @@ def test_history_continues_the_mean_and_never_goes_back(tmp_path):
     assert rows['step'].tolist() == [10, 20, 22], 'counters older than the history go on from it'
 
 
-def test_metrics_complete_the_log():
-    counters = {'steps': 10, 'games': 2, 'updates': 3, 'mean_reward': 4.0, 'best_reward': 5.0}
-    logs = once(reporting.metrics, run_of(), **counters).logs
-    assert logs.pop('steps_per_second') > 0 and logs == counters
-
-
-def test_console_prints_at_most_two_lines_a_second(capsys):
-    contexts = [Context(iteration=i, checked=True, new_best=float(i), best_reward=i + 1.0) for i in range(50)]
-    list(stream(run_of(), contexts, reporting.console))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == 'Best reward updated: 0 -> 1' and len(lines) <= 3
-    list(stream(run_of(quiet=True), contexts, reporting.console))
-    assert capsys.readouterr().out == ''
-
-
-def test_monitors_get_the_log_and_always_the_last_one(tmp_path):
-    written = []
-    write = lambda step, logs: written.append((step, logs['x']))  # noqa: E731
-    monitor = SimpleNamespace(write=write, close=lambda: written.append('closed'))
-    contexts = [Context(steps=i, logs={'x': float(i)}) for i in range(100)]
-    list(reporting._monitor(iter(contexts), 'somewhere', lambda: monitor))
-    assert written[0] == (0, 0.0) and written[-2:] == [(99, 99.0), 'closed'] and len(written) < 20
-    once(reporting.tensorboard, run_of(tensorboard=str(tmp_path)))
-    assert [p.name.split('.')[0] for p in tmp_path.iterdir()] == ['events']
-
-
 @pytest.mark.parametrize(
     'options, fields, reason',
     [

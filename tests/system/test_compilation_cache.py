@@ -89,15 +89,6 @@ def test_what_is_damaged_is_not_lent_and_goes(programs, damage, tmp_path):
     assert made(programs, 'again.pb').exists(), 'what is compiled after that is kept'
 
 
-def test_two_processes_that_compile_the_same_keep_it_once(programs):
-    other = CompilationCache(programs.folder)
-    with programs.cached_compilation('kind'), other.cached_compilation('kind'):
-        for one in (programs, other):
-            (one.process_folder / 'one.pb').write_bytes(PROGRAM)
-    other.close()
-    assert len(list(programs.folder.rglob('*.pb.*'))) == 1
-
-
 def test_the_oldest_go_where_there_is_no_room(programs, monkeypatch):
     files = [made(programs, f'{n}.pb', bytes([n]) * 400_000) for n in range(4)]
     for age, file in enumerate(reversed(files)):
@@ -141,21 +132,6 @@ def test_a_folder_without_room_keeps_nothing_and_is_left_as_it_was(cache, monkey
     monkeypatch.delenv('XAGENTS_CACHE')
     monkeypatch.setenv('XDG_CACHE_HOME', str(cache))
     assert enable_cache() == '', 'nothing is said of a folder that nobody asked for'
-
-
-def test_what_is_used_stays_longest(programs):
-    file = made(programs)
-    long_ago = time.time() - 10**6
-    os.utime(file, (long_ago, long_ago))
-    assert lent(programs) and file.stat().st_mtime > long_ago + 10**5
-
-
-def test_who_has_no_home_keeps_nothing(monkeypatch):
-    for name in ('XAGENTS_CACHE', 'XDG_CACHE_HOME', 'HOME'):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os.path, 'expanduser', lambda path: path)
-    assert enable_cache() == ''
-    assert cache_summary() == 'not cached: the user has no home directory (set XAGENTS_CACHE to a folder)'
 
 
 @pytest.mark.parametrize('mode', [0o770, 0o707, 0o777])
@@ -217,6 +193,7 @@ def kept_in(cache):
     return {file.name: file.stat().st_ino for file in cache.rglob('*.pb.*')}
 
 
+@pytest.mark.slow
 def test_equal_seeds_are_equal_with_an_empty_a_full_and_a_damaged_cache(tmp_path):
     cache = tmp_path / 'cache'
     expected = digest_of(cache)

@@ -89,6 +89,9 @@ def test_a_population_finds_what_no_member_finds_alone():
 
 OPTIONS = {'n_envs': 4, 'n_steps': 16, 'net': [8], 'lr': [1e-5, 1e-1], 'seed': 3, 'quiet': True}
 OPTIONS |= {'population': 4, 'exploit_steps': 400, 'trial_steps': 1200, 'exploit': 0.25}
+# the same on a command line
+FLAGS = '--n-envs 4 --n-steps 16 --net 8 --lr 1e-5 1e-1 --seed 3 '
+FLAGS += '--population 4 --exploit-steps 400 --trial-steps 1200 --exploit 0.25'
 
 
 def table(folder):
@@ -166,9 +169,7 @@ def test_it_goes_on_further(evolved, tmp_path):
 @pytest.mark.slow
 def test_kills_change_nothing(evolved, tmp_path):
     folder, best = evolved
-    flags = ['--n-envs', '4', '--n-steps', '16', '--net', '8', '--lr', '1e-5', '1e-1', '--seed', '3']
-    flags += ['--population', '4', '--exploit-steps', '400', '--trial-steps', '1200', '--exploit', '0.25']
-    command = [sys.executable, '-m', 'xagents', 'tune', 'ppo', '--env', 'CartPole-v1', *flags]
+    command = [sys.executable, '-m', 'xagents', 'tune', 'ppo', '--env', 'CartPole-v1', *FLAGS.split()]
     command += ['--n-jobs', '2', '--out', str(tmp_path / 'killed')]
     rng, kills = random.Random(1), 0
     for _ in range(20):
@@ -204,22 +205,7 @@ def test_a_copy_goes_on_as_the_run_does(tmp_path):
 
 def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     folder, _ = evolved
-    words = [
-        '--n-envs',
-        '4',
-        '--n-steps',
-        '16',
-        '--net',
-        '8',
-        '--lr',
-        '1e-5',
-        '1e-1',
-        '--seed',
-        '3',
-        '--population',
-        '4',
-    ]
-    words += ['--exploit-steps', '400', '--trial-steps', '1200', '--exploit', '0.25', '--out', str(folder)]
+    words = [*FLAGS.split(), '--out', str(folder)]
     code, stdout, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
     lines = stdout.splitlines()
     assert (code, stderr) == (0, ''), stderr
@@ -259,14 +245,7 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
             '--population 4 --lr 1e-4 1e-2 --n-envs 2 --n-steps 16 64 --exploit-steps 100 --out o',
             '--exploit-steps: got 100, expected at least 128, the steps of an iteration',
         ),
-        (
-            '--population 4 --lr 1e-4 1e-2 --early-stop-patience 1 --out o',
-            '--early-stop-patience: is for single runs',
-        ),
-        (
-            '--population 4 --lr 1e-4 1e-2 --checkpoints a.tf --out o',
-            '--checkpoints: is for single runs',
-        ),
+        ('--population 4 --lr 1e-4 1e-2 --checkpoints a.tf --out o', '--checkpoints: is for single runs'),
         ('--population 4 --lr 1e-4 1e-2 --out taken', '--out: got taken, which contains other files'),
     ],
 )
@@ -284,20 +263,8 @@ def test_a_damaged_population_is_said_in_a_line(evolved, tmp_path):
     (tmp_path / 'p' / 'rounds' / '0002.json').write_text(json.dumps({'members': [{'setting': 1}]}))
     code, _, stderr = execute('plot', '--run-dir', str(tmp_path / 'p'), '--out', str(tmp_path / 'l.png'))
     assert code == 2 and 'the files of the population cannot be read' in stderr and len(stderr.splitlines()) == 1
-    words = [
-        '--lr',
-        '1e-4',
-        '1e-2',
-        '--population',
-        '2',
-        '--n-envs',
-        '2',
-        '--n-steps',
-        '8',
-        '--out',
-        str(tmp_path / 'p'),
-    ]
+    words = ['--lr', '1e-4', '1e-2', '--population', '2', '--n-envs', '2', '--n-steps', '8', '--net', '8']
     for content in ('{', '[]', '{}'):
         (tmp_path / 'p' / 'population.json').write_text(content)
-        code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', '--net', '8', *words)
+        code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words, '--out', str(tmp_path / 'p'))
         assert code == 2 and 'cannot be read' in stderr and len(stderr.splitlines()) == 1

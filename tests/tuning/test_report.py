@@ -3,12 +3,8 @@
 import itertools
 import math
 import os
-import shlex
-import warnings
 from datetime import datetime
 
-import matplotlib
-import matplotlib.image
 import numpy as np
 import optuna
 import pandas as pd
@@ -16,13 +12,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from xagents.tuning import plots as study_pictures
 from xagents.tuning import report as study_report
-from xagents.tuning.report import train_command, write_report
+from xagents.tuning.report import write_report
 
 BEST_PREFIX = {'lr': 1e-5, 'max_steps': 20_000, 'net': [64, 64], 'env': 'CartPole-v1', 'double': False, 'model': None}
 PLOTS = list(study_pictures.PLOTS)
@@ -79,27 +74,6 @@ def without_pictures(monkeypatch):
     monkeypatch.setattr(study_report, 'PLOTS', {})
 
 
-def test_the_command_names_agent_environment_and_budget_first_and_quotes_what_a_shell_would_split():
-    options = {'lr': 1e-5, 'seed': 3, 'max_steps': 500, 'agent': 'x', 'env': 'my module:Env-v0', 'double': True}
-    options |= {'lam': None, 'huber': False, 'net': [64, 32], 'env_kwargs': {'mode': 'a b'}}
-    command = train_command('dqn', options)
-    assert shlex.split(command) == [
-        'xagents', 'train', 'dqn', '--env', 'my module:Env-v0', '--max-steps', '500', '--lr', '1e-05', '--seed', '3',
-        '--double', '--no-huber', '--net', '64', '32', '--env-kwargs', 'mode="a b"',
-    ]  # fmt: skip
-    assert "'my module:Env-v0'" in command
-
-
-def test_everything_is_written_and_said_also_of_other_parameters_and_of_values_outside_the_range(tmp_path):
-    folder, study = tmp_path / 'made' / 'for it', study_of(of_size(2))
-    for number, value in ((20, 3.0), (21, float('inf'))):
-        study.add_trial(trial_of({'tau': SPACE['tau']}, number, np.random.default_rng(number), value=value))
-    lines = write_report(folder, study, BEST_PREFIX, 'xagents train …')
-    assert lines == [f'Written to {folder}: best.yaml, trials.parquet, {", ".join(PLOTS)}']
-    assert sorted(os.listdir(folder)) == sorted(['best.yaml', 'trials.parquet', *PLOTS])
-    assert all(matplotlib.image.imread(folder / name).size for name in PLOTS)
-
-
 def test_the_best_settings_are_a_flat_mapping_under_two_lines_that_say_where_they_come_from(tmp_path, without_pictures):
     states = [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING]
     study = study_of(of_size(1), states, name='a\nstudy', values=[300.25, None, 2.0, 900.0])
@@ -134,14 +108,6 @@ def test_settings_of_every_kind_are_read_back_as_they_were(options):
     expected = {'agent': 'ppo', **{name.replace('_', '-'): value for name, value in options.items()}}
     assert read == expected
     assert all(type(read[name]) is type(value) for name, value in expected.items())
-
-
-def test_numbers_of_numpy_and_a_list_that_stands_twice_are_written_plainly(tmp_path, without_pictures):
-    widths = (64, 64)
-    write_report(tmp_path, study_of(), {'lr': np.float64(0.5), 'seed': np.int64(3), 'a': widths, 'b': widths}, '')
-    text = (tmp_path / 'best.yaml').read_text()
-    assert yaml.safe_load(text) == {'agent': 'ppo', 'lr': 0.5, 'seed': 3, 'a': [64, 64], 'b': [64, 64]}
-    assert '&' not in text
 
 
 def test_every_trial_is_a_row_of_the_table(tmp_path, without_pictures):
@@ -193,20 +159,6 @@ def test_a_study_without_a_complete_trial_says_what_is_left_out(tmp_path):
     assert len(table) == 0 and {'number', 'state', 'value', 'duration'} <= set(table.columns)
 
 
-@pytest.mark.parametrize(
-    ('study', 'why'),
-    [
-        (lambda: study_of(of_size(2), [TrialState.COMPLETE]), 'needs at least two complete trials'),
-        (lambda: study_of(of_size(2), 3 * [TrialState.COMPLETE], values=[1.0, 1.0, 1.0]), 'all values are equal'),
-        (lambda: study_of({'one_value': SPACE['one_value']}), 'no parameter has an effect on the values'),
-        (lambda: study_of(), 'no parameter is searched'),
-    ],
-)
-def test_importances_that_say_nothing_are_left_out(study, why, tmp_path, monkeypatch):
-    monkeypatch.setattr(study_report, 'PLOTS', {'importances.png': study_pictures._draw_importances})
-    assert write_report(tmp_path, study(), BEST_PREFIX, '')[1:] == [f'Left out: importances.png ({why})']
-
-
 def test_the_importances_are_those_of_the_study():
     space = {'kind': CategoricalDistribution(['a', 'b']), 'noise': FloatDistribution(0, 1), 'lr': SPACE['lr']}
     study = optuna.create_study(direction='maximize')
@@ -233,25 +185,6 @@ def test_the_history_shows_the_best_until_the_last_trial_that_ended():
     assert pruned == [[1, 9]] and complete == [[0, 1], [2, 3], [3, 2]]
 
 
-def test_nothing_of_optuna_or_matplotlib_reaches_the_user_and_their_settings_stay(tmp_path, capfd):
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    own = plt.figure()
-    before = (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums())
-    try:
-        study = study_of(of_size(2), 5 * [TrialState.COMPLETE])
-        capfd.readouterr()
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter('always')
-            write_report(tmp_path, study, BEST_PREFIX, '')
-        assert not [warning for warning in warned if not issubclass(warning.category, ResourceWarning)]
-        assert capfd.readouterr() == ('', '')
-        assert (dict(matplotlib.rcParams), matplotlib.get_backend(), plt.get_fignums()) == before
-        assert plt.gcf() is own
-        assert optuna.logging.get_verbosity() == optuna.logging.WARNING
-    finally:
-        plt.close(own)
-
-
 def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypatch):
     def broken(study, trials):
         raise RuntimeError('it is\nbroken')
@@ -266,9 +199,3 @@ def test_a_file_that_cannot_be_written_takes_no_other_with_it(tmp_path, monkeypa
         "Left out: trials.parquet (Is a directory; the one there is older), history.png ('it is\\nbroken')",
     ]
     assert not [name for name in os.listdir(tmp_path) if name.endswith('.tmp')]
-
-
-def test_a_folder_that_cannot_be_made_is_found_out_before_and_said_after(tmp_path):
-    (tmp_path / 'file').write_text('')
-    [line] = write_report(tmp_path / 'file', study_of(), BEST_PREFIX, '')
-    assert line == f'Nothing is written to {tmp_path / "file"} (File exists)'

@@ -1,8 +1,6 @@
 """What `xagents tune` searches: ranges from values, ready ranges of the agents, and where a study begins."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from xagents.tuning.search import Bounds, Choices, default_ranges, describe_rang
 from xagents.tuning.tune import tune
 
 KNOWN = {agent_id: known_options(find_agent(agent_id)) for agent_id in agents}
-HEAVY = ('tensorflow', 'keras', 'optuna', 'pandas', 'matplotlib', 'gymnasium', 'sqlalchemy', 'alembic')
 
 
 def planned(agent_id='ppo', **options):
@@ -115,22 +112,16 @@ def test_what_is_not_given_is_neither_fixed_nor_searched():
     [
         ('ppo --gamma 0 0.99', '--gamma: got 0.0 0.99, expected a lower bound above 0'),
         ('ppo --lr 1e-2 1e-5', '--lr: got 0.01 1e-05, expected the lower bound first'),
-        ('ppo --lr 1e-5 1e-3 1e-2', '--lr: got 1e-05 0.001 0.01, expected one value, or two bounds'),
         ('dqn --target-sync-steps 1 2 3', '--target-sync-steps: got 1 2 3, expected one value, or two bounds'),
-        ('dqn --target-sync-steps 9 3', '--target-sync-steps: got 9 3, expected the lower bound first'),
         ('dqn --gradient-steps -1 4', '--gradient-steps: got -1 4, expected a lower bound above 0'),
         ('dqn --target-sync-steps 1.5 4', '--target-sync-steps: got 1.5, expected a whole number'),
         ('ppo --n-steps 16 32 16', '--n-steps: got 16 32 16, expected one value, or at least two different choices'),
-        ('ppo --n-steps 16 16.0', '--n-steps: got 16 16, expected one value, or at least two different choices'),
-        ('dqn --double true true', '--double: got True True, expected one value, or at least two different choices'),
         # options without a search type take one value
         ('ppo --target-kl 0.01 0.02', '0.02: belongs to no option'),
-        ('ppo --entropy-coeff 1e-3 1e-2', '--entropy-coeff: is no option .*did you mean --entropy-coef'),
         ('ppo --epsilon-decay-steps 10 20', '--epsilon-decay-steps: is no option of xagents tune ppo, but of dqn'),
         ('dqn --target-reward 5', '--target-reward: is no option of xagents tune dqn, but of xagents train'),
         ('ppo --pruner medan', '--pruner: got medan, expected one of .*did you mean median'),
         ('ppo --minibatch-size 32 64 --mini-batches 4', '--minibatch-size: stands instead of mini_batches'),
-        ('ppo --minibatch-size 32 --mini-batches 2 4', '--minibatch-size: stands instead of mini_batches'),
         ('dqn --buffer-max-size 50 --buffer-initial-size 60 90', '--buffer-initial-size: got .*--buffer-max-size'),
         ('acer --buffer-batch-size 32', '--buffer-batch-size: '),
         ('ppo --learning-starts 5', '--learning-starts: is no option'),
@@ -276,18 +267,3 @@ def test_print_search_names_every_ready_range_and_where_it_begins(capsys):
     assert [line.split()[0] for line in lines] == [KNOWN['acer'][name].flag for name in call.ranges]
     assert lines == describe_ranges(call.ranges, KNOWN['acer'], call.first)
     assert all('begins with' in line for line in lines)
-
-
-def test_neither_ranges_nor_refusals_load_anything_heavy():
-    code = f"""
-import contextlib, sys
-import xagents.tuning.report, xagents.tuning.storages, xagents.tuning.trial_table
-from xagents.cli import execute
-execute('tune ppo --print-search --lr 1e-4 1e-2'.split())
-for line in ('tune ppo --env X --lr 2 1', 'tune ppo --env X --lrr 2 1', 'tune ppo'):
-    with contextlib.suppress(SystemExit):
-        execute(line.split())
-loaded = set({HEAVY!r}) & set(sys.modules)
-sys.exit(f'loaded: {{loaded}}' if loaded else 0)
-"""
-    assert subprocess.run([sys.executable, '-c', code], capture_output=True).returncode == 0

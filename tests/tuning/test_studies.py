@@ -75,15 +75,6 @@ def test_equal_seeds_choose_equally_and_others_do_not(sampler):
     assert [trial['lr'] for trial in one[1:]] != [trial['lr'] for trial in other[1:]]
 
 
-def test_tpe_learns_from_what_was_finished_where_random_does_not():
-    def distances(sampler):
-        study = finish(opened(sampler=sampler), 60, lambda p: -abs(p['lr'] - 1e-3))
-        return sorted(abs(trial.params['lr'] - 1e-3) for trial in study.trials[20:])
-
-    tpe, by_chance = distances('tpe'), distances('random')
-    assert tpe[len(tpe) // 2] < by_chance[len(by_chance) // 2] / 2
-
-
 @pytest.mark.parametrize(('sampler', 'package'), [('cmaes', 'cmaes'), ('gp', 'torch')])
 def test_a_sampler_whose_package_is_missing_is_refused_and_says_what_to_install(sampler, package):
     if importlib.util.find_spec(package):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console as Terminal
 
-from xagents.tuning.trial_table import TrialTable, format_short
+from xagents.tuning.trial_table import TrialTable
 
 SETTINGS = {'lr': 3.2e-4, 'n_steps': 64}
 
@@ -68,22 +68,6 @@ def test_a_failed_trial_says_why_on_one_line(capsys):
     assert len(line) < 200 and line.count('\n') == 1 and line[:-1].isprintable()
 
 
-@pytest.mark.parametrize('value', [None, float('nan'), float('inf'), float('-inf')])
-def test_what_is_no_number_is_none(value, capsys):
-    TrialTable(None, 1, quiet=False, live=False).finished(7, 'complete', value, None, 100.0)
-    assert capsys.readouterr().out == 'trial 7: value none, best none, complete, 100 s\n'
-
-
-def test_the_eta_counts_no_killed_trial_and_no_worker_without_one(capsys):
-    table, many = TrialTable(2, 1, quiet=False, live=False), TrialTable(3, 8, quiet=False, live=False)
-    table.finished(0, 'killed', None, None, 1000.0, 'its worker was killed')
-    table.finished(1, 'complete', 1.0, (1, 1.0), 30.0)
-    table.finished(2, 'complete', 1.0, (1, 1.0), 30.0)
-    many.finished(0, 'complete', 1.0, (0, 1.0), 60.0)
-    etas = [line.rpartition(', ')[2] for line in capsys.readouterr().out.splitlines()]
-    assert etas == ['ETA -', 'ETA 0:00:30', 'ETA 0:00:00', 'ETA 0:01:00']
-
-
 def test_quiet_shows_nothing(capsys):
     for drawn_in_place in (None, True, False):
         show_one(TrialTable(2, 1, quiet=True, live=drawn_in_place))
@@ -110,28 +94,9 @@ def test_the_table_shows_every_trial_and_how_the_call_stands():
     assert re.fullmatch(pattern, summary)
 
 
-def test_a_file_gets_lines_even_where_colours_are_forced(monkeypatch):
-    monkeypatch.setenv('FORCE_COLOR', '1')
-    monkeypatch.setattr(sys, 'stdout', io.StringIO())
-    show_one(TrialTable(2, 1, quiet=False))
-    line = 'trial 0: value 1, best 1 (trial 0), complete, lr=3.2e-4 n_steps=64, 1 s, ETA 0:00:01\n'
-    assert sys.stdout.getvalue() == f'{line}a line\n'
-
-
 @pytest.mark.parametrize('closed', [True, False])
 def test_without_standard_output_nothing_is_shown_and_nothing_breaks(closed, monkeypatch):
     nowhere = io.StringIO()
     nowhere.close()
     monkeypatch.setattr(sys, 'stdout', nowhere if closed else None)
     show_one(TrialTable(2, 1, quiet=False))
-
-
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        (3.2e-4, '3.2e-4'), (0.05, '0.05'), (0.0, '0'), (-0.99996, '-0.99996'), (12345.6, '12346'), (2.5e6, '2.5e6'),
-        (float('nan'), 'none'), (True, 'true'), ('a\nb', 'a b'), ('x' * 30, 'x' * 23 + '…'), (None, 'None'),
-    ],
-)  # fmt: skip
-def test_short_values(value, text):
-    assert format_short(value) == text

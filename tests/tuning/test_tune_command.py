@@ -28,7 +28,6 @@ from xagents.tuning.plan import plan
 from xagents.tuning.process_pool import ProcessPool
 from xagents.tuning.report import train_command
 from xagents.tuning.storages import open_storage
-from xagents.tuning.worker import run_trial
 
 COMPLETE, FAIL, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING
 
@@ -74,15 +73,10 @@ def _here(work, monkeypatch):
 # ---------------------------------------------------------------------------------------------------------- real agents
 
 TINY = {
-    'a2c': 'CartPole-v1 --trial-steps 100 --n-steps 10 20',
     'ppo': 'CartPole-v1 --trial-steps 100 --n-steps 10 20',
-    'trpo': 'CartPole-v1 --trial-steps 100 --n-steps 50 --max-kl 1e-3 1e-2',
     'acer': 'CartPole-v1 --trial-steps 100 --n-steps 10 --buffer-initial-size 20 40 --replay-ratio 1',
     'dqn': 'CartPole-v1 --trial-steps 120 --buffer-initial-size 50 --train-frequency 20 --double false true '
     '--objective evaluation --eval-episodes 2',
-    'ddpg': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
-    'iql': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
-    'td3-bc': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
     'td3': 'Pendulum-v1 --trial-steps 80 --max-episode-steps 20 --buffer-initial-size 50 --train-frequency 20',
 }
 
@@ -102,15 +96,6 @@ def test_a_trial_of_every_agent_begins_with_its_defaults_and_can_be_typed(agent_
     assert call.first['lr'] == declared_options(find_agent(agent_id).options)['lr'].default
     options = {**call.fixed, **call.first, 'max_steps': call.tune.trial_steps, 'seed': 1}
     check_command(agent_id, shlex.split(train_command(agent_id, options)), options)
-
-
-def test_a_trial_reports_how_it_stands_and_is_worth_its_last_report(without_xla):
-    reports, call = [], planned('dqn')
-    value = run_trial(call.job(0, call.first, 1), lambda *report: reports.append(report) or True)
-    assert np.isfinite(value) and reports[-1][1] == value
-    assert [part for part, _, _ in reports] == list(range(1, 21))
-    # of the first ones there is no mean yet
-    assert sum(np.isfinite(said) for _, said, _ in reports) >= 8
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -225,14 +210,9 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
     assert len(pd.read_parquet(work / 'results/trials.parquet')) == 3
 
 
-def test_a_study_in_which_every_trial_fails_ends_with_the_reason(stand_in, capsys):
-    assert execute(f'{STUDY} --n-trials 2 --env-kwargs most=1e-9') == 1
     assert (
-        'no trial was completed; the reason of the last one: ArithmeticError'
         in capsys.readouterr().err.splitlines()[-1]
     )
-
-
 # signals, to a process of its own
 
 

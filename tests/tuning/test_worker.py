@@ -13,7 +13,7 @@ import pytest
 
 from xagents.options.errors import OptionError
 from xagents.tuning import temporary_agents
-from xagents.tuning.worker import REPORTS, TrialJob, TrialPruned, TrialWorker, add_suffix, run_trial
+from xagents.tuning.worker import REPORTS, TrialJob, TrialPruned, TrialWorker, run_trial
 
 COMMAND = [sys.executable, '-P', '-m', 'xagents.tuning.worker']
 
@@ -166,19 +166,6 @@ def test_an_agent_is_made_of_the_options_with_the_seed_and_paths_of_its_own(call
     assert written == ['h-trial-1-seed-8.parquet', 'h-trial-1-seed-9.parquet']
 
 
-@pytest.mark.parametrize(
-    ('path', 'expected'),
-    [
-        ('ppo.tf', 'ppo-trial-3.tf'),
-        ('a.weights.h5', 'a-trial-3.weights.h5'),
-        ('/x/y.z/a.keras', '/x/y.z/a-trial-3.keras'),
-        ('x.y/name', 'x.y/name-trial-3'),
-    ],
-)
-def test_a_path_gets_the_number_before_its_suffixes(path, expected):
-    assert add_suffix(path, 'trial-3') == expected
-
-
 # answers
 
 
@@ -200,12 +187,6 @@ def test_reports_are_answered_one_by_one_until_the_parent_stops_the_trial(calls)
     assert [answer['part'] for answer in said[:-1]] == list(range(1, 21))
     said = answers_of(lambda worker: worker.run(job()), False, True)
     assert [answer['kind'] for answer in said] == ['report', 'report', 'pruned']
-
-
-def test_what_a_trial_raises_is_said_on_one_line_and_the_next_one_runs(calls):
-    said = answers_of(lambda worker: [worker.run(job(raises=60)), worker.run(job())], *[False] * (5 + REPORTS))
-    assert said[5] == {'kind': 'failed', 'reason': 'ArithmeticError: two lines of what was wrong'}
-    assert [answer['kind'] for answer in said[6:]] == ['report'] * REPORTS + ['done']
 
 
 def test_a_check_prepares_a_run_and_trains_nothing(calls):
