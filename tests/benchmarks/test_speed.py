@@ -134,4 +134,3 @@ def test_a_machine_replaces_only_its_own_table(tmp_path):
         'above\n<!-- benchmark c -->\n### A case\n\n#### a CPU, 2 cores\n\n| third |\n\n- a note\n\n'
         '#### another CPU, 2 cores\n\n| second |\n\n- a note\n<!-- end of benchmark c -->\nbelow\n'
     )
-    assert ()

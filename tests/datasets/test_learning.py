@@ -206,7 +206,6 @@ def test_ppo_goes_on_from_imitation(ending, tmp_path):
     agent.fit(max_steps=256, quiet=True, final_episodes=0)
 
 
-        'expected the networks of dqn: model (q)\n'
 # ---------------------------------------------------------------------------------------------------------- the lines
 
 

@@ -210,9 +210,6 @@ def test_each_finished_trial_is_a_line_and_the_last_lines_are_the_result(stand_i
     assert len(pd.read_parquet(work / 'results/trials.parquet')) == 3
 
 
-    assert (
-        in capsys.readouterr().err.splitlines()[-1]
-    )
 # signals, to a process of its own
 
 
