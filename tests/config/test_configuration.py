@@ -303,7 +303,7 @@ def test_the_line_wins_over_the_file_and_the_file_over_tuned_settings(file, fact
 @pytest.mark.parametrize(
     ('text', 'words', 'left'),
     [
-        # what stands instead of another one takes its place
+        # an option that replaces another option overrides it
         ('mini-batches: 4', '--minibatch-size 32', {'minibatch_size': 32}),
         ('minibatch-size: 32', '--mini-batches 4', {'mini_batches': 4}),
         ('net: [64]\nactivation: relu', '--model a.cfg', {'model': 'a.cfg'}),
@@ -327,11 +327,11 @@ def test_what_the_line_says_leaves_no_room_for_what_contradicts_it(text, words, 
         ('lr: -1', '', 'run.yaml: lr: got -1, expected a number above 0'),
         ('gama: 1', '--gamma 1', 'run.yaml: gama: is no option of xagents train ppo (did you mean gamma?)'),
         ('mini-batches: 4\nminibatch-size: 4', '',
-         '--minibatch-size: stands instead of mini_batches, expected one of the two'),
+         '--minibatch-size: cannot be used with mini_batches, expected one of the two'),
         ('from-study: s', '',
          '--from-study and --storage: got one of them, expected both: a study and its storage'),
         ('tuned: true\nfrom-study: s\nstorage: x', '', '--from-study: got s with --tuned, expected one of the two'),
-        ('keep: 3', '', '--keep: got 3 without --run-dir, whose checkpoints it is about'),
+        ('keep: 3', '', '--keep: got 3 without --run-dir, expected both'),
         ('grid-jobs: 2', '', '--grid-jobs: got 2 for one run, expected several runs, by --seeds or lists in --config'),
         ('seeds: [1]\nseed: 2', '', '--seeds: got 1 with --seed, expected one of the two'),
         ('seeds: [1, 1]', '', '--seeds: got 1 1, expected different values'),

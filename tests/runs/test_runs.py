@@ -265,7 +265,7 @@ def test_one_of_two_options_that_exclude_each_other_replaces_a_saved_one(tmp_pat
     assert agent.options.minibatch_size is None and agent.minibatches.per_pass == 2
     for given, size in (({}, 16), ({'minibatch_size': 8}, 8)):
         assert xagents.make('small', weights=[path], **given).options.minibatch_size == size
-    with pytest.raises(OptionError, match='stands instead of mini_batches'):
+    with pytest.raises(OptionError, match='cannot be used with mini_batches'):
         make(minibatch_size=16, mini_batches=2)
     # the settings of a run have both, one of them with its default
     folder = str(tmp_path / 'run')
@@ -279,7 +279,7 @@ def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):
     path = str(tmp_path / 'a.tf')
     agent = xagents.make('small', [Identity() for _ in range(2)], n_steps=32, seed=1, net=[8], checkpoints=[path])
     agent.fit(max_steps=500)
-    assert 'cannot be made afresh' in capsys.readouterr().out and (tmp_path / 'a.tf.index').exists()
+    assert 'cannot be created a second time' in capsys.readouterr().out and (tmp_path / 'a.tf.index').exists()
     with pytest.raises(OptionError, match='eval_frequency'):
         agent.fit(max_steps=1_000, eval_frequency=10)
     assert agent.evaluate(4, envs=[Identity()])['length'] == 10

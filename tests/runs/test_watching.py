@@ -320,7 +320,7 @@ class Blind(Counter):
     'envs, reason',
     [
         (lambda: create_envs(Blind, 1), 'video_frequency: .* draws no pictures'),
-        (lambda: Blind(), 'video_frequency: Blind cannot be made afresh'),
+        (lambda: Blind(), 'video_frequency: Blind cannot be created a second time'),
     ],
 )
 @pytest.mark.usefixtures('small_agents')
@@ -332,7 +332,7 @@ def test_what_cannot_be_drawn_is_refused_before_the_run(envs, reason, tmp_path):
 
 
 def test_videos_need_a_run_folder(trained, folder):
-    problem = 'got 60 without --run-dir, whose videos/ keeps them'
+    problem = 'got 60 without --run-dir, expected both'
     line = 'train ppo --env CartPole-v1 --max-steps 200 --video-frequency 60'
     assert execute(*line.split()) == (2, '', f'xagents train: --video-frequency: {problem}\n')
     with pytest.raises(OptionError) as error:

@@ -385,12 +385,14 @@ class Envs(Copyable):
             ValueError: if the environments were passed ready-made and it is unknown how to make them.
         """
         if self._factory is None:
-            raise ValueError(f'env: {self.id} was passed ready-made and cannot be made afresh; {RECREATE_HINT}')
+            raise ValueError(
+                f'env: {self.id} was passed ready-made and cannot be created a second time; {RECREATE_HINT}'
+            )
         envs = self._factory(n_envs, render_mode, training, in_process)
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
             raise ValueError(
-                f'env: {self.id} made afresh has other spaces than the environments passed; {RECREATE_HINT}'
+                f'env: {self.id} created a second time has other spaces than the environments passed; {RECREATE_HINT}'
             )
         return envs
 
@@ -401,7 +403,7 @@ class Envs(Copyable):
             ValueError: if it is unknown how to make the environments, or the function cannot be pickled; in one line.
         """
         if self._factory is None:
-            raise ValueError(f'{self.id} was passed ready-made and cannot be made afresh; {RECREATE_HINT}')
+            raise ValueError(f'{self.id} was passed ready-made and cannot be created a second time; {RECREATE_HINT}')
         factory: Any = self._factory
         try:
             return pickle.dumps(CloudpickleWrapper(factory))

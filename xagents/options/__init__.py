@@ -1,4 +1,4 @@
-"""What can be said: how an option is declared, and every option that is not one agent's own."""
+"""Options: their declaration, and all options that agents and commands share."""
 
 from xagents.options.declaration import Option as Option
 from xagents.options.declaration import Options as Options

@@ -1,4 +1,4 @@
-"""The mathematics that agents share: an agent's own options stand in its package."""
+"""Options that several algorithms share. Options of a single agent are in the package of the agent."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from xagents.options.errors import OptionError
 
 @dataclasses.dataclass
 class AgentOptions(Options):
-    """The mathematics that every agent shares.
+    """Options that every agent shares.
 
-    `datasets` is 'never', 'also' (the agent can learn from a data set) or 'only' (it learns from nothing else).
+    Attributes:
+        datasets: 'never' if the agent cannot learn from a data set, 'also' if it can, 'only' if it requires one.
     """
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
@@ -53,14 +54,14 @@ class AgentOptions(Options):
     )
 
     def check_only_with(self, switch: str, *names: str) -> None:
-        """Check that options which only go with a switch have their defaults without it."""
+        """Check that options which require a switch have their defaults if the switch is off."""
         for name in names:
             value = getattr(self, name)
             if not getattr(self, switch) and value != type(self).__dataclass_fields__[name].default:
-                raise OptionError(name, f'got {str(value).lower()} without --{switch}, which it is for')
+                raise OptionError(name, f'got {str(value).lower()} without --{switch}, expected both')
 
     def draw_seed(self) -> int:
-        """Return the seed; drawn, where none was given."""
+        """Return the seed; draw one if none was given."""
         if self.seed is None:
             self.seed = secrets.randbits(32)
         return self.seed
@@ -68,7 +69,7 @@ class AgentOptions(Options):
 
 @dataclasses.dataclass
 class OnPolicyOptions(AgentOptions):
-    """What A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
+    """Options that A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
 
     n_steps: int = positive_int(
         5, 'steps an environment takes before an update; more give less bias and fewer updates', tune='categorical'
@@ -89,7 +90,7 @@ class OnPolicyOptions(AgentOptions):
 
 @dataclasses.dataclass
 class SDEOptions(OnPolicyOptions):
-    """What A2C, PPO and TRPO share: exploration that is a function of the state."""
+    """Options that A2C, PPO and TRPO share: state-dependent exploration (gSDE)."""
 
     sde: bool = option(
         False,
@@ -107,7 +108,7 @@ class SDEOptions(OnPolicyOptions):
     )
 
     def check(self) -> None:
-        """Check what only goes with state-dependent exploration."""
+        """Check the options that require state-dependent exploration."""
         super().check()
         if self.sde_sample_frequency == 0:
             raise OptionError('sde_sample_frequency', 'got 0, expected -1 (once a rollout) or a whole number from 1')
@@ -116,7 +117,7 @@ class SDEOptions(OnPolicyOptions):
 
 @dataclasses.dataclass
 class ReplayOptions(AgentOptions):
-    """What agents with a replay buffer share; sizes are totals over all environments."""
+    """Options of agents with a replay buffer; sizes are totals over all environments."""
 
     buffer_max_size: int = positive_int(
         10_000,
@@ -136,7 +137,7 @@ class ReplayOptions(AgentOptions):
         self.check_size('buffer_initial_size')
 
     def check_size(self, name: str) -> None:
-        """Check that a size is not above that of the buffer."""
+        """Check that a size does not exceed the capacity of the buffer."""
         value, most = getattr(self, name), self.buffer_max_size
         if value is not None and value > most:
             raise OptionError(name, f'got {value}, expected at most the {most} of --buffer-max-size')
@@ -144,7 +145,7 @@ class ReplayOptions(AgentOptions):
 
 @dataclasses.dataclass
 class OffPolicyOptions(ReplayOptions):
-    """What DQN, DDPG and TD3 share."""
+    """Options that DQN, DDPG and TD3 share."""
 
     datasets = 'also'
 
@@ -194,7 +195,7 @@ class OffPolicyOptions(ReplayOptions):
             raise OptionError('gradient_steps', 'got 0, expected -1 (as many as steps taken) or a whole number from 1')
 
     def _check_hindsight(self) -> None:
-        """Check what goes with hindsight, and what only goes with it."""
+        """Check the options that exclude hindsight and the options that require it."""
         if self.her and self.n_step > 1:
             raise OptionError('n_step', f'got {self.n_step} with --her, expected 1')
         if self.her and getattr(self, 'prioritized', False):

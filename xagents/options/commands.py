@@ -1,4 +1,4 @@
-# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+# ruff: noqa: RUF009 -- option() returns a dataclass field
 """The options of commands other than `train`."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import dataclasses
 from xagents.options.declaration import Options, fraction, option, positive_int
 from xagents.options.errors import OptionError
 
-# what of `tune` is about single trials
+# options of `tune` that apply to trials and not to a population
 TRIAL_ONLY_OPTIONS = (
     'n_trials',
     'timeout',
@@ -91,11 +91,11 @@ class TuneOptions(Options):
     )
 
     def check(self) -> None:
-        """Check what goes with a population."""
+        """Check the options that require a population and the options that exclude it."""
         if self.population is None:
             for name in ('exploit_steps', 'exploit', 'perturb', 'resample'):
                 if name in self.given_names:
-                    raise OptionError(name, 'got a value without --population, which it is about')
+                    raise OptionError(name, 'got a value without --population, expected both')
             return
         for name in TRIAL_ONLY_OPTIONS:
             if name in self.given_names:
@@ -110,7 +110,7 @@ class TuneOptions(Options):
 
 @dataclasses.dataclass
 class TrainedAgentOptions(Options):
-    """Where the trained agent is, which `play`, `evaluate` and `export` take."""
+    """Options that select a trained agent, for `play`, `evaluate` and `export`."""
 
     weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
     run_dir: str | None = option(None, 'run directory of the trained agent, instead of --weights', metavar='DIR')
@@ -121,7 +121,7 @@ class TrainedAgentOptions(Options):
 
 @dataclasses.dataclass
 class ActOptions(TrainedAgentOptions):
-    """What `play`, `evaluate` and `record` share."""
+    """Options that `play`, `evaluate` and `record` share."""
 
     pretrained: str | None = option(
         None,

@@ -1,7 +1,7 @@
-"""One declaration for an option: a dataclass field made by `option`.
+"""The declaration of an option: a dataclass field made by `option`.
 
-From it derive the constructor's keyword, the command-line flag, the help table, the search type of `tune`, the saved
-configuration and the docs. Loads nothing heavy.
+One declaration defines the constructor's keyword, the command-line flag, the help table, the search type of `tune`, the
+saved configuration and the documentation. This module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, Literal
 from xagents.options.errors import OptionError, did_you_mean, format_value
 
 SearchType = Literal['int', 'log_uniform', 'categorical']
-# the bounds that a number may have, and what breaks each
+# the bounds that a number may have, and the comparison that is true when a value violates the bound
 BOUNDS = {'at_least': operator.lt, 'above': operator.le, 'at_most': operator.gt, 'below': operator.ge}
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What is known of one option; `type` is the type of a single value."""
+    """The declaration of one option; `type` is the type of a single value."""
 
     name: str
     type: type
@@ -52,13 +52,13 @@ class Option:
 
     @property
     def flags(self) -> list[str]:
-        """Every flag that sets the option, its own first and those that turn a switch off last."""
+        """Every flag that sets the option: first its main flag, last the flags that turn a switch off."""
         names = [self.flag, *('--' + alias.replace('_', '-') for alias in self.aliases)]
         return names + [f'--no-{name[2:]}' for name in names if self.type is bool]
 
     @property
     def accepts_multiple(self) -> bool:
-        """Whether several words may stand behind the flag."""
+        """Whether several words may follow the flag."""
         return self.is_list or self.type is dict
 
     @property
@@ -76,7 +76,11 @@ class Option:
         return [(name, bound) for name in BOUNDS if (bound := getattr(self, name)) is not None]
 
     def check(self, value: Any) -> Any:
-        """Return `value` in the option's own type; raises OptionError with the value and the expected values."""
+        """Return `value` converted to the option's type.
+
+        Raises:
+            OptionError: if the value is not valid; the message has the value and the expected values.
+        """
         if value is None:
             if self.optional:
                 return None
@@ -93,7 +97,11 @@ class Option:
         return [self._check_one(v) for v in value]
 
     def parse(self, text: str | list[str]) -> Any:
-        """Return the checked value of what was typed, a list where several are taken; raises OptionError."""
+        """Return the checked value of a typed word, or a list if the option takes several words.
+
+        Raises:
+            OptionError: if a word is not valid.
+        """
         if self.type is dict:
             return dict(map(self._parse_pair, text))
         return list(map(self._parse_one, text)) if self.is_list else self._parse_one(typing.cast(str, text))
@@ -104,26 +112,26 @@ class Option:
             raise self._value_error(text, typed=True)
         try:
             return key, json.loads(value)
-        # not JSON, or JSON that is nested too deep or has too long a number: then it is a text
+        # not JSON, or JSON that is nested too deep or contains too long a number: the value is a string
         except (ValueError, RecursionError):
             return key, {'True': True, 'False': False, 'None': None}.get(value, value)
 
     def _parse_one(self, text: str) -> Any:
         if text == 'none' and self.optional and self.type in (int, float):
-            return None  # overrides the value of a file or a run directory
+            return None  # `none` overrides the value of a file or a run directory
         value: Any = text
         try:
             if self.type is bool:
                 value = {'true': True, 'false': False}.get(text.lower(), text)
             elif self.type is not str:
-                # a seed keeps all its digits; 1e6 may be typed for a whole number
+                # int() keeps all digits of a seed; float() accepts 1e6 for a whole number
                 value = int(text) if self.type is int and text.strip().lstrip('+-').isdecimal() else float(text)
             return self._check_one(value)
-        except ValueError:  # the message shows what was typed, not what became of it
+        except ValueError:  # the message shows the typed word, not the converted value
             raise self._value_error(text, typed=True) from None
 
     def _check_one(self, value: Any) -> Any:
-        # NumPy's scalars are welcome wherever Python's are
+        # NumPy scalars are accepted like Python scalars
         value = value.item() if hasattr(value, 'item') and getattr(value, 'ndim', 0) == 0 else value
         if self.type is str:
             value = value.__fspath__() if hasattr(value, '__fspath__') else value
@@ -143,7 +151,10 @@ class Option:
             raise self._value_error(value)
         try:
             number = self.type(value)
-        except (ValueError, OverflowError):  # NaN and infinities as whole numbers, whole numbers beyond the floats
+        except (
+            ValueError,
+            OverflowError,
+        ):  # NaN or infinity for an integer, or an integer too large for a float
             raise self._value_error(value) from None
         if (number != value or _exceeds_64_bits(number)) if self.type is int else not math.isfinite(number):
             raise self._value_error(value)
@@ -158,7 +169,7 @@ class Option:
 
 
 def _exceeds_64_bits(value: Any) -> bool:
-    """Return whether a number, or a text that looks like one, is finite and beyond 64 bits."""
+    """Return whether a number, or a string that contains a number, is finite and exceeds 64 bits."""
     try:
         return 2**63 <= abs(value if isinstance(value, int) else float(value)) < math.inf
     except (ValueError, TypeError):
@@ -169,8 +180,8 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
     """Declare an option as a dataclass field.
 
     Args:
-        default: its default; None where it is not given.
-        help: one line; for a number, what a larger value does.
+        default: the default; None means "not given".
+        help: one line; for a number, also the effect of a larger value.
         declaration: the other fields of `Option`: tune, at_least, above, at_most, below, choices, aliases, metavar,
             replaces, ignored (accepted because related agents have the option; the agent warns once).
     """
@@ -180,7 +191,7 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# options of a kind: a whole number from 1, a share of a whole, how slowly a mean forgets, a factor, a weight of a sum
+# kinds of options: a whole number from 1, a share between 0 and 1, the decay of a running mean, a factor, a weight
 positive_int = functools.partial(option, at_least=1)
 fraction = functools.partial(option, at_least=0, at_most=1)
 decay_rate = functools.partial(option, at_least=0, below=1, tune='log_uniform')
@@ -235,10 +246,11 @@ def _declared_option(field: dataclasses.Field, hint: Any) -> Option:
 
 
 class Options:
-    """What the option dataclasses share: making one from keywords, and back.
+    """Base class of all dataclasses of options.
 
-    `ranges` has what `xagents tune --search` tries: two bounds or some choices by the option's name; `given` the names
-    of those that were resolved from a value, and not from their default.
+    Attributes:
+        given_names: names of the options that were given; the others have their defaults.
+        ranges: search space of `xagents tune --search`: two bounds or several choices, by the name of the option.
     """
 
     given_names: frozenset[str] = frozenset()
@@ -246,14 +258,18 @@ class Options:
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any] | None = None) -> typing.Self:
-        """Return the options, checked and with defaults; raises OptionError for an unknown name or a wrong value."""
+        """Return checked options; options that are not given have their defaults.
+
+        Raises:
+            OptionError: for an unknown name or a value that is not valid.
+        """
         known = declared_options(cls)
         checked = {
             name: known[name].check(value) for name, value in resolve_aliases(given or {}, known, 'here').items()
         }
         for name in checked:
             if known[name].replaces in checked and checked[name] is not None:
-                raise OptionError(name, f'stands instead of {known[name].replaces}, expected one of the two')
+                raise OptionError(name, f'cannot be used with {known[name].replaces}, expected one of the two')
         options = cls(**checked)
         options.given_names = frozenset(checked)
         options.check()
@@ -261,11 +277,11 @@ class Options:
 
     @classmethod
     def ignored_options(cls) -> set[str]:
-        """Return the names of options that are accepted because others of the family have them."""
+        """Return the names of options without effect, which are accepted because related agents have them."""
         return {name for name, option in declared_options(cls).items() if option.ignored}
 
     def check(self) -> None:
-        """Check options against each other; raises OptionError."""
+        """Raise OptionError if options exclude each other."""
 
     def asdict(self) -> dict[str, Any]:
         """Return the options as a flat dict."""
@@ -282,7 +298,7 @@ def signature(positional: Iterable[str], *declarations: type) -> inspect.Signatu
 
 
 def to_flags(options: Mapping[str, Any]) -> list[str]:
-    """Return the words that one types for options by name; those that are None are left out."""
+    """Return the words of a command line that set options, given by name; options that are None are omitted."""
     words: list[str] = []
     for name, value in options.items():
         flag = '--' + name.replace('_', '-')

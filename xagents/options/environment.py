@@ -1,5 +1,5 @@
-# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
-"""Which environments, how they are prepared, and networks without a file."""
+# ruff: noqa: RUF009 -- option() returns a dataclass field
+"""Options of environments and of networks without a file."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from xagents.options.declaration import Options, option, positive_int
 
-# what belongs to the widths of --net
+# options that require --net
 NET_ONLY_OPTIONS = ('activation', 'initializer')
 NO_ENVIRONMENT = "got nothing, expected an id of Gymnasium's, such as CartPole-v1"
 
 
 @dataclasses.dataclass
 class EnvironmentOptions(Options):
-    """Which environments, and how they are prepared."""
+    """Options of the environments and their wrappers."""
 
     env: str | None = option(
         None,
@@ -49,14 +49,14 @@ class EnvironmentOptions(Options):
     )
 
     def create_envs_kwargs(self) -> dict[str, Any]:
-        """Return the keywords of `create_envs`."""
+        """Return the keyword arguments of `create_envs`."""
         keywords = self.asdict()
         return {**keywords, 'wrapper': keywords['wrapper'] or ()}
 
 
 @dataclasses.dataclass
 class NetworkOptions(Options):
-    """A network without a file."""
+    """Options of a network without a file."""
 
     net: list[int] | None = positive_int(
         None, 'widths of a dense network, instead of a .cfg; larger can learn more and are slower', metavar='UNITS'

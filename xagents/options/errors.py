@@ -1,4 +1,4 @@
-"""What is wrong with what a user gave, in one line."""
+"""Errors in the input of a user, each one line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 class OptionError(ValueError):
-    """A value that an option does not admit.
+    """An option with a value that is not valid.
 
     Args:
-        name: the option's Python name, or what else stands in its place.
+        name: the option's Python name, or the name of another input.
         problem: the value and the expected values, without the name.
     """
 
@@ -24,7 +24,7 @@ class OptionError(ValueError):
 
 
 def format_value(value: Any) -> str:
-    """Return a value as it stands in a message: on one line, and not longer than a line."""
+    """Return the text of a value for a message: one line of at most 120 characters."""
     if isinstance(value, str):
         text = value if value.isprintable() and value.strip() else repr(value)
     else:
@@ -33,7 +33,7 @@ def format_value(value: Any) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return what somebody's code raised, on one line."""
+    """Return the type and the text of an exception on one line of at most 300 characters."""
     return ' '.join(f'{type(error).__name__}: {error}'.split())[:300]
 
 
@@ -52,14 +52,14 @@ GivenOptions = dict[str, Any]
 
 
 class InputError(Exception):
-    """Wrong input that names no option; its message is for the user as it stands."""
+    """Wrong input that belongs to no option; the user sees the message unchanged."""
 
 
 @contextlib.contextmanager
 def as_input_errors() -> Iterator[None]:
-    """Turn what is raised over wrong values and paths into an `InputError`.
+    """Convert exceptions about wrong values and paths into an `InputError`.
 
-    Only what stands before the work itself belongs into this block: a ValueError later on is a crash.
+    Only the reading of inputs belongs into this block: a ValueError after it is a bug and keeps its traceback.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-# ruff: noqa: RUF009 -- option() makes a dataclass field, which is what stands there
+# ruff: noqa: RUF009 -- option() returns a dataclass field
 """The options of a run: when it ends, what it saves and what it logs."""
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import os
 from xagents.options.declaration import Options, option, positive_int
 from xagents.options.errors import OptionError
 
-# of an agent, by its id, that learns from data sets only
+# problem of an agent that learns only from data sets; the field is its id
 NO_DATASET = 'got nothing: {} learns only from a data set, xagents datasets lists them'
 
 
 @dataclasses.dataclass
 class RunControlOptions(Options):
-    """When a run ends and what measures it on the way: what only `train` takes."""
+    """Options that end, evaluate and save a run; only `train` has them."""
 
     target_reward: float | None = option(
         None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
@@ -73,7 +73,7 @@ class RunControlOptions(Options):
 
 @dataclasses.dataclass
 class LoggingOptions(Options):
-    """What every run saves and logs, also a trial of `tune`; every command of 1.0 had these."""
+    """Options for saving and logging, also for a trial of `tune`. Every command of 1.0 had them."""
 
     checkpoints: list[str] | None = option(
         None, 'files for the best weights, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
@@ -114,7 +114,7 @@ class ExplorerOptions(Options):
 
 @dataclasses.dataclass
 class DatasetOptions(Options):
-    """Experience that was recorded, for a run or a trial of `tune`."""
+    """Options for data sets, for a run or a trial of `tune`."""
 
     dataset: str | None = option(
         None, 'learn only from a data set: no environment steps, and steps count updates', metavar='DATASET'
@@ -127,7 +127,7 @@ class DatasetOptions(Options):
 
 @dataclasses.dataclass
 class ClusterOptions(Options):
-    """Where the explorers of a run are, if not on this machine."""
+    """Options for explorers on other machines."""
 
     cluster: str | None = option(
         None,
@@ -142,9 +142,9 @@ class ClusterOptions(Options):
 
 @dataclasses.dataclass
 class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions, RunControlOptions):
-    """The process around an agent: what `fit`, `train_iter` and `make` take, and 1.0's constructor took.
+    """All options of a run, for `fit`, `train_iter` and `make`, and for the constructors of 1.0.
 
-    A run folder has a place for everything; an own path that is given wins.
+    The run directory has a default path for each file; an option that gives a path overrides it.
     """
 
     stages: list[str] | None = option(
@@ -153,23 +153,22 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
 
     def check(self) -> None:
         """Check the options against each other."""
-        whose = dict.fromkeys(('checkpoint_frequency', 'keep'), 'whose checkpoints it is about')
-        for name, why in {**whose, 'video_frequency': 'whose videos/ keeps them'}.items():
+        for name in ('checkpoint_frequency', 'keep', 'video_frequency'):
             if getattr(self, name) is not None and self.run_dir is None:
-                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, {why}')
+                raise OptionError(name, f'got {getattr(self, name)} without --run-dir, expected both')
         if self.keep is not None and self.checkpoint_frequency is None:
-            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
+            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, expected both')
         if self.eval_async and self.eval_frequency is None and self.dataset is None:
-            raise OptionError('eval_async', 'got it without --eval-frequency, whose evaluations it is about')
+            raise OptionError('eval_async', 'got it without --eval-frequency, expected both')
         if self.eval_delay is not None and not self.eval_async:
-            raise OptionError('eval_delay', f'got {self.eval_delay} without --eval-async, whose results it is about')
+            raise OptionError('eval_delay', f'got {self.eval_delay} without --eval-async, expected both')
         if self.download and self.dataset is None and self.fill_from is None:
-            raise OptionError('download', 'got it without --dataset or --fill-from, which name what it asks for')
+            raise OptionError('download', 'got it without --dataset or --fill-from, expected one of them')
         if self.dataset is not None:
             self._check_nothing_collected()
 
     def _check_nothing_collected(self) -> None:
-        """Check that nothing is asked of collecting where a data set stands in its place."""
+        """Check that no option of collecting is given with a data set, which replaces collecting."""
         for name in ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'):
             value = getattr(self, name)
             if value:
@@ -177,33 +176,33 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
                 raise OptionError(name, f'got {got} with --dataset, which replaces collecting')
 
     def path_in_run_dir(self, name: str) -> str | None:
-        """Return where something of the run is kept, a file or directory of the run directory; None without one."""
+        """Return the path of a file or directory within the run directory, or None without a run directory."""
         return None if self.run_dir is None else os.path.join(self.run_dir, name)
 
     @property
     def history_path(self) -> str | None:
-        """The history's file."""
+        """The path of the history."""
         return self.history_checkpoint or self.path_in_run_dir('history.parquet')
 
     @property
     def metrics_path(self) -> str | None:
-        """The file of the metrics."""
+        """The path of the metrics."""
         return self.path_in_run_dir('metrics.parquet')
 
     @property
     def events_folder(self) -> str | None:
-        """The folder of TensorBoard's events."""
+        """The directory of TensorBoard's events."""
         return self.tensorboard or self.path_in_run_dir('tensorboard')
 
     @property
     def video_folder(self) -> str:
-        """The folder of the videos of `video_frequency`; empty without a run folder, where there are none."""
+        """The directory of the videos of `video_frequency`, or an empty string without a run directory."""
         return self.path_in_run_dir('videos') or ''
 
 
 @dataclasses.dataclass
 class SessionOptions(Options):
-    """The machine and the console."""
+    """Options of the process."""
 
     threads: int | None = positive_int(
         None, 'number of TensorFlow threads, chosen by the network when not given; larger values help large networks'
@@ -213,7 +212,7 @@ class SessionOptions(Options):
 
 @dataclasses.dataclass
 class TrainOptions(Options):
-    """What only `xagents train` takes, besides the run's own options."""
+    """Options that only `xagents train` has, in addition to the options of the run."""
 
     weights: list[str] | None = option(None, 'checkpoints to start from, one path a model', metavar='PATH')
     from_study: str | None = option(

@@ -1,4 +1,4 @@
-"""Settings: the options of an agent and its run, sorted into groups, checked and completed once, then handed down."""
+"""Settings: all options of an agent and its run, divided into groups and checked once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xagents.options.runs import (
 )
 
 T = TypeVar('T', bound=Options)
-# what options are about, in the order of the pages; `agent` are those of one agent
+# groups of options in the order of the help pages; `agent` is replaced by the options of one agent
 GROUPS: dict[str, type[Options]] = {
     'environment': EnvironmentOptions,
     'run': RunOptions,
@@ -34,9 +34,11 @@ GROUPS: dict[str, type[Options]] = {
 
 
 def options_in_groups(agent: type[AgentOptions], *groups: str) -> dict[str, Option]:
-    """Return the options of some groups (of `GROUPS`; all of `train` when not given) by name.
+    """Return the options of some groups by name.
 
-    The group 'agent' is that of one `agent`.
+    Args:
+        agent: the options of one agent, for the group 'agent'.
+        groups: keys of `GROUPS`; without them, all groups of `xagents train`.
     """
     of = {**GROUPS, 'agent': agent}
     names = groups or ('environment', 'run', 'train', 'network', 'agent', 'session')
@@ -48,12 +50,13 @@ class Settings:
     """Every option of an agent and its run.
 
     Attributes:
-        environment: `env` may be an id, a function that makes an environment, or ready-made environments.
-        network: of networks without a file.
-        models: the files, or names, of the networks, by option; None where none is given.
-        agent: of the mathematics.
-        run: of the process.
-        given: what was given, or stood in for it, by name.
+        environment: options of the environments; `env` may be an id, a function that makes an environment, or
+            ready-made environments.
+        network: options of networks without a file.
+        models: files or names of the networks, by option; None for a network without a file.
+        agent: options of the algorithm.
+        run: options of the run.
+        given_options: the given values by name, including values from files and presets.
     """
 
     environment: EnvironmentOptions
@@ -65,22 +68,22 @@ class Settings:
 
 
 def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Mapping[str, Any], name: str) -> Settings:
-    """Return the settings that given options make.
+    """Return the settings for given options.
 
     Args:
-        agent: the options of the agent.
-        models: those of them that name its networks' files.
-        given: options by name.
-        name: of the agent, for messages.
+        agent: the class of the agent's options.
+        models: names of the options that take the file of a network.
+        given: values by name of the option.
+        name: name of the agent in messages.
 
     Raises:
-        OptionError: for an unknown option, a value that is not admitted, or two that exclude each other.
+        OptionError: for an unknown option, a value that is not valid, or options that exclude each other.
     """
     all_options = options_in_groups(agent, 'environment', 'network', 'agent', 'run')
     given = resolve_aliases(given, all_options, f'of {name}')
     files = {model: all_options[model].check(given.get(model)) for model in models}
     env = given.get('env')
-    text = env is None or isinstance(env, str)  # ready-made environments are none
+    text = env is None or isinstance(env, str)  # False for ready-made environments
     environment = _resolve_group(EnvironmentOptions, {n: v for n, v in given.items() if text or n != 'env'})
     environment.env = env
     agent_options = _resolve_group(agent, {n: v for n, v in given.items() if n not in files})
@@ -95,7 +98,7 @@ def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Ma
 
 
 class AgentSettings(NamedTuple):
-    """What an agent is made with: options, those of its runs by default, and what is to be said of them."""
+    """The options of an agent, the default options of its runs, and messages about both for the console."""
 
     agent: AgentOptions
     run: RunOptions
@@ -103,12 +106,12 @@ class AgentSettings(NamedTuple):
 
 
 def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str, Any]) -> AgentSettings:
-    """Return the options of an agent's constructor, with a seed drawn where none was given.
+    """Return the options of an agent's constructor; draw a seed if none is given.
 
     Args:
-        name: of its class, for messages.
-        agent: its options.
-        given: keywords; `settings` has them resolved already.
+        name: name of the agent's class in messages.
+        agent: the class of the agent's options.
+        given: keywords of the constructor; the key `settings` contains resolved `Settings`, if present.
 
     Raises:
         OptionError: as `resolve_settings`.
