@@ -356,7 +356,7 @@ def unsendable():
     ('made', 'message'),
     [
         (lambda: xagents.make('small', unsendable(), **OPTIONS), r'cannot be sent to another process \(cannot pickle'),
-        (lambda: xagents.make('small', Identity(), **OPTIONS), 'cannot be created a second time'),
+        (lambda: xagents.make('small', Identity(), **OPTIONS), 'cannot be created again'),
         (lambda: MethodPolicy(create_envs('CartPole-v1', 2)), 'has no plan'),
     ],
 )

@@ -279,7 +279,7 @@ def test_ready_made_environments_that_cannot_be_made_again(tmp_path, capsys):
     path = str(tmp_path / 'a.tf')
     agent = xagents.make('small', [Identity() for _ in range(2)], n_steps=32, seed=1, net=[8], checkpoints=[path])
     agent.fit(max_steps=500)
-    assert 'cannot be created a second time' in capsys.readouterr().out and (tmp_path / 'a.tf.index').exists()
+    assert 'cannot be created again' in capsys.readouterr().out and (tmp_path / 'a.tf.index').exists()
     with pytest.raises(OptionError, match='eval_frequency'):
         agent.fit(max_steps=1_000, eval_frequency=10)
     assert agent.evaluate(4, envs=[Identity()])['length'] == 10

@@ -320,7 +320,7 @@ class Blind(Counter):
     'envs, reason',
     [
         (lambda: create_envs(Blind, 1), 'video_frequency: .* draws no pictures'),
-        (lambda: Blind(), 'video_frequency: Blind cannot be created a second time'),
+        (lambda: Blind(), 'video_frequency: Blind cannot be created again'),
     ],
 )
 @pytest.mark.usefixtures('small_agents')

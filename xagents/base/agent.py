@@ -286,7 +286,7 @@ class BaseAgent:
             episodes: number of episodes.
             stochastic: whether to sample actions; if False, actions are greedy.
             seed: seed of the episodes; derived from (seed, 'evaluate', steps) when not given.
-            envs: environments to play in; needed if the environments of the agent cannot be created a second time.
+            envs: environments to play in; needed if the environments of the agent cannot be created again.
             n_envs: number of parallel environments, at most one per episode; 10 when not given.
 
         Returns:

@@ -176,7 +176,7 @@ def _factory_of(maker: EnvMaker) -> EnvFactory:
             return _create_from_maker(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')
         except Exception as error:
             raise ValueError(
-                f'env: {maker.name} cannot be created a second time ({one_line(error)}); {RECREATE_HINT}'
+                f'env: {maker.name} cannot be created again ({one_line(error)}); {RECREATE_HINT}'
             ) from error
 
     return factory

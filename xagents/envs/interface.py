@@ -385,9 +385,7 @@ class Envs(Copyable):
             ValueError: if the environments were passed ready-made and it is unknown how to make them.
         """
         if self._factory is None:
-            raise ValueError(
-                f'env: {self.id} was passed ready-made and cannot be created a second time; {RECREATE_HINT}'
-            )
+            raise ValueError(f'env: {self.id} was passed ready-made and cannot be created again; {RECREATE_HINT}')
         envs = self._factory(n_envs, render_mode, training, in_process)
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
@@ -403,7 +401,7 @@ class Envs(Copyable):
             ValueError: if it is unknown how to make the environments, or the function cannot be pickled; in one line.
         """
         if self._factory is None:
-            raise ValueError(f'{self.id} was passed ready-made and cannot be created a second time; {RECREATE_HINT}')
+            raise ValueError(f'{self.id} was passed ready-made and cannot be created again; {RECREATE_HINT}')
         factory: Any = self._factory
         try:
             return pickle.dumps(CloudpickleWrapper(factory))

@@ -77,7 +77,7 @@ def check_video(run: RunProtocol) -> None:
     check_folder('video_frequency', run.options.video_folder)
     envs = run.agent.envs
     if not envs.can_recreate:
-        raise OptionError('video_frequency', f'{envs.id} cannot be created a second time: give create_envs a function')
+        raise OptionError('video_frequency', f'{envs.id} cannot be created again: give create_envs a function')
     problem = _render_problem(run)
     if problem:
         run.agent.collector.close_evaluation_envs()

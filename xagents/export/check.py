@@ -45,12 +45,12 @@ def collect_observations(agent: BaseAgent) -> Any:
     In the second half, an action is random with probability 1/2, because greedy actions may reach few states.
 
     Raises:
-        ValueError: in one line, if the agent's environment cannot be created a second time.
+        ValueError: in one line, if the agent's environment cannot be created again.
     """
     import keras
 
     if not agent.envs.can_recreate:
-        problem = f'{agent.envs.id} is an existing environment and cannot be created a second time for the comparison'
+        problem = f'{agent.envs.id} is an existing environment and cannot be created again for the comparison'
         raise ValueError(f'export: {problem}; give observations=[N, …]')
     seed = agent.streams.derive_seed('evaluate', 0)
     rng = np.random.default_rng(seed)

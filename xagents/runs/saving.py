@@ -172,9 +172,7 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     if options.eval_frequency or not options.final_episodes or best is None:
         return
     if not agent.envs.can_recreate:
-        run.console.print_line(
-            f'{agent.envs.id} cannot be created a second time for a final evaluation: the best weights stay'
-        )
+        run.console.print_line(f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay')
         return
     try:
         last = playing.evaluate(agent, options.final_episodes, say=run.console.print_line)['mean']

@@ -79,7 +79,7 @@ def _check(run: Run) -> None:
     check_explorers(agent, options)
     if options.eval_frequency and not agent.envs.can_recreate:
         raise OptionError(
-            'eval_frequency', f'{agent.envs.id} cannot be created a second time, expected create_envs with a function'
+            'eval_frequency', f'{agent.envs.id} cannot be created again, expected create_envs with a function'
         )
     check_async_evaluation(agent, options)
     for value in agent.schedules().values():
