@@ -55,12 +55,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     }
     parser = argparse.ArgumentParser('xagents')
     _add(parser, '--version', action='store_true', help='show the version')
-    _add(
-        parser,
-        '--verbose',
-        action='store_true',
-        help='with --version: also the installed versions',
-    )
+    _add(parser, '--verbose', action='store_true', help='with --version: also the installed versions')
     by_command = parser.add_subparsers()
     for command in commands.values():
         own = by_command.add_parser(command.name, help=command.help)
