@@ -51,11 +51,9 @@ def capture_run_state(agent: LearningAgent, collector: Collector, in_flight: InF
     if in_flight is not None:
         arrays, state.record['in_flight'] = in_flight.state()
         state.arrays |= add_prefix('in_flight', arrays)
-    if agent.progress.evaluations:
-        state.record['evaluations'] = []
     for i, evaluation in enumerate(agent.progress.evaluations):
         arrays, record = evaluation.to_state()
-        state.record['evaluations'].append(record)
+        state.record.setdefault('evaluations', []).append(record)
         state.arrays |= add_prefix(f'evaluations/{i}', arrays)
     return state
 
@@ -100,10 +98,9 @@ def load_run_state(agent: LearningAgent, state: AgentState, environments: bool =
     arrays, record = state.arrays, state.record
     if record['in_flight'] is not None:
         agent.progress.in_flight = InFlightIteration.load(strip_prefix('in_flight', arrays), record['in_flight'])
-    saved = enumerate(record.get('evaluations', ()))
-    agent.progress.evaluations = [
-        PendingEvaluation.load(strip_prefix(f'evaluations/{i}', arrays), entry) for i, entry in saved
-    ]
+    agent.progress.evaluations = []
+    for i, entry in enumerate(record.get('evaluations', ())):
+        agent.progress.evaluations.append(PendingEvaluation.load(strip_prefix(f'evaluations/{i}', arrays), entry))
     return agent.collector.load(arrays, record, environments)
 
 
@@ -115,11 +112,9 @@ def temporary_weights(agent: LearningAgent, state: AgentState) -> Iterator[None]
     """
     present, exploring = AgentState(_copy_weights(agent), _copy_parts(agent)), agent.acting_policy.parts()
 
-    def take(state_to_load: AgentState) -> None:
-        _assign_weights(agent, state_to_load.weights)
-        load_parts(
-            agent, {name: x for name, x in state_to_load.arrays.items() if name.partition('/')[0] not in exploring}
-        )
+    def take(state: AgentState) -> None:
+        _assign_weights(agent, state.weights)
+        load_parts(agent, {name: x for name, x in state.arrays.items() if name.partition('/')[0] not in exploring})
         agent.refresh()
 
     try:

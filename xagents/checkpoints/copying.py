@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -22,11 +23,8 @@ def copy_run(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> 
 
     def copy(file: str, to: str) -> None:
         if Path(file).parent.name == REPLAY_DIRECTORY:
-            try:
-                os.link(file, to)
-                return
-            except OSError:  # another file system, or one without links
-                pass
+            with contextlib.suppress(OSError):  # another file system, or one without links
+                return os.link(file, to)
         shutil.copy2(file, to)
 
     shutil.copytree(source, target, symlinks=True, copy_function=copy)

@@ -47,10 +47,8 @@ class InFlightIteration:
         """
         ctx = self.context
         fields = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()
-        custom_fields = {
-            **self.custom_fields,
-            **{name: getattr(ctx, name) for name in fields},
-        }  # what a stage on `collect` has set
+        # what a stage on `collect` has set
+        custom_fields = self.custom_fields | {name: getattr(ctx, name) for name in fields}
         plain = {name: value for name, value in custom_fields.items() if _is_plain(value)}
         held = add_prefix('batch', ctx.batch)
         held |= add_prefix('own', {name: value for name, value in custom_fields.items() if name not in plain})

@@ -89,10 +89,8 @@ def play(agent_id: str, given: GivenOptions, line: str) -> None:
 
 def evaluate(agent_id: str, given: GivenOptions, line: str) -> None:
     """Play episodes and print their statistics."""
-    arguments = {
-        'episodes': declared_options(EvaluateOptions)['episodes'].default,
-        **_command_options(given, EvaluateOptions),
-    }
+    arguments = _command_options(given, EvaluateOptions)
+    arguments.setdefault('episodes', declared_options(EvaluateOptions)['episodes'].default)
     as_json = arguments.pop('json', False)
     if 'follow' in given:
         _follow(agent_id, given, arguments, as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -10,6 +9,7 @@ import shlex
 import sys
 import textwrap
 import traceback
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -122,7 +122,7 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
     parser = _parser(options)
     try:
         typed, others = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
+    except ArgumentError as error:
         raise _incomplete(error, parser, options) from None
     for option in options.values():
         typed_names = [flag for flag in option.flags if option.aliases and flag in words]
@@ -145,7 +145,7 @@ def _value(option: Option, typed: bool | str | list[str]) -> Any:
     return option.parse(typed)
 
 
-def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
+def _parser(options: Mapping[str, Option]) -> ArgumentParser:
     parser = flag_parser()
     parser._negative_number_matcher = NEGATIVE_NUMBER
     for option in options.values():
@@ -160,9 +160,7 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
     return parser
 
 
-def _incomplete(
-    error: argparse.ArgumentError, parser: argparse.ArgumentParser, options: Mapping[str, Option]
-) -> OptionError:
+def _incomplete(error: ArgumentError, parser: ArgumentParser, options: Mapping[str, Option]) -> OptionError:
     # argparse may translate its messages, so the option's type determines the message
     flag = (error.argument_name or '').split('/')[0]
     option = options[parser._option_string_actions[flag].dest]
@@ -173,14 +171,12 @@ def _incomplete(
 
 def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:
     admitted = [flag for section in command.sections(agent_id).values() for o in section.values() for flag in o.flags]
-    owners = [
-        other for other in agents if command.takes_agent and _has_flag(declared_options(agents[other].options), flag)
-    ]
+    known = {id: declared_options(agents[id].options) for id in agents} if command.takes_agent else {}
+    owners = [id for id, options in known.items() if _has_flag(options, flag)]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
     place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
-    if owners:
-        return OptionError(format_value(flag), f'is no option of {place}, but of {" and ".join(owners)}')
-    return OptionError(format_value(flag), f'is no option of {place}{did_you_mean(flag, admitted)}')
+    hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(flag, admitted)
+    return OptionError(format_value(flag), f'is no option of {place}{hint}')
 
 
 def _has_flag(options: Mapping[str, Option], flag: str) -> bool:

@@ -58,11 +58,10 @@ class RunGroup:
     def read(cls, folder: str) -> RunGroup:
         """Return the group in a directory. Raise ValueError if its file is wrong."""
         file = read_config_file(os.path.join(folder, GROUP))
-        if not (file.agent and file.grid):
-            raise ValueError(
-                f'{os.path.join(folder, GROUP)}: expected an agent, and lists of values for the options that vary'
-            )
-        return cls(folder, file.agent, file.options, file.grid)
+        if file.agent and file.grid:
+            return cls(folder, file.agent, file.options, file.grid)
+        expected = 'expected an agent, and lists of values for the options that vary'
+        raise ValueError(f'{os.path.join(folder, GROUP)}: {expected}')
 
     def runs(self) -> dict[str, dict[str, Any]]:
         """Return the options of each run by its name, with its directory. The last option varies fastest."""
@@ -126,15 +125,13 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
     given = {**group.grid, **group.options}
     for name in PER_RUN_PATHS:
         if name in given:
-            raise OptionError(
-                name, f'got {format_value(given[name])}, expected no path: every run of a grid uses its own directory'
-            )
+            expected = 'expected no path: every run of a grid uses its own directory'
+            raise OptionError(name, f'got {format_value(given[name])}, {expected}')
     words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
     check_new_run_directory(group.folder)
     path = Path(group.folder)
-    made = list(
-        itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents))
-    )  # the innermost comes first
+    # the innermost comes first
+    made = list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
     path.mkdir(parents=True, exist_ok=True)
     with _group_lock(group.folder):
         check_new_run_directory(group.folder)  # another command may have created it since
@@ -172,8 +169,8 @@ def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
                 words[name] = ['train', '--resume', folder, *to_flags(_with_threads(given, jobs))]
         result = _run(words, jobs, options) if words else None
     if result is None:
-        not_started = f'No run of {group.folder} can be resumed'
-        return _say(f'{not_started}; finished runs can, with a larger --max-steps', options)
+        line = f'No run of {group.folder} can be resumed; finished runs can, with a larger --max-steps'
+        return _say(line, options)
     _conclude(group.folder, result, jobs, options)
 
 

@@ -92,9 +92,8 @@ def _folder(resolved: ResolvedOptions) -> str | None:
 def _jobs(options: Mapping[str, Any], several: bool) -> int:
     jobs = options.get('grid_jobs', 1)
     if jobs > 1 and not several:
-        raise OptionError(
-            'grid_jobs', f'got {jobs} for one run, expected several runs, by --seeds or lists in --config'
-        )
+        expected = 'expected several runs, by --seeds or lists in --config'
+        raise OptionError('grid_jobs', f'got {jobs} for one run, {expected}')
     return jobs
 
 

@@ -70,10 +70,8 @@ def read_nodes(path: str | os.PathLike[str]) -> dict[str, yaml.Node]:
 
 def _read_problem(path: str | os.PathLike[str], error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
-        holds = next((name for name in (CONFIG, GROUP) if os.path.isfile(os.path.join(path, name))), None)
-        return 'is a directory, expected a YAML file' + (
-            f' (did you mean {os.path.join(path, holds)}?)' if holds else ''
-        )
+        files = [file for name in (CONFIG, GROUP) if os.path.isfile(file := os.path.join(path, name))]
+        return 'is a directory, expected a YAML file' + (f' (did you mean {files[0]}?)' if files else '')
     if isinstance(error, UnicodeDecodeError):
         return 'is no text in UTF-8'
     return f'cannot be read ({getattr(error, "strerror", None) or error})'

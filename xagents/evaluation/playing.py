@@ -83,12 +83,9 @@ def evaluate_collector(
     envs = collector.envs
     ended = play_episodes(collector, episode_quotas(episodes, envs), seed, stochastic, say)
     rewards = [e.reward for e in ended]
-    of_rewards = {name: float(getattr(np, name)(rewards)) for name in ('mean', 'std', 'min', 'max')}
-    result = {
-        **of_rewards,
-        'length': float(np.mean([e.length for e in ended])),
-        **mean_rewards_per_agent(envs.agents, ended),
-    }
+    result = {name: float(getattr(np, name)(rewards)) for name in ('mean', 'std', 'min', 'max')}
+    result['length'] = float(np.mean([e.length for e in ended]))
+    result |= mean_rewards_per_agent(envs.agents, ended)
     successes = [e.success for e in ended if e.success is not None]
     return {**result, 'success': float(np.mean(successes))} if successes else result
 
@@ -146,10 +143,8 @@ def play_episodes(
                     first = episode.env - episode.env % envs.agents_per_env
                     quota[first : first + envs.agents_per_env] -= 1
         if unreported.max() >= MAX_UNREPORTED:
-            raise OptionError(
-                'env',
-                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, expected a vector that reports all',
-            )
+            problem = f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one'
+            raise OptionError('env', f'{problem}, expected a vector that reports all')
     return episodes
 
 
@@ -209,10 +204,8 @@ def play(
             window = stack.enter_context(Window(name, envs.frames_per_second))
             sinks.append(window.show)
         agent.refresh()
-        rewards, steps = play_episode(
-            evaluation_collector(agent, envs, policy), seed, max_steps, stochastic, sinks, frame_delay
-        )
-        agents = envs.agents
+        collector, agents = evaluation_collector(agent, envs, policy), envs.agents
+        rewards, steps = play_episode(collector, seed, max_steps, stochastic, sinks, frame_delay)
     reward = float(sum(rewards))
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if agents:

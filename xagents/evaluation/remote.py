@@ -108,7 +108,7 @@ class EvaluationProcess:
         self._deaths += 1
         if self._deaths == MAX_DEATHS:
             raise EvaluationError(
-                f'eval_async: the process of the evaluations died {MAX_DEATHS} times in a row ({how})'
+                f'eval_async: the process of the evaluations died {self._deaths} times in a row ({how})'
             )
         self._say(f'The process of the evaluations died ({how}): another one plays them again')
         self._process = self._start_process()

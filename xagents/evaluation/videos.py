@@ -54,12 +54,8 @@ def record_video(run: RunProtocol, steps: int) -> Path | None:
     agent.refresh()
     try:
         with VideoWriter(path, envs.frames_per_second) as writer:
-            play_episode(
-                evaluation_collector(agent, envs),
-                run.evaluation_seed(steps),
-                max_steps=MAX_VIDEO_STEPS,
-                sinks=[writer.write],
-            )
+            collector, seed = evaluation_collector(agent, envs), run.evaluation_seed(steps)
+            play_episode(collector, seed, MAX_VIDEO_STEPS, sinks=[writer.write])
     except RunInterrupted:
         return None
     run.console.print_line(f'Video: {path}')

@@ -117,9 +117,8 @@ class ExportedPolicy:
             return {OUTPUT: x}
 
         self.act = act
-        self.function = tf.function(act, autograph=False).get_concrete_function(
-            **{specification.name: specification for specification in self.signature}
-        )
+        signature = {specification.name: specification for specification in self.signature}
+        self.function = tf.function(act, autograph=False).get_concrete_function(**signature)
 
     def as_data(self) -> PolicyData:
         """Return the greedy policy as a plan and arrays, for `numpy_template`.
@@ -129,10 +128,8 @@ class ExportedPolicy:
         """
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
-        shown = {
-            'observation_space': space_to_dict(encoder.raw_space),
-            'action_space': space_to_dict(agent.envs.action_space),
-        }
+        observations, actions = space_to_dict(encoder.raw_space), space_to_dict(agent.envs.action_space)
+        shown = {'observation_space': observations, 'action_space': actions}
         arrays = {'weights': flat_parameters(self.network).numpy()}
         normalizer = agent.statistics.observations
         if normalizer is not None:

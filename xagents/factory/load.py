@@ -54,35 +54,31 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     entry, saved = read_saved_options(folder)
     path = find_checkpoint(folder, checkpoint)
     if path is None:
-        raise OptionError(
-            'run_dir', f'got {folder}, but nothing was saved yet: the run ended before its first checkpoint'
-        )
+        problem = 'nothing was saved yet: the run ended before its first checkpoint'
+        raise OptionError('run_dir', f'got {folder}, but {problem}')
     state = _read_state_with_retries(folder, checkpoint, path)
     record = _checkpoint_record(entry, path, state, saved)
     given = resolve_aliases(options, declared_options(entry.options))
-    environment = [
-        n for n in declared_options(EnvironmentOptions) if n in given and given[n] != saved.get(n) and n != 'n_envs'
-    ]
+    names = [name for name in declared_options(EnvironmentOptions) if name in given and name != 'n_envs']
+    changed = [name for name in names if given[name] != saved.get(name)]
 
     def restore(agent: BaseAgent) -> None:
         try:
             with _checkpoint_errors(path):
                 agent.load_state(state)
         except ValueError as error:
-            if not environment:
+            if not changed:
                 raise
-            problem = (
-                f'got {format_value(given[environment[0]])}, expected an environment that fits the networks of {path}'
-            )
-            raise OptionError(environment[0], problem) from error
+            got = format_value(given[changed[0]])
+            problem = f'got {got}, expected an environment that fits the networks of {path}'
+            raise OptionError(changed[0], problem) from error
 
     record = drop_overridden_policy_options(record, given)
     check_variant_switch(entry, given, record, str(path))
     if saved.get('env') is None and 'env' not in given and saved.get('dataset') is not None:
         given = {**given, 'dataset': saved['dataset']}  # its spaces give the shapes of the networks
-    return AgentPlan(
-        entry, resolve_with_record(entry, given, record), saved_networks(entry, given, record), restore, given
-    ).build()
+    settings = resolve_with_record(entry, given, record)
+    return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given).build()
 
 
 def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
@@ -158,11 +154,9 @@ def _restore_run(
         progress.context.plateau_factor = 1.0
     for name, buffer in replay_buffers(agent).items():
         prefix = replay_key(name)
-        if record.get(prefix):
-            arrays = strip_prefix(prefix, state.arrays)
-            agent.progress.startup_lines += _restore_buffer(
-                buffer, run_folder.segments.substore(name), arrays, record[prefix]
-            )
+        if saved := record.get(prefix):
+            segments, arrays = run_folder.segments.substore(name), strip_prefix(prefix, state.arrays)
+            progress.startup_lines += _restore_buffer(buffer, segments, arrays, saved)
     if not envs_restored and record['environments'] is not None:
         progress.startup_lines.append('New episodes begin: the environments differ from the saved ones')
     elif record['uncopied']:
@@ -171,9 +165,8 @@ def _restore_run(
     try:
         progress.best = read_state(run_folder.path / CHECKPOINTS / best) if best else None
     except ValueError as error:
-        progress.startup_lines.append(
-            f'The best weights are lost, so the next mean reward counts as the best one: {error}'
-        )
+        line = f'The best weights are lost, so the next mean reward counts as the best one: {error}'
+        progress.startup_lines.append(line)
         progress.context.best_reward, best = math.nan, ''
     run_folder.resume(progress.context.steps, best, progress.best)
 
@@ -215,9 +208,8 @@ def _checkpoint_record(entry: Entry, path: Path, state: AgentState, saved: Mappi
         ValueError: in one line, if another agent saved the checkpoint.
     """
     if state.record['agent'] != entry.id:
-        raise ValueError(
-            f'{path}: got a checkpoint of {state.record["agent"]}, expected one of {entry.id}: {recovery_advice(path)}'
-        )
+        got = f'got a checkpoint of {state.record["agent"]}'
+        raise ValueError(f'{path}: {got}, expected one of {entry.id}: {recovery_advice(path)}')
     return {**state.record, 'options': {**saved, **state.record['options']}}
 
 
@@ -245,16 +237,14 @@ def read_saved_options(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str,
 def _check_never_saved(folder: str | os.PathLike[str]) -> None:
     """Raise a ValueError if the run has saved checkpoints and all of them are missing."""
     checkpoints = Path(folder) / CHECKPOINTS
-    try:
+    status: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
         status = read_status(folder)
-    except ValueError:
-        status = {'state': ''}
     # a run that ended without a crash has saved a checkpoint at its end
-    saved = status['state'] in ('finished', 'interrupted') and status.get('steps')
+    saved = status.get('state') in ('finished', 'interrupted') and status.get('steps')
     if saved or not checkpoints.is_dir():
-        raise ValueError(
-            f'{checkpoints}: the checkpoints of the run are missing: restore them or train in another run directory'
-        )
+        problem = 'the checkpoints of the run are missing: restore them or train in another run directory'
+        raise ValueError(f'{checkpoints}: {problem}')
 
 
 def _check_fixed_options(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:

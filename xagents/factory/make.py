@@ -24,7 +24,7 @@ from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
-from xagents.options.declaration import Option, declared_options, resolve_aliases
+from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import NET_ONLY_OPTIONS, NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
@@ -269,10 +269,6 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         return offline_envs(dataset, evaluation_envs), []
 
 
-def _typed_flag(option: Option, value: Any) -> str:
-    return f'--no-{option.flag[2:]}' if value is False else option.flag
-
-
 def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[str, Any]) -> list[str]:
     """Return a warning that lists the given options without effect, or an empty list.
 
@@ -281,12 +277,8 @@ def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[st
     if run.dataset is not None:
         flags = [f'--{name.replace("_", "-")}' for name in COLLECTING_OPTIONS if name in typed_options]
         return [f'Warning: without effect on a data set: {", ".join(flags)}'] if flags else []
-    known = declared_options(EnvironmentOptions)
-    flags = (
-        []
-        if envs.atari
-        else [_typed_flag(known[name], typed_options[name]) for name in ATARI_OPTIONS if name in typed_options]
-    )
+    typed = {name: typed_options[name] for name in ATARI_OPTIONS if name in typed_options and not envs.atari}
+    flags = [word for word in to_flags(typed) if word.startswith('--')]
     where = f'{envs.id}, which is not a preprocessed Atari game'
     return [f'Warning: without effect on {where}: {", ".join(flags)}'] if flags else []
 
@@ -330,8 +322,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
     if given and network.shared_network:
         raise OptionError('shared_network', f'cannot be used with {models[given[0]]}: the file sets the shared layers')
     for name in NET_ONLY_OPTIONS:
-        value = getattr(network, name)
-        if value and not network.net:
+        if (value := getattr(network, name)) and not network.net:
             raise OptionError(name, f'got {value} without --net, expected both: it applies to the layers of --net')
 
 
@@ -342,13 +333,11 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     if not convolutional and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks on a CPU; convolutions use all cores
     units, seed = entry.agent.output_units(envs), options.draw_seed()
+    models = []
     with _dtype_policy(options.precision):
-        models = [
-            _build_network(
-                network, description, envs, units, _network_outputs(entry, network, settings), _network_seed(seed, i)
-            )
-            for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True))
-        ]
+        for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
+            outputs = _network_outputs(entry, network, settings)
+            models.append(_build_network(network, description, envs, units, outputs, _network_seed(seed, i)))
     return entry.agent(envs, *models, settings=settings)
 
 
@@ -368,9 +357,8 @@ def _build_network(
     from xagents.networks.models import ModelReader
 
     own = isinstance(description, NetworkFunction)
-    joins = network.takes_actions and (
-        'action_units' in description.argument_names if own else description.action is not None
-    )
+    takes_actions = 'action_units' in description.argument_names if own else description.action is not None
+    joins = network.takes_actions and takes_actions
     shape, sizes = envs.observation_space.shape, [units[name] for name in outputs]
     if network.takes_actions and not joins:
         if len(shape) > 1:
@@ -400,11 +388,9 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         if envs.is_image:
             flag = '--' + network.option.replace('_', '-')
             raise OptionError('net', f'{envs.id} has image observations, expected a .cfg with convolutions by {flag}')
-        activation, outputs = (
-            settings.network.activation or entry.activation,
-            _network_outputs(entry, network, settings),
-        )
-        last, initializer = network.output_activation, settings.network.initializer or entry.initializer
+        outputs, last = _network_outputs(entry, network, settings), network.output_activation
+        activation = settings.network.activation or entry.activation
+        initializer = settings.network.initializer or entry.initializer
         return dense_network(net, activation, uses_variant, outputs, output_activation=last, initializer=initializer)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
@@ -423,10 +409,8 @@ def _uses_variant(entry: Entry, settings: Settings) -> bool:
 
 
 def _network_outputs(entry: Entry, network: NetworkRole, settings: Settings) -> tuple[str, ...]:
-    variant = entry.variant
-    if variant is None or variant.outputs is None or not _uses_variant(entry, settings):
-        return network.outputs
-    return variant.outputs
+    outputs = entry.variant.outputs if entry.variant and _uses_variant(entry, settings) else None
+    return network.outputs if outputs is None else outputs
 
 
 def _network_seed(seed: int, index: int) -> int:

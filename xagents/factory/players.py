@@ -164,7 +164,6 @@ def _make_player(
     env_spaces = EnvSpaces(envs.encoder.raw_space, envs.action_space)
     if env_spaces != trained.spaces:
         envs.close()
-        raise OptionError(
-            'env', f'got {format_value(envs.id)}, expected an environment that fits the networks of {name}'
-        )
+        expected = f'expected an environment that fits the networks of {name}'
+        raise OptionError('env', f'got {format_value(envs.id)}, {expected}')
     return PolicyPlayer(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'], creation)

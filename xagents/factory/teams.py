@@ -60,11 +60,8 @@ def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
     for name, policy in team_policies(settings).items():
         try:
             entry = find_agent(policy['agent'])
-            given = {
-                'seed': policy_seed(seed, name),
-                **_shared_options(settings, entry),
-                **_policy_options(entry, policy),
-            }
+            options = {**_shared_options(settings, entry), **_policy_options(entry, policy)}
+            given = {'seed': policy_seed(seed, name), **options}
             members[name] = entry, resolve_settings(entry.options, entry.models, given, entry.id)
         except OptionError as error:
             raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
@@ -89,9 +86,8 @@ def _policy_options(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in policy.items() if name not in POLICY_KEYS}
     for name in own:
         if name not in known and not any(name in option.aliases for option in known.values()):
-            raise OptionError(
-                name, f'got {format_value(own[name])}, expected an option of {entry.id}{did_you_mean(name, known)}'
-            )
+            expected = f'expected an option of {entry.id}{did_you_mean(name, known)}'
+            raise OptionError(name, f'got {format_value(own[name])}, {expected}')
     return own
 
 

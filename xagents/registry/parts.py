@@ -112,36 +112,31 @@ class PartRegistry(Generic[Part]):
 
     def names(self) -> list[str]:
         """Return every name in alphabetical order. Load no part."""
-        installed = (
-            name for name in self._entry_points() if NAME_PATTERN.fullmatch(name) and name not in self.reserved
-        )
+        installed = filter(NAME_PATTERN.fullmatch, self._entry_points().keys() - self.reserved)
         return sorted({*self.registered, *installed, *_registered_modules().get(self.part_type, {})})
 
     def unknown_error(self, name: str, option: str = '') -> OptionError:
         """Return the error for an unknown name."""
         known = self.names()
-        admitted = (
-            f'one of {", ".join(known)}' if known else f'a name of registered {self.part_type}, of which there are none'
-        )
+        nothing = f'a name of registered {self.part_type}, of which there are none'
+        admitted = f'one of {", ".join(known)}' if known else nothing
         return self._error(f'got {format_value(name)}, expected {admitted}{did_you_mean(name, known)}', option)
 
     def entry_point_table(self) -> Mapping[str, list[tuple[str, str, str]]]:
         """Return package, summary and `module:name` of all entry points by name, including refused ones."""
-        return {
-            name: [(_package(p), _summary(p), p.value) for p in points]
-            for name, points in sorted(self._entry_points().items())
-        }
+        table = sorted(self._entry_points().items())
+        return {name: [(_package(p), _summary(p), p.value) for p in points] for name, points in table}
 
     def refusal_reason(self, name: str) -> str:
         """Return why the entry points of a name are refused, or an empty text. Load nothing."""
         points = self._entry_points().get(name, [])
-        entry_point_table = ' and '.join(dict.fromkeys(map(_package, points)))
+        packages = ' and '.join(dict.fromkeys(map(_package, points)))
         if name in self.reserved:
-            return f'{name} of {entry_point_table} is a name of xagents itself, expected another name'
+            return f'{name} of {packages} is a name of xagents itself, expected another name'
         if not NAME_PATTERN.fullmatch(name):
-            return f'{format_value(name)} of {entry_point_table} is no name, expected {NAME_RULE}'
+            return f'{format_value(name)} of {packages} is no name, expected {NAME_RULE}'
         if len({p.value for p in points}) > 1:
-            return f'{name} is a name of {entry_point_table}, expected one of them: uninstall the others'
+            return f'{name} is a name of {packages}, expected one of them: uninstall the others'
         return ''
 
     def _load(self, name: str, points: list[EntryPoint], option: str) -> None:
