@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xagents.checkpoints.in_flight import InFlightIteration
-from xagents.checkpoints.pending_evaluation import PendingEvaluation
+from xagents.checkpoints.in_flight import InFlightIteration, PendingEvaluation
 from xagents.checkpoints.protocols import LearningAgent, options_dict
 from xagents.checkpoints.state_files import AgentState
 from xagents.collecting.collector import Collector
@@ -23,13 +22,8 @@ def capture_state(agent: LearningAgent, counters: Mapping[str, Any] | None = Non
 
     `counters` are those of the present iteration; the default is those of the last iteration.
     """
-    record = {
-        'agent': agent.id,
-        'options': options_dict(agent),
-        'networks': agent.origin.networks,
-        **agent.progress.to_dict(counters),
-        'rngs': agent.streams.state(),
-    }
+    about = {'agent': agent.id, 'options': options_dict(agent), 'networks': agent.origin.networks}
+    record = {**about, **agent.progress.to_dict(counters), 'rngs': agent.streams.state()}
     return AgentState(_copy_weights(agent), _copy_parts(agent), record, capture_policy(agent))
 
 

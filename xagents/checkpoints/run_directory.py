@@ -54,6 +54,7 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike[str], loaded: str | None = '', about: dict[str, Any] | None = None):
         self.path, self.about = Path(path), about
+        self._folder = self.path / CHECKPOINTS
         self.segments = SegmentStore(self.path / REPLAY_DIRECTORY)
         self.saved_steps = -1
         self.best_name = ''
@@ -73,7 +74,7 @@ class RunDirectory:
         self._run, context = run, run.progress.context
         try:
             with self._writing():
-                (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(parents=True, exist_ok=True)
                 self._lock = self._lock or take_lock(self.path)
                 self._check_unchanged()
                 self._repair()
@@ -91,7 +92,7 @@ class RunDirectory:
         """Raise SaveError if another process has trained the run since it was loaded. Call with the lock held."""
         if self._loaded == '':
             return
-        last, newest = self.path / CHECKPOINTS / 'last', state_files.newest_complete(self.path / CHECKPOINTS)
+        last, newest = self._folder / 'last', state_files.newest_complete(self._folder)
         present = newest.name if newest else None
         if last.is_dir():
             present = os.readlink(last) if last.is_symlink() else last.name
@@ -102,7 +103,7 @@ class RunDirectory:
 
     def _repair(self) -> None:
         """Remove incomplete files of a killed process. Restore links that a copy has replaced by directories."""
-        folder = self.path / CHECKPOINTS
+        folder = self._folder
         for stale in folder.glob('.*'):
             shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()
         for link, kind in (('best', BEST_PREFIX), ('last', LAST_PREFIX)):
@@ -206,26 +207,25 @@ class RunDirectory:
 
     def _write(self, kind: str, state: AgentState) -> str:
         """Write a checkpoint and return its new name."""
-        folder = self.path / CHECKPOINTS
         name = f'{kind}-{state.record["counters"]["steps"]:012d}'
-        if kind == STEP_PREFIX and name not in self._linked() and (folder / name).exists():
+        if kind == STEP_PREFIX and name not in self._linked() and (self._folder / name).exists():
             # a killed process has written it without linking it, or the run has returned to an earlier checkpoint
-            state_files.remove_checkpoint(folder / name)
-        name = _unused_name(folder, name)
-        state_files.write_state(folder / name, state)
+            state_files.remove_checkpoint(self._folder / name)
+        name = _unused_name(self._folder, name)
+        state_files.write_state(self._folder / name, state)
         return name
 
     def _linked(self) -> set[str]:
-        folder = self.path / CHECKPOINTS
-        return {os.readlink(folder / link) for link in ('best', 'last') if (folder / link).is_symlink()}
+        links = (self._folder / 'best', self._folder / 'last')
+        return {os.readlink(link) for link in links if link.is_symlink()}
 
     def _link(self, link: str, name: str) -> None:
         """Point the link `best` or `last` to the checkpoint `name`, atomically."""
-        replace_link(self.path / CHECKPOINTS / link, name)
+        replace_link(self._folder / link, name)
 
     def _prune(self) -> None:
         """Remove checkpoints without a reference, and the segments that only these checkpoints need."""
-        folder, keep = self.path / CHECKPOINTS, self._run.options.keep
+        folder, keep = self._folder, self._run.options.keep
         staying = sorted(path.name for path in folder.glob(f'{STEP_PREFIX}-*'))
         # a run that was resumed from an earlier checkpoint keeps later ones until it reaches their steps
         later = {name for name in staying if state_files.steps_in_name(name) > self.saved_steps}
@@ -261,6 +261,26 @@ class RunDirectory:
         in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
         remedy = 'move it away' if in_the_way else 'free disk space'
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {state_note}{remedy} and {next_step}')
+
+
+def copy_run(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy a run directory that no process uses. A resumed copy continues exactly as the original run would.
+
+    Segments of replay buffers are written once, so they are hard-linked if possible; other files are copied.
+
+    Args:
+        source: the run directory.
+        target: the new directory; an existing one, from a copy that was killed, is replaced.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+
+    def copy(file: str, to: str) -> None:
+        if Path(file).parent.name == REPLAY_DIRECTORY:
+            with contextlib.suppress(OSError):  # another file system, or one without links
+                return os.link(file, to)
+        shutil.copy2(file, to)
+
+    shutil.copytree(source, target, symlinks=True, copy_function=copy)
 
 
 def _provenance(run: RunProtocol, before: Mapping[str, Any] | None) -> dict[str, Any]:

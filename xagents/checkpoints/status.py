@@ -38,13 +38,12 @@ def is_group(folder: str | os.PathLike[str]) -> bool:
 
 def check_run(name: str, folder: str | os.PathLike[str]) -> None:
     """Raise OptionError for the option `name` if a directory contains no run."""
-    if not is_run(folder):
-        if not Path(folder).is_dir():
-            raise OptionError(name, f'there is no {folder}')
-        what = (
-            'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
-        )
-        raise OptionError(name, f'got {folder}, {what}')
+    if is_run(folder):
+        return
+    if not Path(folder).is_dir():
+        raise OptionError(name, f'there is no {folder}')
+    what = 'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
+    raise OptionError(name, f'got {folder}, {what}')
 
 
 def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:

@@ -86,11 +86,7 @@ def _model_file(model: Path) -> Path:
 
 
 def write_weight_files(
-    paths: Sequence[str],
-    models: Sequence[Any],
-    arrays: dict[str, np.ndarray],
-    record: dict[str, Any],
-    policy: PolicyData | None = None,
+    paths: Sequence[str], models: list[Any], arrays: dict[str, Any], record: Any, policy: PolicyData | None = None
 ) -> None:
     """Write Keras models with their optimisers, and the state next to the first path.
 
@@ -113,8 +109,7 @@ def write_weight_files(
         for file in sorted(new.glob(f'{name}*')):
             target = Path(path).absolute().parent / file.name.removeprefix(f'{i}.')
             targets[file.name] = os.path.relpath(target, first.parent)
-    held: dict[str, Any] = {'record': np.array(json.dumps(record)), **arrays}
-    np.savez(new / 'state.npz', **held)
+    np.savez(new / 'state.npz', record=np.array(json.dumps(record)), **arrays)
     targets['state.npz'] = f'{first.name}.state.npz'
     if policy is not None:
         plan = {**policy.plan, WEIGHTS_DIGEST: digest(_model_file(new / f'0.{first.name}'))}

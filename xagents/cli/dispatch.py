@@ -13,7 +13,6 @@ from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xagents.cli.about import about
 from xagents.cli.command import flag_parser
 from xagents.cli.commands import Command, commands, find_command
 from xagents.cli.usage import command_page, usage_page
@@ -21,8 +20,10 @@ from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
 from xagents.options.errors import InputError, OptionError, did_you_mean, format_value
 from xagents.registry.agents import agent_names, agents, find_agent
+from xagents.system import compilation_cache
 from xagents.system.parent_exit import exit_with_parent
 from xagents.system.startup import prepare_exit, prepare_process, replace_unencodable_characters
+from xagents.system.versions import versions
 from xagents.tuning.storages import mask_password
 from xagents.version import __version__
 
@@ -74,7 +75,7 @@ def _dispatch(arguments: list[str]) -> None:
     if words[0] == '--version':
         if words[1:] != ['--verbose']:
             raise OptionError('version', f'got {words[1]}, expected --verbose or nothing')
-        return _show(about())
+        return _show(_about())
     command = find_command(words[0])
     rest = words[1:]
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
@@ -92,6 +93,12 @@ def _dispatch(arguments: list[str]) -> None:
     page = command.run(target, given, line)
     if page is not None:
         _show(page)
+
+
+def _about() -> str:
+    """Return the installed versions and the cache directory of compiled programs."""
+    lines = [' '.join(pair) for pair in versions().items()]
+    return '\n'.join([*lines, f'compiled programs {compilation_cache.cache_summary()}'])
 
 
 def _show(page: str) -> None:

@@ -127,7 +127,8 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
         if name in given:
             expected = 'expected no path: every run of a grid uses its own directory'
             raise OptionError(name, f'got {format_value(given[name])}, {expected}')
-    words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
+    runs = {name: to_flags(_with_threads(options, jobs)) for name, options in group.runs().items()}
+    words = {name: ['train', group.agent_id, *flags] for name, flags in runs.items()}
     check_new_run_directory(group.folder)
     path = Path(group.folder)
     # the innermost comes first
@@ -136,7 +137,7 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
     with _group_lock(group.folder):
         check_new_run_directory(group.folder)  # another command may have created it since
         group.write(command)
-        result = _run(words, jobs, group.options)
+        result = run_all(words, jobs, bool(group.options.get('quiet')), _as_json(group.options))
         if result.refused:
             for name in (GROUP, LOCK):
                 (path / name).unlink(missing_ok=True)
@@ -164,10 +165,10 @@ def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
         for name, own in group.runs().items():
             folder = own['run_dir']
             if not is_run(folder):
-                words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
+                words[name] = ['train', group.agent_id, *to_flags(_with_threads({**own, **given}, jobs))]
             elif _should_resume(name, folder, given, options):
                 words[name] = ['train', '--resume', folder, *to_flags(_with_threads(given, jobs))]
-        result = _run(words, jobs, options) if words else None
+        result = run_all(words, jobs, bool(options.get('quiet')), _as_json(options)) if words else None
     if result is None:
         line = f'No run of {group.folder} can be resumed; finished runs can, with a larger --max-steps'
         return _say(line, options)
@@ -197,17 +198,12 @@ def _should_resume(name: str, folder: str, given: Mapping[str, Any], options: Ma
     return status['state'] != 'finished' or bool(set(BUDGET_OPTIONS) & given.keys())
 
 
+def _as_json(options: Mapping[str, Any]) -> bool:
+    return options.get('log_format') == 'json'
+
+
 def _say(line: str, options: Mapping[str, Any]) -> None:
-    as_json = options.get('log_format') == 'json'
-    print(json.dumps({'event': 'message', 'text': line}) if as_json else line, flush=True)
-
-
-def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) -> GridResult:
-    return run_all(words, jobs, bool(options.get('quiet')), options.get('log_format') == 'json')
-
-
-def _start_words(agent_id: str, options: Mapping[str, Any], jobs: int) -> list[str]:
-    return ['train', agent_id, *to_flags(_with_threads(options, jobs))]
+    print(json.dumps({'event': 'message', 'text': line}) if _as_json(options) else line, flush=True)
 
 
 def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
@@ -221,7 +217,7 @@ def _conclude(folder: str, result: GridResult, jobs: int, options: Mapping[str, 
         raise InputError(result.refused)
     if not options.get('quiet'):
         with contextlib.suppress(ValueError):  # no run has a directory yet
-            print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
+            print(runs_page([folder], _as_json(options)), flush=True)
     if result.signal is not None:
         command = f'xagents train --resume {shlex.quote(folder)}' + (f' --grid-jobs {jobs}' if jobs > 1 else '')
         finished, runs = list(result.codes.values()).count(0), len(result.codes) + len(result.not_started)

@@ -138,14 +138,9 @@ def config_page(agent_id: str, resolved: ResolvedOptions) -> str:
     given = {**resolved.options, **resolved.grid}
     ordered = {name: given[name] for name in entry.options_in() if name in given and name not in COMMAND_LINE_ONLY}
     page = [to_yaml(agent_id, ordered)]
-    sections = {
-        'Environment': entry.options_in('environment'),
-        'Run': entry.options_in('run', 'train'),
-        'Network': entry.options_in('network'),
-        agent_id: entry.options_in('agent'),
-        'Session': entry.options_in('session'),
-    }
-    for title, section in sections.items():
-        lines = [default_line(o) for name, o in section.items() if name not in (*ordered, *COMMAND_LINE_ONLY)]
+    groups = {'Environment': ['environment'], 'Run': ['run', 'train'], 'Network': ['network'], agent_id: ['agent']}
+    for title, names in {**groups, 'Session': ['session']}.items():
+        options = entry.options_in(*names)
+        lines = [default_line(o) for name, o in options.items() if name not in (*ordered, *COMMAND_LINE_ONLY)]
         page += [f'\n# {title}\n', *lines] if lines else []
     return ''.join(page).rstrip('\n')

@@ -24,6 +24,8 @@ from xagents.pipeline.context import EndedEpisode
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 
+# prints a line
+Say = Callable[[str], Any]
 DEFAULT_N_ENVS = 10
 # steps after which an endless episode counts with its present reward
 MAX_EPISODE_STEPS = 100_000
@@ -43,7 +45,7 @@ def evaluate(
     seed: int | None = None,
     envs: Any = None,
     n_envs: int | None = None,
-    say: Callable[[str], Any] = print,
+    say: Say = print,
 ) -> dict[str, float]:
     """Play `episodes` episodes and return their statistics.
 
@@ -77,7 +79,7 @@ def evaluate(
 
 
 def evaluate_collector(
-    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Callable[[str], Any] = print
+    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Say = print
 ) -> dict[str, float]:
     """Play episodes with a collector and return the statistics that `evaluate` returns."""
     envs = collector.envs
@@ -111,9 +113,7 @@ def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd 
     return {name: float(np.mean(rewards)) for name, rewards in own.items() if rewards}
 
 
-def play_episodes(
-    collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Callable[[str], Any]
-) -> list[EpisodeEnd]:
+def play_episodes(collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Say) -> list[EpisodeEnd]:
     """Play `quota[i]` episodes in each environment i, and return them in the order in which they ended."""
     envs, quota = collector.envs, quota.copy()
     episodes: list[EpisodeEnd] = []

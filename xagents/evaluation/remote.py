@@ -107,9 +107,8 @@ class EvaluationProcess:
         self._process.end()
         self._deaths += 1
         if self._deaths == MAX_DEATHS:
-            raise EvaluationError(
-                f'eval_async: the process of the evaluations died {self._deaths} times in a row ({how})'
-            )
+            problem = f'the process of the evaluations died {MAX_DEATHS} times in a row ({how})'
+            raise EvaluationError(f'eval_async: {problem}')
         self._say(f'The process of the evaluations died ({how}): another one plays them again')
         self._process = self._start_process()
         for request in self._requests:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from xagents.checkpoints.agent_state import capture_policy, capture_state, temporary_weights
-from xagents.checkpoints.pending_evaluation import PendingEvaluation
+from xagents.checkpoints.in_flight import PendingEvaluation
 from xagents.checkpoints.protocols import LearningAgent, RunProtocol
 from xagents.evaluation.remote import EvaluationProcess
 from xagents.options.errors import OptionError

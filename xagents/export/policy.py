@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
@@ -102,19 +102,11 @@ class ExportedPolicy:
         self.network, self._agent = network, agent
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
-        steps: Sequence[Callable[[Any], Any]] = (
-            _make_encoder(agent, self.inputs),
-            _make_normalizer(agent),
-            network_input,
-            lambda x: float_outputs(network(x, training=False))[0],
-            _make_decoder(agent),
-        )
+        encode, normalize, decode = _make_encoder(agent, self.inputs), _make_normalizer(agent), _make_decoder(agent)
 
         def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
-            x: Any = observations
-            for step in steps:
-                x = step(x)
-            return {OUTPUT: x}
+            x = network_input(normalize(encode(observations)))
+            return {OUTPUT: decode(float_outputs(network(x, training=False))[0])}
 
         self.act = act
         signature = {specification.name: specification for specification in self.signature}

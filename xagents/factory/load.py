@@ -128,7 +128,9 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
         if path is not None and state is not None:
             with _checkpoint_errors(path):
                 envs_restored = load_run_state(agent, state, environments)
-            _restore_run(agent, run_folder, state, given, envs_restored)
+            if 'lr' in given:
+                agent.progress.context.plateau_factor = 1.0
+            _restore_run(agent, run_folder, state, envs_restored)
         progress = agent.progress
         progress.run_directory, progress.resumed_at = run_folder, progress.context.steps
         progress.startup_lines.insert(0, _resumed_line(folder, agent, given, saved))
@@ -137,9 +139,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given).build()
 
 
-def _restore_run(
-    agent: BaseAgent, run_folder: RunDirectory, state: AgentState, given: Mapping[str, Any], envs_restored: bool
-) -> None:
+def _restore_run(agent: BaseAgent, run_folder: RunDirectory, state: AgentState, envs_restored: bool) -> None:
     """Restore the replay buffers and the best weights, and log what could not be restored.
 
     Args:
@@ -150,13 +150,11 @@ def _restore_run(
         envs_restored: whether the environments have their saved states.
     """
     record, progress = state.record, agent.progress
-    if 'lr' in given:
-        progress.context.plateau_factor = 1.0
     for name, buffer in replay_buffers(agent).items():
         prefix = replay_key(name)
         if saved := record.get(prefix):
-            segments, arrays = run_folder.segments.substore(name), strip_prefix(prefix, state.arrays)
-            progress.startup_lines += _restore_buffer(buffer, segments, arrays, saved)
+            store, arrays = run_folder.segments.substore(name), strip_prefix(prefix, state.arrays)
+            progress.startup_lines += _load_buffer(buffer, store, arrays, saved)
     if not envs_restored and record['environments'] is not None:
         progress.startup_lines.append('New episodes begin: the environments differ from the saved ones')
     elif record['uncopied']:
@@ -171,21 +169,19 @@ def _restore_run(
     run_folder.resume(progress.context.steps, best, progress.best)
 
 
-def _restore_buffer(
-    buffer: Any, segments: SegmentStore, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
-) -> list[str]:
+def _load_buffer(buffer: Any, store: SegmentStore, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> list[str]:
     """Restore a replay buffer and return lines to log.
 
     Raises:
         ValueError: in one line, if the segments are damaged.
     """
-    if record['segments'] and not segments.folder.exists():
-        return [f'The replay buffer starts empty: there is no {segments.folder}']
+    if saved['segments'] and not store.folder.exists():
+        return [f'The replay buffer starts empty: there is no {store.folder}']
     try:
-        segments.load(buffer, arrays, record)
+        store.load(buffer, arrays, saved)
         return []
     except ValueError as error:
-        raise ValueError(f'{error}: move {segments.folder} away to resume with an empty replay buffer') from error
+        raise ValueError(f'{error}: move {store.folder} away to resume with an empty replay buffer') from error
 
 
 def _read_state_with_retries(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> AgentState:

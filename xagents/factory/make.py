@@ -33,6 +33,7 @@ from xagents.registry.agents import TEAM_ENTRY, Entry, NetworkRole, find_agent
 from xagents.runs.registry import find_registered_stages
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
+from xagents.system.values import survives_json
 
 # options that concern collecting and the replay buffer of collected transitions
 COLLECTING_OPTIONS = (
@@ -153,7 +154,9 @@ def make_origin(settings: Settings, networks: list[str]) -> AgentOrigin:
     """
     creation_options = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
     given = {name: value for name, value in creation_options.items() if name in settings.given_options}
-    unsaved = [name for name, value in given.items() if not _survives_json(value, outermost=True)]
+    # a tuple counts as a list
+    lists = {name: list(value) if type(value) is tuple else value for name, value in given.items()}
+    unsaved = [name for name, value in lists.items() if not survives_json(value)]
     return AgentOrigin(_json_options(given), networks, unsaved)
 
 
@@ -247,7 +250,6 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         check_fits(dataset, envs, 'dataset')
         return envs, []
     why = ''
-    given_env_options = declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}
     if env is None:
         dataset_options, why = dataset_environment_options(dataset)
         dataset_options = {n: v for n, v in dataset_options.items() if n not in settings.given_options}
@@ -259,7 +261,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     try:
         evaluation_envs = create_envs(**{**environment.create_envs_kwargs(), 'n_envs': 1})
     except OptionError as error:
-        if given_env_options:
+        if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise
         environment.env = None
         del settings.given_options['env']
@@ -337,12 +339,13 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     with _dtype_policy(options.precision):
         for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
             outputs = _network_outputs(entry, network, settings)
-            models.append(_build_network(network, description, envs, units, outputs, _network_seed(seed, i)))
+            sizes, own_seed = [units[name] for name in outputs], _network_seed(seed, i)
+            models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed))
     return entry.agent(envs, *models, settings=settings)
 
 
 def _build_network(
-    network: NetworkRole, description: Any, envs: Envs, units: Mapping[str, int], outputs: tuple[str, ...], seed: int
+    network: NetworkRole, description: Any, envs: Envs, sizes: list[int], action_units: int, seed: int
 ) -> Any:
     """Build one network with observations, or observations and actions, as input.
 
@@ -350,8 +353,8 @@ def _build_network(
         network: the network's role in the agent.
         description: a parsed description, or a registered function that makes the network.
         envs: the environments, whose spaces give the input shape.
-        units: the number of units of each output, by name.
-        outputs: the names of the outputs.
+        sizes: the number of units of each output.
+        action_units: the number of units of an action; 0 if the agent has no actor.
         seed: the seed of the initial weights.
     """
     from xagents.networks.models import ModelReader
@@ -359,16 +362,16 @@ def _build_network(
     own = isinstance(description, NetworkFunction)
     takes_actions = 'action_units' in description.argument_names if own else description.action is not None
     joins = network.takes_actions and takes_actions
-    shape, sizes = envs.observation_space.shape, [units[name] for name in outputs]
+    shape = envs.observation_space.shape
     if network.takes_actions and not joins:
         if len(shape) > 1:
             needed = 'an argument action_units of the function' if own else 'an action-* section in the file'
             raise OptionError(network.option, f'{envs.id} has image observations, expected {needed}')
-        shape = (shape[0] + units['actor'],)
-    action_units = units['actor'] if joins else None
+        shape = (shape[0] + action_units,)
+    joined = action_units if joins else None
     if own:
-        return description.build(shape, sizes, seed, action_units)
-    reader = ModelReader(description, output_units=sizes, input_shape=shape, seed=seed, action_units=action_units)
+        return description.build(shape, sizes, seed, joined)
+    reader = ModelReader(description, output_units=sizes, input_shape=shape, seed=seed, action_units=joined)
     return reader.build_model()
 
 
@@ -434,15 +437,6 @@ def _dtype_policy(precision: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(kept)
-
-
-def _survives_json(value: Any, outermost: bool = False) -> bool:
-    """Return whether a value is unchanged after writing and reading JSON. An outermost tuple counts as a list."""
-    if type(value) is list or (outermost and type(value) is tuple):
-        return all(map(_survives_json, value))
-    if type(value) is dict:
-        return all(type(key) is str and _survives_json(one) for key, one in value.items())
-    return value is None or type(value) in (bool, int, float, str)
 
 
 def _json_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class PolicyPlayer:
     """A saved policy in its environments, with the part of an agent's interface that `evaluate` and `play` use.
 
     Args:
-        agent_id: the id of the agent that learned the policy.
+        id: the id of the agent that learned the policy.
         envs: the environments.
         trained: the policy and its statistics.
         seed: the seed of the random streams.
@@ -44,10 +44,8 @@ class PolicyPlayer:
         creation: options that made the environments, by name.
     """
 
-    def __init__(
-        self, agent_id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int, creation: dict[str, Any]
-    ):
-        self.id, self.envs, self.origin = agent_id, envs, AgentOrigin(creation)
+    def __init__(self, id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int, creation: dict[str, Any]):
+        self.id, self.envs, self.origin = id, envs, AgentOrigin(creation)
         self.acting_policy: Policy = trained.acting_policy
         self.statistics: Statistics = trained.statistics
         self.streams = RandomStreams(seed)
@@ -118,11 +116,7 @@ def load_pretrained_player(agent_id: str, env_id: str, options: Mapping[str, Any
 
 
 def load_player_from_checkpoint(
-    entry: Entry,
-    folder: Path,
-    options: Mapping[str, Any],
-    saved: Mapping[str, Any] | None = None,
-    name: str | None = None,
+    entry: Entry, folder: Path, options: Mapping[str, Any], saved: Mapping[str, Any] | None = None, name: str = ''
 ) -> PolicyPlayer | None:
     """Return a player for a checkpoint, or None if only the agent itself can play.
 

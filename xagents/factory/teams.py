@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xagents.envs.interface import Envs
-from xagents.options.declaration import declared_options
-from xagents.options.environment import NetworkOptions
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.options.settings import Settings, resolve_settings
 from xagents.registry.agents import Entry, find_agent
@@ -117,6 +115,5 @@ def make_members(
 
 def split_policies(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split keyword arguments into policies and options. A keyword that is not the name of an option is a policy."""
-    networks = declared_options(NetworkOptions)
-    policies = {name: value for name, value in given.items() if name not in known and name not in networks}
+    policies = {name: value for name, value in given.items() if name not in known}
     return policies, {name: value for name, value in given.items() if name not in policies}

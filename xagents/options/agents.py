@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 from typing import ClassVar, Literal
 
-from xagents.options.declaration import Options, categorical, count, decay_rate, fraction, option, positive, weight
+from xagents.options.declaration import Options, choice, count, decay_rate, fraction, option, positive, weight
 from xagents.options.errors import OptionError
 
 
@@ -24,15 +24,13 @@ class AgentOptions(Options):
     opt_epsilon: float = positive(1e-7, "the optimizer's epsilon; larger damps small gradients")
     beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger averages over more updates')
     beta2: float = decay_rate(0.999, 'Adam: decay of the mean squared gradient; larger averages over more updates')
-    optimizer: str = categorical('adam', 'the optimizer', choices=('adam', 'rmsprop'))
-    lr_schedule: str = categorical(
-        'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine')
-    )
+    optimizer: str = choice('adam', 'the optimizer', choices=('adam', 'rmsprop'))
+    lr_schedule: str = choice('constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'))
     schedule_steps: int | None = count(
         None, 'steps of the schedules, --max-steps when not given; larger values decay more slowly'
     )
-    normalize_obs: bool = categorical(False, 'normalise observations by their running mean and deviation')
-    normalize_reward: bool = categorical(False, 'normalise rewards by the deviation of the return')
+    normalize_obs: bool = choice(False, 'normalise observations by their running mean and deviation')
+    normalize_reward: bool = choice(False, 'normalise rewards by the deviation of the return')
     reward_scale: float = positive(1.0, 'factor on the reward during training; larger gives larger gradients')
     precision: str = option('float32', 'arithmetic of the networks', choices=('float32', 'bfloat16'))
     reward_buffer_size: int = count(
@@ -60,15 +58,15 @@ class AgentOptions(Options):
 class OnPolicyOptions(AgentOptions):
     """What A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
 
-    n_steps: int = categorical(
+    n_steps: int = choice(
         5, 'steps an environment takes before an update; more give less bias and fewer updates', at_least=1
     )
     lam: float = fraction(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
     entropy_coef: float = weight(0.01, 'weight of the entropy bonus; larger explores more')
     value_loss_coef: float = weight(0.5, "weight of the critic's loss; larger favours it over the policy")
     grad_norm: float = positive(0.5, 'largest gradient norm; larger allows larger updates')
-    normalize_advantage: bool = categorical(False, 'normalise advantages to mean 0 and deviation 1')
-    log_std_init: float = categorical(
+    normalize_advantage: bool = choice(False, 'normalise advantages to mean 0 and deviation 1')
+    log_std_init: float = choice(
         0.0, 'initial log standard deviation of continuous actions; larger explores more', at_least=-20, at_most=5
     )
 
@@ -77,16 +75,16 @@ class OnPolicyOptions(AgentOptions):
 class SDEOptions(OnPolicyOptions):
     """What A2C, PPO and TRPO share: exploration that is a function of the state."""
 
-    sde: bool = categorical(
+    sde: bool = choice(
         False,
         'explore by noise that depends on the state and stays for several steps (gSDE), where actions are continuous',
     )
-    sde_sample_frequency: int = categorical(
+    sde_sample_frequency: int = choice(
         -1,
         'steps between samples of the gSDE noise, -1 for once a rollout; larger values explore more smoothly',
         at_least=-1,
     )
-    sde_expln: bool = categorical(False, "let that noise's deviations above 1 grow like a logarithm, not exponentially")
+    sde_expln: bool = choice(False, "let that noise's deviations above 1 grow like a logarithm, not exponentially")
 
     def check(self) -> None:
         """Check what only goes with state-dependent exploration."""
@@ -130,10 +128,10 @@ class OffPolicyOptions(ReplayOptions):
 
     datasets = 'also'
 
-    buffer_batch_size: int = categorical(
+    buffer_batch_size: int = choice(
         32, 'transitions of one update; a larger batch makes updates slower and less noisy', at_least=1
     )
-    train_frequency: int = categorical(
+    train_frequency: int = choice(
         1,
         'steps between trainings, over all environments, rounded up to whole steps of all; more train less often',
         at_least=1,
@@ -157,7 +155,7 @@ class OffPolicyOptions(ReplayOptions):
     her: bool = option(
         False, 'replace goals of sampled transitions by goals achieved in their episode (hindsight experience replay)'
     )
-    her_strategy: str = categorical(
+    her_strategy: str = choice(
         'future',
         'new goals of --her: achieved by the transition or later, at the end of the episode, or anywhere in it',
         choices=('future', 'final', 'episode'),

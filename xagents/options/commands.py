@@ -10,15 +10,8 @@ from xagents.options.errors import OptionError
 
 # what of `tune` is about single trials
 TRIAL_ONLY_OPTIONS = (
-    'n_trials',
-    'timeout',
-    'study',
-    'storage',
-    'trial_seeds',
-    'sampler',
-    'pruner',
-    'warmup_trials',
-    'weights',
+    *('n_trials', 'timeout', 'study', 'storage', 'trial_seeds'),
+    *('sampler', 'pruner', 'warmup_trials', 'weights'),
 )
 
 

@@ -186,7 +186,7 @@ fraction = functools.partial(option, at_least=0, at_most=1)
 decay_rate = functools.partial(option, at_least=0, below=1, tune='log_uniform')
 positive = functools.partial(option, above=0, tune='log_uniform')
 weight = functools.partial(option, at_least=0, tune='log_uniform')
-categorical = functools.partial(option, tune='categorical')
+choice = functools.partial(option, tune='categorical')
 # options that are None by default, and the word for their values on the help pages
 folder = functools.partial(option, None, metavar='DIR')
 path = functools.partial(option, None, metavar='PATH')

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from xagents.options.declaration import Options, categorical, count, option
+from xagents.options.declaration import Options, choice, count, option
 
 # what belongs to the widths of --net
 NET_ONLY_OPTIONS = ('activation', 'initializer')
@@ -22,19 +22,17 @@ class EnvironmentOptions(Options):
         "the environment: an id of Gymnasium's, module:Id, gym:Id for the old gym, pettingzoo:NAME for several agents",
         metavar='ID',
     )
-    n_envs: int = categorical(
+    n_envs: int = choice(
         1, 'number of parallel environments; larger values give more varied batches', at_most=16384, at_least=1
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
-    max_frame: bool = categorical(True, 'maximum of two frames (always on where frames are skipped)')
+    max_frame: bool = choice(True, 'maximum of two frames (always on where frames are skipped)')
     max_episode_steps: int | None = count(
         None, "time limit of an episode, instead of the environment's own; larger values allow longer episodes"
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
-    vector: str = categorical('auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'))
-    frame_stack: int = categorical(
-        4, 'Atari frames in one observation; larger values show more of the past', at_least=1
-    )
+    vector: str = choice('auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'))
+    frame_stack: int = choice(4, 'Atari frames in one observation; larger values show more of the past', at_least=1)
     clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, if the game has that action')
@@ -59,10 +57,10 @@ class NetworkOptions(Options):
     net: list[int] | None = count(
         None, 'widths of a dense network, instead of a .cfg; larger can learn more and are slower', metavar='UNITS'
     )
-    activation: str | None = categorical(
+    activation: str | None = choice(
         None, 'activation of --net', choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid')
     )
-    initializer: str | None = categorical(
+    initializer: str | None = choice(
         None,
         'initial weights of --net: orthogonal with a small head of the policy, or uniform by the number of inputs',
         choices=('orthogonal', 'glorot_uniform', 'fan_in_uniform'),

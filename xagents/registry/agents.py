@@ -180,9 +180,7 @@ class Entry(Mapping):
         shipped = [path for location in places for path in (Path(location) / 'models').glob('*.cfg')]
         role, other = model.removesuffix('model').rstrip('_'), self.variant.name if self.variant else None
         words = {path: path.stem.split('-') for path in shipped}
-        ours = sorted(
-            (other in words[path], str(path), path.stem) for path in shipped if not role or role in words[path][1:]
-        )
+        ours = sorted((other in words[p], str(p), p.stem) for p in shipped if not role or role in words[p][1:])
         return {kind: [path for _, path, stem in ours if stem.startswith(kind)] for kind in NETWORK_KINDS}
 
     def __getitem__(self, key: str) -> Any:

@@ -128,9 +128,8 @@ def evaluate(run: Run, ctx: Context) -> None:
     result = _evaluated(run, ctx, due)
     if result is None:
         return
-    for name in ('mean', 'std', 'length', 'success'):
-        if name in result:
-            ctx.logs[f'evaluate/{name}'] = result[name]
+    logged = ('mean', 'std', 'length', 'success')
+    ctx.logs |= {f'evaluate/{name}': result[name] for name in logged if name in result}
     ctx.mean_reward, ctx.checked = result['mean'], True
 
 
@@ -216,10 +215,9 @@ def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, floa
 def _check_collected(ctx: Context, name: str) -> None:
     """Raise ValueError if the batch is empty."""
     if not ctx.batch:
-        raise ValueError(
-            f'recipe: {name} got an empty batch, expected a stage before it that fills ctx.batch, as `collect` does; '
-            "insert your own stage with recipe.replace('collect', …)"
-        )
+        expected = 'expected a stage before it that fills ctx.batch, as `collect` does'
+        hint = "insert your own stage with recipe.replace('collect', …)"
+        raise ValueError(f'recipe: {name} got an empty batch, {expected}; {hint}')
 
 
 @for_run
