@@ -258,8 +258,7 @@ class RunDirectory:
         name = error.filename if isinstance(error.filename, str) else self.path
         state_note = 'the last checkpoint is complete: ' if self.saved_steps >= 0 else ''
         next_step = f'resume with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
-        in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
-        remedy = 'move it away' if in_the_way else 'free disk space'
+        remedy = 'move it away' if isinstance(error, FileExistsError | NotADirectoryError) else 'free disk space'
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {state_note}{remedy} and {next_step}')
 
 

@@ -90,8 +90,7 @@ def _dispatch(arguments: list[str]) -> None:
     prepare_process()
     # hide passwords in URLs, because runs print and store the command line
     line = shlex.join(['xagents', *(mask_password(word) if '://' in word else word for word in arguments)])
-    page = command.run(target, given, line)
-    if page is not None:
+    if (page := command.run(target, given, line)) is not None:
         _show(page)
 
 
@@ -112,8 +111,7 @@ def _show(page: str) -> None:
 
 def _agent_in(command: Command, rest: Sequence[str]) -> str:
     """Return the agent of a command line that does not begin with an agent."""
-    agent_id = command.find_agent_id(rest)
-    if agent_id is None:
+    if (agent_id := command.find_agent_id(rest)) is None:
         flag = rest[0].partition('=')[0]
         known = [command.options(), *(declared_options(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
@@ -135,8 +133,7 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
         typed_names = [flag for flag in option.flags if option.aliases and flag in words]
         if len(typed_names) > 1:
             raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, expected one of the two')
-    flags = [word for word in others if word.startswith('-') and word != '--']
-    if flags:
+    if flags := [word for word in others if word.startswith('-') and word != '--']:
         raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
     if paths and command.takes_agent:

@@ -88,8 +88,7 @@ def _merge_config(entry: Entry, given: dict[str, Any], file: Configuration) -> t
 
 def _seeds(options: dict[str, Any], grid: Grid) -> Grid:
     """Remove --seeds from the options, and return its values as a grid over `seed`."""
-    seeds = options.pop('seeds', None)
-    if seeds is None:
+    if (seeds := options.pop('seeds', None)) is None:
         return {}
     got = f'got {" ".join(map(str, seeds))}'
     if 'seed' in options or 'seed' in grid:

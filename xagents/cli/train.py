@@ -125,8 +125,7 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
         return grid.resume_group(group, options, jobs)
     with as_input_errors():
         options.pop('env', None)
-        threads = given.get('threads', saved.options.get('threads'))
-        if threads is not None:
+        if (threads := given.get('threads', saved.options.get('threads'))) is not None:
             set_threads(threads)
         agent = resume(folder, **options)
     _fit(agent, line)

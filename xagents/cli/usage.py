@@ -72,8 +72,7 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
 def _examples_of(command: Command, agent_id: str) -> list[str]:
     """Return the examples of a command that apply to an agent."""
     lines = [line.replace('<agent>', agent_id) for line in command.examples]
-    datasets = find_agent(agent_id).options.datasets
-    without = {'never': '--dataset', 'only': '--env'}.get(datasets)
+    without = {'never': '--dataset', 'only': '--env'}.get(find_agent(agent_id).options.datasets)
     if command.name != 'train' or without is None:
         return lines
     return [line for line in lines if without not in line]

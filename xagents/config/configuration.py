@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from xagents.config.yaml_text import dump, read_nodes
-from xagents.config.yaml_values import check_tag, parse_node
+from xagents.config.yaml_values import check_tag, dump, parse_node, read_nodes
 from xagents.options.declaration import Option, declared_options, resolve_aliases
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.registry.agents import TEAM_ENTRY, agents, find_agent

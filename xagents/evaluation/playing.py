@@ -196,13 +196,11 @@ def play(
         sinks: list[Callable[[np.ndarray], Any]] = []
         if video_dir is not None:
             path = _checked_folder('video_dir', video_dir) / f'{name}-{datetime.now():%Y%m%d-%H%M%S-%f}.mp4'
-            writer = stack.enter_context(video.VideoWriter(path, envs.frames_per_second))
-            sinks.append(writer.write)
+            sinks.append(stack.enter_context(video.VideoWriter(path, envs.frames_per_second)).write)
         if frame_dir is not None:
             sinks.append(_frame_writer(_checked_folder('frame_dir', frame_dir), frame_frequency))
         if render:
-            window = stack.enter_context(Window(name, envs.frames_per_second))
-            sinks.append(window.show)
+            sinks.append(stack.enter_context(Window(name, envs.frames_per_second)).show)
         agent.refresh()
         collector, agents = evaluation_collector(agent, envs, policy), envs.agents
         rewards, steps = play_episode(collector, seed, max_steps, stochastic, sinks, frame_delay)

@@ -86,8 +86,7 @@ class EvaluationProcess:
         if process is not self._process:
             return
         if line is None:
-            self._replace()
-            return
+            return self._replace()
         try:
             message = json.loads(line)
         except ValueError:  # the process crashed while writing

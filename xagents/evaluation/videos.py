@@ -27,8 +27,7 @@ def video(run: RunProtocol, stream: Stream) -> Iterator[Context]:
     Videos depend only on the weights, the seed and the steps. A resumed run records the same videos, and videos do not
     change training.
     """
-    frequency = run.options.video_frequency
-    if not frequency:
+    if not (frequency := run.options.video_frequency):
         yield from stream
         return
     before = run.progress.context.steps
@@ -74,8 +73,7 @@ def check_video(run: RunProtocol) -> None:
     envs = run.agent.envs
     if not envs.can_recreate:
         raise OptionError('video_frequency', f'{envs.id} cannot be made afresh: give create_envs a function')
-    problem = _render_problem(run)
-    if problem:
+    if problem := _render_problem(run):
         run.agent.collector.close_evaluation_envs()
         raise OptionError('video_frequency', f'{envs.id} {problem}')
 

@@ -46,7 +46,7 @@ def check_cluster(options: RunOptions) -> None:
 def open_launcher(
     options: RunOptions, events: queue.SimpleQueue[Event], largest: int, say: Callable[[str], Any]
 ) -> AbstractContextManager[Launcher]:
-    """Return the launcher of a run's explorers for a `with` block.
+    """Return the launcher of a run's explorers for a `with` block. Create the cluster's key if none was given.
 
     Args:
         options: options of a run with explorers.
@@ -58,7 +58,10 @@ def open_launcher(
     assert n_explorers is not None
     if cluster == LOCAL:
         return local_launcher(n_explorers, events, largest)
-    path = _cluster_key_path(options)
+    path = options.cluster_key or options.path_in_run_dir('cluster.pem')
+    assert path is not None  # `check_cluster` has checked this
+    if options.cluster_key is None:
+        make_key(path)
     if _is_ray(cluster):
         return ray_launcher(cluster, path, n_explorers, events, largest, say)
     return cluster_launcher(
@@ -69,12 +72,3 @@ def open_launcher(
 def _is_ray(cluster: str) -> bool:
     """Return whether Ray starts the explorers."""
     return cluster == 'ray' or cluster.startswith('ray://')
-
-
-def _cluster_key_path(options: RunOptions) -> str:
-    """Return the path of the cluster's key. Create a key in the run directory if none was given."""
-    path = options.cluster_key or options.path_in_run_dir('cluster.pem')
-    assert path is not None
-    if options.cluster_key is None:
-        make_key(path)
-    return path

@@ -77,8 +77,7 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         RuntimeError: if the exported policy acts differently from the agent. Nothing is written to `out` then.
     """
     wanted, folder = find_format(format), check_out(out)
-    network = getattr(agent.actor, 'model', None)
-    if network is None:
+    if (network := getattr(agent.actor, 'model', None)) is None:
         raise ValueError(f'export: got {type(agent).__name__}, expected an agent that acts with a Keras network')
     encoder = agent.envs.encoder
     given = observations is not None

@@ -57,8 +57,7 @@ def score_checkpoints(
                 return
             steps = steps_in_name(name)
             seed = streams.derive_seed('evaluate', steps)
-            result = _score_checkpoint(folder, name, options, {'seed': seed, **evaluation})
-            if result is None:
+            if (result := _score_checkpoint(folder, name, options, {'seed': seed, **evaluation})) is None:
                 continue
             time_text = datetime.now(UTC).isoformat(timespec='seconds')
             rows.append({'steps': steps, 'checkpoint': name, 'time': time_text, **result})

@@ -52,8 +52,7 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     """
     check_run('run_dir', folder)
     entry, saved = read_saved_options(folder)
-    path = find_checkpoint(folder, checkpoint)
-    if path is None:
+    if (path := find_checkpoint(folder, checkpoint)) is None:
         problem = 'nothing was saved yet: the run ended before its first checkpoint'
         raise OptionError('run_dir', f'got {folder}, but {problem}')
     state = _read_state_with_retries(folder, checkpoint, path)
@@ -100,8 +99,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     entry, saved = read_saved_options(folder)
     given = resolve_aliases(options, declared_options(entry.options))
     _check_fixed_options(entry, given, saved)
-    path = find_checkpoint(folder, 'last')
-    if path is None:
+    if (path := find_checkpoint(folder, 'last')) is None:
         _check_never_saved(folder)
     state = None if path is None else read_state(path, complete=True)
     record = {} if path is None or state is None else _checkpoint_record(entry, path, state, saved)

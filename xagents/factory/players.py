@@ -80,8 +80,7 @@ def load_player(folder: str | os.PathLike[str], checkpoint: str, options: Mappin
         ValueError: in one line, if the run does not exist or is damaged, or if an option is invalid.
     """
     check_run('run_dir', folder)
-    path = find_checkpoint(folder, checkpoint)
-    if path is None:
+    if (path := find_checkpoint(folder, checkpoint)) is None:
         return None
     entry, saved = read_saved_options(folder)
     try:
@@ -106,8 +105,7 @@ def load_pretrained_player(agent_id: str, env_id: str, options: Mapping[str, Any
         OptionError: if there is no such policy, or for options that only a learning agent has.
     """
     entry, found = find_agent(agent_id), find_pretrained(agent_id, env_id)
-    given = _agent_only_options(entry, resolve_aliases(options, declared_options(entry.options)))
-    if given:
+    if given := _agent_only_options(entry, resolve_aliases(options, declared_options(entry.options))):
         problem = f'cannot be used with --pretrained {env_id}: the package ships a policy, not an agent'
         raise OptionError(given[0], problem)
     player = load_player_from_checkpoint(entry, found.folder, options, name=f'--pretrained {env_id}')
@@ -127,8 +125,7 @@ def load_player_from_checkpoint(
         saved: saved options that the record of the checkpoint does not contain.
         name: the name of the checkpoint in messages; its path when not given.
     """
-    files = checkpoint_policy_files(folder)
-    if files is None:
+    if (files := checkpoint_policy_files(folder)) is None:
         return None
     record, trained = read_record(folder), read_policy(*files)
     full_record = {**record, 'options': {**(saved or {}), **record['options']}}

@@ -153,8 +153,7 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
     def _check_nothing_collected(self) -> None:
         """Check that nothing is asked of collecting where a data set stands in its place."""
         for name in ('fill_from', 'record_dataset', 'overlap', 'explorers', 'max_lag', 'cluster'):
-            value = getattr(self, name)
-            if value:
+            if value := getattr(self, name):
                 got = 'it' if value is True else f'{value}'
                 raise OptionError(name, f'got {got} with --dataset, which replaces collecting')
 

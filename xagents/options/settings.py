@@ -110,8 +110,7 @@ def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str,
     messages = []
     if 'seed' not in options.given_names or options.seed is None:
         messages.append(f'Seed: {options.draw_seed()}')
-    ignored = [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]
-    if ignored:
+    if ignored := [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]:
         messages.append(f'Warning: without effect on {name}: {", ".join(ignored)}')
     return AgentSettings(options, run, messages)
 

@@ -273,8 +273,7 @@ agents = Agents()
 
 def find_agent(agent_id: str) -> Entry:
     """Return an agent's entry. Raise OptionError, with the nearest name, if it is unknown or cannot be loaded."""
-    entry = agents.get(agent_id)
-    if entry is None:
+    if (entry := agents.get(agent_id)) is None:
         known = agent_names()
         hint = did_you_mean(agent_id.lower(), known)
         raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint}')

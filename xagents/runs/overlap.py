@@ -43,8 +43,7 @@ class Overlap:
     def take(self) -> Context | None:
         """Return the next iteration for learning, and start collecting the iteration after it."""
         start = self.run.clock()
-        ahead = self._ahead.take()
-        if ahead is None:
+        if (ahead := self._ahead.take()) is None:
             return None
         waited = self.run.clock() - start
         values = self.latest | self._changed(ahead)

@@ -93,8 +93,7 @@ def find_registered_stages(names: Iterable[str]) -> list[StagePart]:
     """
     found: list[StagePart] = []
     for name in names:
-        part = stage_registry.find(name)
-        if part is None:
+        if (part := stage_registry.find(name)) is None:
             raise stage_registry.unknown_error(name)
         if part in found:
             raise OptionError('stages', f'got {name} twice, expected every name once')

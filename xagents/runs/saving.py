@@ -129,8 +129,7 @@ def is_better(mean: float, best: float) -> bool:
 @for_run
 def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
     """Save the run every `save_seconds` and at its end. Save nothing after an error."""
-    places = checkpoint_writers(run)
-    if not places:
+    if not (places := checkpoint_writers(run)):
         yield from stream
         return
     last, ctx = time.monotonic(), None

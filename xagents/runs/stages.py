@@ -102,8 +102,7 @@ def episodes(run: Run, ctx: Context) -> None:
     ctx.games += len(ended)
     if ended:
         ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
-        successes = [episode.success for episode in ended if episode.success is not None]
-        if successes:
+        if successes := [episode.success for episode in ended if episode.success is not None]:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
         ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
     if run.options.eval_frequency or not ended:
@@ -125,8 +124,7 @@ def evaluate(run: Run, ctx: Context) -> None:
     due = bool(frequency) and ctx.steps - ctx.evaluated_steps >= (frequency or 0)
     if due:
         ctx.evaluated_steps = ctx.steps
-    result = _evaluated(run, ctx, due)
-    if result is None:
+    if (result := _evaluated(run, ctx, due)) is None:
         return
     logged = ('mean', 'std', 'length', 'success')
     ctx.logs |= {f'evaluate/{name}': result[name] for name in logged if name in result}
@@ -192,8 +190,7 @@ def learn(run: Run, ctx: Context) -> None:
     _check_collected(ctx, 'learn')
     start = time.perf_counter()
     ctx.logs.update(_learned(run, ctx, ctx.batch))
-    refused = ctx.logs.get('stats/refused', 0.0)
-    if refused:
+    if refused := ctx.logs.get('stats/refused', 0.0):
         ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
     ctx.updates += int(ctx.logs.pop('updates', 1))
     ctx.logs['seconds/learn'] = time.perf_counter() - start
