@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import xagents
 from tests.commands import execute
-from xagents.checkpoints.copying import copy_run
+from xagents.checkpoints.run_directory import copy_run
 from xagents.options.errors import OptionError
 from xagents.reports.population_files import lock_population, read_population
 from xagents.tuning.evolution import Evolution, Member, exploit, explore, perturbed_value

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xagents.checkpoints.in_flight import InFlightIteration
-from xagents.checkpoints.pending_evaluation import PendingEvaluation
+from xagents.checkpoints.in_flight import InFlightIteration, PendingEvaluation
 from xagents.checkpoints.protocols import LearningAgent, options_dict
 from xagents.checkpoints.state_files import AgentState
 from xagents.collecting.collector import Collector
@@ -23,13 +22,8 @@ def capture_state(agent: LearningAgent, counters: Mapping[str, Any] | None = Non
 
     `counters` are those of the present iteration; the default is those of the last iteration.
     """
-    record = {
-        'agent': agent.id,
-        'options': options_dict(agent),
-        'networks': agent.origin.networks,
-        **agent.progress.to_dict(counters),
-        'rngs': agent.streams.state(),
-    }
+    about = {'agent': agent.id, 'options': options_dict(agent), 'networks': agent.origin.networks}
+    record = {**about, **agent.progress.to_dict(counters), 'rngs': agent.streams.state()}
     return AgentState(_copy_weights(agent), _copy_parts(agent), record, capture_policy(agent))
 
 
@@ -51,11 +45,9 @@ def capture_run_state(agent: LearningAgent, collector: Collector, in_flight: InF
     if in_flight is not None:
         arrays, state.record['in_flight'] = in_flight.state()
         state.arrays |= add_prefix('in_flight', arrays)
-    if agent.progress.evaluations:
-        state.record['evaluations'] = []
     for i, evaluation in enumerate(agent.progress.evaluations):
         arrays, record = evaluation.to_state()
-        state.record['evaluations'].append(record)
+        state.record.setdefault('evaluations', []).append(record)
         state.arrays |= add_prefix(f'evaluations/{i}', arrays)
     return state
 
@@ -100,10 +92,9 @@ def load_run_state(agent: LearningAgent, state: AgentState, environments: bool =
     arrays, record = state.arrays, state.record
     if record['in_flight'] is not None:
         agent.progress.in_flight = InFlightIteration.load(strip_prefix('in_flight', arrays), record['in_flight'])
-    saved = enumerate(record.get('evaluations', ()))
-    agent.progress.evaluations = [
-        PendingEvaluation.load(strip_prefix(f'evaluations/{i}', arrays), entry) for i, entry in saved
-    ]
+    agent.progress.evaluations = []
+    for i, entry in enumerate(record.get('evaluations', ())):
+        agent.progress.evaluations.append(PendingEvaluation.load(strip_prefix(f'evaluations/{i}', arrays), entry))
     return agent.collector.load(arrays, record, environments)
 
 
@@ -115,11 +106,9 @@ def temporary_weights(agent: LearningAgent, state: AgentState) -> Iterator[None]
     """
     present, exploring = AgentState(_copy_weights(agent), _copy_parts(agent)), agent.acting_policy.parts()
 
-    def take(state_to_load: AgentState) -> None:
-        _assign_weights(agent, state_to_load.weights)
-        load_parts(
-            agent, {name: x for name, x in state_to_load.arrays.items() if name.partition('/')[0] not in exploring}
-        )
+    def take(state: AgentState) -> None:
+        _assign_weights(agent, state.weights)
+        load_parts(agent, {name: x for name, x in state.arrays.items() if name.partition('/')[0] not in exploring})
         agent.refresh()
 
     try:

@@ -1,4 +1,4 @@
-"""An iteration that was collected but not learned from yet (`--overlap`). Checkpoints contain it."""
+"""Unfinished work in checkpoints: an iteration to learn from (`--overlap`), and evaluations (`--eval-async`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from xagents.checkpoints.state_files import AgentState, state_from_arrays, state_to_arrays
 from xagents.pipeline.context import Context, EndedEpisode
 from xagents.system.arrays import add_prefix, strip_prefix
+from xagents.system.values import survives_json
 
 # fields of a context that collecting sets for learning, in addition to counters and the batch
 _COLLECTED = ('schedule', 'logs', 'idle', 'note', 'messages')
@@ -47,11 +49,9 @@ class InFlightIteration:
         """
         ctx = self.context
         fields = ctx.__dataclass_fields__.keys() - Context.__dataclass_fields__.keys()
-        custom_fields = {
-            **self.custom_fields,
-            **{name: getattr(ctx, name) for name in fields},
-        }  # what a stage on `collect` has set
-        plain = {name: value for name, value in custom_fields.items() if _is_plain(value)}
+        # what a stage on `collect` has set
+        custom_fields = self.custom_fields | {name: getattr(ctx, name) for name in fields}
+        plain = {name: value for name, value in custom_fields.items() if survives_json(value)}
         held = add_prefix('batch', ctx.batch)
         held |= add_prefix('own', {name: value for name, value in custom_fields.items() if name not in plain})
         arrays = {name: np.asarray(value) for name, value in held.items()}
@@ -73,10 +73,34 @@ class InFlightIteration:
         return cls(dict(record['changed']), ctx, {**record['own'], **strip_prefix('own', arrays)})
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether a value is unchanged after a round trip through JSON."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(type(key) is str and _is_plain(one) for key, one in value.items())
-    return value is None or type(value) in (bool, int, float, str)
+@dataclass
+class PendingEvaluation:
+    """An evaluation that was requested and whose result is not applied yet.
+
+    Attributes:
+        state: the evaluated weights, with the counters at the time of the request.
+        seed: the seed of the episodes.
+        episodes: the number of episodes.
+        age: iterations since the request.
+    """
+
+    state: AgentState
+    seed: int
+    episodes: int
+    age: int = 0
+
+    @property
+    def steps(self) -> int:
+        """The step of the weights."""
+        return self.state.record['counters']['steps']
+
+    def to_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return arrays by name and a record for JSON, from which the evaluation can be repeated."""
+        counters = {'seed': self.seed, 'episodes': self.episodes, 'age': self.age}
+        return state_to_arrays(self.state), {'state': self.state.record, **counters}
+
+    @classmethod
+    def load(cls, arrays: dict[str, np.ndarray], record: Mapping[str, Any]) -> PendingEvaluation:
+        """Return the evaluation from the results of `to_state`, without its policy as data."""
+        counters = {name: record[name] for name in ('seed', 'episodes', 'age')}
+        return cls(state_from_arrays(arrays, record['state']), **counters)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xagents.checkpoints.in_flight import InFlightIteration
-from xagents.checkpoints.pending_evaluation import PendingEvaluation
+from xagents.checkpoints.in_flight import InFlightIteration, PendingEvaluation
 from xagents.checkpoints.state_files import AgentState
 from xagents.pipeline.context import Context
 
@@ -46,12 +45,9 @@ class Progress:
 
     def to_dict(self, counters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the progress as JSON values for a checkpoint. The default counters are those of the last iteration."""
-        return {
-            'counters': dict(self.context.carried_over() if counters is None else counters),
-            'kept_names': sorted(self.context.kept_names),
-            'rewards': list(self.rewards),
-            **({} if self.digest is None else {'digest': self.digest}),
-        }
+        counters = dict(self.context.carried_over() if counters is None else counters)
+        record = {'counters': counters, 'kept_names': sorted(self.context.kept_names), 'rewards': list(self.rewards)}
+        return record if self.digest is None else {**record, 'digest': self.digest}
 
     def load_counters(self, record: Mapping[str, Any]) -> None:
         """Load the counters of a record, if it has some. The mean reward becomes NaN."""

@@ -18,22 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
+from xagents.checkpoints import state_files
 from xagents.checkpoints.agent_state import capture_run_state
 from xagents.checkpoints.protocols import RunProtocol, replay_buffers, replay_key
-from xagents.checkpoints.state_files import (
-    BEST_PREFIX,
-    LAST_PREFIX,
-    STEP_PREFIX,
-    AgentState,
-    newest_complete,
-    read_record,
-    read_record_or_empty,
-    remove_checkpoint,
-    steps_in_name,
-    write_state,
-)
+from xagents.checkpoints.state_files import BEST_PREFIX, LAST_PREFIX, STEP_PREFIX, AgentState
 from xagents.checkpoints.status import SaveError, read_status, take_lock
 from xagents.config.configuration import to_yaml
 from xagents.pipeline.context import Context
@@ -41,6 +29,7 @@ from xagents.replay.segments import SegmentStore
 from xagents.system.arrays import add_prefix
 from xagents.system.file_names import CHECKPOINTS, CONFIG, STATUS
 from xagents.system.files import atomic_write, replace_link
+from xagents.system.values import to_plain_value
 from xagents.system.versions import versions
 
 REPLAY_DIRECTORY = 'replay'
@@ -65,6 +54,7 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike[str], loaded: str | None = '', about: dict[str, Any] | None = None):
         self.path, self.about = Path(path), about
+        self._folder = self.path / CHECKPOINTS
         self.segments = SegmentStore(self.path / REPLAY_DIRECTORY)
         self.saved_steps = -1
         self.best_name = ''
@@ -84,7 +74,7 @@ class RunDirectory:
         self._run, context = run, run.progress.context
         try:
             with self._writing():
-                (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(parents=True, exist_ok=True)
                 self._lock = self._lock or take_lock(self.path)
                 self._check_unchanged()
                 self._repair()
@@ -102,27 +92,27 @@ class RunDirectory:
         """Raise SaveError if another process has trained the run since it was loaded. Call with the lock held."""
         if self._loaded == '':
             return
-        last, newest = self.path / CHECKPOINTS / 'last', newest_complete(self.path / CHECKPOINTS)
+        last, newest = self._folder / 'last', state_files.newest_complete(self._folder)
         present = newest.name if newest else None
         if last.is_dir():
             present = os.readlink(last) if last.is_symlink() else last.name
         if present != self._loaded:
-            raise SaveError(
-                f'{self.path}: another process has trained the run since it was loaded: resume it a second time'
-            )
+            problem = 'another process has trained the run since it was loaded: resume it a second time'
+            raise SaveError(f'{self.path}: {problem}')
         self._loaded = ''
 
     def _repair(self) -> None:
         """Remove incomplete files of a killed process. Restore links that a copy has replaced by directories."""
-        folder = self.path / CHECKPOINTS
+        folder = self._folder
         for stale in folder.glob('.*'):
             shutil.rmtree(stale) if stale.is_dir() and not stale.is_symlink() else stale.unlink()
         for link, kind in (('best', BEST_PREFIX), ('last', LAST_PREFIX)):
             if (folder / link).is_dir() and not (folder / link).is_symlink():
-                name = _unused_name(folder, f'{kind}-{read_record(folder / link)["counters"]["steps"]:012d}')
+                steps = state_files.read_record(folder / link)['counters']['steps']
+                name = _unused_name(folder, f'{kind}-{steps:012d}')
                 os.rename(folder / link, folder / name)
                 self._link(link, name)
-        newest = newest_complete(folder)
+        newest = state_files.newest_complete(folder)
         if self.saved_steps >= 0 and newest is not None and not (folder / 'last').is_dir():
             self._link('last', newest.name)
 
@@ -151,12 +141,12 @@ class RunDirectory:
 
     def write_status(self, state: str, why: str = '') -> None:
         """Write the status of the run, for `xagents runs` and other programs."""
-        ctx = self._run.progress.context
-        counts = {'steps': ctx.steps, 'games': ctx.games, 'seconds': ctx.seconds}
-        means = {'mean_reward': _finite_or_none(ctx.mean_reward), 'best_reward': _finite_or_none(ctx.best_reward)}
+        names = ('steps', 'games', 'seconds', 'mean_reward', 'best_reward')
+        counters = {name: getattr(self._run.progress.context, name) for name in names}
         process = {'pid': os.getpid(), 'host': socket.gethostname(), 'updated': _now()}
+        status = to_plain_value({'state': state, 'why': why, **counters, **process}, finite=True)
         with self._writing(), atomic_write(self.path / STATUS) as temporary:
-            temporary.write_text(json.dumps({'state': state, 'why': why, **counts, **means, **process}))
+            temporary.write_text(json.dumps(status))
 
     # interface of the stage `checkpoint`, as that of `WeightSaver`
 
@@ -217,45 +207,39 @@ class RunDirectory:
 
     def _write(self, kind: str, state: AgentState) -> str:
         """Write a checkpoint and return its new name."""
-        folder = self.path / CHECKPOINTS
         name = f'{kind}-{state.record["counters"]["steps"]:012d}'
-        if kind == STEP_PREFIX and name not in self._linked() and (folder / name).exists():
+        if kind == STEP_PREFIX and name not in self._linked() and (self._folder / name).exists():
             # a killed process has written it without linking it, or the run has returned to an earlier checkpoint
-            remove_checkpoint(folder / name)
-        name = _unused_name(folder, name)
-        write_state(folder / name, state)
+            state_files.remove_checkpoint(self._folder / name)
+        name = _unused_name(self._folder, name)
+        state_files.write_state(self._folder / name, state)
         return name
 
     def _linked(self) -> set[str]:
-        folder = self.path / CHECKPOINTS
-        return {os.readlink(folder / link) for link in ('best', 'last') if (folder / link).is_symlink()}
+        links = (self._folder / 'best', self._folder / 'last')
+        return {os.readlink(link) for link in links if link.is_symlink()}
 
     def _link(self, link: str, name: str) -> None:
         """Point the link `best` or `last` to the checkpoint `name`, atomically."""
-        replace_link(self.path / CHECKPOINTS / link, name)
+        replace_link(self._folder / link, name)
 
     def _prune(self) -> None:
         """Remove checkpoints without a reference, and the segments that only these checkpoints need."""
-        folder, keep = self.path / CHECKPOINTS, self._run.options.keep
+        folder, keep = self._folder, self._run.options.keep
         staying = sorted(path.name for path in folder.glob(f'{STEP_PREFIX}-*'))
         # a run that was resumed from an earlier checkpoint keeps later ones until it reaches their steps
-        later = {name for name in staying if steps_in_name(name) > self.saved_steps}
+        later = {name for name in staying if state_files.steps_in_name(name) > self.saved_steps}
         staying = [name for name in staying if name not in later]
         needed = self._linked() | later | set(staying[-(keep or len(staying)) :])
-        self._records |= {name: read_record_or_empty(folder / name) for name in needed - self._records.keys()}
-        self._records = {name: self._records[name] for name in needed}
+        known = self._records
+        self._records = {name: known.get(name) or state_files.read_record_or_empty(folder / name) for name in needed}
         records = [*self._records.values()]
-        needed |= {
-            record.get('best', '') for record in records
-        }  # resuming from a checkpoint needs its best weights, too
+        # resuming from a checkpoint needs its best weights, too
+        needed |= {record.get('best', '') for record in records}
         for path in folder.iterdir():
-            if (
-                path.is_symlink()
-                or path.name in needed
-                or path.name.partition('-')[0] not in (STEP_PREFIX, BEST_PREFIX, LAST_PREFIX)
-            ):
-                continue
-            remove_checkpoint(path)
+            is_own = path.name.partition('-')[0] in (STEP_PREFIX, BEST_PREFIX, LAST_PREFIX) and not path.is_symlink()
+            if is_own and path.name not in needed:
+                state_files.remove_checkpoint(path)
         for name in replay_buffers(self._run.agent):
             key = replay_key(name)
             self.segments.substore(name).prune(record[key] for record in records if record.get(key))
@@ -274,9 +258,28 @@ class RunDirectory:
         name = error.filename if isinstance(error.filename, str) else self.path
         state_note = 'the last checkpoint is complete: ' if self.saved_steps >= 0 else ''
         next_step = f'resume with xagents train --resume {self.path}' if (self.path / CONFIG).is_file() else 'try again'
-        in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
-        remedy = 'move it away' if in_the_way else 'free disk space'
+        remedy = 'move it away' if isinstance(error, FileExistsError | NotADirectoryError) else 'free disk space'
         return SaveError(f'{name}: cannot be written ({error.strerror or error}); {state_note}{remedy} and {next_step}')
+
+
+def copy_run(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy a run directory that no process uses. A resumed copy continues exactly as the original run would.
+
+    Segments of replay buffers are written once, so they are hard-linked if possible; other files are copied.
+
+    Args:
+        source: the run directory.
+        target: the new directory; an existing one, from a copy that was killed, is replaced.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+
+    def copy(file: str, to: str) -> None:
+        if Path(file).parent.name == REPLAY_DIRECTORY:
+            with contextlib.suppress(OSError):  # another file system, or one without links
+                return os.link(file, to)
+        shutil.copy2(file, to)
+
+    shutil.copytree(source, target, symlinks=True, copy_function=copy)
 
 
 def _provenance(run: RunProtocol, before: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -291,10 +294,6 @@ def _unused_name(folder: Path, name: str) -> str:
     """Return `name`, or `name` with a number if it is in use."""
     names = itertools.chain([name], (f'{name}-{n}' for n in itertools.count(2)))
     return next(n for n in names if not (folder / n).exists())
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 def _now() -> str:

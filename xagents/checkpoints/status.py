@@ -38,11 +38,12 @@ def is_group(folder: str | os.PathLike[str]) -> bool:
 
 def check_run(name: str, folder: str | os.PathLike[str]) -> None:
     """Raise OptionError for the option `name` if a directory contains no run."""
-    if not is_run(folder):
-        problem = (
-            'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
-        )
-        raise OptionError(name, f'got {folder}, {problem}' if Path(folder).is_dir() else f'there is no {folder}')
+    if is_run(folder):
+        return
+    if not Path(folder).is_dir():
+        raise OptionError(name, f'there is no {folder}')
+    what = 'a group of runs, expected one of them' if is_group(folder) else 'without a run, expected a run directory'
+    raise OptionError(name, f'got {folder}, {what}')
 
 
 def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
@@ -54,9 +55,8 @@ def check_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
     names = sorted(path.name for path in (Path(folder) / CHECKPOINTS).glob('[!.]*') if path.is_dir())
     known = list(dict.fromkeys(('best', 'last', *names)))
     if name not in known:
-        raise OptionError(
-            'checkpoint', f'got {format_value(name)}, expected one of {", ".join(known)}{did_you_mean(name, known)}'
-        )
+        expected = f'one of {", ".join(known)}{did_you_mean(name, known)}'
+        raise OptionError('checkpoint', f'got {format_value(name)}, expected {expected}')
 
 
 def check_new_run_directory(folder: str | os.PathLike[str]) -> None:

@@ -53,9 +53,8 @@ def check_paths(name: str, paths: Sequence[str], models: Sequence[str]) -> None:
         stem = next((path.removesuffix(end) for end in WEIGHT_SUFFIXES if path.endswith(end)), None)
         if not (stem and os.path.basename(stem)):
             near = f'{os.path.splitext(path)[0] or path}{".weights.h5" if path.endswith(".h5") else ".tf"}'
-            raise ValueError(
-                f'{flag}: got {path}, expected the suffix {", ".join(WEIGHT_SUFFIXES)} (did you mean {near}?)'
-            )
+            expected = f'the suffix {", ".join(WEIGHT_SUFFIXES)} (did you mean {near}?)'
+            raise ValueError(f'{flag}: got {path}, expected {expected}')
         check_parent(name, path)
 
 
@@ -67,10 +66,8 @@ def check_weights_exist(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if Path(path).suffix == '.index' or '.data-' in Path(path).name:
-            prefix = path.split('.index')[0].split('.data-')[0]
-            raise ValueError(
-                f'--weights: got {path}, a part of a checkpoint, expected its prefix (did you mean {prefix}?)'
-            )
+            hint = f'(did you mean {path.split(".index")[0].split(".data-")[0]}?)'
+            raise ValueError(f'--weights: got {path}, a part of a checkpoint, expected its prefix {hint}')
         if not weights_exist(path, paths[0]):
             folder = Path(path).parent
             names = {p.name.removesuffix('.index') for p in folder.glob('*')} if folder.is_dir() else set()
@@ -89,11 +86,7 @@ def _model_file(model: Path) -> Path:
 
 
 def write_weight_files(
-    paths: Sequence[str],
-    models: Sequence[Any],
-    arrays: dict[str, np.ndarray],
-    record: dict[str, Any],
-    policy: PolicyData | None = None,
+    paths: Sequence[str], models: list[Any], arrays: dict[str, Any], record: Any, policy: PolicyData | None = None
 ) -> None:
     """Write Keras models with their optimisers, and the state next to the first path.
 
@@ -116,17 +109,15 @@ def write_weight_files(
         for file in sorted(new.glob(f'{name}*')):
             target = Path(path).absolute().parent / file.name.removeprefix(f'{i}.')
             targets[file.name] = os.path.relpath(target, first.parent)
-    held: dict[str, Any] = {'record': np.array(json.dumps(record)), **arrays}
-    np.savez(new / 'state.npz', **held)
+    np.savez(new / 'state.npz', record=np.array(json.dumps(record)), **arrays)
     targets['state.npz'] = f'{first.name}.state.npz'
     if policy is not None:
         plan = {**policy.plan, WEIGHTS_DIGEST: digest(_model_file(new / f'0.{first.name}'))}
         write_policy(PolicyData(plan, policy.arrays), new / POLICY_PLAN, new / POLICY_ARRAYS)
-    for name in (POLICY_PLAN, POLICY_ARRAYS):
-        if policy is None:
-            Path(f'{first}.{name}').unlink(missing_ok=True)  # left by another agent: it does not fit these weights
-        else:
-            targets[name] = f'{first.name}.{name}'
+        targets |= {name: f'{first.name}.{name}' for name in (POLICY_PLAN, POLICY_ARRAYS)}
+    else:  # files left by another agent do not fit these weights
+        for name in (POLICY_PLAN, POLICY_ARRAYS):
+            Path(f'{first}.{name}').unlink(missing_ok=True)
     (new / MANIFEST).write_text(json.dumps(targets))
     for file in (*new.iterdir(), new):
         fsync(file)
@@ -144,8 +135,7 @@ def complete_write(first: str | Path) -> None:
     for name, target in json.loads((whole / MANIFEST).read_text()).items():
         target = os.path.join(first.parent, target)  # the directory may have moved since
         temporary = f'{target}.new'
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
+        Path(temporary).unlink(missing_ok=True)
         try:
             os.link(whole / name, temporary)
         except OSError:  # another file system, or a file system without links
@@ -164,16 +154,13 @@ def read_weight_files(paths: Sequence[str], models: Sequence[Any], optimizers: b
     Raises:
         ValueError: if a file is missing, damaged or from another network.
     """
-    check_weights_exist(paths)
-    for path, model in zip(paths, models, strict=True):
-        _read_model(_actual_path(paths[0], path), model if optimizers else _without_optimizer(model), path)
-
-
-def _without_optimizer(model: Any) -> Any:
-    """Return a model with the same layers, without an optimizer."""
     import keras
 
-    return keras.Model(model.inputs, model.outputs)
+    check_weights_exist(paths)
+    for path, model in zip(paths, models, strict=True):
+        # another model with the same layers has no optimizer
+        readable = model if optimizers else keras.Model(model.inputs, model.outputs)
+        _read_model(_actual_path(paths[0], path), readable, path)
 
 
 def read_saved_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -190,9 +177,8 @@ def read_saved_state(first: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]
             arrays = dict(file)
         return arrays, json.loads(str(arrays.pop('record')))
     except Exception as error:
-        raise ValueError(
-            f'--weights: {path} is not readable ({error}); remove it to read only the weights'.replace('\n', ' ')
-        ) from error
+        problem = f'{path} is not readable ({error}); remove it to read only the weights'.replace('\n', ' ')
+        raise ValueError(f'--weights: {problem}') from error
 
 
 def saved_policy_files(first: str) -> tuple[Path, Path] | None:

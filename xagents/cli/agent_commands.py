@@ -89,14 +89,11 @@ def play(agent_id: str, given: GivenOptions, line: str) -> None:
 
 def evaluate(agent_id: str, given: GivenOptions, line: str) -> None:
     """Play episodes and print their statistics."""
-    arguments = {
-        'episodes': declared_options(EvaluateOptions)['episodes'].default,
-        **_command_options(given, EvaluateOptions),
-    }
+    arguments = _command_options(given, EvaluateOptions)
+    arguments.setdefault('episodes', declared_options(EvaluateOptions)['episodes'].default)
     as_json = arguments.pop('json', False)
     if 'follow' in given:
-        _follow(agent_id, given, arguments, as_json)
-        return
+        return _follow(agent_id, given, arguments, as_json)
     with open_player(agent_id, given, EvaluateOptions, RunOptions) as player:
         result = player.evaluate(**arguments, n_envs=given.get('n_envs'))
     precision = given.get('display_precision', 2)
@@ -119,8 +116,7 @@ def record(agent_id: str, given: GivenOptions, line: str) -> None:
     """Record a data set."""
     arguments = _command_options(given, DatasetRecordingOptions)
     with open_player(agent_id, given, DatasetRecordingOptions, RunOptions) as player:
-        dataset = arguments.pop('dataset')
-        record_dataset.record(player, dataset, **arguments, n_envs=given.get('n_envs'), command=line)
+        record_dataset.record(player, **arguments, n_envs=given.get('n_envs'), command=line)
 
 
 def json_line(result: Mapping[str, float | str]) -> str:

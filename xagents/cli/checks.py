@@ -36,11 +36,14 @@ def check_train(agent_id: str, given: GivenOptions) -> None:
             check_complete(agent_id, given)
         return
     for name in NEW_RUN_OPTIONS:
-        value = given.get(name)
-        if value:
-            typed = ' '.join(map(str, value)) if isinstance(value, list) else str(value)
-            got = 'it' if value is True else format_value(typed)
+        if value := given.get(name):
+            got = 'it' if value is True else _typed(value)
             raise OptionError(name, f'got {got} with --resume, which uses the settings of its run directory')
+
+
+def _typed(value: Any) -> str:
+    """Return a value as users type it, for messages."""
+    return format_value(' '.join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def check_complete(agent_id: str, options: Mapping[str, Any]) -> None:
@@ -69,18 +72,18 @@ def check_run(name: str, folder: str) -> None:
 
 
 def _why_no_run(folder: str) -> str:
+    shown = format_value(folder)
     if has_checkpoints(folder):
-        return f'{format_value(folder)} {CONFIG_MISSING}'
+        return f'{shown} {CONFIG_MISSING}'
     if os.path.exists(os.path.join(folder, LOCK)):
-        return f'{format_value(folder)} contains no run yet: it was killed before it began; repeat the first command'
-    if os.path.isdir(folder):
-        return f'{format_value(folder)} contains no run, expected the --run-dir of a training'
+        return f'{shown} contains no run yet: it was killed before it began; repeat the first command'
     if os.path.exists(folder):
-        return f'{format_value(folder)} is a file, expected the --run-dir of a training'
+        what = 'contains no run' if os.path.isdir(folder) else 'is a file'
+        return f'{shown} {what}, expected the --run-dir of a training'
     parent = os.path.dirname(os.path.normpath(folder))
     siblings = os.scandir(parent or '.') if os.path.isdir(parent or '.') else ()
     folders = [os.path.join(parent, entry.name) for entry in siblings if entry.is_dir()]
-    return f'there is no directory {format_value(folder)}{did_you_mean(folder, folders)}'
+    return f'there is no directory {shown}{did_you_mean(folder, folders)}'
 
 
 def check_agent_source(agent_id: str, given: GivenOptions) -> None:
@@ -105,9 +108,7 @@ def check_policy_source(agent_id: str, given: GivenOptions) -> None:
         return check_agent_source(agent_id, given)
     for name in ('weights', 'run_dir', 'checkpoint', 'action_idx'):
         if name in given:
-            value = given[name]
-            typed = format_value(' '.join(map(str, value)) if isinstance(value, list) else str(value))
-            raise OptionError(name, f'got {typed} with --pretrained, expected one of the two')
+            raise OptionError(name, f'got {_typed(given[name])} with --pretrained, expected one of the two')
     find_pretrained(agent_id, given['pretrained'])
 
 

@@ -21,9 +21,8 @@ from xagents.tuning.search import searchable
 
 def flag_parser() -> argparse.ArgumentParser:
     """Return a parser without flags. It raises ArgumentError and leaves out flags that were not typed."""
-    return argparse.ArgumentParser(
-        add_help=False, allow_abbrev=False, exit_on_error=False, argument_default=argparse.SUPPRESS
-    )
+    rules: dict[str, Any] = {'add_help': False, 'allow_abbrev': False, 'exit_on_error': False}
+    return argparse.ArgumentParser(argument_default=argparse.SUPPRESS, **rules)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,164 +4,146 @@ from __future__ import annotations
 
 from xagents.cli import checks
 from xagents.cli.command import Command as Command
-from xagents.options.commands import (
-    DatasetRecordingOptions,
-    DatasetsOptions,
-    EvaluateOptions,
-    ExploreOptions,
-    ExportOptions,
-    PlayOptions,
-    PlotOptions,
-    PresetsOptions,
-    RunsOptions,
-    TuneOptions,
-)
+from xagents.options import commands as options
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.options.runs import DatasetOptions, ExplorerOptions, LoggingOptions, RunOptions, TrainOptions
 
 ENVIRONMENT, NETWORK = ('Environment', EnvironmentOptions), ('Network', NetworkOptions)
 
-commands: dict[str, Command] = {
-    command.name: command
-    for command in (
-        Command(
-            'train',
-            'Train given an agent and environment',
-            (
-                '<agent> --env ID --target-reward REWARD [options]',
-                '<agent> --dataset NAME --max-steps STEPS [options]',
-                '--config FILE [options]',
-                '--resume DIR [options]',
-            ),
-            (ENVIRONMENT, ('Run', RunOptions), ('Run', TrainOptions), NETWORK),
-            'train:train',
-            checks.check_train,
-            agent_sources=('resume', 'config'),
+_COMMANDS = (
+    Command(
+        'train',
+        'Train given an agent and environment',
+        (
+            '<agent> --env ID --target-reward REWARD [options]',
+            '<agent> --dataset NAME --max-steps STEPS [options]',
+            '--config FILE [options]',
+            '--resume DIR [options]',
         ),
-        Command(
-            'play',
-            'Play a game given a trained agent and environment',
-            (
-                '<agent> --env ID --weights PATH [options]',
-                '<agent> --pretrained ENV [options]',
-                '--run-dir DIR [options]',
-            ),
-            (('Play', PlayOptions), ENVIRONMENT, NETWORK),
-            'agent_commands:play',
-            checks.check_policy_source,
-            agent_sources=('run_dir',),
-            hidden=LoggingOptions,
+        (ENVIRONMENT, ('Run', RunOptions), ('Run', TrainOptions), NETWORK),
+        'train:train',
+        checks.check_train,
+        agent_sources=('resume', 'config'),
+    ),
+    Command(
+        'play',
+        'Play a game given a trained agent and environment',
+        ('<agent> --env ID --weights PATH [options]', '<agent> --pretrained ENV [options]', '--run-dir DIR [options]'),
+        (('Play', options.PlayOptions), ENVIRONMENT, NETWORK),
+        'agent_commands:play',
+        checks.check_policy_source,
+        agent_sources=('run_dir',),
+        hidden=LoggingOptions,
+    ),
+    Command(
+        'tune',
+        'Tune hyperparameters given an agent, hyperparameter specs, and environment',
+        ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
+        (
+            *(('Tune', options.TuneOptions), ENVIRONMENT, ('Trial', LoggingOptions), ('Trial', DatasetOptions)),
+            *(('Trial', ExplorerOptions), NETWORK),
         ),
-        Command(
-            'tune',
-            'Tune hyperparameters given an agent, hyperparameter specs, and environment',
-            ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
-            (
-                *(('Tune', TuneOptions), ENVIRONMENT, ('Trial', LoggingOptions), ('Trial', DatasetOptions)),
-                *(('Trial', ExplorerOptions), NETWORK),
-            ),
-            'tune:tune',
-            checks.check_tune,
-            accepts_ranges=True,
+        'tune:tune',
+        checks.check_tune,
+        accepts_ranges=True,
+    ),
+    Command(
+        'evaluate',
+        'Evaluate a trained agent given its weights and environment',
+        (
+            '<agent> --env ID --weights PATH [options]',
+            '<agent> --pretrained ENV [options]',
+            '--run-dir DIR [options]',
+            '--follow DIR [options]',
         ),
-        Command(
-            'evaluate',
-            'Evaluate a trained agent given its weights and environment',
-            (
-                '<agent> --env ID --weights PATH [options]',
-                '<agent> --pretrained ENV [options]',
-                '--run-dir DIR [options]',
-                '--follow DIR [options]',
-            ),
-            (('Evaluate', EvaluateOptions), ENVIRONMENT, NETWORK),
-            'agent_commands:evaluate',
-            checks.check_evaluate,
-            agent_sources=('run_dir', 'follow'),
-            hidden=LoggingOptions,
-        ),
-        Command(
-            'record',
-            'Record a data set of a trained agent',
-            ('<agent> --env ID --weights PATH --dataset NAME [options]', '--run-dir DIR --dataset NAME [options]'),
-            (('Record', DatasetRecordingOptions), ENVIRONMENT, NETWORK),
-            'agent_commands:record',
-            checks.check_record,
-            agent_sources=('run_dir',),
-        ),
-        Command(
-            'datasets',
-            'List data sets to learn from',
-            ('[NAME ...] [options]',),
-            (('Data sets', DatasetsOptions),),
-            'list_commands:datasets',
-            checks.check_datasets,
-            takes_agent=False,
-            runs_without_arguments=True,
-        ),
-        Command(
-            'explore',
-            'Collect on this machine for a training on another one',
-            ('HOST:PORT --explorers N --cluster-key FILE [options]',),
-            (('Explore', ExploreOptions),),
-            'explore:explore',
-            checks.check_explore,
-            takes_agent=False,
-        ),
-        Command(
-            'export',
-            'Export a trained agent as one file for other runtimes',
-            ('<agent> --weights PATH --out DIR [options]', '--run-dir DIR --out DIR [options]'),
-            (('Export', ExportOptions), ENVIRONMENT, NETWORK),
-            'agent_commands:export',
-            checks.check_export,
-            agent_sources=('run_dir',),
-        ),
-        Command(
-            'runs',
-            'List runs and groups of them, and how they stand',
-            ('DIR ... [options]',),
-            (('Runs', RunsOptions),),
-            'list_commands:list_runs',
-            checks.check_runs_command,
-            takes_agent=False,
-        ),
-        Command(
-            'plot',
-            'Plot the histories of trainings',
-            ('HISTORY.parquet ... [options]', '--run-dir DIR ... [options]'),
-            (('Plot', PlotOptions),),
-            'list_commands:plot',
-            checks.check_plot,
-            takes_agent=False,
-        ),
-        Command(
-            'presets',
-            'List tuned settings, with the scores that they reach',
-            ('[<agent>]',),
-            (('Session', PresetsOptions),),
-            'list_commands:presets',
-            checks.check_presets,
-            takes_agent=False,
-            runs_without_arguments=True,
-        ),
-        Command(
-            'completion',
-            'Print the script that completes lines in a shell',
-            ('bash|zsh|fish',),
-            (('Session', PresetsOptions),),
-            'list_commands:completion',
-            checks.check_completion,
-            takes_agent=False,
-        ),
-    )
-}
+        (('Evaluate', options.EvaluateOptions), ENVIRONMENT, NETWORK),
+        'agent_commands:evaluate',
+        checks.check_evaluate,
+        agent_sources=('run_dir', 'follow'),
+        hidden=LoggingOptions,
+    ),
+    Command(
+        'record',
+        'Record a data set of a trained agent',
+        ('<agent> --env ID --weights PATH --dataset NAME [options]', '--run-dir DIR --dataset NAME [options]'),
+        (('Record', options.DatasetRecordingOptions), ENVIRONMENT, NETWORK),
+        'agent_commands:record',
+        checks.check_record,
+        agent_sources=('run_dir',),
+    ),
+    Command(
+        'datasets',
+        'List data sets to learn from',
+        ('[NAME ...] [options]',),
+        (('Data sets', options.DatasetsOptions),),
+        'list_commands:datasets',
+        checks.check_datasets,
+        takes_agent=False,
+        runs_without_arguments=True,
+    ),
+    Command(
+        'explore',
+        'Collect on this machine for a training on another one',
+        ('HOST:PORT --explorers N --cluster-key FILE [options]',),
+        (('Explore', options.ExploreOptions),),
+        'explore:explore',
+        checks.check_explore,
+        takes_agent=False,
+    ),
+    Command(
+        'export',
+        'Export a trained agent as one file for other runtimes',
+        ('<agent> --weights PATH --out DIR [options]', '--run-dir DIR --out DIR [options]'),
+        (('Export', options.ExportOptions), ENVIRONMENT, NETWORK),
+        'agent_commands:export',
+        checks.check_export,
+        agent_sources=('run_dir',),
+    ),
+    Command(
+        'runs',
+        'List runs and groups of them, and how they stand',
+        ('DIR ... [options]',),
+        (('Runs', options.RunsOptions),),
+        'list_commands:list_runs',
+        checks.check_runs_command,
+        takes_agent=False,
+    ),
+    Command(
+        'plot',
+        'Plot the histories of trainings',
+        ('HISTORY.parquet ... [options]', '--run-dir DIR ... [options]'),
+        (('Plot', options.PlotOptions),),
+        'list_commands:plot',
+        checks.check_plot,
+        takes_agent=False,
+    ),
+    Command(
+        'presets',
+        'List tuned settings, with the scores that they reach',
+        ('[<agent>]',),
+        (('Session', options.PresetsOptions),),
+        'list_commands:presets',
+        checks.check_presets,
+        takes_agent=False,
+        runs_without_arguments=True,
+    ),
+    Command(
+        'completion',
+        'Print the script that completes lines in a shell',
+        ('bash|zsh|fish',),
+        (('Session', options.PresetsOptions),),
+        'list_commands:completion',
+        checks.check_completion,
+        takes_agent=False,
+    ),
+)
+commands: dict[str, Command] = {command.name: command for command in _COMMANDS}
 
 
 def find_command(name: str) -> Command:
     """Return a command. Raise OptionError, with the nearest name, if it is unknown."""
     if name not in commands:
-        raise OptionError(
-            'command', f'got {format_value(name)}, expected one of {", ".join(commands)}{did_you_mean(name, commands)}'
-        )
+        expected = f'one of {", ".join(commands)}{did_you_mean(name, commands)}'
+        raise OptionError('command', f'got {format_value(name)}, expected {expected}')
     return commands[name]

@@ -5,7 +5,7 @@ A script contains the names of parts that are installed when it is written. Pres
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser as Parser
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,10 +20,8 @@ from xagents.runs.registry import stage_registry
 
 PATHS = {'PATH': shtab.FILE, 'FILE': shtab.FILE, 'CFG': shtab.FILE, 'DIR': shtab.DIRECTORY}
 # completion in bash after an agent or a switch, before a dash is typed
-FLAGS = {
-    'bash': '_xagents_flags',
-    'preamble': {'bash': '_xagents_flags() { compgen -W "${current_option_strings[*]}" -- "$1"; }'},
-}
+PREAMBLE = '_xagents_flags() { compgen -W "${current_option_strings[*]}" -- "$1"; }'
+FLAGS = {'bash': '_xagents_flags', 'preamble': {'bash': PREAMBLE}}
 # Bash splits --flag=value into three words. A flag after a flag with paths would be completed as another path, so the
 # words before the flag are hidden from shtab.
 WORDS = r"""
@@ -53,14 +51,9 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
         'runs': {'dest': 'folder', 'complete': shtab.DIRECTORY, 'nargs': '*'},
         'plot': {'dest': 'history', 'complete': shtab.FILE, 'nargs': '*'},
     }
-    parser = argparse.ArgumentParser('xagents')
+    parser = Parser('xagents')
     _add(parser, '--version', action='store_true', help='show the version')
-    _add(
-        parser,
-        '--verbose',
-        action='store_true',
-        help='with --version: also the installed versions',
-    )
+    _add(parser, '--verbose', action='store_true', help='with --version: also the installed versions')
     by_command = parser.add_subparsers()
     for command in commands.values():
         own = by_command.add_parser(command.name, help=command.help)
@@ -77,9 +70,7 @@ def completion_script(shell: str, commands: Mapping[str, Command]) -> str:
     return shtab.complete(parser, shell) + (WORDS if shell == 'bash' else '')
 
 
-def _add_flags(
-    parser: argparse.ArgumentParser, command: Command, agent_id: str | None, names: Mapping[str, Iterable[str]]
-) -> None:
+def _add_flags(parser: Parser, command: Command, agent_id: str | None, names: Mapping[str, Iterable[str]]) -> None:
     """Add the flags of a command. `names` contains the choices of options that depend on installed packages."""
     options = [option for section in command.sections(agent_id).values() for option in section.values()]
     for option in (option for option in options if not option.ignored):
@@ -93,7 +84,7 @@ def _add_flags(
             _add(parser, *option.flags, help=option.help, complete=PATHS.get(option.metavar), **values)
 
 
-def _add(parser: argparse.ArgumentParser, *flags: str, help: str = '', complete: Any = None, **keywords: Any) -> None:
+def _add(parser: Parser, *flags: str, help: str = '', complete: Any = None, **keywords: Any) -> None:
     argument = parser.add_argument(*flags, help=help.replace('%', '%%'), **keywords)
     if complete:
         argument.complete = complete  # type: ignore[attr-defined]

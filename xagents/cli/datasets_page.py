@@ -40,12 +40,11 @@ def datasets_page(wanted: Sequence[str] = (), as_json: bool = False, download: b
         return f'There is no data set in {dataset_names.root()}: xagents record writes one'
     rows = [HEADER, *map(_row, (record for record in found if not record['problem']))]
     lines = [record['problem'] for record in found if record['problem']]
-    widths = column_widths(rows)
-    parts: list[Any] = [
-        make_table(rows[:1], widths, ('bold',) * len(HEADER), NUMERIC_COLUMNS),
-        make_table(rows[1:], widths, (), NUMERIC_COLUMNS),
-    ]
-    return render_page([*(parts if len(rows) > 1 else []), *lines, f'\nIn {dataset_names.root()}'], console_width())
+    widths, parts = column_widths(rows), list[Any]()
+    if len(rows) > 1:
+        parts.append(make_table(rows[:1], widths, ('bold',) * len(HEADER), NUMERIC_COLUMNS))
+        parts.append(make_table(rows[1:], widths, (), NUMERIC_COLUMNS))
+    return render_page([*parts, *lines, f'\nIn {dataset_names.root()}'], console_width())
 
 
 def _record(name: str) -> dict[str, Any]:

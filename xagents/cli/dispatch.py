@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -10,10 +9,10 @@ import shlex
 import sys
 import textwrap
 import traceback
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xagents.cli.about import about
 from xagents.cli.command import flag_parser
 from xagents.cli.commands import Command, commands, find_command
 from xagents.cli.usage import command_page, usage_page
@@ -21,8 +20,10 @@ from xagents.config.configuration import agents_with_option
 from xagents.options.declaration import Option, declared_options
 from xagents.options.errors import InputError, OptionError, did_you_mean, format_value
 from xagents.registry.agents import agent_names, agents, find_agent
+from xagents.system import compilation_cache
 from xagents.system.parent_exit import exit_with_parent
 from xagents.system.startup import prepare_exit, prepare_process, replace_unencodable_characters
+from xagents.system.versions import versions
 from xagents.tuning.storages import mask_password
 from xagents.version import __version__
 
@@ -74,7 +75,7 @@ def _dispatch(arguments: list[str]) -> None:
     if words[0] == '--version':
         if words[1:] != ['--verbose']:
             raise OptionError('version', f'got {words[1]}, expected --verbose or nothing')
-        return _show(about())
+        return _show(_about())
     command = find_command(words[0])
     rest = words[1:]
     typed = command.takes_agent and bool(rest) and not rest[0].startswith('-')
@@ -89,9 +90,14 @@ def _dispatch(arguments: list[str]) -> None:
     prepare_process()
     # hide passwords in URLs, because runs print and store the command line
     line = shlex.join(['xagents', *(mask_password(word) if '://' in word else word for word in arguments)])
-    page = command.run(target, given, line)
-    if page is not None:
+    if (page := command.run(target, given, line)) is not None:
         _show(page)
+
+
+def _about() -> str:
+    """Return the installed versions and the cache directory of compiled programs."""
+    lines = [' '.join(pair) for pair in versions().items()]
+    return '\n'.join([*lines, f'compiled programs {compilation_cache.cache_summary()}'])
 
 
 def _show(page: str) -> None:
@@ -105,8 +111,7 @@ def _show(page: str) -> None:
 
 def _agent_in(command: Command, rest: Sequence[str]) -> str:
     """Return the agent of a command line that does not begin with an agent."""
-    agent_id = command.find_agent_id(rest)
-    if agent_id is None:
+    if (agent_id := command.find_agent_id(rest)) is None:
         flag = rest[0].partition('=')[0]
         known = [command.options(), *(declared_options(agents[owner].options) for owner in agents)]
         if not any(_has_flag(options, flag) for options in known):
@@ -122,14 +127,13 @@ def parse(command: Command, agent_id: str | None, words: Sequence[str]) -> tuple
     parser = _parser(options)
     try:
         typed, others = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
+    except ArgumentError as error:
         raise _incomplete(error, parser, options) from None
     for option in options.values():
         typed_names = [flag for flag in option.flags if option.aliases and flag in words]
         if len(typed_names) > 1:
             raise OptionError(typed_names[1], f'is another name of {typed_names[0]}, expected one of the two')
-    flags = [word for word in others if word.startswith('-') and word != '--']
-    if flags:
+    if flags := [word for word in others if word.startswith('-') and word != '--']:
         raise _unknown_flag(flags[0].partition('=')[0], command, agent_id)
     paths = [word for word in others if not word.startswith('-')]
     if paths and command.takes_agent:
@@ -145,7 +149,7 @@ def _value(option: Option, typed: bool | str | list[str]) -> Any:
     return option.parse(typed)
 
 
-def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
+def _parser(options: Mapping[str, Option]) -> ArgumentParser:
     parser = flag_parser()
     parser._negative_number_matcher = NEGATIVE_NUMBER
     for option in options.values():
@@ -160,9 +164,7 @@ def _parser(options: Mapping[str, Option]) -> argparse.ArgumentParser:
     return parser
 
 
-def _incomplete(
-    error: argparse.ArgumentError, parser: argparse.ArgumentParser, options: Mapping[str, Option]
-) -> OptionError:
+def _incomplete(error: ArgumentError, parser: ArgumentParser, options: Mapping[str, Option]) -> OptionError:
     # argparse may translate its messages, so the option's type determines the message
     flag = (error.argument_name or '').split('/')[0]
     option = options[parser._option_string_actions[flag].dest]
@@ -173,14 +175,12 @@ def _incomplete(
 
 def _unknown_flag(flag: str, command: Command, agent_id: str | None) -> OptionError:
     admitted = [flag for section in command.sections(agent_id).values() for o in section.values() for flag in o.flags]
-    owners = [
-        other for other in agents if command.takes_agent and _has_flag(declared_options(agents[other].options), flag)
-    ]
+    known = {id: declared_options(agents[id].options) for id in agents} if command.takes_agent else {}
+    owners = [id for id, options in known.items() if _has_flag(options, flag)]
     owners = owners or [f'xagents {other.name}' for other in commands.values() if _has_flag(other.options(), flag)]
     place = f'xagents {command.name}' + (f' {agent_id}' if agent_id else '')
-    if owners:
-        return OptionError(format_value(flag), f'is no option of {place}, but of {" and ".join(owners)}')
-    return OptionError(format_value(flag), f'is no option of {place}{did_you_mean(flag, admitted)}')
+    hint = f', but of {" and ".join(owners)}' if owners else did_you_mean(flag, admitted)
+    return OptionError(format_value(flag), f'is no option of {place}{hint}')
 
 
 def _has_flag(options: Mapping[str, Option], flag: str) -> bool:

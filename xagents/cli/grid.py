@@ -58,11 +58,10 @@ class RunGroup:
     def read(cls, folder: str) -> RunGroup:
         """Return the group in a directory. Raise ValueError if its file is wrong."""
         file = read_config_file(os.path.join(folder, GROUP))
-        if not (file.agent and file.grid):
-            raise ValueError(
-                f'{os.path.join(folder, GROUP)}: expected an agent, and lists of values for the options that vary'
-            )
-        return cls(folder, file.agent, file.options, file.grid)
+        if file.agent and file.grid:
+            return cls(folder, file.agent, file.options, file.grid)
+        expected = 'expected an agent, and lists of values for the options that vary'
+        raise ValueError(f'{os.path.join(folder, GROUP)}: {expected}')
 
     def runs(self) -> dict[str, dict[str, Any]]:
         """Return the options of each run by its name, with its directory. The last option varies fastest."""
@@ -126,20 +125,19 @@ def start_group(group: RunGroup, jobs: int, command: str) -> None:
     given = {**group.grid, **group.options}
     for name in PER_RUN_PATHS:
         if name in given:
-            raise OptionError(
-                name, f'got {format_value(given[name])}, expected no path: every run of a grid uses its own directory'
-            )
-    words = {name: _start_words(group.agent_id, options, jobs) for name, options in group.runs().items()}
+            expected = 'expected no path: every run of a grid uses its own directory'
+            raise OptionError(name, f'got {format_value(given[name])}, {expected}')
+    runs = {name: to_flags(_with_threads(options, jobs)) for name, options in group.runs().items()}
+    words = {name: ['train', group.agent_id, *flags] for name, flags in runs.items()}
     check_new_run_directory(group.folder)
     path = Path(group.folder)
-    made = list(
-        itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents))
-    )  # the innermost comes first
+    # the innermost comes first
+    made = list(itertools.takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
     path.mkdir(parents=True, exist_ok=True)
     with _group_lock(group.folder):
         check_new_run_directory(group.folder)  # another command may have created it since
         group.write(command)
-        result = _run(words, jobs, group.options)
+        result = run_all(words, jobs, bool(group.options.get('quiet')), _as_json(group.options))
         if result.refused:
             for name in (GROUP, LOCK):
                 (path / name).unlink(missing_ok=True)
@@ -167,13 +165,13 @@ def resume_group(group: RunGroup, given: Mapping[str, Any], jobs: int) -> None:
         for name, own in group.runs().items():
             folder = own['run_dir']
             if not is_run(folder):
-                words[name] = _start_words(group.agent_id, {**own, **given}, jobs)
+                words[name] = ['train', group.agent_id, *to_flags(_with_threads({**own, **given}, jobs))]
             elif _should_resume(name, folder, given, options):
                 words[name] = ['train', '--resume', folder, *to_flags(_with_threads(given, jobs))]
-        result = _run(words, jobs, options) if words else None
+        result = run_all(words, jobs, bool(options.get('quiet')), _as_json(options)) if words else None
     if result is None:
-        not_started = f'No run of {group.folder} can be resumed'
-        return _say(f'{not_started}; finished runs can, with a larger --max-steps', options)
+        line = f'No run of {group.folder} can be resumed; finished runs can, with a larger --max-steps'
+        return _say(line, options)
     _conclude(group.folder, result, jobs, options)
 
 
@@ -200,17 +198,12 @@ def _should_resume(name: str, folder: str, given: Mapping[str, Any], options: Ma
     return status['state'] != 'finished' or bool(set(BUDGET_OPTIONS) & given.keys())
 
 
+def _as_json(options: Mapping[str, Any]) -> bool:
+    return options.get('log_format') == 'json'
+
+
 def _say(line: str, options: Mapping[str, Any]) -> None:
-    as_json = options.get('log_format') == 'json'
-    print(json.dumps({'event': 'message', 'text': line}) if as_json else line, flush=True)
-
-
-def _run(words: Mapping[str, list[str]], jobs: int, options: Mapping[str, Any]) -> GridResult:
-    return run_all(words, jobs, bool(options.get('quiet')), options.get('log_format') == 'json')
-
-
-def _start_words(agent_id: str, options: Mapping[str, Any], jobs: int) -> list[str]:
-    return ['train', agent_id, *to_flags(_with_threads(options, jobs))]
+    print(json.dumps({'event': 'message', 'text': line}) if _as_json(options) else line, flush=True)
 
 
 def _with_threads(options: Mapping[str, Any], jobs: int) -> dict[str, Any]:
@@ -224,7 +217,7 @@ def _conclude(folder: str, result: GridResult, jobs: int, options: Mapping[str, 
         raise InputError(result.refused)
     if not options.get('quiet'):
         with contextlib.suppress(ValueError):  # no run has a directory yet
-            print(runs_page([folder], options.get('log_format') == 'json'), flush=True)
+            print(runs_page([folder], _as_json(options)), flush=True)
     if result.signal is not None:
         command = f'xagents train --resume {shlex.quote(folder)}' + (f' --grid-jobs {jobs}' if jobs > 1 else '')
         finished, runs = list(result.codes.values()).count(0), len(result.codes) + len(result.not_started)

@@ -128,16 +128,14 @@ def _as_object(name: str, line: str) -> str:
     return json.dumps({'run': name, **(record if isinstance(record, dict) else {'line': line})})
 
 
-def run_all(
-    commands: Mapping[str, list[str]], n_parallel: int, quiet: bool = False, as_json: bool = False
-) -> GridResult:
+def run_all(commands: Mapping[str, list[str]], jobs: int, quiet: bool = False, as_json: bool = False) -> GridResult:
     """Run commands in parallel, and print their lines with the names of the runs.
 
     No command starts after a signal, or if the first commands to end refuse their input.
 
     Args:
         commands: words after `xagents`, by the name of the run.
-        n_parallel: number of parallel commands.
+        jobs: number of parallel commands.
         quiet: whether to print only the output of the runs.
         as_json: whether the lines are JSON objects, to which the name is added.
 
@@ -151,7 +149,7 @@ def run_all(
     with handle_signals(result.on_signal):
         try:
             while running or (result.not_started and result.may_start_more):
-                while result.not_started and len(running) < n_parallel and result.may_start_more:
+                while result.not_started and len(running) < jobs and result.may_start_more:
                     name = result.not_started.pop(0)
                     if not (quiet or as_json):
                         lines.say(name, shlex.join(['xagents', *commands[name]]))

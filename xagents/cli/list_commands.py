@@ -16,8 +16,7 @@ def plot(paths: list[str], given: GivenOptions, line: str) -> None:
     from xagents.reports.plotting import save_plot  # loads matplotlib and pandas
 
     if any(map(is_population, given.get('run_dir', ()))):
-        _plot_population(paths, given)
-        return
+        return _plot_population(paths, given)
     names = {'column': 'plot', 'title': 'env', 'run_dir': 'run_dirs'}
     arguments = {names.get(name, name): value for name, value in given.items() if name != 'debug'}
     with as_input_errors():

@@ -74,13 +74,8 @@ def _cells(preset: Preset) -> tuple[str, ...]:
         seen = 'not run' if score is None else f'{score.median:.1f} ({len(score.means)})'
         when = '' if score is None else score.date
     ships = preset.env in {one.env for one in list_pretrained(preset.agent)}
-    return (
-        f'{preset.env} {PRETRAINED_MARK}' if ships else preset.env,
-        format_steps(preset.max_steps),
-        published,
-        seen,
-        when,
-    )
+    env = f'{preset.env} {PRETRAINED_MARK}' if ships else preset.env
+    return env, format_steps(preset.max_steps), published, seen, when
 
 
 def _games_seen(preset: Preset) -> tuple[str, str]:

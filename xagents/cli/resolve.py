@@ -16,6 +16,10 @@ from xagents.registry.agents import Entry, find_agent
 EXCLUSIVE = (('seed', 'seeds'), ('tuned', 'from_study'), ('tuned', 'storage'))
 
 
+# the values of each option that varies among the runs of a grid
+Grid = dict[str, list[Any]]
+
+
 class ResolvedOptions(NamedTuple):
     """The complete options of a `train` command.
 
@@ -26,7 +30,7 @@ class ResolvedOptions(NamedTuple):
     """
 
     options: dict[str, Any]
-    grid: dict[str, list[Any]]
+    grid: Grid
     messages: list[str]
 
 
@@ -43,8 +47,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
         OptionError: if options conflict, or a source has no settings.
         ValueError: if the file is wrong. The message names the file and the key.
     """
-    options, messages = dict(given), list[str]()
-    grid: dict[str, list[Any]] = {}
+    options, grid, messages = dict(given), Grid(), list[str]()
     if 'config' in options:
         path = options.pop('config')
         check_config(path)
@@ -68,9 +71,7 @@ def resolve(agent_id: str, given: Mapping[str, Any]) -> ResolvedOptions:
     return ResolvedOptions({name: value for name, value in completed.items() if name not in grid}, grid, messages)
 
 
-def _merge_config(
-    entry: Entry, given: dict[str, Any], file: Configuration
-) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def _merge_config(entry: Entry, given: dict[str, Any], file: Configuration) -> tuple[dict[str, Any], Grid]:
     """Return the options and the grid of a file, overridden by the options on the command line."""
     known = entry.options_in('environment', 'network', 'agent')
     left_out = {other for pair in EXCLUSIVE for one, other in (pair, pair[::-1]) if given.get(one)}
@@ -85,10 +86,9 @@ def _merge_config(
     return {**options, **given}, grid
 
 
-def _seeds(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _seeds(options: dict[str, Any], grid: Grid) -> Grid:
     """Remove --seeds from the options, and return its values as a grid over `seed`."""
-    seeds = options.pop('seeds', None)
-    if seeds is None:
+    if (seeds := options.pop('seeds', None)) is None:
         return {}
     got = f'got {" ".join(map(str, seeds))}'
     if 'seed' in options or 'seed' in grid:

@@ -92,9 +92,8 @@ def _folder(resolved: ResolvedOptions) -> str | None:
 def _jobs(options: Mapping[str, Any], several: bool) -> int:
     jobs = options.get('grid_jobs', 1)
     if jobs > 1 and not several:
-        raise OptionError(
-            'grid_jobs', f'got {jobs} for one run, expected several runs, by --seeds or lists in --config'
-        )
+        expected = 'expected several runs, by --seeds or lists in --config'
+        raise OptionError('grid_jobs', f'got {jobs} for one run, {expected}')
     return jobs
 
 
@@ -126,8 +125,7 @@ def _resume(agent_id: str, given: GivenOptions, line: str) -> None:
         return grid.resume_group(group, options, jobs)
     with as_input_errors():
         options.pop('env', None)
-        threads = given.get('threads', saved.options.get('threads'))
-        if threads is not None:
+        if (threads := given.get('threads', saved.options.get('threads'))) is not None:
             set_threads(threads)
         agent = resume(folder, **options)
     _fit(agent, line)
@@ -139,14 +137,9 @@ def config_page(agent_id: str, resolved: ResolvedOptions) -> str:
     given = {**resolved.options, **resolved.grid}
     ordered = {name: given[name] for name in entry.options_in() if name in given and name not in COMMAND_LINE_ONLY}
     page = [to_yaml(agent_id, ordered)]
-    sections = {
-        'Environment': entry.options_in('environment'),
-        'Run': entry.options_in('run', 'train'),
-        'Network': entry.options_in('network'),
-        agent_id: entry.options_in('agent'),
-        'Session': entry.options_in('session'),
-    }
-    for title, section in sections.items():
-        lines = [default_line(o) for name, o in section.items() if name not in (*ordered, *COMMAND_LINE_ONLY)]
+    groups = {'Environment': ['environment'], 'Run': ['run', 'train'], 'Network': ['network'], agent_id: ['agent']}
+    for title, names in {**groups, 'Session': ['session']}.items():
+        options = entry.options_in(*names)
+        lines = [default_line(o) for name, o in options.items() if name not in (*ordered, *COMMAND_LINE_ONLY)]
         page += [f'\n# {title}\n', *lines] if lines else []
     return ''.join(page).rstrip('\n')

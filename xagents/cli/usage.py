@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xagents.cli.commands import Command, commands
 from xagents.options.declaration import Option
 from xagents.registry.agents import agents, find_agent, help_lines
-from xagents.system.pages import (
-    COLUMN_GAP,
-    MAX_WIDTH,
-    column_widths,
-    console_width,
-    format_option_value,
-    make_table,
-    render_page,
-)
+from xagents.system import pages
 from xagents.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +57,7 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
     """
     from rich.text import Text
 
-    width = min(console_width(), MAX_WIDTH)
+    width = min(pages.console_width(), pages.MAX_WIDTH)
     examples = command.examples if agent_id is None else _examples_of(command, agent_id)
     usage = '\n'.join(f'    xagents {command.name} {line}' for line in examples)
     subject = f'{agent_id}, {agents[agent_id].help}' if agent_id else command.help
@@ -74,18 +66,16 @@ def command_page(command: Command, agent_id: str | None = None) -> str:
         lines = '\n'.join(f'    {id:<10} {line}' for id, line in help_lines().items())
         parts.append(f'Available agents:\n{lines}\n')
     parts += [*_tables(command.sections(agent_id), width), Text(f'\n{LEGEND}', style='dim')]
-    return render_page([*parts, Text(RANGES, style='dim')] if command.accepts_ranges else parts, width)
+    return pages.render_page([*parts, Text(RANGES, style='dim')] if command.accepts_ranges else parts, width)
 
 
 def _examples_of(command: Command, agent_id: str) -> list[str]:
     """Return the examples of a command that apply to an agent."""
     lines = [line.replace('<agent>', agent_id) for line in command.examples]
-    datasets = find_agent(agent_id).options.datasets
-    if command.name == 'train' and datasets == 'never':
-        return [line for line in lines if '--dataset' not in line]
-    if command.name == 'train' and datasets == 'only':
-        return [line for line in lines if '--env' not in line]
-    return lines
+    without = {'never': '--dataset', 'only': '--env'}.get(find_agent(agent_id).options.datasets)
+    if command.name != 'train' or without is None:
+        return lines
+    return [line for line in lines if without not in line]
 
 
 def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterator[RenderableType]:
@@ -95,23 +85,23 @@ def _tables(sections: Mapping[str, Mapping[str, Option]], width: int) -> Iterato
     rows = {title: [_row(option) for option in section.values()] for title, section in sections.items()}
     header = OptionRow('Flag', 'Help', 'Default', 'Tuned as')
     every = [row for section in rows.values() for row in section]
-    flag, help_, default, tuned = column_widths([header, *every])
+    flag, help_, default, tuned = pages.column_widths([header, *every])
     tuned = 0 if all(row.tuned == '-' for row in every) else tuned
-    help_width = width - default - tuned - 3 * COLUMN_GAP
+    help_width = width - default - tuned - 3 * pages.COLUMN_GAP
     if help_width - flag < GOOD_HELP:
         # a few long flags get their own lines, so that the help of the other flags has enough width
         flag = min(flag, LONG_FLAG)
     widths = (flag, min(help_, help_width - flag), default, tuned)
-    yield make_table([header], widths, ('bold',) * 4)
+    yield pages.make_table([header], widths, ('bold',) * 4)
     for title, section in rows.items():
         yield Text(f'\n{title}', style='bold')
         for own_line, group in itertools.groupby(section, lambda row: len(row.flag) > flag):
             if not own_line:
-                yield make_table(group, widths, STYLES)
+                yield pages.make_table(group, widths, STYLES)
                 continue
             for row in group:
                 yield Text(row.flag, style=STYLES[0])
-                yield make_table([row._replace(flag='')], widths, STYLES)
+                yield pages.make_table([row._replace(flag='')], widths, STYLES)
 
 
 def _row(option: Option) -> OptionRow:
@@ -123,7 +113,7 @@ def _row(option: Option) -> OptionRow:
 
 def format_default(value: Any) -> str:
     """Return a default as users type it. The result is '-' for no default, and on or off for a switch."""
-    return format_option_value(value, _number)
+    return pages.format_option_value(value, _number)
 
 
 def _number(value: float) -> str:

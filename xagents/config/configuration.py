@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from xagents.config.yaml_text import dump, read_nodes
-from xagents.config.yaml_values import check_tag, parse_node
+from xagents.config.yaml_values import check_tag, dump, parse_node, read_nodes
 from xagents.options.declaration import Option, declared_options, resolve_aliases
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.registry.agents import TEAM_ENTRY, agents, find_agent
@@ -116,21 +115,17 @@ def to_yaml(agent_id: str, options: Mapping[str, Any], about: Mapping[str, Any] 
         about: plain values about the origin of the file. They become the last key, which readers ignore.
     """
     settings = {name.replace('_', '-'): value for name, value in options.items()}
-    unwritable = [name for name, value in settings.items() if callable(value)]
-    written = {
-        AGENT: agent_id,
-        **{name: to_plain_value(value) for name, value in settings.items() if name not in unwritable},
-    }
-    comments = [f'# {name} was given in Python: {format_value(ascii(settings[name]))}\n' for name in unwritable]
-    return ''.join([dump(written), *comments] + ([dump({ABOUT: to_plain_value(about)})] if about else []))
+    unwritable = {name: value for name, value in settings.items() if callable(value)}
+    plain = {name: to_plain_value(value) for name, value in settings.items() if name not in unwritable}
+    comments = [f'# {name} was given in Python: {format_value(ascii(value))}\n' for name, value in unwritable.items()]
+    ends = [dump({ABOUT: to_plain_value(about)})] if about else []
+    return ''.join([dump({AGENT: agent_id, **plain}), *comments, *ends])
 
 
 def default_line(option: Option) -> str:
     """Return a comment with an option's key, default and help. Without its # the comment sets the default."""
-    key = option.name.replace('_', '-')
-    setting = (
-        f'{key}:' if option.default in (None, [], {}) else dump({key: to_plain_value(option.default)}).rstrip('\n')
-    )
+    key, has_default = option.name.replace('_', '-'), option.default not in (None, [], {})
+    setting = dump({key: to_plain_value(option.default)}).rstrip('\n') if has_default else f'{key}:'
     return f'# {setting}  # {option.help}\n'
 
 

@@ -24,6 +24,8 @@ from xagents.pipeline.context import EndedEpisode
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 
+# prints a line
+Say = Callable[[str], Any]
 DEFAULT_N_ENVS = 10
 # steps after which an endless episode counts with its present reward
 MAX_EPISODE_STEPS = 100_000
@@ -43,7 +45,7 @@ def evaluate(
     seed: int | None = None,
     envs: Any = None,
     n_envs: int | None = None,
-    say: Callable[[str], Any] = print,
+    say: Say = print,
 ) -> dict[str, float]:
     """Play `episodes` episodes and return their statistics.
 
@@ -77,18 +79,15 @@ def evaluate(
 
 
 def evaluate_collector(
-    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Callable[[str], Any] = print
+    collector: Collector, episodes: int, seed: int, stochastic: bool = False, say: Say = print
 ) -> dict[str, float]:
     """Play episodes with a collector and return the statistics that `evaluate` returns."""
     envs = collector.envs
     ended = play_episodes(collector, episode_quotas(episodes, envs), seed, stochastic, say)
     rewards = [e.reward for e in ended]
-    of_rewards = {name: float(getattr(np, name)(rewards)) for name in ('mean', 'std', 'min', 'max')}
-    result = {
-        **of_rewards,
-        'length': float(np.mean([e.length for e in ended])),
-        **mean_rewards_per_agent(envs.agents, ended),
-    }
+    result = {name: float(getattr(np, name)(rewards)) for name in ('mean', 'std', 'min', 'max')}
+    result['length'] = float(np.mean([e.length for e in ended]))
+    result |= mean_rewards_per_agent(envs.agents, ended)
     successes = [e.success for e in ended if e.success is not None]
     return {**result, 'success': float(np.mean(successes))} if successes else result
 
@@ -114,9 +113,7 @@ def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd 
     return {name: float(np.mean(rewards)) for name, rewards in own.items() if rewards}
 
 
-def play_episodes(
-    collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Callable[[str], Any]
-) -> list[EpisodeEnd]:
+def play_episodes(collector: Collector, quota: np.ndarray, seed: int, stochastic: bool, say: Say) -> list[EpisodeEnd]:
     """Play `quota[i]` episodes in each environment i, and return them in the order in which they ended."""
     envs, quota = collector.envs, quota.copy()
     episodes: list[EpisodeEnd] = []
@@ -146,10 +143,8 @@ def play_episodes(
                     first = episode.env - episode.env % envs.agents_per_env
                     quota[first : first + envs.agents_per_env] -= 1
         if unreported.max() >= MAX_UNREPORTED:
-            raise OptionError(
-                'env',
-                f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one, expected a vector that reports all',
-            )
+            problem = f'{envs.id} began {MAX_UNREPORTED} episodes without reporting one'
+            raise OptionError('env', f'{problem}, expected a vector that reports all')
     return episodes
 
 
@@ -201,18 +196,14 @@ def play(
         sinks: list[Callable[[np.ndarray], Any]] = []
         if video_dir is not None:
             path = _checked_folder('video_dir', video_dir) / f'{name}-{datetime.now():%Y%m%d-%H%M%S-%f}.mp4'
-            writer = stack.enter_context(video.VideoWriter(path, envs.frames_per_second))
-            sinks.append(writer.write)
+            sinks.append(stack.enter_context(video.VideoWriter(path, envs.frames_per_second)).write)
         if frame_dir is not None:
             sinks.append(_frame_writer(_checked_folder('frame_dir', frame_dir), frame_frequency))
         if render:
-            window = stack.enter_context(Window(name, envs.frames_per_second))
-            sinks.append(window.show)
+            sinks.append(stack.enter_context(Window(name, envs.frames_per_second)).show)
         agent.refresh()
-        rewards, steps = play_episode(
-            evaluation_collector(agent, envs, policy), seed, max_steps, stochastic, sinks, frame_delay
-        )
-        agents = envs.agents
+        collector, agents = evaluation_collector(agent, envs, policy), envs.agents
+        rewards, steps = play_episode(collector, seed, max_steps, stochastic, sinks, frame_delay)
     reward = float(sum(rewards))
     print(f'Episode reward: {reward:g}, steps: {steps}')
     if agents:

@@ -50,16 +50,14 @@ class PolicyEvaluator:
         policy = read_policy(*files)
         for path in files:
             path.unlink()
-        envs = self._evaluation_envs(min(request['episodes'], DEFAULT_N_ENVS))
+        n_envs = min(request['episodes'], DEFAULT_N_ENVS)
+        if n_envs not in self._envs:
+            self._envs[n_envs] = envs_from_bytes((self._folder / ENVIRONMENTS_FILE).read_bytes(), n_envs)
+        envs = self._envs[n_envs]
         if EnvSpaces(envs.encoder.raw_space, envs.action_space) != policy.spaces:
             raise ValueError(f'{envs.id} in the evaluation process has other spaces than the training environment')
         collector = Collector(envs, policy.acting_policy, policy.statistics, RandomStreams(0))
         return evaluate_collector(collector, request['episodes'], request['seed'], say=self._say)
-
-    def _evaluation_envs(self, n_envs: int) -> Envs:
-        if n_envs not in self._envs:
-            self._envs[n_envs] = envs_from_bytes((self._folder / ENVIRONMENTS_FILE).read_bytes(), n_envs)
-        return self._envs[n_envs]
 
 
 def policy_paths(folder: Path, number: int) -> tuple[Path, Path]:

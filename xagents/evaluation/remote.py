@@ -86,8 +86,7 @@ class EvaluationProcess:
         if process is not self._process:
             return
         if line is None:
-            self._replace()
-            return
+            return self._replace()
         try:
             message = json.loads(line)
         except ValueError:  # the process crashed while writing
@@ -107,9 +106,8 @@ class EvaluationProcess:
         self._process.end()
         self._deaths += 1
         if self._deaths == MAX_DEATHS:
-            raise EvaluationError(
-                f'eval_async: the process of the evaluations died {MAX_DEATHS} times in a row ({how})'
-            )
+            problem = f'the process of the evaluations died {MAX_DEATHS} times in a row ({how})'
+            raise EvaluationError(f'eval_async: {problem}')
         self._say(f'The process of the evaluations died ({how}): another one plays them again')
         self._process = self._start_process()
         for request in self._requests:

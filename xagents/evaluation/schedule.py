@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from xagents.checkpoints.agent_state import capture_policy, capture_state, temporary_weights
-from xagents.checkpoints.pending_evaluation import PendingEvaluation
+from xagents.checkpoints.in_flight import PendingEvaluation
 from xagents.checkpoints.protocols import LearningAgent, RunProtocol
 from xagents.evaluation.remote import EvaluationProcess
 from xagents.options.errors import OptionError
@@ -64,22 +64,20 @@ class EvaluationSchedule:
         """Advance by one iteration. Submit an evaluation if one is `due`, and return the result that is applied now."""
         if ctx.idle and ctx.stop:  # interrupted while collecting: a resumed run collects this iteration from its start
             return None
-        under_way, delay = self._run.progress.evaluations, self._run.options.eval_delay
+        run = self._run
+        under_way, delay = run.progress.evaluations, run.options.eval_delay
         for pending in under_way:
             pending.age += 1
         ready = bool(under_way) and (due if delay is None else under_way[0].age >= delay)
         if due:  # submit before waiting for a result, so that the process stays busy
-            pending = PendingEvaluation(
-                capture_state(self._run.agent, ctx.carried_over()),
-                self._run.evaluation_seed(ctx.steps),
-                self._run.options.eval_episodes,
-            )
+            state, seed = capture_state(run.agent, ctx.carried_over()), run.evaluation_seed(ctx.steps)
+            pending = PendingEvaluation(state, seed, run.options.eval_episodes)
             self._submit(pending)
             under_way.append(pending)
         if not ready:
             return None
         start = time.perf_counter()
-        result = self._process.take_result(_WaitMessage(self._run, under_way[0]))
+        result = self._process.take_result(_WaitMessage(run, under_way[0]))
         ctx.logs['seconds/evaluate'] = time.perf_counter() - start
         return under_way.pop(0), result
 

@@ -27,8 +27,7 @@ def video(run: RunProtocol, stream: Stream) -> Iterator[Context]:
     Videos depend only on the weights, the seed and the steps. A resumed run records the same videos, and videos do not
     change training.
     """
-    frequency = run.options.video_frequency
-    if not frequency:
+    if not (frequency := run.options.video_frequency):
         yield from stream
         return
     before = run.progress.context.steps
@@ -54,12 +53,8 @@ def record_video(run: RunProtocol, steps: int) -> Path | None:
     agent.refresh()
     try:
         with VideoWriter(path, envs.frames_per_second) as writer:
-            play_episode(
-                evaluation_collector(agent, envs),
-                run.evaluation_seed(steps),
-                max_steps=MAX_VIDEO_STEPS,
-                sinks=[writer.write],
-            )
+            collector, seed = evaluation_collector(agent, envs), run.evaluation_seed(steps)
+            play_episode(collector, seed, MAX_VIDEO_STEPS, sinks=[writer.write])
     except RunInterrupted:
         return None
     run.console.print_line(f'Video: {path}')
@@ -78,8 +73,7 @@ def check_video(run: RunProtocol) -> None:
     envs = run.agent.envs
     if not envs.can_recreate:
         raise OptionError('video_frequency', f'{envs.id} cannot be created again: give create_envs a function')
-    problem = _render_problem(run)
-    if problem:
+    if problem := _render_problem(run):
         run.agent.collector.close_evaluation_envs()
         raise OptionError('video_frequency', f'{envs.id} {problem}')
 

@@ -83,12 +83,7 @@ def as_batch(space: spaces.Space, observations: Any) -> Any:
 
 
 def check_agreement(
-    agent: BaseAgent,
-    run: PolicyFunction,
-    batch: Any,
-    arrays: dict[str, np.ndarray],
-    tolerance: float,
-    acting_policy: Policy,
+    agent: BaseAgent, run: PolicyFunction, batch: Any, arrays: dict[str, np.ndarray], tolerance: float, policy: Policy
 ) -> Agreement:
     """Compare the actions of an agent and of its exported policy on N raw observations.
 
@@ -98,17 +93,17 @@ def check_agreement(
         batch: the observations [N, …], as vector environments return them.
         arrays: the same observations, by the names of the policy's inputs.
         tolerance: the largest accepted difference, see `Agreement`.
-        acting_policy: the agent's policy, or the same policy in higher precision.
+        policy: the agent's policy, or the same policy in higher precision.
 
     Raises:
         RuntimeError: if actions differ by more than `tolerance`, or in shape or dtype.
     """
     n, space = len(next(iter(arrays.values()))), agent.envs.action_space
     continuous = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
-    expected = agent.act(batch, policy=acting_policy)
-    assert acting_policy.network is not None
+    expected = agent.act(batch, policy=policy)
+    assert policy.network is not None
     # a copy, because the next call of the network overwrites its arrays
-    outputs = np.array(acting_policy.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
+    outputs = np.array(policy.network(agent.statistics.prepare(agent.envs.encoder(batch)))[0])
     ties, difference = np.zeros(n, bool), 0.0
     for size in (n, *BATCH_SIZES):
         rows = np.arange(size) % n

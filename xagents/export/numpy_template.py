@@ -196,15 +196,7 @@ def load(folder: str | Path) -> Callable[[dict[str, Array]], Array]:
 if __name__ == '__main__':
     page_folder = Path(__file__).parent
     input_specs = json.loads((page_folder / 'policy.json').read_text())['inputs']
-    given = (
-        np.load(sys.argv[1])
-        if sys.argv[1:]
-        else {part['name']: np.zeros((2, *part['shape'][1:])) for part in input_specs}
-    )
-    print(
-        json.dumps(
-            load(page_folder)(
-                {part['name']: given[part['name']].astype(part['dtype']) for part in input_specs}
-            ).tolist()
-        )
-    )
+    zeros = {part['name']: np.zeros((2, *part['shape'][1:])) for part in input_specs}
+    given = np.load(sys.argv[1]) if sys.argv[1:] else zeros
+    batch = {part['name']: given[part['name']].astype(part['dtype']) for part in input_specs}
+    print(json.dumps(load(page_folder)(batch).tolist()))

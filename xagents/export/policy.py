@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
@@ -102,24 +102,15 @@ class ExportedPolicy:
         self.network, self._agent = network, agent
         self.module = tf.Module()
         self.module.network = [variable.value for variable in network.variables]
-        steps: Sequence[Callable[[Any], Any]] = (
-            _make_encoder(agent, self.inputs),
-            _make_normalizer(agent),
-            network_input,
-            lambda x: float_outputs(network(x, training=False))[0],
-            _make_decoder(agent),
-        )
+        encode, normalize, decode = _make_encoder(agent, self.inputs), _make_normalizer(agent), _make_decoder(agent)
 
         def act(**observations: tf.Tensor) -> dict[str, tf.Tensor]:
-            x: Any = observations
-            for step in steps:
-                x = step(x)
-            return {OUTPUT: x}
+            x = network_input(normalize(encode(observations)))
+            return {OUTPUT: decode(float_outputs(network(x, training=False))[0])}
 
         self.act = act
-        self.function = tf.function(act, autograph=False).get_concrete_function(
-            **{specification.name: specification for specification in self.signature}
-        )
+        signature = {specification.name: specification for specification in self.signature}
+        self.function = tf.function(act, autograph=False).get_concrete_function(**signature)
 
     def as_data(self) -> PolicyData:
         """Return the greedy policy as a plan and arrays, for `numpy_template`.
@@ -129,10 +120,8 @@ class ExportedPolicy:
         """
         agent, encoder = self._agent, self._agent.envs.encoder
         axes = None if encoder._order is None else list(encoder._order)
-        shown = {
-            'observation_space': space_to_dict(encoder.raw_space),
-            'action_space': space_to_dict(agent.envs.action_space),
-        }
+        observations, actions = space_to_dict(encoder.raw_space), space_to_dict(agent.envs.action_space)
+        shown = {'observation_space': observations, 'action_space': actions}
         arrays = {'weights': flat_parameters(self.network).numpy()}
         normalizer = agent.statistics.observations
         if normalizer is not None:

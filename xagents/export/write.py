@@ -10,15 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xagents.envs.space_serialization import space_to_dict
-from xagents.export.check import (
-    BFLOAT16_TOLERANCE,
-    N_OBSERVATIONS,
-    TOLERANCE,
-    Agreement,
-    as_batch,
-    check_agreement,
-    collect_observations,
-)
+from xagents.export import check
+from xagents.export.check import Agreement, check_agreement
 from xagents.export.formats import Format, PolicyFunction, find_format
 from xagents.options.errors import OptionError, did_you_mean
 from xagents.system.files import fsync
@@ -55,7 +48,7 @@ def export_team_policy(team: Any, policy: str | None, format: str = 'savedmodel'
     member = team.members[policy]
     space = copy.deepcopy(member.envs.encoder.raw_space)
     space.seed(0)
-    return export(member, format, out, [space.sample() for _ in range(N_OBSERVATIONS)])
+    return export(member, format, out, [space.sample() for _ in range(check.N_OBSERVATIONS)])
 
 
 def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', observations: Any = None) -> Path:
@@ -84,13 +77,12 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         RuntimeError: if the exported policy acts differently from the agent. Nothing is written to `out` then.
     """
     wanted, folder = find_format(format), check_out(out)
-    network = getattr(agent.actor, 'model', None)
-    if network is None:
+    if (network := getattr(agent.actor, 'model', None)) is None:
         raise ValueError(f'export: got {type(agent).__name__}, expected an agent that acts with a Keras network')
-    batch = (
-        collect_observations(agent) if observations is None else as_batch(agent.envs.encoder.raw_space, observations)
-    )
-    if not len(agent.envs.encoder(batch)):
+    encoder = agent.envs.encoder
+    given = observations is not None
+    batch = check.as_batch(encoder.raw_space, observations) if given else check.collect_observations(agent)
+    if not len(encoder(batch)):
         raise ValueError('observations: got none, expected at least one')
     from xagents.export.policy import ExportedPolicy, to_float32
 
@@ -105,14 +97,12 @@ def export(agent: BaseAgent, format: str = 'savedmodel', out: str | Path = '', o
         temporary.mkdir(parents=True)
         run = _write_policy(format, wanted, policy, temporary / wanted.file)
         # an export in float32 is first compared with the agent's network in float32
-        acting = (
-            agent.acting_policy
-            if exact
-            else agent.acting_policy.with_network(type(agent.actor)(policy.network, agent.statistics.dtype))
-        )
-        agreement = check_agreement(agent, run, batch, arrays, TOLERANCE, acting)
+        acting = agent.acting_policy
+        if not exact:
+            acting = acting.with_network(type(agent.actor)(policy.network, agent.statistics.dtype))
+        agreement = check_agreement(agent, run, batch, arrays, check.TOLERANCE, acting)
         if not exact:  # then with the agent's own, coarser actions
-            agreement = check_agreement(agent, run, batch, arrays, BFLOAT16_TOLERANCE, agent.acting_policy)
+            agreement = check_agreement(agent, run, batch, arrays, check.BFLOAT16_TOLERANCE, agent.acting_policy)
         description = {'format': format, 'file': wanted.file or '.', **describe_policy(agent, policy, agreement)}
         (temporary / DESCRIPTION).write_text(json.dumps(description, indent=2, allow_nan=False) + '\n')
         for path in (*temporary.rglob('*'), temporary):
@@ -138,9 +128,8 @@ def check_out(out: str | Path) -> Path:
     check_folder('out', out)
     folder = Path(os.path.abspath(out))
     if folder.is_symlink() or (folder.is_dir() and any(folder.iterdir())):
-        raise OptionError(
-            'out', f'got {out}, which {"is a link" if folder.is_symlink() else "contains files"}, {expected}'
-        )
+        what = 'is a link' if folder.is_symlink() else 'contains files'
+        raise OptionError('out', f'got {out}, which {what}, {expected}')
     return folder
 
 

@@ -57,11 +57,10 @@ def score_checkpoints(
                 return
             steps = steps_in_name(name)
             seed = streams.derive_seed('evaluate', steps)
-            result = _score_checkpoint(folder, name, options, {'seed': seed, **evaluation})
-            if result is None:
+            if (result := _score_checkpoint(folder, name, options, {'seed': seed, **evaluation})) is None:
                 continue
-            row = {'steps': steps, 'checkpoint': name, 'time': datetime.now(UTC).isoformat(timespec='seconds')}
-            rows.append({**row, **result})
+            time_text = datetime.now(UTC).isoformat(timespec='seconds')
+            rows.append({'steps': steps, 'checkpoint': name, 'time': time_text, **result})
             scored_steps.add(steps)
             _write_rows(path, sorted(rows, key=lambda row: row['steps']))
             yield rows[-1]
@@ -79,14 +78,9 @@ def _has_ended(folder: str | os.PathLike[str]) -> bool:
 
 def _unscored_checkpoints(folder: str | os.PathLike[str], scored_steps: set[int]) -> list[str]:
     """Return the names of checkpoints whose steps are not in `scored_steps`, the oldest first."""
-    found = {
-        path.name: steps_in_name(path.name)
-        for path in (Path(folder) / CHECKPOINTS).glob('[!.]*-*')
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith(BEST_PREFIX)
-    }
-    first = {
-        steps: name for name, steps in sorted(found.items(), reverse=True)
-    }  # one checkpoint for each number of steps
+    paths = (path for path in (Path(folder) / CHECKPOINTS).glob('[!.]*-*') if path.is_dir() and not path.is_symlink())
+    names = sorted((path.name for path in paths if not path.name.startswith(BEST_PREFIX)), reverse=True)
+    first = {steps_in_name(name): name for name in names}  # one checkpoint for each number of steps
     return [first[steps] for steps in sorted(first) if steps not in scored_steps]
 
 

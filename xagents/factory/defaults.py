@@ -33,9 +33,8 @@ def resolve_with_record(entry: Entry, given: Mapping[str, Any], record: Mapping[
     given = resolve_aliases(given, entry.options_in('environment', 'network', 'agent', 'run'))
     # checks that no two given options exclude each other, before saved options are added
     entry.options.resolve({k: v for k, v in given.items() if k in declared_options(entry.options)})
-    return resolve_settings(
-        entry.options, entry.models, {**_usable_saved_options(entry, record or {}, given), **given}, entry.id
-    )
+    saved = _usable_saved_options(entry, record or {}, given)
+    return resolve_settings(entry.options, entry.models, {**saved, **given}, entry.id)
 
 
 def _usable_saved_options(entry: Entry, record: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,9 +86,8 @@ def _transferable_record(entry: Entry, other: str, record: Mapping[str, Any], pa
     known = agents.get(other)
     if known is None or [n.signature for n in known.networks] != [n.signature for n in entry.networks]:
         has = '' if known is None else f' with the networks {_describe_networks(known)}'
-        raise ValueError(
-            f'--weights: got {path} of {other}{has}, expected the networks of {entry.id}: {_describe_networks(entry)}'
-        )
+        expected = f'the networks of {entry.id}: {_describe_networks(entry)}'
+        raise ValueError(f'--weights: got {path} of {other}{has}, expected {expected}')
     shared = {*declared_options(EnvironmentOptions), 'normalize_obs'}
     options = {name: value for name, value in record.get('options', {}).items() if name in shared}
     return {'agent': other, 'networks': record.get('networks', []), 'options': options}

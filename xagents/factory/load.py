@@ -52,37 +52,32 @@ def load(folder: str | os.PathLike[str], checkpoint: str = 'best', **options: An
     """
     check_run('run_dir', folder)
     entry, saved = read_saved_options(folder)
-    path = find_checkpoint(folder, checkpoint)
-    if path is None:
-        raise OptionError(
-            'run_dir', f'got {folder}, but nothing was saved yet: the run ended before its first checkpoint'
-        )
+    if (path := find_checkpoint(folder, checkpoint)) is None:
+        problem = 'nothing was saved yet: the run ended before its first checkpoint'
+        raise OptionError('run_dir', f'got {folder}, but {problem}')
     state = _read_state_with_retries(folder, checkpoint, path)
     record = _checkpoint_record(entry, path, state, saved)
     given = resolve_aliases(options, declared_options(entry.options))
-    environment = [
-        n for n in declared_options(EnvironmentOptions) if n in given and given[n] != saved.get(n) and n != 'n_envs'
-    ]
+    names = [name for name in declared_options(EnvironmentOptions) if name in given and name != 'n_envs']
+    changed = [name for name in names if given[name] != saved.get(name)]
 
     def restore(agent: BaseAgent) -> None:
         try:
             with _checkpoint_errors(path):
                 agent.load_state(state)
         except ValueError as error:
-            if not environment:
+            if not changed:
                 raise
-            problem = (
-                f'got {format_value(given[environment[0]])}, expected an environment that fits the networks of {path}'
-            )
-            raise OptionError(environment[0], problem) from error
+            got = format_value(given[changed[0]])
+            problem = f'got {got}, expected an environment that fits the networks of {path}'
+            raise OptionError(changed[0], problem) from error
 
     record = drop_overridden_policy_options(record, given)
     check_variant_switch(entry, given, record, str(path))
     if saved.get('env') is None and 'env' not in given and saved.get('dataset') is not None:
         given = {**given, 'dataset': saved['dataset']}  # its spaces give the shapes of the networks
-    return AgentPlan(
-        entry, resolve_with_record(entry, given, record), saved_networks(entry, given, record), restore, given
-    ).build()
+    settings = resolve_with_record(entry, given, record)
+    return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given).build()
 
 
 def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
@@ -104,8 +99,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     entry, saved = read_saved_options(folder)
     given = resolve_aliases(options, declared_options(entry.options))
     _check_fixed_options(entry, given, saved)
-    path = find_checkpoint(folder, 'last')
-    if path is None:
+    if (path := find_checkpoint(folder, 'last')) is None:
         _check_never_saved(folder)
     state = None if path is None else read_state(path, complete=True)
     record = {} if path is None or state is None else _checkpoint_record(entry, path, state, saved)
@@ -132,7 +126,9 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
         if path is not None and state is not None:
             with _checkpoint_errors(path):
                 envs_restored = load_run_state(agent, state, environments)
-            _restore_run(agent, run_folder, state, given, envs_restored)
+            if 'lr' in given:
+                agent.progress.context.plateau_factor = 1.0
+            _restore_run(agent, run_folder, state, envs_restored)
         progress = agent.progress
         progress.run_directory, progress.resumed_at = run_folder, progress.context.steps
         progress.startup_lines.insert(0, _resumed_line(folder, agent, given, saved))
@@ -141,9 +137,7 @@ def resume(folder: str | os.PathLike[str], **options: Any) -> BaseAgent:
     return AgentPlan(entry, settings, saved_networks(entry, given, record), restore, given).build()
 
 
-def _restore_run(
-    agent: BaseAgent, run_folder: RunDirectory, state: AgentState, given: Mapping[str, Any], envs_restored: bool
-) -> None:
+def _restore_run(agent: BaseAgent, run_folder: RunDirectory, state: AgentState, envs_restored: bool) -> None:
     """Restore the replay buffers and the best weights, and log what could not be restored.
 
     Args:
@@ -154,15 +148,11 @@ def _restore_run(
         envs_restored: whether the environments have their saved states.
     """
     record, progress = state.record, agent.progress
-    if 'lr' in given:
-        progress.context.plateau_factor = 1.0
     for name, buffer in replay_buffers(agent).items():
         prefix = replay_key(name)
-        if record.get(prefix):
-            arrays = strip_prefix(prefix, state.arrays)
-            agent.progress.startup_lines += _restore_buffer(
-                buffer, run_folder.segments.substore(name), arrays, record[prefix]
-            )
+        if saved := record.get(prefix):
+            store, arrays = run_folder.segments.substore(name), strip_prefix(prefix, state.arrays)
+            progress.startup_lines += _load_buffer(buffer, store, arrays, saved)
     if not envs_restored and record['environments'] is not None:
         progress.startup_lines.append('New episodes begin: the environments differ from the saved ones')
     elif record['uncopied']:
@@ -171,28 +161,25 @@ def _restore_run(
     try:
         progress.best = read_state(run_folder.path / CHECKPOINTS / best) if best else None
     except ValueError as error:
-        progress.startup_lines.append(
-            f'The best weights are lost, so the next mean reward counts as the best one: {error}'
-        )
+        line = f'The best weights are lost, so the next mean reward counts as the best one: {error}'
+        progress.startup_lines.append(line)
         progress.context.best_reward, best = math.nan, ''
     run_folder.resume(progress.context.steps, best, progress.best)
 
 
-def _restore_buffer(
-    buffer: Any, segments: SegmentStore, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
-) -> list[str]:
+def _load_buffer(buffer: Any, store: SegmentStore, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> list[str]:
     """Restore a replay buffer and return lines to log.
 
     Raises:
         ValueError: in one line, if the segments are damaged.
     """
-    if record['segments'] and not segments.folder.exists():
-        return [f'The replay buffer starts empty: there is no {segments.folder}']
+    if saved['segments'] and not store.folder.exists():
+        return [f'The replay buffer starts empty: there is no {store.folder}']
     try:
-        segments.load(buffer, arrays, record)
+        store.load(buffer, arrays, saved)
         return []
     except ValueError as error:
-        raise ValueError(f'{error}: move {segments.folder} away to resume with an empty replay buffer') from error
+        raise ValueError(f'{error}: move {store.folder} away to resume with an empty replay buffer') from error
 
 
 def _read_state_with_retries(folder: str | os.PathLike[str], checkpoint: str, path: Path) -> AgentState:
@@ -215,9 +202,8 @@ def _checkpoint_record(entry: Entry, path: Path, state: AgentState, saved: Mappi
         ValueError: in one line, if another agent saved the checkpoint.
     """
     if state.record['agent'] != entry.id:
-        raise ValueError(
-            f'{path}: got a checkpoint of {state.record["agent"]}, expected one of {entry.id}: {recovery_advice(path)}'
-        )
+        got = f'got a checkpoint of {state.record["agent"]}'
+        raise ValueError(f'{path}: {got}, expected one of {entry.id}: {recovery_advice(path)}')
     return {**state.record, 'options': {**saved, **state.record['options']}}
 
 
@@ -245,16 +231,14 @@ def read_saved_options(folder: str | os.PathLike[str]) -> tuple[Entry, dict[str,
 def _check_never_saved(folder: str | os.PathLike[str]) -> None:
     """Raise a ValueError if the run has saved checkpoints and all of them are missing."""
     checkpoints = Path(folder) / CHECKPOINTS
-    try:
+    status: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
         status = read_status(folder)
-    except ValueError:
-        status = {'state': ''}
     # a run that ended without a crash has saved a checkpoint at its end
-    saved = status['state'] in ('finished', 'interrupted') and status.get('steps')
+    saved = status.get('state') in ('finished', 'interrupted') and status.get('steps')
     if saved or not checkpoints.is_dir():
-        raise ValueError(
-            f'{checkpoints}: the checkpoints of the run are missing: restore them or train in another run directory'
-        )
+        problem = 'the checkpoints of the run are missing: restore them or train in another run directory'
+        raise ValueError(f'{checkpoints}: {problem}')
 
 
 def _check_fixed_options(entry: Entry, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:

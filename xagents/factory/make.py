@@ -24,7 +24,7 @@ from xagents.logs.history import check_history_path
 from xagents.logs.monitors import check_wandb
 from xagents.networks.cfg import dense_network, parse_network
 from xagents.networks.registry import NetworkFunction, network_from_text, network_text, read_network
-from xagents.options.declaration import Option, declared_options, resolve_aliases
+from xagents.options.declaration import declared_options, resolve_aliases, to_flags
 from xagents.options.environment import NET_ONLY_OPTIONS, NO_ENVIRONMENT, EnvironmentOptions, NetworkOptions
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
@@ -33,6 +33,7 @@ from xagents.registry.agents import TEAM_ENTRY, Entry, NetworkRole, find_agent
 from xagents.runs.registry import find_registered_stages
 from xagents.system.paths import check_folder
 from xagents.system.threads import set_threads, threads_in_use
+from xagents.system.values import survives_json
 
 # options that concern collecting and the replay buffer of collected transitions
 COLLECTING_OPTIONS = (
@@ -153,7 +154,9 @@ def make_origin(settings: Settings, networks: list[str]) -> AgentOrigin:
     """
     creation_options = {**settings.environment.asdict(), **settings.network.asdict(), **settings.models}
     given = {name: value for name, value in creation_options.items() if name in settings.given_options}
-    unsaved = [name for name, value in given.items() if not _survives_json(value, outermost=True)]
+    # a tuple counts as a list
+    lists = {name: list(value) if type(value) is tuple else value for name, value in given.items()}
+    unsaved = [name for name, value in lists.items() if not survives_json(value)]
     return AgentOrigin(_json_options(given), networks, unsaved)
 
 
@@ -247,7 +250,6 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
         check_fits(dataset, envs, 'dataset')
         return envs, []
     why = ''
-    given_env_options = declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}
     if env is None:
         dataset_options, why = dataset_environment_options(dataset)
         dataset_options = {n: v for n, v in dataset_options.items() if n not in settings.given_options}
@@ -259,7 +261,7 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     try:
         evaluation_envs = create_envs(**{**environment.create_envs_kwargs(), 'n_envs': 1})
     except OptionError as error:
-        if given_env_options:
+        if declared_options(EnvironmentOptions).keys() & typed_options.keys() - {'n_envs', 'vector'}:
             raise
         environment.env = None
         del settings.given_options['env']
@@ -267,10 +269,6 @@ def _dataset_envs(settings: Settings, typed_options: Mapping[str, Any]) -> tuple
     with evaluation_envs:
         check_fits(dataset, evaluation_envs, 'dataset')
         return offline_envs(dataset, evaluation_envs), []
-
-
-def _typed_flag(option: Option, value: Any) -> str:
-    return f'--no-{option.flag[2:]}' if value is False else option.flag
 
 
 def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[str, Any]) -> list[str]:
@@ -281,12 +279,8 @@ def _warn_ignored_options(envs: Envs, run: RunOptions, typed_options: Mapping[st
     if run.dataset is not None:
         flags = [f'--{name.replace("_", "-")}' for name in COLLECTING_OPTIONS if name in typed_options]
         return [f'Warning: without effect on a data set: {", ".join(flags)}'] if flags else []
-    known = declared_options(EnvironmentOptions)
-    flags = (
-        []
-        if envs.atari
-        else [_typed_flag(known[name], typed_options[name]) for name in ATARI_OPTIONS if name in typed_options]
-    )
+    typed = {name: typed_options[name] for name in ATARI_OPTIONS if name in typed_options and not envs.atari}
+    flags = [word for word in to_flags(typed) if word.startswith('--')]
     where = f'{envs.id}, which is not a preprocessed Atari game'
     return [f'Warning: without effect on {where}: {", ".join(flags)}'] if flags else []
 
@@ -330,8 +324,7 @@ def check_files(settings: Settings, entry: Entry, continued: bool) -> None:
     if given and network.shared_network:
         raise OptionError('shared_network', f'cannot be used with {models[given[0]]}: the file sets the shared layers')
     for name in NET_ONLY_OPTIONS:
-        value = getattr(network, name)
-        if value and not network.net:
+        if (value := getattr(network, name)) and not network.net:
             raise OptionError(name, f'got {value} without --net, expected both: it applies to the layers of --net')
 
 
@@ -342,18 +335,17 @@ def _build_agent(entry: Entry, envs: Envs, settings: Settings, descriptions: lis
     if not convolutional and threads_in_use() == 0:
         set_threads(1)  # fastest for dense networks on a CPU; convolutions use all cores
     units, seed = entry.agent.output_units(envs), options.draw_seed()
+    models = []
     with _dtype_policy(options.precision):
-        models = [
-            _build_network(
-                network, description, envs, units, _network_outputs(entry, network, settings), _network_seed(seed, i)
-            )
-            for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True))
-        ]
+        for i, (network, description) in enumerate(zip(entry.networks, descriptions, strict=True)):
+            outputs = _network_outputs(entry, network, settings)
+            sizes, own_seed = [units[name] for name in outputs], _network_seed(seed, i)
+            models.append(_build_network(network, description, envs, sizes, units.get('actor', 0), own_seed))
     return entry.agent(envs, *models, settings=settings)
 
 
 def _build_network(
-    network: NetworkRole, description: Any, envs: Envs, units: Mapping[str, int], outputs: tuple[str, ...], seed: int
+    network: NetworkRole, description: Any, envs: Envs, sizes: list[int], action_units: int, seed: int
 ) -> Any:
     """Build one network with observations, or observations and actions, as input.
 
@@ -361,26 +353,25 @@ def _build_network(
         network: the network's role in the agent.
         description: a parsed description, or a registered function that makes the network.
         envs: the environments, whose spaces give the input shape.
-        units: the number of units of each output, by name.
-        outputs: the names of the outputs.
+        sizes: the number of units of each output.
+        action_units: the number of units of an action; 0 if the agent has no actor.
         seed: the seed of the initial weights.
     """
     from xagents.networks.models import ModelReader
 
     own = isinstance(description, NetworkFunction)
-    joins = network.takes_actions and (
-        'action_units' in description.argument_names if own else description.action is not None
-    )
-    shape, sizes = envs.observation_space.shape, [units[name] for name in outputs]
+    takes_actions = 'action_units' in description.argument_names if own else description.action is not None
+    joins = network.takes_actions and takes_actions
+    shape = envs.observation_space.shape
     if network.takes_actions and not joins:
         if len(shape) > 1:
             needed = 'an argument action_units of the function' if own else 'an action-* section in the file'
             raise OptionError(network.option, f'{envs.id} has image observations, expected {needed}')
-        shape = (shape[0] + units['actor'],)
-    action_units = units['actor'] if joins else None
+        shape = (shape[0] + action_units,)
+    joined = action_units if joins else None
     if own:
-        return description.build(shape, sizes, seed, action_units)
-    reader = ModelReader(description, output_units=sizes, input_shape=shape, seed=seed, action_units=action_units)
+        return description.build(shape, sizes, seed, joined)
+    reader = ModelReader(description, output_units=sizes, input_shape=shape, seed=seed, action_units=joined)
     return reader.build_model()
 
 
@@ -400,11 +391,9 @@ def _network_description(entry: Entry, network: NetworkRole, envs: Envs, setting
         if envs.is_image:
             flag = '--' + network.option.replace('_', '-')
             raise OptionError('net', f'{envs.id} has image observations, expected a .cfg with convolutions by {flag}')
-        activation, outputs = (
-            settings.network.activation or entry.activation,
-            _network_outputs(entry, network, settings),
-        )
-        last, initializer = network.output_activation, settings.network.initializer or entry.initializer
+        outputs, last = _network_outputs(entry, network, settings), network.output_activation
+        activation = settings.network.activation or entry.activation
+        initializer = settings.network.initializer or entry.initializer
         return dense_network(net, activation, uses_variant, outputs, output_activation=last, initializer=initializer)
     files = entry[network.option]['cnn' if envs.is_image else 'ann']
     if not files:
@@ -423,10 +412,8 @@ def _uses_variant(entry: Entry, settings: Settings) -> bool:
 
 
 def _network_outputs(entry: Entry, network: NetworkRole, settings: Settings) -> tuple[str, ...]:
-    variant = entry.variant
-    if variant is None or variant.outputs is None or not _uses_variant(entry, settings):
-        return network.outputs
-    return variant.outputs
+    outputs = entry.variant.outputs if entry.variant and _uses_variant(entry, settings) else None
+    return network.outputs if outputs is None else outputs
 
 
 def _network_seed(seed: int, index: int) -> int:
@@ -450,15 +437,6 @@ def _dtype_policy(precision: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(kept)
-
-
-def _survives_json(value: Any, outermost: bool = False) -> bool:
-    """Return whether a value is unchanged after writing and reading JSON. An outermost tuple counts as a list."""
-    if type(value) is list or (outermost and type(value) is tuple):
-        return all(map(_survives_json, value))
-    if type(value) is dict:
-        return all(type(key) is str and _survives_json(one) for key, one in value.items())
-    return value is None or type(value) in (bool, int, float, str)
 
 
 def _json_options(options: dict[str, Any]) -> dict[str, Any]:

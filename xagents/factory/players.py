@@ -36,7 +36,7 @@ class PolicyPlayer:
     """A saved policy in its environments, with the part of an agent's interface that `evaluate` and `play` use.
 
     Args:
-        agent_id: the id of the agent that learned the policy.
+        id: the id of the agent that learned the policy.
         envs: the environments.
         trained: the policy and its statistics.
         seed: the seed of the random streams.
@@ -44,10 +44,8 @@ class PolicyPlayer:
         creation: options that made the environments, by name.
     """
 
-    def __init__(
-        self, agent_id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int, creation: dict[str, Any]
-    ):
-        self.id, self.envs, self.origin = agent_id, envs, AgentOrigin(creation)
+    def __init__(self, id: str, envs: Envs, trained: TrainedPolicy, seed: int, steps: int, creation: dict[str, Any]):
+        self.id, self.envs, self.origin = id, envs, AgentOrigin(creation)
         self.acting_policy: Policy = trained.acting_policy
         self.statistics: Statistics = trained.statistics
         self.streams = RandomStreams(seed)
@@ -82,8 +80,7 @@ def load_player(folder: str | os.PathLike[str], checkpoint: str, options: Mappin
         ValueError: in one line, if the run does not exist or is damaged, or if an option is invalid.
     """
     check_run('run_dir', folder)
-    path = find_checkpoint(folder, checkpoint)
-    if path is None:
+    if (path := find_checkpoint(folder, checkpoint)) is None:
         return None
     entry, saved = read_saved_options(folder)
     try:
@@ -108,8 +105,7 @@ def load_pretrained_player(agent_id: str, env_id: str, options: Mapping[str, Any
         OptionError: if there is no such policy, or for options that only a learning agent has.
     """
     entry, found = find_agent(agent_id), find_pretrained(agent_id, env_id)
-    given = _agent_only_options(entry, resolve_aliases(options, declared_options(entry.options)))
-    if given:
+    if given := _agent_only_options(entry, resolve_aliases(options, declared_options(entry.options))):
         problem = f'cannot be used with --pretrained {env_id}: the package ships a policy, not an agent'
         raise OptionError(given[0], problem)
     player = load_player_from_checkpoint(entry, found.folder, options, name=f'--pretrained {env_id}')
@@ -118,11 +114,7 @@ def load_pretrained_player(agent_id: str, env_id: str, options: Mapping[str, Any
 
 
 def load_player_from_checkpoint(
-    entry: Entry,
-    folder: Path,
-    options: Mapping[str, Any],
-    saved: Mapping[str, Any] | None = None,
-    name: str | None = None,
+    entry: Entry, folder: Path, options: Mapping[str, Any], saved: Mapping[str, Any] | None = None, name: str = ''
 ) -> PolicyPlayer | None:
     """Return a player for a checkpoint, or None if only the agent itself can play.
 
@@ -133,8 +125,7 @@ def load_player_from_checkpoint(
         saved: saved options that the record of the checkpoint does not contain.
         name: the name of the checkpoint in messages; its path when not given.
     """
-    files = checkpoint_policy_files(folder)
-    if files is None:
+    if (files := checkpoint_policy_files(folder)) is None:
         return None
     record, trained = read_record(folder), read_policy(*files)
     full_record = {**record, 'options': {**(saved or {}), **record['options']}}
@@ -164,7 +155,6 @@ def _make_player(
     env_spaces = EnvSpaces(envs.encoder.raw_space, envs.action_space)
     if env_spaces != trained.spaces:
         envs.close()
-        raise OptionError(
-            'env', f'got {format_value(envs.id)}, expected an environment that fits the networks of {name}'
-        )
+        expected = f'expected an environment that fits the networks of {name}'
+        raise OptionError('env', f'got {format_value(envs.id)}, {expected}')
     return PolicyPlayer(entry.id, envs, trained, settings.agent.draw_seed(), record['counters']['steps'], creation)

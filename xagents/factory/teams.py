@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xagents.envs.interface import Envs
-from xagents.options.declaration import declared_options
-from xagents.options.environment import NetworkOptions
 from xagents.options.errors import OptionError, did_you_mean, format_value
 from xagents.options.settings import Settings, resolve_settings
 from xagents.registry.agents import Entry, find_agent
@@ -60,11 +58,8 @@ def member_settings(settings: Settings) -> dict[str, tuple[Entry, Settings]]:
     for name, policy in team_policies(settings).items():
         try:
             entry = find_agent(policy['agent'])
-            given = {
-                'seed': policy_seed(seed, name),
-                **_shared_options(settings, entry),
-                **_policy_options(entry, policy),
-            }
+            options = {**_shared_options(settings, entry), **_policy_options(entry, policy)}
+            given = {'seed': policy_seed(seed, name), **options}
             members[name] = entry, resolve_settings(entry.options, entry.models, given, entry.id)
         except OptionError as error:
             raise OptionError('policies', f'{name}: {error.name.replace("_", "-")}: {error.problem}') from error
@@ -89,9 +84,8 @@ def _policy_options(entry: Entry, policy: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in policy.items() if name not in POLICY_KEYS}
     for name in own:
         if name not in known and not any(name in option.aliases for option in known.values()):
-            raise OptionError(
-                name, f'got {format_value(own[name])}, expected an option of {entry.id}{did_you_mean(name, known)}'
-            )
+            expected = f'expected an option of {entry.id}{did_you_mean(name, known)}'
+            raise OptionError(name, f'got {format_value(own[name])}, {expected}')
     return own
 
 
@@ -121,6 +115,5 @@ def make_members(
 
 def split_policies(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split keyword arguments into policies and options. A keyword that is not the name of an option is a policy."""
-    networks = declared_options(NetworkOptions)
-    policies = {name: value for name, value in given.items() if name not in known and name not in networks}
+    policies = {name: value for name, value in given.items() if name not in known}
     return policies, {name: value for name, value in given.items() if name not in policies}

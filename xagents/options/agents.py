@@ -6,15 +6,7 @@ import dataclasses
 import secrets
 from typing import ClassVar, Literal
 
-from xagents.options.declaration import (
-    Options,
-    decay_rate,
-    fraction,
-    nonnegative_float,
-    option,
-    positive_float,
-    positive_int,
-)
+from xagents.options.declaration import Options, choice, count, decay_rate, fraction, option, positive, weight
 from xagents.options.errors import OptionError
 
 
@@ -29,24 +21,20 @@ class AgentOptions(Options):
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
 
     gamma: float = fraction(0.99, 'discount factor; larger looks further ahead, with more variance', tune='log_uniform')
-    lr: float = positive_float(7e-4, 'learning rate; larger learns faster and less stably')
-    opt_epsilon: float = positive_float(1e-7, "the optimizer's epsilon; larger damps small gradients")
+    lr: float = positive(7e-4, 'learning rate; larger learns faster and less stably')
+    opt_epsilon: float = positive(1e-7, "the optimizer's epsilon; larger damps small gradients")
     beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger averages over more updates')
     beta2: float = decay_rate(0.999, 'Adam: decay of the mean squared gradient; larger averages over more updates')
-    optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
-    lr_schedule: str = option(
-        'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
-    )
-    schedule_steps: int | None = positive_int(
+    optimizer: str = choice('adam', 'the optimizer', choices=('adam', 'rmsprop'))
+    lr_schedule: str = choice('constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'))
+    schedule_steps: int | None = count(
         None, 'steps of the schedules, --max-steps when not given; larger values decay more slowly'
     )
-    normalize_obs: bool = option(
-        False, 'normalise observations by their running mean and deviation', tune='categorical'
-    )
-    normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
-    reward_scale: float = positive_float(1.0, 'factor on the reward during training; larger gives larger gradients')
+    normalize_obs: bool = choice(False, 'normalise observations by their running mean and deviation')
+    normalize_reward: bool = choice(False, 'normalise rewards by the deviation of the return')
+    reward_scale: float = positive(1.0, 'factor on the reward during training; larger gives larger gradients')
     precision: str = option('float32', 'arithmetic of the networks', choices=('float32', 'bfloat16'))
-    reward_buffer_size: int = positive_int(
+    reward_buffer_size: int = count(
         100, 'episodes in the mean reward; larger values make it smoother and slower to change', at_most=10**9
     )
     seed: int | None = option(
@@ -71,20 +59,16 @@ class AgentOptions(Options):
 class OnPolicyOptions(AgentOptions):
     """Options that A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
 
-    n_steps: int = positive_int(
-        5, 'steps an environment takes before an update; more give less bias and fewer updates', tune='categorical'
+    n_steps: int = choice(
+        5, 'steps an environment takes before an update; more give less bias and fewer updates', at_least=1
     )
     lam: float = fraction(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
-    entropy_coef: float = nonnegative_float(0.01, 'weight of the entropy bonus; larger explores more')
-    value_loss_coef: float = nonnegative_float(0.5, "weight of the critic's loss; larger favours it over the policy")
-    grad_norm: float = positive_float(0.5, 'largest gradient norm; larger allows larger updates')
-    normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
-    log_std_init: float = option(
-        0.0,
-        'initial log standard deviation of continuous actions; larger explores more',
-        at_least=-20,
-        at_most=5,
-        tune='categorical',
+    entropy_coef: float = weight(0.01, 'weight of the entropy bonus; larger explores more')
+    value_loss_coef: float = weight(0.5, "weight of the critic's loss; larger favours it over the policy")
+    grad_norm: float = positive(0.5, 'largest gradient norm; larger allows larger updates')
+    normalize_advantage: bool = choice(False, 'normalise advantages to mean 0 and deviation 1')
+    log_std_init: float = choice(
+        0.0, 'initial log standard deviation of continuous actions; larger explores more', at_least=-20, at_most=5
     )
 
 
@@ -92,20 +76,16 @@ class OnPolicyOptions(AgentOptions):
 class SDEOptions(OnPolicyOptions):
     """Options that A2C, PPO and TRPO share: state-dependent exploration (gSDE)."""
 
-    sde: bool = option(
+    sde: bool = choice(
         False,
         'explore by noise that depends on the state and stays for several steps (gSDE), where actions are continuous',
-        tune='categorical',
     )
-    sde_sample_frequency: int = option(
+    sde_sample_frequency: int = choice(
         -1,
         'steps between samples of the gSDE noise, -1 for once a rollout; larger values explore more smoothly',
         at_least=-1,
-        tune='categorical',
     )
-    sde_expln: bool = option(
-        False, "let that noise's deviations above 1 grow like a logarithm, not exponentially", tune='categorical'
-    )
+    sde_expln: bool = choice(False, "let that noise's deviations above 1 grow like a logarithm, not exponentially")
 
     def check(self) -> None:
         """Check the options that require state-dependent exploration."""
@@ -119,7 +99,7 @@ class SDEOptions(OnPolicyOptions):
 class ReplayOptions(AgentOptions):
     """Options of agents with a replay buffer; sizes are totals over all environments."""
 
-    buffer_max_size: int = positive_int(
+    buffer_max_size: int = count(
         10_000,
         'capacity of the replay buffer in transitions; larger keeps older data and takes more memory',
         tune='int',
@@ -149,13 +129,13 @@ class OffPolicyOptions(ReplayOptions):
 
     datasets = 'also'
 
-    buffer_batch_size: int = positive_int(
-        32, 'transitions of one update; a larger batch makes updates slower and less noisy', tune='categorical'
+    buffer_batch_size: int = choice(
+        32, 'transitions of one update; a larger batch makes updates slower and less noisy', at_least=1
     )
-    train_frequency: int = positive_int(
+    train_frequency: int = choice(
         1,
         'steps between trainings, over all environments, rounded up to whole steps of all; more train less often',
-        tune='categorical',
+        at_least=1,
     )
     gradient_steps: int = option(
         -1,
@@ -163,12 +143,12 @@ class OffPolicyOptions(ReplayOptions):
         at_least=-1,
         tune='int',
     )
-    fragment_steps: int | None = positive_int(
+    fragment_steps: int | None = count(
         None,
         'steps of each environment before the updates for all of them, as in --train-frequency when not given; '
         'larger values need fewer messages from explorers and update later',
     )
-    n_step: int = positive_int(
+    n_step: int = count(
         1,
         'rewards that a target sums before it bootstraps; larger values propagate rewards faster and less exactly',
         tune='int',
@@ -176,11 +156,10 @@ class OffPolicyOptions(ReplayOptions):
     her: bool = option(
         False, 'replace goals of sampled transitions by goals achieved in their episode (hindsight experience replay)'
     )
-    her_strategy: str = option(
+    her_strategy: str = choice(
         'future',
         'new goals of --her: achieved by the transition or later, at the end of the episode, or anywhere in it',
         choices=('future', 'final', 'episode'),
-        tune='categorical',
     )
     her_ratio: float = fraction(
         0.8, 'share of sampled transitions with a new goal; larger values use fewer original goals'

@@ -5,20 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from xagents.options.declaration import Options, fraction, option, positive_int
+from xagents.options.declaration import Options, count, dataset_name, file, folder, fraction, named, option, path
 from xagents.options.errors import OptionError
 
 # options of `tune` that apply to trials and not to a population
 TRIAL_ONLY_OPTIONS = (
-    'n_trials',
-    'timeout',
-    'study',
-    'storage',
-    'trial_seeds',
-    'sampler',
-    'pruner',
-    'warmup_trials',
-    'weights',
+    *('n_trials', 'timeout', 'study', 'storage', 'trial_seeds'),
+    *('sampler', 'pruner', 'warmup_trials', 'weights'),
 )
 
 
@@ -28,17 +21,15 @@ class TuneOptions(Options):
 
     search: bool = option(False, "search the agent's ready ranges, too")
     print_search: bool = option(False, 'print what would be searched, and stop')
-    n_trials: int = positive_int(
+    n_trials: int = count(
         1, 'trials that this call finishes, as many as --timeout allows where only that is given; more search longer'
     )
-    trial_steps: int = positive_int(500_000, 'environment steps of a trial; larger values rank settings more precisely')
+    trial_steps: int = count(500_000, 'environment steps of a trial; larger values rank settings more precisely')
     timeout: float | None = option(
         None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
     )
-    n_jobs: int = positive_int(1, 'worker processes, each with a trial at a time; more need more cores')
-    study: str | None = option(
-        None, 'name of the study, continued if it exists; AGENT-ENV when not given', metavar='NAME'
-    )
+    n_jobs: int = count(1, 'worker processes, each with a trial at a time; more need more cores')
+    study: str | None = named('name of the study, continued if it exists; AGENT-ENV when not given')
     storage: str | None = option(
         None,
         'where the study is kept, in memory when not given: sqlite:///FILE, postgresql://…, mysql://…, journal:FILE',
@@ -49,10 +40,10 @@ class TuneOptions(Options):
         'what a trial is worth: the mean of its last episodes, or of greedy ones on separate environments',
         choices=('reward', 'evaluation'),
     )
-    eval_episodes: int = positive_int(
+    eval_episodes: int = count(
         10, 'greedy episodes of an evaluation, for --objective evaluation; larger values give a more precise mean'
     )
-    trial_seeds: int = positive_int(
+    trial_seeds: int = count(
         1, 'runs of a trial with seeds of their own, whose mean is its value; larger values judge more precisely'
     )
     sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
@@ -60,16 +51,16 @@ class TuneOptions(Options):
     warmup_trials: int = option(
         5, 'trials that end before --pruner median stops any; more stop fewer good ones by mistake', at_least=0
     )
-    out: str | None = option(None, 'folder for best.yaml, trials.parquet and pictures', metavar='DIR')
+    out: str | None = folder('folder for best.yaml, trials.parquet and pictures')
     non_silent: bool = option(False, 'show the output of the trials')
     tuned: bool = option(False, "begin with the environment's tuned settings: xagents presets lists them")
-    weights: list[str] | None = option(None, 'checkpoints that trials start from, one path a model', metavar='PATH')
+    weights: list[str] | None = path('checkpoints that trials start from, one path a model')
     population: int | None = option(
         None,
         'train so many members side by side, of which the worst copy the best; more search more widely',
         at_least=2,
     )
-    exploit_steps: int | None = positive_int(
+    exploit_steps: int | None = count(
         None,
         'population: steps after which members are compared, a twentieth of --trial-steps when not given; '
         'larger values compare settings more precisely',
@@ -112,8 +103,8 @@ class TuneOptions(Options):
 class TrainedAgentOptions(Options):
     """Options that select a trained agent, for `play`, `evaluate` and `export`."""
 
-    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
-    run_dir: str | None = option(None, 'run directory of the trained agent, instead of --weights', metavar='DIR')
+    weights: list[str] | None = path('checkpoints of the trained agent, one path a model')
+    run_dir: str | None = folder('run directory of the trained agent, instead of --weights')
     checkpoint: str = option(
         'best', 'which checkpoint of the run directory: best, last, or the name of one', metavar='NAME'
     )
@@ -135,27 +126,23 @@ class ActOptions(TrainedAgentOptions):
 class PlayOptions(ActOptions):
     """`xagents play`."""
 
-    video_dir: str | None = option(None, 'folder for an .mp4 of the episode', metavar='DIR')
+    video_dir: str | None = folder('folder for an .mp4 of the episode')
     render: bool = option(False, 'show the episode in a window')
-    frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
+    frame_dir: str | None = folder('folder for the frames as .jpg')
     frame_delay: float = option(0.0, 'seconds between frames; more play more slowly', at_least=0)
-    frame_frequency: int = positive_int(1, 'save every so many frames; more save fewer')
+    frame_frequency: int = count(1, 'save every so many frames; more save fewer')
     action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
-    max_steps: int | None = positive_int(None, 'end the episode after that many steps; more let it last longer')
+    max_steps: int | None = count(None, 'end the episode after that many steps; more let it last longer')
 
 
 @dataclasses.dataclass
 class EvaluateOptions(ActOptions):
     """`xagents evaluate`."""
 
-    episodes: int = positive_int(20, 'episodes to play; larger values give a more precise mean')
-    follow: str | None = option(
-        None, 'score each new checkpoint of this run, which may still be training, until it ends', metavar='DIR'
-    )
-    out: str | None = option(
-        None,
-        '.parquet file to which --follow appends; evaluations.parquet in the directory when not given',
-        metavar='PATH',
+    episodes: int = count(20, 'episodes to play; larger values give a more precise mean')
+    follow: str | None = folder('score each new checkpoint of this run, which may still be training, until it ends')
+    out: str | None = path(
+        '.parquet file to which --follow appends; evaluations.parquet in the directory when not given'
     )
     json: bool = option(False, 'print one JSON object')
 
@@ -164,8 +151,8 @@ class EvaluateOptions(ActOptions):
 class DatasetRecordingOptions(ActOptions):
     """`xagents record`."""
 
-    dataset: str | None = option(None, 'name of the data set, with its version: pendulum/medium-v0', metavar='DATASET')
-    episodes: int = positive_int(100, 'episodes to record; larger values give more data')
+    dataset: str | None = dataset_name('name of the data set, with its version: pendulum/medium-v0')
+    episodes: int = count(100, 'episodes to record; larger values give more data')
     random_actions: float = option(
         0.0, 'share of actions that are drawn at random; more make worse and more varied data', at_least=0, at_most=1
     )
@@ -185,8 +172,8 @@ class ExportOptions(TrainedAgentOptions):
     """`xagents export`."""
 
     format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
-    out: str | None = option(None, 'folder for the policy', metavar='DIR')
-    policy: str | None = option(None, 'which policy is written, of a team of several', metavar='NAME')
+    out: str | None = folder('folder for the policy')
+    policy: str | None = named('which policy is written, of a team of several')
 
 
 @dataclasses.dataclass
@@ -201,7 +188,7 @@ class RunsOptions(Options):
 class PlotOptions(Options):
     """`xagents plot`."""
 
-    run_dir: list[str] | None = option(None, 'run directories, or groups of them, to plot', metavar='DIR')
+    run_dir: list[str] | None = folder('run directories, or groups of them, to plot')
     labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
     by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
     column: str = option(
@@ -223,7 +210,7 @@ class PlotOptions(Options):
         choices=('se', 'std', 'ci', 'range', 'none'),
     )
     title: str | None = option(None, 'title of the picture; usually the environment')
-    smooth: int = positive_int(1, 'episodes that are averaged; larger draws a smoother curve')
+    smooth: int = count(1, 'episodes that are averaged; larger draws a smoother curve')
     out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -239,12 +226,12 @@ class PresetsOptions(Options):
 class ExploreOptions(Options):
     """`xagents explore`."""
 
-    explorers: int | None = positive_int(
+    explorers: int | None = count(
         None,
         'number of processes, one a processor when not given; larger values help while processors are free',
         at_most=1024,
     )
-    cluster_key: str | None = option(None, "the key's file, as printed by the training", metavar='FILE')
+    cluster_key: str | None = file("the key's file, as printed by the training")
     wait: float = option(
         60.0,
         'seconds to wait for the learner, at the start and after each lost connection; larger values wait longer',

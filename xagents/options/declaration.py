@@ -192,11 +192,19 @@ def option(default: Any, help: str, **declaration: Any) -> Any:
 
 
 # kinds of options: a whole number from 1, a share between 0 and 1, the decay of a running mean, a factor, a weight
-positive_int = functools.partial(option, at_least=1)
+count = functools.partial(option, at_least=1)
 fraction = functools.partial(option, at_least=0, at_most=1)
 decay_rate = functools.partial(option, at_least=0, below=1, tune='log_uniform')
-positive_float = functools.partial(option, above=0, tune='log_uniform')
-nonnegative_float = functools.partial(option, at_least=0, tune='log_uniform')
+positive = functools.partial(option, above=0, tune='log_uniform')
+weight = functools.partial(option, at_least=0, tune='log_uniform')
+choice = functools.partial(option, tune='categorical')
+# options that are None by default, and the word for their values on the help pages
+folder = functools.partial(option, None, metavar='DIR')
+path = functools.partial(option, None, metavar='PATH')
+file = functools.partial(option, None, metavar='FILE')
+named = functools.partial(option, None, metavar='NAME')
+dataset_name = functools.partial(option, None, metavar='DATASET')
+steps = functools.partial(count, None, metavar='STEPS')
 
 
 def changed(parent: type, name: str, default: Any, **declaration: Any) -> Any:
@@ -264,9 +272,8 @@ class Options:
             OptionError: for an unknown name or a value that is not valid.
         """
         known = declared_options(cls)
-        checked = {
-            name: known[name].check(value) for name, value in resolve_aliases(given or {}, known, 'here').items()
-        }
+        values = resolve_aliases(given or {}, known, 'here')
+        checked = {name: known[name].check(value) for name, value in values.items()}
         for name in checked:
             if known[name].replaces in checked and checked[name] is not None:
                 raise OptionError(name, f'cannot be used with {known[name].replaces}, expected one of the two')

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from xagents.options.declaration import Options, option, positive_int
+from xagents.options.declaration import Options, choice, count, option
 
 # options that require --net
 NET_ONLY_OPTIONS = ('activation', 'initializer')
@@ -22,21 +22,17 @@ class EnvironmentOptions(Options):
         "the environment: an id of Gymnasium's, module:Id, gym:Id for the old gym, pettingzoo:NAME for several agents",
         metavar='ID',
     )
-    n_envs: int = positive_int(
-        1, 'number of parallel environments; larger values give more varied batches', at_most=16384, tune='categorical'
+    n_envs: int = choice(
+        1, 'number of parallel environments; larger values give more varied batches', at_most=16384, at_least=1
     )
     preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
-    max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
-    max_episode_steps: int | None = positive_int(
+    max_frame: bool = choice(True, 'maximum of two frames (always on where frames are skipped)')
+    max_episode_steps: int | None = count(
         None, "time limit of an episode, instead of the environment's own; larger values allow longer episodes"
     )
     env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
-    vector: str = option(
-        'auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
-    )
-    frame_stack: int = positive_int(
-        4, 'Atari frames in one observation; larger values show more of the past', tune='categorical'
-    )
+    vector: str = choice('auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'))
+    frame_stack: int = choice(4, 'Atari frames in one observation; larger values show more of the past', at_least=1)
     clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
     episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, if the game has that action')
@@ -58,19 +54,15 @@ class EnvironmentOptions(Options):
 class NetworkOptions(Options):
     """Options of a network without a file."""
 
-    net: list[int] | None = positive_int(
+    net: list[int] | None = count(
         None, 'widths of a dense network, instead of a .cfg; larger can learn more and are slower', metavar='UNITS'
     )
-    activation: str | None = option(
-        None,
-        'activation of --net',
-        choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'),
-        tune='categorical',
+    activation: str | None = choice(
+        None, 'activation of --net', choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid')
     )
-    initializer: str | None = option(
+    initializer: str | None = choice(
         None,
         'initial weights of --net: orthogonal with a small head of the policy, or uniform by the number of inputs',
         choices=('orthogonal', 'glorot_uniform', 'fan_in_uniform'),
-        tune='categorical',
     )
     shared_network: bool = option(False, 'one trunk for actor and critic, of agents whose network has both heads')

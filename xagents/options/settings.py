@@ -6,30 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from xagents.options import runs
 from xagents.options.agents import AgentOptions
 from xagents.options.declaration import Option, Options, declared_options, resolve_aliases
 from xagents.options.environment import EnvironmentOptions, NetworkOptions
-from xagents.options.runs import (
-    DatasetOptions,
-    ExplorerOptions,
-    LoggingOptions,
-    RunOptions,
-    SessionOptions,
-    TrainOptions,
-)
+from xagents.options.runs import RunOptions
 
 T = TypeVar('T', bound=Options)
 # groups of options in the order of the help pages; `agent` is replaced by the options of one agent
 GROUPS: dict[str, type[Options]] = {
     'environment': EnvironmentOptions,
     'run': RunOptions,
-    'train': TrainOptions,
+    'train': runs.TrainOptions,
     'network': NetworkOptions,
     'agent': AgentOptions,
-    'session': SessionOptions,
-    'record': LoggingOptions,
-    'explorers': ExplorerOptions,
-    'dataset': DatasetOptions,
+    'session': runs.SessionOptions,
+    'record': runs.LoggingOptions,
+    'explorers': runs.ExplorerOptions,
+    'dataset': runs.DatasetOptions,
 }
 
 
@@ -87,14 +81,8 @@ def resolve_settings(agent: type[AgentOptions], models: Iterable[str], given: Ma
     environment = _resolve_group(EnvironmentOptions, {n: v for n, v in given.items() if text or n != 'env'})
     environment.env = env
     agent_options = _resolve_group(agent, {n: v for n, v in given.items() if n not in files})
-    return Settings(
-        environment,
-        _resolve_group(NetworkOptions, given),
-        files,
-        agent_options,
-        _resolve_group(RunOptions, given),
-        given,
-    )
+    network, run = _resolve_group(NetworkOptions, given), _resolve_group(RunOptions, given)
+    return Settings(environment, network, files, agent_options, run, given)
 
 
 class AgentSettings(NamedTuple):
@@ -125,8 +113,7 @@ def resolve_agent_options(name: str, agent: type[AgentOptions], given: dict[str,
     messages = []
     if 'seed' not in options.given_names or options.seed is None:
         messages.append(f'Seed: {options.draw_seed()}')
-    ignored = [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]
-    if ignored:
+    if ignored := [o.flag for n, o in declared_options(agent).items() if n in options.given_names and o.ignored]:
         messages.append(f'Warning: without effect on {name}: {", ".join(ignored)}')
     return AgentSettings(options, run, messages)
 

@@ -99,21 +99,24 @@ class Entry(Mapping):
     def derived_from(cls, model: str | Entry, id: str, class_or_path: str | type, help: str, **others: Any) -> Entry:
         """Return an entry with the fields of another agent's entry or id, except for the given fields."""
         known = find_agent(model) if isinstance(model, str) else model
-        return dataclasses.replace(
-            known, **{'distribution': '', **others, 'id': id, 'class_or_path': class_or_path, 'help': help}
-        )
+        fields = {'distribution': '', **others, 'id': id, 'class_or_path': class_or_path, 'help': help}
+        return dataclasses.replace(known, **fields)
 
     @property
     def module(self) -> Any:
         """The agent's package. The declaration of the options is loaded, too."""
         if isinstance(self.class_or_path, str):
             assert self.options  # loads its module
-        location = (
-            self.class_or_path.partition(':')[0]
-            if isinstance(self.class_or_path, str)
-            else self.class_or_path.__module__
-        )
+        location = self._location[0]
         return importlib.import_module(location.rpartition('.')[0] or location)
+
+    @property
+    def _location(self) -> tuple[str, str]:
+        """The module and the name of the agent's class."""
+        if not isinstance(self.class_or_path, str):
+            return self.class_or_path.__module__, self.class_or_path.__name__
+        module, _, name = self.class_or_path.partition(':')
+        return module, name
 
     @property
     def options(self) -> type[AgentOptions]:
@@ -137,20 +140,15 @@ class Entry(Mapping):
     @property
     def class_name(self) -> str:
         """The name of the agent's class."""
-        return (
-            self.class_or_path.rpartition(':')[2]
-            if isinstance(self.class_or_path, str)
-            else self.class_or_path.__name__
-        )
+        return self._location[1]
 
     def has_class(self, agent: type) -> bool:
         """Return whether `agent` is the agent's class. Load nothing."""
         if not isinstance(self.class_or_path, str):
             return self.class_or_path is agent
-        module, _, name = self.class_or_path.partition(':')
-        return (module, name) == (agent.__module__, agent.__qualname__) or (
-            getattr(sys.modules.get(module), name, None) is agent
-        )
+        module, name = self._location
+        is_named = (module, name) == (agent.__module__, agent.__qualname__)
+        return is_named or getattr(sys.modules.get(module), name, None) is agent
 
     def _import(self, location: str | type) -> Any:
         """Return the class at `module:Class`."""
@@ -162,9 +160,8 @@ class Entry(Mapping):
         except Exception as error:
             if self.distribution == 'xagents':
                 raise
-            raise OptionError(
-                'agent', f'{self.id} of {self.distribution} cannot be loaded: {error_line(error)}'
-            ) from error
+            problem = f'{self.id} of {self.distribution} cannot be loaded: {error_line(error)}'
+            raise OptionError('agent', problem) from error
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -182,11 +179,8 @@ class Entry(Mapping):
         places = (spec.submodule_search_locations or []) if spec else []
         shipped = [path for location in places for path in (Path(location) / 'models').glob('*.cfg')]
         role, other = model.removesuffix('model').rstrip('_'), self.variant.name if self.variant else None
-        ours = sorted(
-            (other in words, str(path), path.stem)
-            for path in shipped
-            if role in (words := path.stem.split('-'))[1:] or not role
-        )
+        words = {path: path.stem.split('-') for path in shipped}
+        ours = sorted((other in words[p], str(p), p.stem) for p in shipped if not role or role in words[p][1:])
         return {kind: [path for _, path, stem in ours if stem.startswith(kind)] for kind in NETWORK_KINDS}
 
     def __getitem__(self, key: str) -> Any:
@@ -206,10 +200,7 @@ class Entry(Mapping):
 NETWORK_KINDS = ('ann', 'cnn')
 _ACTOR_CRITIC = (NetworkRole('model', 'model', ('actor', 'critic')),)
 _ACTOR_Q = (NetworkRole('model', 'model', ('actor', 'q')),)
-_ACTOR_AND_CRITIC = (
-    NetworkRole('actor', 'actor_model', ('actor',)),
-    NetworkRole('critic', 'critic_model', ('critic',)),
-)
+_ACTOR_AND_CRITIC = tuple(NetworkRole(label, f'{label}_model', (label,)) for label in ('actor', 'critic'))
 _Q = (NetworkRole('model', 'model', ('q',)),)
 _ACTOR = NetworkRole('actor', 'actor_model', ('actor',), output_activation='tanh')
 _CRITIC = NetworkRole('critic', 'critic_model', ('critic',), takes_actions=True)
@@ -219,32 +210,26 @@ _IQL = (*_TD3, NetworkRole('value', 'value_model', ('value',)))
 _SHARED, _DUELING = Variant('shared_network'), Variant('dueling', ('advantage', 'value'))
 
 
-def _builtin_entry(
-    id: str, class_name: str, networks: tuple[NetworkRole, ...], help: str, *more: Any, **others: Any
-) -> Entry:
-    package_name = f'xagents.{id.replace("-", "_")}'
-    fields = {'declaration': f'{package_name}.cli:{class_name}Options', 'folder': package_name, **others}
-    return Entry(id, f'{package_name}.agent:{class_name}', networks, help, *more, **fields)
+def _builtin(id: str, name: str, networks: tuple[NetworkRole, ...], help: str, *more: Any, **others: Any) -> Entry:
+    package = f'xagents.{id.replace("-", "_")}'
+    fields = {'declaration': f'{package}.cli:{name}Options', 'folder': package, **others}
+    return Entry(id, f'{package}.agent:{name}', networks, help, *more, **fields)
 
 
 _OFF_POLICY = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
 _BUILTIN_ENTRIES = (
-    _builtin_entry('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
-    _builtin_entry(
+    _builtin('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
+    _builtin(
         'acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions, fewer steps than A2C', _SHARED
     ),
-    _builtin_entry('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
-    _builtin_entry(
-        'ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions, few steps', **_OFF_POLICY
-    ),
-    _builtin_entry('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few steps', _DUELING, **_OFF_POLICY),
-    _builtin_entry('iql', 'IQL', _IQL, 'implicit Q-learning: data sets, continuous actions', **_OFF_POLICY),
-    _builtin_entry('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
-    _builtin_entry(
-        'td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY
-    ),
-    _builtin_entry('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: data sets, continuous actions', **_OFF_POLICY),
-    _builtin_entry('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
+    _builtin('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
+    _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions, few steps', **_OFF_POLICY),
+    _builtin('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few steps', _DUELING, **_OFF_POLICY),
+    _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: data sets, continuous actions', **_OFF_POLICY),
+    _builtin('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
+    _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY),
+    _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: data sets, continuous actions', **_OFF_POLICY),
+    _builtin('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
 )
 BUILTIN_AGENTS: dict[str, Entry] = {entry.id: entry for entry in _BUILTIN_ENTRIES}
 # several policies, each with its own agent
@@ -288,8 +273,7 @@ agents = Agents()
 
 def find_agent(agent_id: str) -> Entry:
     """Return an agent's entry. Raise OptionError, with the nearest name, if it is unknown or cannot be loaded."""
-    entry = agents.get(agent_id)
-    if entry is None:
+    if (entry := agents.get(agent_id)) is None:
         known = agent_names()
         hint = did_you_mean(agent_id.lower(), known)
         raise OptionError('agent', f'got {agent_id}, expected one of {", ".join(known)}{hint}')
@@ -411,9 +395,8 @@ def _class_entry(name: str, agent: type, package: str, given: dict[str, Any]) ->
     # own networks do not use the files of the inherited agent
     files = {'folder': '', 'variant': None} if 'networks' in given else {}
     fields = {**files, 'help': summary_line or model.help, **given}
-    return dataclasses.replace(
-        model, id=name, class_or_path=agent, declaration=agent.Options, distribution=package, **fields
-    )
+    fields |= {'id': name, 'class_or_path': agent, 'declaration': agent.Options, 'distribution': package}
+    return dataclasses.replace(model, **fields)
 
 
 def _check_options(declaration: Any) -> None:
@@ -421,11 +404,9 @@ def _check_options(declaration: Any) -> None:
     if not (isinstance(declaration, type) and issubclass(declaration, AgentOptions)):
         raise OptionError('Options', f'got {declaration!r}, expected a subclass of AgentOptions')
     known = declared_options(declaration)
-    command_flags = {
-        flag for group in _COMMANDS for option in declared_options(group).values() for flag in option.flags
-    }
+    taken = {flag for group in _COMMANDS for option in declared_options(group).values() for flag in option.flags}
     for flag in (flag for option in known.values() for flag in option.flags):
-        if flag in command_flags:
+        if flag in taken:
             raise OptionError('Options', f'{flag} is an option of the commands, expected another name')
     tuned = {**known, **declared_options(EnvironmentOptions), **declared_options(NetworkOptions)}
     for name in declaration.ranges:

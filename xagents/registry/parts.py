@@ -32,7 +32,7 @@ class PartRegistry(Generic[Part]):
     """A registry of the parts of one type that are not built in.
 
     Args:
-        part_type: last word of the entry points' group, `xagents.<part_type>`.
+        kind: last word of the entry points' group, `xagents.<kind>`.
         noun: name of a part in messages.
         convert: function of a name, the registered object and its package. It returns the part or raises ValueError.
         reserved: names of built-in parts.
@@ -41,10 +41,8 @@ class PartRegistry(Generic[Part]):
         registered: registered and loaded parts by name.
     """
 
-    def __init__(
-        self, part_type: str, noun: str, convert: Callable[[str, Any, str], Part], reserved: Iterable[str] = ()
-    ):
-        self.part_type, self.noun, self.convert, self.reserved = part_type, noun, convert, frozenset(reserved)
+    def __init__(self, kind: str, noun: str, convert: Callable[[str, Any, str], Part], reserved: Iterable[str] = ()):
+        self.kind, self.noun, self.convert, self.reserved = kind, noun, convert, frozenset(reserved)
         self.registered: dict[str, Part] = {}
         self._objects: dict[str, Any] = {}
 
@@ -79,7 +77,7 @@ class PartRegistry(Generic[Part]):
         if not points:  # other processes find the entry points of installed packages
             # a file has no module: other processes open its absolute path
             registered = _registered_modules()
-            registered.setdefault(self.part_type, {})[name] = module or FILE_PREFIX + os.path.abspath(thing)
+            registered.setdefault(self.kind, {})[name] = module or FILE_PREFIX + os.path.abspath(thing)
             os.environ[REGISTERED_MODULES] = json.dumps(registered)
 
     def add(self, name: str, thing: Any = None) -> Any:
@@ -103,7 +101,7 @@ class PartRegistry(Generic[Part]):
             OptionError: if the package cannot be loaded, or two packages use the name. The message names the package.
         """
         if name not in self.registered:
-            points, module = self._entry_points().get(name), _registered_modules().get(self.part_type, {}).get(name)
+            points, module = self._entry_points().get(name), _registered_modules().get(self.kind, {}).get(name)
             if points:
                 self._load(name, points, option)
             elif module is not None:
@@ -112,36 +110,31 @@ class PartRegistry(Generic[Part]):
 
     def names(self) -> list[str]:
         """Return every name in alphabetical order. Load no part."""
-        installed = (
-            name for name in self._entry_points() if NAME_PATTERN.fullmatch(name) and name not in self.reserved
-        )
-        return sorted({*self.registered, *installed, *_registered_modules().get(self.part_type, {})})
+        installed = filter(NAME_PATTERN.fullmatch, self._entry_points().keys() - self.reserved)
+        return sorted({*self.registered, *installed, *_registered_modules().get(self.kind, {})})
 
     def unknown_error(self, name: str, option: str = '') -> OptionError:
         """Return the error for an unknown name."""
         known = self.names()
-        admitted = (
-            f'one of {", ".join(known)}' if known else f'a name of registered {self.part_type}, of which there are none'
-        )
+        nothing = f'a name of registered {self.kind}, of which there are none'
+        admitted = f'one of {", ".join(known)}' if known else nothing
         return self._error(f'got {format_value(name)}, expected {admitted}{did_you_mean(name, known)}', option)
 
     def entry_point_table(self) -> Mapping[str, list[tuple[str, str, str]]]:
         """Return package, summary and `module:name` of all entry points by name, including refused ones."""
-        return {
-            name: [(_package(p), _summary(p), p.value) for p in points]
-            for name, points in sorted(self._entry_points().items())
-        }
+        table = sorted(self._entry_points().items())
+        return {name: [(_package(p), _summary(p), p.value) for p in points] for name, points in table}
 
     def refusal_reason(self, name: str) -> str:
         """Return why the entry points of a name are refused, or an empty text. Load nothing."""
         points = self._entry_points().get(name, [])
-        entry_point_table = ' and '.join(dict.fromkeys(map(_package, points)))
+        packages = ' and '.join(dict.fromkeys(map(_package, points)))
         if name in self.reserved:
-            return f'{name} of {entry_point_table} is a name of xagents itself, expected another name'
+            return f'{name} of {packages} is a name of xagents itself, expected another name'
         if not NAME_PATTERN.fullmatch(name):
-            return f'{format_value(name)} of {entry_point_table} is no name, expected {NAME_RULE}'
+            return f'{format_value(name)} of {packages} is no name, expected {NAME_RULE}'
         if len({p.value for p in points}) > 1:
-            return f'{name} is a name of {entry_point_table}, expected one of them: uninstall the others'
+            return f'{name} is a name of {packages}, expected one of them: uninstall the others'
         return ''
 
     def _load(self, name: str, points: list[EntryPoint], option: str) -> None:
@@ -174,7 +167,7 @@ class PartRegistry(Generic[Part]):
             raise self._error(f'{where}, but importing this module does not register it', option)
 
     def _entry_points(self) -> dict[str, list[EntryPoint]]:
-        return _read_entry_points(f'xagents.{self.part_type}', tuple(sys.path))
+        return _read_entry_points(f'xagents.{self.kind}', tuple(sys.path))
 
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from xagents.checkpoints.in_flight import InFlightIteration
@@ -43,16 +43,16 @@ class Overlap:
     def take(self) -> Context | None:
         """Return the next iteration for learning, and start collecting the iteration after it."""
         start = self.run.clock()
-        ahead = self._ahead.take()
-        if ahead is None:
+        if (ahead := self._ahead.take()) is None:
             return None
         waited = self.run.clock() - start
         values = self.latest | self._changed(ahead)
         ahead.kept_names |= self.names
         current = copy.copy(ahead)
         current.logs = {**ahead.logs, 'seconds/wait': waited}
-        for ctx in (current, ahead):  # collecting the next iteration uses the present counters
-            _assign(ctx, values)
+        for name, value in values.items():
+            setattr(current, name, value)
+            setattr(ahead, name, value)  # collecting the next iteration uses the present counters
         self.base = values
         agent = self.run.agent
         if current.statistics is not None:
@@ -93,11 +93,6 @@ class Overlap:
 
 def _equal(a: Any, b: Any) -> bool:
     return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
-
-
-def _assign(ctx: Context, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        setattr(ctx, name, value)
 
 
 @for_run

@@ -61,23 +61,22 @@ def record(
         raise ValueError(f'episodes: got {episodes}, expected a whole number at least 1')
     if not 0 <= random_actions <= 1:
         raise ValueError(f'random_actions: got {random_actions}, expected a number at least 0 and at most 1')
-    envs_to_record = as_envs(
-        agent.collector.evaluation_envs(min(episodes, n_envs or playing.DEFAULT_N_ENVS)) if envs is None else envs
-    )
+    if envs is None:
+        envs = agent.collector.evaluation_envs(min(episodes, n_envs or playing.DEFAULT_N_ENVS))
+    envs = as_envs(envs)
     seed = agent.streams.derive_seed('evaluate', agent.progress.context.steps) if seed is None else seed
     agent.refresh()
     policy: Policy = agent.acting_policy
     if random_actions:
-        policy = EpsilonRandomPolicy(policy, envs_to_record.action_space, random_actions, stochastic)
-    collector = Collector(envs_to_record, policy, agent.statistics, agent.streams)
-    quotas = playing.episode_quotas(episodes, envs_to_record)
+        policy = EpsilonRandomPolicy(policy, envs.action_space, random_actions, stochastic)
+    collector = Collector(envs, policy, agent.statistics, agent.streams)
+    quotas = playing.episode_quotas(episodes, envs)
     writer = dataset_writer(agent, dataset, 'dataset', command)
-    recorder = DatasetRecorder(writer, envs_to_record.n_envs, weights_version(agent), quotas.tolist())
-    envs_to_record.recorder = recorder
+    envs.recorder = recorder = DatasetRecorder(writer, envs.n_envs, weights_version(agent), quotas.tolist())
     try:
         played = playing.play_episodes(collector, quotas, seed, stochastic or random_actions > 0, say)
     finally:
-        envs_to_record.recorder = None
+        envs.recorder = None
         recorder.flush()
         writer.finish()
     mean = format_number(float(np.mean([episode.reward for episode in played])), 2)

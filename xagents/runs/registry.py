@@ -93,8 +93,7 @@ def find_registered_stages(names: Iterable[str]) -> list[StagePart]:
     """
     found: list[StagePart] = []
     for name in names:
-        part = stage_registry.find(name)
-        if part is None:
+        if (part := stage_registry.find(name)) is None:
             raise stage_registry.unknown_error(name)
         if part in found:
             raise OptionError('stages', f'got {name} twice, expected every name once')
@@ -111,11 +110,9 @@ def insert_stages(recipe: Recipe, agent: Any, names: Iterable[str] | None) -> Re
     last: dict[str, str] = {}
     for part in find_registered_stages(names or ()):
         if part.anchor not in recipe.names:
-            raise OptionError(
-                'stages',
-                f'got {part.name}, to insert {part.position} {part.anchor}, expected a stage in the recipe of '
-                f'{registry.agent_id_of(type(agent))}: {", ".join(recipe.names)}',
-            )
+            got = f'got {part.name}, to insert {part.position} {part.anchor}'
+            expected = f'a stage in the recipe of {registry.agent_id_of(type(agent))}: {", ".join(recipe.names)}'
+            raise OptionError('stages', f'{got}, expected {expected}')
         if part.position == 'before':
             recipe = recipe.before(part.anchor, part.for_agent(agent), part.name)
         else:

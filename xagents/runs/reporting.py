@@ -38,13 +38,8 @@ def end(run: Run, error: BaseException | None = None, begun: bool = True) -> Non
         begun: whether training has started. False if the run was resumed after its end.
     """
     ctx = run.progress.context
-    facts = {
-        'why': 'failed' if error else run.stop_reason,
-        'steps': ctx.steps,
-        'mean_reward': ctx.mean_reward,
-        'best_reward': ctx.best_reward,
-        'seconds': ctx.seconds,
-    }
+    counters = {name: getattr(ctx, name) for name in ('steps', 'mean_reward', 'best_reward', 'seconds')}
+    facts = {'why': 'failed' if error else run.stop_reason, **counters}
     if error:
         facts['error'] = f'{type(error).__name__}: {error}'
     line = '' if error else _closing_line(run)
@@ -90,13 +85,9 @@ def history(run: Run, stream: Stream) -> Iterator[Context]:
         for ctx in stream:
             # best mean of the earlier checks: the episodes of this iteration ended before its check
             known = ctx.new_best if ctx.new_best is not None else ctx.best_reward
-            episodes = ctx.episodes
-            rows = [
-                (append_and_mean(rewards, e.reward), known, e.reward, e.step + steps, e.time + seconds)
-                for e in episodes
-            ]
-            if rows:
-                writer.append(rows)
+            if ctx.episodes:
+                times = [(e.reward, e.step + steps, e.time + seconds) for e in ctx.episodes]
+                writer.append([(append_and_mean(rewards, row[0]), known, *row) for row in times])
             yield ctx
     finally:
         writer.close()
@@ -126,10 +117,8 @@ def metrics(run: Run, stream: Stream) -> Iterator[Context]:
         # mean of about the last ten iterations; the first iteration compiles and is left out
         speed = instant if n <= 3 else 0.9 * speed + 0.1 * instant
         previous, start = ctx.steps, now
-        ctx.logs.update(
-            steps=ctx.steps, games=ctx.games, updates=ctx.updates, mean_reward=ctx.mean_reward,
-            best_reward=ctx.best_reward, steps_per_second=speed,
-        )  # fmt: skip
+        counters = ('steps', 'games', 'updates', 'mean_reward', 'best_reward')
+        ctx.logs |= {name: getattr(ctx, name) for name in counters} | {'steps_per_second': speed}
         yield ctx
 
 
@@ -137,8 +126,7 @@ def metrics(run: Run, stream: Stream) -> Iterator[Context]:
 def console(run: Run, stream: Stream) -> Iterator[Context]:
     """Print the status of the run, at most twice a second, and the time of each phase at the end."""
     screen, phases, precision = run.console, _PhaseSeconds(run), run.options.display_precision
-    old_best: float | None = None
-    shown = False
+    old_best, shown = None, False
     try:
         for ctx in stream:
             phases.add(ctx.logs)

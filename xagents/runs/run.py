@@ -107,13 +107,10 @@ class Run:
 
     def interrupted_line(self) -> str:
         """Return the closing line of an interrupted run: the saved files, and the command that resumes it."""
-        steps = self.progress.context.steps
+        paths, line = self.options.checkpoints, f'Interrupted after {self.progress.context.steps} steps; '
         if self.run_directory is not None:
-            return (
-                f'Interrupted after {steps} steps; the run is saved in {self.run_directory.path}. '
-                f'To resume: xagents train --resume {shlex.quote(str(self.run_directory.path))}'
-            )
-        paths, line = self.options.checkpoints, f'Interrupted after {steps} steps; '
+            command = f'xagents train --resume {shlex.quote(str(self.run_directory.path))}'
+            return line + f'the run is saved in {self.run_directory.path}. To resume: {command}'
         if not paths:
             return line + 'nothing is saved, because neither --run-dir nor --checkpoints is set'
         weights = ' '.join(paths)

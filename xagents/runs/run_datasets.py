@@ -48,11 +48,8 @@ def check_datasets(run: Run) -> None:
     if options.dataset is None and admitted == 'only':
         raise OptionError('dataset', NO_DATASET.format(agent.id))
     if options.dataset is not None and admitted == 'never':
-        raise OptionError(
-            'dataset',
-            f'got {options.dataset}, but {agent.id} learns only from rollouts of its present policy; '
-            f'expected one of {_agent_ids("also", "only")}',
-        )
+        problem = f'got {options.dataset}, but {agent.id} learns only from rollouts of its present policy'
+        raise OptionError('dataset', f'{problem}; expected one of {_agent_ids("also", "only")}')
     if options.fill_from is not None and admitted != 'also':
         problem = f'got {options.fill_from}, but {agent.id} has no replay buffer; expected one of {_agent_ids("also")}'
         raise OptionError('fill_from', problem)
@@ -137,13 +134,10 @@ def record_episodes(run: Run) -> Iterator[None]:
     if name is None:
         yield
         return
-    recorder = DatasetRecorder(
-        dataset_writer(agent, name, 'record_dataset', run.command), agent.envs.n_envs, weights_version(agent)
-    )
-    before = _previous_recording(run)
-    if before is not None:
-        arrays, record = before
-        recorder.load(arrays, record, agent.envs.encoder.raw_space, agent.envs.action_space)
+    writer = dataset_writer(agent, name, 'record_dataset', run.command)
+    recorder = DatasetRecorder(writer, agent.envs.n_envs, weights_version(agent))
+    if before := _previous_recording(run):
+        recorder.load(*before, agent.envs.encoder.raw_space, agent.envs.action_space)
         agent.collector.recorder_state = None
     agent.envs.recorder = recorder
     try:

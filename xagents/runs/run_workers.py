@@ -11,12 +11,9 @@ import numpy as np
 
 from xagents.checkpoints.protocols import LearningAgent
 from xagents.collecting.env_stepper import LocalEnvStepper
-from xagents.explorers.addresses import check_listening, parse_address
-from xagents.explorers.assignments import Event, Launcher
-from xagents.explorers.cluster_launcher import ClusterEndpoint, cluster_launcher
-from xagents.explorers.keys import make_key, read_key
-from xagents.explorers.local_launcher import MAX_LOCAL_MESSAGE_BYTES, local_launcher
-from xagents.explorers.ray_launcher import check_ray, ray_launcher
+from xagents.explorers.assignments import Event
+from xagents.explorers.launchers import check_cluster, open_launcher
+from xagents.explorers.local_launcher import MAX_LOCAL_MESSAGE_BYTES
 from xagents.explorers.versions import versions
 from xagents.explorers.worker_pool import WorkerPool
 from xagents.networks.plan import NetworkPlan
@@ -28,8 +25,6 @@ from xagents.runs.run import Run
 
 # bytes of a message besides twice the observations: mostly snapshots of environments
 MESSAGE_HEADROOM_BYTES = 256 * 2**20
-# value of --cluster for explorers on this machine, the default
-LOCAL = 'here'
 
 
 def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
@@ -39,18 +34,17 @@ def check_explorers(agent: LearningAgent, options: RunOptions) -> None:
         OptionError: if an option about explorers does not fit the agent, the environments or another option.
     """
     n_explorers = options.explorers
-    _check_cluster(options)
+    check_cluster(options)
     _check_lag(agent, options)
     if n_explorers is None:
         return
-    n_envs = agent.envs.n_envs // agent.envs.agents_per_env
+    envs = agent.envs
+    n_envs = envs.n_envs // envs.agents_per_env
     if n_explorers > n_envs:
         raise OptionError('explorers', f'got {n_explorers}, expected 1 to {n_envs}, one for each environment')
-    if not agent.envs.can_snapshot_each:
-        raise OptionError(
-            'explorers',
-            f"{agent.envs.id} is one vector of environments, expected an environment's name, with vector='sync'",
-        )
+    if not envs.can_snapshot_each:
+        expected = "expected an environment's name, with vector='sync'"
+        raise OptionError('explorers', f'{envs.id} is one vector of environments, {expected}')
     worker_spec(agent)
 
 
@@ -76,27 +70,19 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
     Raises:
         OptionError: if the environments, an option or the policy cannot be sent to another process.
     """
-    created = {
-        name: value for name, value in agent.origin.creation.items() if name in declared_options(EnvironmentOptions)
-    }
+    known = declared_options(EnvironmentOptions)
+    created = {name: value for name, value in agent.origin.creation.items() if name in known}
     if not isinstance(created.get('env'), str):
-        raise OptionError(
-            'explorers',
-            f'{agent.envs.id} is an object, expected the name of an environment',
-        )
-    known = declared_options(EnvironmentOptions).keys() - {'n_envs', 'vector'}
-    unserialisable = [name for name in agent.origin.unserialisable if name in known]
-    if unserialisable:
-        raise OptionError(
-            'explorers', f'{", ".join(unserialisable)} cannot be sent to other processes, expected numbers and texts'
-        )
+        raise OptionError('explorers', f'{agent.envs.id} is an object, expected the name of an environment')
+    sent = known.keys() - {'n_envs', 'vector'}
+    if unsendable := ', '.join(name for name in agent.origin.unserialisable if name in sent):
+        raise OptionError('explorers', f'{unsendable} cannot be sent to other processes, expected numbers and texts')
     policy, network = agent.acting_policy.to_dict(), agent.acting_policy.network
     plan: NetworkPlan | None = getattr(network, 'plan', None)
     if policy is None or plan is None or not agent.acting_policy.self_contained:
         why = ', as it convolves in bfloat16 (--precision)' if agent.options.precision == 'bfloat16' else ''
-        raise OptionError(
-            'explorers', f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act{why}'
-        )
+        problem = f'the policy of {agent.id} has no plan (docs/policy.md), by which explorers act{why}'
+        raise OptionError('explorers', problem)
     return {
         'environment': EnvironmentOptions.resolve(created).create_envs_kwargs(),
         'together': agent.envs.agents_per_env,
@@ -105,64 +91,6 @@ def worker_spec(agent: LearningAgent) -> dict[str, Any]:
         'network': plan.to_dict(),
         'normalizes': agent.statistics.observations is not None,
     }
-
-
-def _check_cluster(options: RunOptions) -> None:
-    """Check the address of the cluster, and that it has a key."""
-    cluster = options.cluster or LOCAL
-    if cluster == LOCAL:
-        if options.cluster_key is not None and options.cluster is None:
-            raise OptionError('cluster_key', f'got {options.cluster_key} without --cluster, expected both')
-        return
-    if options.explorers is None:
-        raise OptionError('cluster', f'got {options.cluster} without --explorers, expected the number of explorers')
-    if is_ray(cluster):
-        check_ray(cluster)
-    else:
-        check_listening(*parse_address('cluster', cluster))
-    if options.cluster_key is not None:
-        read_key(options.cluster_key)
-    elif options.run_dir is None:
-        raise OptionError('cluster', f'got {options.cluster} without a key, expected --cluster-key or --run-dir')
-
-
-def is_ray(cluster: str) -> bool:
-    """Return whether Ray starts the explorers."""
-    return cluster == 'ray' or cluster.startswith('ray://')
-
-
-def _cluster_key_path(options: RunOptions) -> str:
-    """Return the path of the cluster's key. Create a key in the run directory if none was given."""
-    path = options.cluster_key or options.path_in_run_dir('cluster.pem')
-    assert path is not None
-    if options.cluster_key is None:
-        make_key(path)
-    return path
-
-
-@contextlib.contextmanager
-def _launcher(run: Run, events: queue.SimpleQueue[Event], largest: int) -> Iterator[Launcher]:
-    """Start the launcher of a run's explorers: local processes, Ray, or connections to an address.
-
-    Args:
-        run: run with explorers.
-        events: queue of the events that the launcher reports.
-        largest: size of the largest message in bytes.
-    """
-    options = run.options
-    assert options.explorers is not None
-    say = run.console.print_line
-    cluster = options.cluster or LOCAL
-    if cluster == LOCAL:
-        with local_launcher(options.explorers, events, largest) as local:
-            yield local
-    elif is_ray(cluster):
-        with ray_launcher(cluster, _cluster_key_path(options), options.explorers, events, largest, say) as placed:
-            yield placed
-    else:
-        endpoint = ClusterEndpoint(*parse_address('cluster', cluster), _cluster_key_path(options))
-        with cluster_launcher(endpoint, options.explorers, events, largest, say) as launcher:
-            yield launcher
 
 
 @contextlib.contextmanager
@@ -175,13 +103,11 @@ def collect_with_explorers(run: Run) -> Iterator[None]:
     collector, n_envs = agent.collector, agent.envs.n_envs
     local_stepper = collector.stepper
     assert isinstance(local_stepper, LocalEnvStepper)
-    row = agent.envs.observation_space
-    largest = (
-        MESSAGE_HEADROOM_BYTES
-        + 2 * n_envs * (getattr(agent, 'n_steps', 1) + 1) * int(np.prod(row.shape)) * row.dtype.itemsize
-    )
+    row, n_steps = agent.envs.observation_space, getattr(agent, 'n_steps', 1)
+    rollout_bytes = n_envs * (n_steps + 1) * int(np.prod(row.shape)) * row.dtype.itemsize
+    largest = min(MESSAGE_HEADROOM_BYTES + 2 * rollout_bytes, MAX_LOCAL_MESSAGE_BYTES)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    with _launcher(run, events, min(largest, MAX_LOCAL_MESSAGE_BYTES)) as launcher:
+    with open_launcher(run.options, events, largest, run.console.print_line) as launcher:
         lag = run.options.max_lag or 0
         pool = WorkerPool(worker_spec(agent), n_envs, n_explorers, local_stepper, agent.streams, events, launcher, lag)
         collector.stepper = pool

@@ -84,9 +84,8 @@ def read_weights(paths: Sequence[str], agent: LearningAgent) -> None:
     if own:
         agent.progress.load_counters(record)
     else:
-        agent.progress.startup_lines.append(
-            f'The weights were trained by {saved_agent}: optimisers and counters start from zero'
-        )
+        line = f'The weights were trained by {saved_agent}: optimisers and counters start from zero'
+        agent.progress.startup_lines.append(line)
     agent.refresh()
     if math.isfinite(agent.progress.context.best_reward):
         agent.progress.best = capture_state(agent)  # worse weights must not replace them
@@ -130,8 +129,7 @@ def is_better(mean: float, best: float) -> bool:
 @for_run
 def checkpoint(run: Run, stream: Stream) -> Iterator[Context]:
     """Save the run every `save_seconds` and at its end. Save nothing after an error."""
-    places = checkpoint_writers(run)
-    if not places:
+    if not (places := checkpoint_writers(run)):
         yield from stream
         return
     last, ctx = time.monotonic(), None
@@ -167,30 +165,26 @@ def final_evaluation(run: Run, places: list[WeightSaver | RunDirectory]) -> None
     """
     agent, options, best = run.agent, run.options, run.progress.best
     if run.evaluations is not None:
-        _late_evaluations(run, places)
-        return
+        return _late_evaluations(run, places)
     if options.eval_frequency or not options.final_episodes or best is None:
         return
     if not agent.envs.can_recreate:
-        run.console.print_line(f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay')
-        return
+        line = f'{agent.envs.id} cannot be created again for a final evaluation: the best weights stay'
+        return run.console.print_line(line)
+    n, say = options.final_episodes, run.console.print_line
     try:
-        last = playing.evaluate(agent, options.final_episodes, say=run.console.print_line)['mean']
+        last = playing.evaluate(agent, n, say=say)['mean']
         with temporary_weights(agent, best):
-            first = playing.evaluate(agent, options.final_episodes, say=run.console.print_line)['mean']
+            first = playing.evaluate(agent, n, say=say)['mean']
     except RunInterrupted:
         return
     kept = 'last' if last >= first else 'best'
     if kept == 'last':
-        chosen = capture_state(agent)
-        for place in places:
-            place.set_best(chosen)
+        _set_best(places, capture_state(agent))
     p = options.display_precision
     means = f'best {format_number(first, p)}, last {format_number(last, p)}'
     paths = ' '.join(options.checkpoints or [options.path_in_run_dir('checkpoints/best') or ''])
-    run.console.print_line(
-        f'Greedy mean of {options.final_episodes} episodes: {means}; the {kept} weights are in {paths}'
-    )
+    say(f'Greedy mean of {n} episodes: {means}; the {kept} weights are in {paths}')
 
 
 def _late_evaluations(run: Run, places: list[WeightSaver | RunDirectory]) -> None:
@@ -201,17 +195,19 @@ def _late_evaluations(run: Run, places: list[WeightSaver | RunDirectory]) -> Non
     best, chosen, p = run.progress.context.best_reward, None, run.options.display_precision
     try:
         for pending, result in run.evaluations.remaining():
-            run.console.print_line(
-                f'Evaluation of step {pending.steps}, after the end: {format_number(result["mean"], p)}'
-            )
-            if is_better(result['mean'], best):
-                best = result['mean']
-                chosen = with_means(pending.state, best, best)
+            mean = result['mean']
+            run.console.print_line(f'Evaluation of step {pending.steps}, after the end: {format_number(mean, p)}')
+            if is_better(mean, best):
+                best, chosen = mean, with_means(pending.state, mean, mean)
     except RunInterrupted:
         return
     if chosen is not None:
-        for place in places:
-            place.set_best(chosen)
+        _set_best(places, chosen)
+
+
+def _set_best(places: list[WeightSaver | RunDirectory], state: AgentState) -> None:
+    for place in places:
+        place.set_best(state)
 
 
 def target_reached(run: Run, ctx: Context) -> bool:

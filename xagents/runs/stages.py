@@ -102,8 +102,7 @@ def episodes(run: Run, ctx: Context) -> None:
     ctx.games += len(ended)
     if ended:
         ctx.logs['episode_length'] = sum(episode.length for episode in ended) / len(ended)
-        successes = [episode.success for episode in ended if episode.success is not None]
-        if successes:
+        if successes := [episode.success for episode in ended if episode.success is not None]:
             ctx.logs['success_rate'] = sum(successes) / len(successes)
         ctx.logs |= playing.mean_rewards_per_agent(run.agent.envs.agents, ended)
     if run.options.eval_frequency or not ended:
@@ -125,12 +124,10 @@ def evaluate(run: Run, ctx: Context) -> None:
     due = bool(frequency) and ctx.steps - ctx.evaluated_steps >= (frequency or 0)
     if due:
         ctx.evaluated_steps = ctx.steps
-    result = _evaluated(run, ctx, due)
-    if result is None:
+    if (result := _evaluated(run, ctx, due)) is None:
         return
-    for name in ('mean', 'std', 'length', 'success'):
-        if name in result:
-            ctx.logs[f'evaluate/{name}'] = result[name]
+    logged = ('mean', 'std', 'length', 'success')
+    ctx.logs |= {f'evaluate/{name}': result[name] for name in logged if name in result}
     ctx.mean_reward, ctx.checked = result['mean'], True
 
 
@@ -193,8 +190,7 @@ def learn(run: Run, ctx: Context) -> None:
     _check_collected(ctx, 'learn')
     start = time.perf_counter()
     ctx.logs.update(_learned(run, ctx, ctx.batch))
-    refused = ctx.logs.get('stats/refused', 0.0)
-    if refused:
+    if refused := ctx.logs.get('stats/refused', 0.0):
         ctx.messages.append(f'Refused {refused:.0f} updates that were not finite')
     ctx.updates += int(ctx.logs.pop('updates', 1))
     ctx.logs['seconds/learn'] = time.perf_counter() - start
@@ -216,10 +212,9 @@ def _learned(run: Run, ctx: Context, batch: Mapping[str, Any]) -> dict[str, floa
 def _check_collected(ctx: Context, name: str) -> None:
     """Raise ValueError if the batch is empty."""
     if not ctx.batch:
-        raise ValueError(
-            f'recipe: {name} got an empty batch, expected a stage before it that fills ctx.batch, as `collect` does; '
-            "insert your own stage with recipe.replace('collect', …)"
-        )
+        expected = 'expected a stage before it that fills ctx.batch, as `collect` does'
+        hint = "insert your own stage with recipe.replace('collect', …)"
+        raise ValueError(f'recipe: {name} got an empty batch, {expected}; {hint}')
 
 
 @for_run

@@ -78,27 +78,24 @@ def _check(run: Run) -> None:
     check_video(run)
     check_explorers(agent, options)
     if options.eval_frequency and not agent.envs.can_recreate:
-        raise OptionError(
-            'eval_frequency', f'{agent.envs.id} cannot be created again, expected create_envs with a function'
-        )
+        problem = f'{agent.envs.id} cannot be created again, expected create_envs with a function'
+        raise OptionError('eval_frequency', problem)
     check_async_evaluation(agent, options)
     for value in agent.schedules().values():
         if value.needs_length() and not value.optional and run.schedule_steps is None:
-            raise OptionError(
-                value.option, f'got {value.schedule_type} without a length, expected max_steps or schedule_steps'
-            )
+            problem = f'got {value.schedule_type} without a length, expected max_steps or schedule_steps'
+            raise OptionError(value.option, problem)
 
 
 def _set_run_directory(run: Run) -> None:
     """Set the run directory of a run to `--run-dir`."""
     progress, path = run.progress, run.options.run_dir
+    known = progress.run_directory.path if progress.run_directory is not None else None
     if path is None:
-        if progress.run_directory is not None:
-            progress.startup_lines.append(
-                f'Nothing more is saved in {progress.run_directory.path}: this call has no run_dir'
-            )
+        if known is not None:
+            progress.startup_lines.append(f'Nothing more is saved in {known}: this call has no run_dir')
         progress.run_directory = None
-    elif progress.run_directory is None or progress.run_directory.path != Path(path):
+    elif known != Path(path):
         check_new_run_directory(path)
         progress.run_directory = RunDirectory(path)
     run.run_directory = progress.run_directory
@@ -159,10 +156,8 @@ def _notices(run: Run) -> list[str]:
         return lines
     lines.append(f'Replay buffer: {needs.capacity} transitions, {format_bytes(needs.n_bytes)} of memory when full')
     if last is not None and last - run.progress.context.steps < needs.min_transitions:
-        lines.append(
-            f'Nothing will be {needs.verb}: the buffer needs {needs.min_transitions} transitions first, and '
-            f'the run ends at step {last} (see --learning-starts)'
-        )
+        needed = f'the buffer needs {needs.min_transitions} transitions first'
+        lines.append(f'Nothing will be {needs.verb}: {needed}, and the run ends at step {last} (see --learning-starts)')
     return lines
 
 

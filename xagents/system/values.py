@@ -7,6 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def survives_json(value: Any) -> bool:
+    """Return whether a value is unchanged after writing and reading JSON."""
+    if isinstance(value, list):
+        return all(map(survives_json, value))
+    if isinstance(value, dict):
+        return all(type(key) is str and survives_json(one) for key, one in value.items())
+    return value is None or type(value) in (bool, int, float, str)
+
+
 def to_plain_value(value: Any, finite: bool = False) -> Any:
     """Return a value as dicts, lists, strings, numbers and None; other objects become strings.
 

@@ -77,7 +77,7 @@ def _mark_last_as_best(folder: Path) -> None:
 
 def _agent(task: MemberTask, part_folder: Path) -> contextlib.AbstractContextManager[Any]:
     """Return a context with the agent that trains in a folder (see `temporary_agent`)."""
-    from xagents.checkpoints.copying import copy_run
+    from xagents.checkpoints.run_directory import copy_run
     from xagents.factory.load import resume
     from xagents.factory.make import make
 

@@ -64,9 +64,8 @@ class Preset:
 
     def for_game(self, env_id: str) -> Preset:
         """Return the settings for one Atari game, with the score that was published for this game."""
-        name = (
-            f'{_strip_module(env_id).removeprefix("ALE/").partition("NoFrameskip")[0].partition("-v")[0]}NoFrameskip-v4'
-        )
+        game = _strip_module(env_id).removeprefix('ALE/').partition('NoFrameskip')[0].partition('-v')[0]
+        name = f'{game}NoFrameskip-v4'
         scored_on = name if name in self.games and name != env_id else ''
         return dataclasses.replace(self, env=env_id, published=self.games.get(name), scored_on=scored_on, games={})
 
