@@ -11,8 +11,8 @@ import numpy as np
 from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
 from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
-from xagents.replay.ring import NO_COLUMNS, RingColumns
-from xagents.replay.transitions import ReplayBuffer, ring_bytes_needed
+from xagents.replay.ring import NO_COLUMNS, RingColumns, ring_bytes_needed
+from xagents.replay.transitions import ReplayBuffer
 
 # default number of updates per iteration with a data set; fewer with images, because their batches are large
 DATASET_UPDATES, DATASET_UPDATES_OF_IMAGES = 50, 5
@@ -69,11 +69,9 @@ class SamplesBatches(BaseAgent):
 
     def buffer_bytes_for(self, size: int) -> int:
         """Return the memory, in bytes, of a buffer of `size` transitions."""
-        envs, prioritized = self.envs, self.priority_alpha is not None
-        column, stack = self.collector.decode.action_spec, envs.frame_stack
-        return ring_bytes_needed(
-            size, envs.n_envs, envs.observation_space, *column, stack, prioritized, self._extra_columns
-        )
+        n_envs, space, stack = self.envs.n_envs, self.envs.observation_space, self.envs.frame_stack
+        action, prioritized = self.collector.decode.action_spec, self.priority_alpha is not None
+        return ring_bytes_needed(size, n_envs, space, action, stack, prioritized, self._extra_columns)
 
     @property
     def _extra_columns(self) -> RingColumns:

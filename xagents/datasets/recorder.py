@@ -175,11 +175,8 @@ def _row(tree: Any, i: int) -> Any:
 
 def _named_leaves(tree: Any, name: str) -> Iterable[tuple[str, np.ndarray]]:
     """Yield name and value of each leaf. The name contains the indices that lead to the leaf, joined with `/`."""
-    if isinstance(tree, dict):
-        for i, part in enumerate(tree.values()):
-            yield from _named_leaves(part, f'{name}/{i}')
-    elif isinstance(tree, tuple):
-        for i, part in enumerate(tree):
+    if isinstance(tree, dict | tuple):
+        for i, part in enumerate(tree.values() if isinstance(tree, dict) else tree):
             yield from _named_leaves(part, f'{name}/{i}')
     else:
         yield name, tree

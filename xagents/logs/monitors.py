@@ -199,11 +199,7 @@ def check_wandb() -> None:
         )
     except WandbError as error:
         raise ValueError(f'--monitor-session: the W&B login cannot be used ({one_line(error)}): {how}') from error
-    except (
-        ImportError,
-        AttributeError,
-        TypeError,
-    ):  # another version of wandb: check only the variable
+    except (ImportError, AttributeError, TypeError):  # another version of wandb: check only the variable
         login = os.environ.get('WANDB_API_KEY')
         how = 'set WANDB_API_KEY or WANDB_MODE=offline'
     if not login:

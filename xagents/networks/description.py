@@ -164,17 +164,15 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
         return (math.prod(shape),)
     if layer.kind == 'log-std':
         return shape
+    got = f'{at}: got an input of shape {shape}'
     if layer.kind in ('dense', 'action'):
         if len(shape) != 1:
-            raise ValueError(
-                f'{at}: got an input of shape {shape}, expected a vector: add a flatten-* section before it'
-            )
+            raise ValueError(f'{got}, expected a vector: add a flatten-* section before it')
         return (shape[0] + units[layer.name],) if layer.kind == 'action' else (layer.units or units[layer.name],)
     if len(shape) != 3:
-        raise ValueError(f'{at}: got an input of shape {shape}, expected an image (height, width, channels)')
+        raise ValueError(f'{got}, expected an image (height, width, channels)')
     height, width, _ = shape
-    if layer.size > min(height, width):
-        raise ValueError(
-            f'{at} size: got {layer.size}, expected at most {min(height, width)} for its input of {height}x{width}'
-        )
+    most = min(height, width)
+    if layer.size > most:
+        raise ValueError(f'{at} size: got {layer.size}, expected at most {most} for its input of {height}x{width}')
     return (height - layer.size) // layer.stride + 1, (width - layer.size) // layer.stride + 1, layer.filters
