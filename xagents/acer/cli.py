@@ -64,9 +64,6 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
     def check(self) -> None:
         """Check the sizes of the buffer, and that no batch size is given."""
         if self.buffer_batch_size is not None:
-            raise OptionError(
-                'buffer_batch_size',
-                f'got {self.buffer_batch_size}, but a replay of ACER draws one stored rollout of all environments '
-                '(see --n-steps and --n-envs)',
-            )
+            why = 'a replay of ACER draws one stored rollout of all environments (see --n-steps and --n-envs)'
+            raise OptionError('buffer_batch_size', f'got {self.buffer_batch_size}, but {why}')
         super().check()

@@ -96,10 +96,9 @@ class OnPolicy(BaseAgent):
         draws = math.ceil(self.options.n_steps / _noise_repeat(self.options)) * self.envs.n_envs
         size = 4 * draws * n_features * self.distribution.n_units
         if size >= NOISE_REPORT_BYTES:
-            self.progress.startup_lines.append(
-                f'Exploration holds {size / 2**30:.1f} GB of noise a rollout: a larger --sde-sample-frequency, fewer '
-                '--n-steps or --n-envs, or a narrower last layer need less'
-            )
+            less = 'a larger --sde-sample-frequency, fewer --n-steps or --n-envs, or a narrower last layer need less'
+            line = f'Exploration holds {size / 2**30:.1f} GB of noise a rollout: {less}'
+            self.progress.startup_lines.append(line)
 
     def _policy_outputs(self) -> list[Any]:
         """Return the model's outputs that can be the policy: all but the log standard deviation."""

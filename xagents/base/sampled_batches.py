@@ -150,15 +150,10 @@ class SamplesBatches(BaseAgent):
             The result of `ReplayBuffer.sample`, [K, B, …] each, with normalised observations; and `n_updates`, the
             number of batches to learn from. K is the same in every call, so that the update is compiled once.
         """
-        statistics = self.statistics
+        statistics, rng = self.statistics, self.rng('replay')
         scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
-        batch: dict[str, Any] = self.buffer.sample(
-            n_updates,
-            self.rng('replay'),
-            max_batches=self.max_updates,
-            beta=beta,
-            scale=statistics.scale_rewards if scaled else None,
-        )
+        scale = statistics.scale_rewards if scaled else None
+        batch = self.buffer.sample(n_updates, rng, max_batches=self.max_updates, beta=beta, scale=scale)
         # `prepare` does not write into the arrays of the buffer, which the next call overwrites
         seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
         return {**batch, **seen, 'n_updates': n_updates}

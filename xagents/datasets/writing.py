@@ -79,6 +79,7 @@ class DatasetWriter:
         episodes: the number of episodes written.
         steps: the number of steps in these episodes.
         identity: a random text that identifies the data set when a recording is resumed.
+        spaces: the raw observation space and the action space of one environment.
         naming_seconds: the duration of the last update of the links to all episodes, in seconds.
 
     Raises:
@@ -100,12 +101,12 @@ class DatasetWriter:
         self.identity = secrets.token_hex(8)
         self.naming_seconds = 0.0
         self._spec, self._option = spec if _is_json(spec) else None, option
-        self._spaces = observation_space, action_space
+        self.spaces = observation_space, action_space
         self._storage = minari_module('dataset.minari_storage', option).MinariStorage
         self._buffer = minari_module('data_collector.episode_buffer', option).EpisodeBuffer
         serialize = minari_module('serialization', option).serialize_space
         try:
-            for space in self._spaces:
+            for space in self.spaces:
                 serialize(space)
         except Exception as error:
             raise OptionError(option, f'Minari cannot store {one_line(space)} ({one_line(error)})') from error
@@ -184,8 +185,7 @@ class DatasetWriter:
     def _new_storage(self, folder: Path) -> Any:
         with warnings.catch_warnings(action='ignore'):
             # JPEG, Minari's default for images, is lossy
-            observed, taken = self._spaces
-            return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
+            return self._storage.new(folder, *self.spaces, self._spec, 'hdf5', jpeg_encoding=False)
 
     def _buffers(self, episodes: Sequence[RecordedEpisode]) -> Any:
         for e in episodes:
@@ -230,11 +230,8 @@ class DatasetWriter:
         size = sum(path.stat().st_size for path in self.folder.glob('**/*.hdf5')) / 1e6
         mean = self._total / self.episodes if self.episodes else 0.0
         content |= {'total_episodes': self.episodes, 'total_steps': self.steps, 'dataset_size': round(size, 1)}
-        content |= {
-            'dataset_id': self.name,
-            'minari_version': metadata.version('minari'),
-            'algorithm_name': self._agent,
-        }
+        version = metadata.version('minari')
+        content |= {'dataset_id': self.name, 'minari_version': version, 'algorithm_name': self._agent}
         content['requirements'] = []
         content[dataset_names.XAGENTS_KEY] = {**self._about, 'mean_return': mean, 'identity': self.identity}
         with atomic_write(self.folder / dataset_names.METADATA) as temporary:

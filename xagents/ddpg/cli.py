@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
-from xagents.options.declaration import nonnegative_float, option
+from xagents.options.declaration import nonnegative_float, option, positive_float
 
 
 @dataclass
@@ -39,10 +39,8 @@ class DDPGOptions(OffPolicyOptions):
     step_noise_coef: float = nonnegative_float(
         0.1, 'scale of the exploration noise, for actions from -1 to 1; larger values explore more'
     )
-    tau: float = option(
+    tau: float = positive_float(
         0.005,
         'step of the target networks per update (soft update); larger values are faster and less stable',
-        above=0,
         at_most=1,
-        tune='log_uniform',
     )

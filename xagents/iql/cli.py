@@ -29,12 +29,10 @@ class IQLOptions(OffPolicyOptions):
     value_model: str | None = option(
         None, "a .cfg of the value's network; chosen by the environment when not given", metavar='CFG'
     )
-    expectile: float = option(
+    expectile: float = positive_float(
         0.7,
         'τ, expectile of action values that defines a state value; larger values approach the best action of the data',
-        above=0,
         below=1,
-        tune='log_uniform',
     )
     inverse_temperature: float = nonnegative_float(
         3.0, 'β, weight of advantages in imitation; larger values imitate good actions more, 0 imitates all equally'

@@ -145,16 +145,12 @@ def _output_sizes(network: NetworkDescription, output_units: Sequence[int]) -> d
         outputs = tuple(layer for layer in outputs if layer.units is None)
     if len(sizes) != len(outputs):
         got = ', '.join(f'[{layer.name}]' for layer in network.outputs)
-        raise ValueError(
-            f'{network.where}: outputs: got {len(network.outputs)} ({got}), '
-            f'expected {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
-        )
+        expected = f'expected {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
+        raise ValueError(f'{network.where}: outputs: got {len(network.outputs)} ({got}), {expected}')
     for layer, units in zip(outputs, sizes, strict=True):
         if layer.units not in (None, units):
-            raise ValueError(
-                f'{network.where}: [{layer.name}] units: got {layer.units}, '
-                f'expected {units} for this agent and environment, or no units'
-            )
+            expected = f'expected {units} for this agent and environment, or no units'
+            raise ValueError(f'{network.where}: [{layer.name}] units: got {layer.units}, {expected}')
     return {layer.name: units for layer, units in zip(outputs, sizes, strict=True)}
 
 

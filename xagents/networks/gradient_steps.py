@@ -131,10 +131,8 @@ def gradients_of(tape: tf.GradientTape, target: tf.Tensor, variables: Variables,
     without = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
     if name and without:
         which = 'its parameters' if len(without) == len(variables) else ', '.join(without)
-        raise ValueError(
-            f'{name}: the loss has no gradient with respect to {which}, which would never change: '
-            'compute all of the loss within the GradientTape'
-        )
+        remedy = 'which would never change: compute all of the loss within the GradientTape'
+        raise ValueError(f'{name}: the loss has no gradient with respect to {which}, {remedy}')
     return [tf.zeros(v.shape) if g is None else g for g, v in zip(gradients, variables, strict=True)]
 
 

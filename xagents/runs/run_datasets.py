@@ -142,8 +142,7 @@ def record_episodes(run: Run) -> Iterator[None]:
     )
     before = _previous_recording(run)
     if before is not None:
-        arrays, record = before
-        recorder.load(arrays, record, agent.envs.encoder.raw_space, agent.envs.action_space)
+        recorder.load(*before)
         agent.collector.recorder_state = None
     agent.envs.recorder = recorder
     try:

@@ -73,10 +73,8 @@ class TRPO(OnPolicy):
             raise OptionError('fvp_n_steps', f'got {every}, expected at most the {size} transitions of a rollout')
         own = {id(variable) for variable in self.actor_model.trainable_variables}
         if own & {id(variable) for variable in self.critic.trainable_variables}:
-            raise ValueError(
-                'critic_model: got a model that shares layers with actor_model, expected separate layers: fitting the '
-                'critic would move the policy beyond --max-kl'
-            )
+            expected = 'expected separate layers: fitting the critic would move the policy beyond --max-kl'
+            raise ValueError(f'critic_model: got a model that shares layers with actor_model, {expected}')
 
     def make_actor(self, index: int) -> KerasNetwork:
         """Return the acting network; `index` has no effect, because the model has one policy."""

@@ -191,10 +191,8 @@ class PopulationRunner:
         best = self.population.rounds[-1][self.population.best()]
         steps = len(self.population.rounds) * self.steps
         options = {**self.planned.fixed, **best.settings, 'max_steps': steps}
-        self.say(
-            f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. '
-            f'Its lineage: xagents plot --run-dir {self.population.path}'
-        )
+        lineage = f'Its lineage: xagents plot --run-dir {self.population.path}'
+        self.say(f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. {lineage}')
         self.say('To train from the beginning with its last settings:')
         self.say(train_command(self.planned.entry.id, options))
         return str(folder)

@@ -65,10 +65,8 @@ class TuningPlan:
         least = r.low if isinstance(r, Bounds) else whole if size is None else size
         if least < self.tune.trial_steps:
             return ''
-        return (
-            f'Warning: learning starts after {least} transitions, and trials end after {self.tune.trial_steps} steps: '
-            f'give a smaller {option.flag}, or a larger --trial-steps'
-        )
+        problem = f'learning starts after {least} transitions, and trials end after {self.tune.trial_steps} steps'
+        return f'Warning: {problem}: give a smaller {option.flag}, or a larger --trial-steps'
 
     @property
     def study_name(self) -> str:
