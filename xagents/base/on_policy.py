@@ -135,8 +135,8 @@ class OnPolicy(BaseAgent):
         """Return the transitions of a rollout with their GAE advantages and returns."""
         terminated, truncated, valid = steps.flags()
         values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated)
-        observations, actions = flatten(steps.observations[:-1]), flatten(steps.actions)
-        advantages, values, valid = map(flatten, (advantages, values[:-1], valid))
+        columns = steps.observations[:-1], steps.actions, advantages, values[:-1], valid
+        observations, actions, advantages, values, valid = map(flatten, columns)
         outputs = [flatten(x) for x in steps.outputs]
         log_probs = self.distribution.log_prob(outputs, actions) if outputs else tf.zeros_like(valid)
         return RolloutSamples(observations, actions, advantages, advantages + values, values, valid, log_probs)
