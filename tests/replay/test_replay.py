@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from xagents.options.errors import OptionError
+from xagents.replay.ring import ring_bytes_needed
 from xagents.replay.sum_tree import SumTree
-from xagents.replay.transitions import ReplayBuffer, ring_bytes_needed
+from xagents.replay.transitions import ReplayBuffer
 from xagents.utils.buffers import ReplayBuffer1, ReplayBuffer2
 
 GO, TERMINATE, TRUNCATE = range(3)
@@ -385,15 +386,15 @@ def test_memory_is_said_beforehand(stack, alpha):
     arrays = [*buffer.ring.arrays.values()]
     arrays += [tree.leaves, tree._sums, tree._tops] if tree else []
     space = Box(0, 255, (6, 5, stack), np.uint8)
-    assert ring_bytes_needed(5001, 4, space, (2,), np.float32, stack, bool(tree)) == sum(a.nbytes for a in arrays)
+    assert ring_bytes_needed(5001, 4, space, ((2,), np.float32), stack, bool(tree)) == sum(a.nbytes for a in arrays)
     assert buffer.ring.arrays['observations'].shape[2:] == ((6, 5, 1) if stack == 1 else (6, 5)), 'a frame a row'
 
 
 def test_a_million_atari_frames_fit():
     space = Box(0, 255, (84, 84, 4), np.uint8)
-    assert ring_bytes_needed(1_000_000, 8, space, (), np.int64, 4, True) < 7.1e9
+    assert ring_bytes_needed(1_000_000, 8, space, ((), np.int64), 4, True) < 7.1e9
     with pytest.raises(OptionError, match='buffer_max_size: got 7, expected at least 8'):
-        ring_bytes_needed(7, 8, space, (), np.int64)
+        ring_bytes_needed(7, 8, space, ((), np.int64))
 
 
 @pytest.mark.parametrize(

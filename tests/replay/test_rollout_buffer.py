@@ -11,7 +11,8 @@ from scipy import stats
 
 from tests.replay.test_replay import GO, REPEAT, TERMINATE, TRUNCATE, History, collect, plans, random_batch
 from xagents.options.errors import OptionError
-from xagents.replay.rollouts import RolloutBuffer, rollout_bytes_needed
+from xagents.replay.ring import ring_bytes_needed
+from xagents.replay.rollouts import RolloutBuffer, rounded_size
 
 A = 3
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid', 'logits')
@@ -184,7 +185,7 @@ def test_memory_is_said_beforehand(stack, columns):
     arrays = buffer.ring.arrays.values()
     assert {len(array) for array in arrays} == {62 * 20 + 1}
     assert buffer.ring.arrays['observations'].shape[2:] == ((6, 5, 1) if stack == 1 else (6, 5)), 'a frame a row'
-    needed = rollout_bytes_needed(5001, 20, 4, space, (), np.int64, columns, stack)
+    needed = ring_bytes_needed(rounded_size(5001, 20, 4), 4, space, ((), np.int64), stack, columns=columns)
     assert needed == sum(array.nbytes for array in arrays)
 
 
@@ -239,7 +240,7 @@ def test_no_room_for_one_rollout():
         buffer.add(rollout_of(20, 16))
     assert not buffer.stored
     with pytest.raises(OptionError, match=message):
-        rollout_bytes_needed(100, 20, 16, Box(0, 1, (2,)), (), np.int64, {})
+        rounded_size(100, 20, 16)
     RolloutBuffer(320, n_steps=20).add(rollout_of(20, 16))
 
 

@@ -1,6 +1,7 @@
 """Populations: who copies whom, that neither jobs nor kills change anything, and what is refused."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import math
@@ -22,7 +23,7 @@ from tests.commands import execute
 from xagents.checkpoints.run_directory import copy_run
 from xagents.options.errors import OptionError
 from xagents.reports.population_files import lock_population, read_population
-from xagents.tuning.evolution import Evolution, Member, exploit, explore, perturbed_value
+from xagents.tuning.evolution import Evolution, Member, exploit, perturbed_value
 from xagents.tuning.search import Bounds, Choices
 
 SCORES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan)), min_size=2, max_size=20)
@@ -51,13 +52,13 @@ def test_settings_change_within_their_ranges():
     ranges = {'lr': Bounds(1e-4, 1e-2, True), 'epochs': Bounds(1, 20, False), 'net': Choices((8, 16, 32))}
     rng = np.random.default_rng(0)
     settings = {'lr': 1e-3, 'epochs': 10, 'net': 16}
-    near = [explore(settings, ranges, (0.8, 1.2), 0.0, rng) for _ in range(200)]
+    near = [Evolution(ranges, resample=0.0).explore(settings, rng) for _ in range(200)]
     assert {round(n['lr'], 9) for n in near} == {8e-4, 1.2e-3}
     assert {n['epochs'] for n in near} == {8, 12} and {n['net'] for n in near} == {8, 32}
-    anew = [explore(settings, ranges, (0.8, 1.2), 1.0, rng) for _ in range(400)]
+    anew = [Evolution(ranges, resample=1.0).explore(settings, rng) for _ in range(400)]
     assert all(1e-4 <= n['lr'] <= 1e-2 and 1 <= n['epochs'] <= 20 for n in anew)
     assert sum(n['lr'] < 1e-3 for n in anew) == pytest.approx(200, abs=50), 'orders of magnitude are equally likely'
-    some = [explore(settings, ranges, (0.8, 1.2), 0.25, rng)['lr'] for _ in range(1000)]
+    some = [Evolution(ranges, resample=0.25).explore(settings, rng)['lr'] for _ in range(1000)]
     assert np.mean([round(lr, 9) in (8e-4, 1.2e-3) for lr in some]) == pytest.approx(0.75, abs=0.05)
     assert perturbed_value(ranges['lr'], 9e-3, 1.2) == 1e-2 and perturbed_value(ranges['net'], 32, 1.2) == 32
     assert type(perturbed_value(ranges['epochs'], 3, 1.2)) is int
@@ -96,7 +97,7 @@ FLAGS += '--population 4 --exploit-steps 400 --trial-steps 1200 --exploit 0.25'
 
 def table(folder):
     """Everything that a population has come to, but for how long it took."""
-    return [[{**m.to_dict(), 'seconds': 0} for m in members] for members in read_population(folder).rounds]
+    return [[{**dataclasses.asdict(m), 'seconds': 0} for m in members] for members in read_population(folder).rounds]
 
 
 def weights(folder):

@@ -16,7 +16,7 @@ from xagents.options.errors import OptionError
 from xagents.registry.agents import agents, find_agent
 from xagents.tuning.plan import known_options, plan
 from xagents.tuning.process_pool import ProcessPool
-from xagents.tuning.search import Bounds, Choices, default_ranges, describe_ranges, first_values, split_searched
+from xagents.tuning.search import Bounds, Choices, default_ranges, describe_ranges, split_searched
 from xagents.tuning.tune import tune
 
 KNOWN = {agent_id: known_options(find_agent(agent_id)) for agent_id in agents}
@@ -186,7 +186,7 @@ def test_the_ready_ranges_fit_the_options(agent_id):
     ends = {
         'low': {n: r.values[0] for n, r in ranges.items()},
         'high': {n: r.values[-1] for n, r in ranges.items()},
-        'first': first_values(ranges, {n: known[n].default for n in ranges}),
+        'first': {n: r.nearest(known[n].default) for n, r in ranges.items()},
     }
     for which, values in ends.items():
         for group in (entry.options, EnvironmentOptions, NetworkOptions):

@@ -12,7 +12,7 @@ from xagents.a2c.cli import A2COptions, ActorCriticOptions
 from xagents.base.actor_critic import ActorCritic
 from xagents.base.batches import RolloutBatch, RolloutSamples, flatten
 from xagents.base.returns import explained_variance, masked_mean, masked_normalise, vtrace
-from xagents.networks.programs import network_input
+from xagents.networks.programs import float_outputs, network_input
 from xagents.options.agents import AgentOptions
 
 
@@ -83,9 +83,8 @@ class A2C(ActorCritic):
         behaviour_log_probs = self.distribution.log_prob([flatten(x) for x in steps.outputs], actions)
         ratios = tf.reshape(tf.exp(self.distribution.log_prob(outputs, actions) - behaviour_log_probs), valid.shape)
         values, ended = self.values(steps.observations), tf.maximum(terminated, truncated)
-        targets, advantages = vtrace(
-            steps.rewards, values, ratios, terminated, ended, self.traced_options.gamma, self.traced_options.lam
-        )
+        o = self.traced_options
+        targets, advantages = vtrace(steps.rewards, values, ratios, terminated, ended, o.gamma, o.lam)
         advantages, targets, before, valid = map(flatten, (advantages, targets, values[:-1], valid))
         return RolloutSamples(observations, actions, advantages, targets, before, valid, behaviour_log_probs)
 
@@ -97,7 +96,5 @@ class A2C(ActorCritic):
 
     def evaluate_actions(self, observations: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return the policy outputs and the values [B] for observations [B, *D]."""
-        policy, value, *rest = (
-            tf.cast(output, tf.float32) for output in self.model(network_input(observations), training=True)
-        )
+        policy, value, *rest = float_outputs(self.model(network_input(observations), training=True))
         return [policy, *rest], value[:, 0]

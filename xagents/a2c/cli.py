@@ -34,7 +34,5 @@ class A2COptions(SDEOptions, ActorCriticOptions):
     }
 
     v_trace: bool = option(
-        False,
-        'correct for rollouts of an older policy (V-trace); needed for --overlap',
-        tune='categorical',
+        False, 'correct for rollouts of an older policy (V-trace); needed for --overlap', tune='categorical'
     )

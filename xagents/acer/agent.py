@@ -24,7 +24,8 @@ from xagents.networks.targets import TargetNetwork
 from xagents.options.agents import AgentOptions
 from xagents.options.errors import OptionError
 from xagents.pipeline.recipe import Recipe
-from xagents.replay.rollouts import RolloutBuffer, rollout_bytes_needed, rounded_size
+from xagents.replay.ring import ring_bytes_needed
+from xagents.replay.rollouts import RolloutBuffer, rounded_size
 from xagents.runs import recipes
 
 
@@ -74,8 +75,7 @@ class ACER(WithReplay, ActorCritic):
     @functools.cached_property
     def buffer(self) -> RolloutBuffer:
         """The buffer of stored rollouts; it allocates its memory with the first rollout."""
-        o = self.options
-        stack = self.envs.frame_stack
+        o, stack = self.options, self.envs.frame_stack
         return RolloutBuffer(o.buffer_max_size, o.buffer_initial_size, n_steps=o.n_steps, stack=stack)
 
     def buffer_bytes(self) -> int:
@@ -83,9 +83,8 @@ class ACER(WithReplay, ActorCritic):
         columns = dict(self.acting_policy.columns)
         action = columns.pop('actions')
         o, envs = self.options, self.envs
-        return rollout_bytes_needed(
-            o.buffer_max_size, o.n_steps, envs.n_envs, envs.observation_space, *action, columns, envs.frame_stack
-        )
+        size = rounded_size(o.buffer_max_size, o.n_steps, envs.n_envs)
+        return ring_bytes_needed(size, envs.n_envs, envs.observation_space, action, envs.frame_stack, columns=columns)
 
     def draw_replays(self) -> int:
         """Draw the number of replays after a new rollout from a Poisson distribution (algorithm 1)."""
@@ -106,12 +105,9 @@ class ACER(WithReplay, ActorCritic):
 
         The present statistics normalise the rollout here.
         """
-        batch = {
-            **batch,
-            'observations': self.statistics.prepare(batch['observations']),
-            'rewards': self.statistics.scale_rewards(batch['rewards']),
-        }
-        return self.run_update(batch, learning_rate)
+        observations = self.statistics.prepare(batch['observations'])
+        rewards = self.statistics.scale_rewards(batch['rewards'])
+        return self.run_update({**batch, 'observations': observations, 'rewards': rewards}, learning_rate)
 
     def update(self, steps: RolloutBatch, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of the whole update; compiled."""
@@ -173,17 +169,15 @@ class ACER(WithReplay, ActorCritic):
         Returns:
             z [T, N, A], and float [T, N], 1 if the projection changed z.
         """
-        options, (taken_advantages, all_advantages) = self.traced_options, advantages
-        if options.normalize_advantage:
+        o, (taken_advantages, all_advantages) = self.traced_options, advantages
+        if o.normalize_advantage:
             all_advantages /= masked_deviation(taken_advantages, valid) + 1e-8
             taken_advantages = masked_normalise(taken_advantages, valid, 1e-8)
-        g = policy_gradient(
-            policy, ratios, taken, taken_advantages, all_advantages, options.importance_c, options.epsilon
-        )
-        g += options.entropy_coef * entropy_gradient(policy, options.epsilon)
-        k = -average / (policy + options.epsilon)  # gradient of KL(f(φ_a) ‖ f(φ)) with respect to φ
-        z, projected = project(g, k, options.delta, options.epsilon)
-        return (z, projected) if options.trust_region else (g, tf.zeros_like(projected))
+        g = policy_gradient(policy, ratios, taken, taken_advantages, all_advantages, o.importance_c, o.epsilon)
+        g += o.entropy_coef * entropy_gradient(policy, o.epsilon)
+        k = -average / (policy + o.epsilon)  # gradient of KL(f(φ_a) ‖ f(φ)) with respect to φ
+        z, projected = project(g, k, o.delta, o.epsilon)
+        return (z, projected) if o.trust_region else (g, tf.zeros_like(projected))
 
     def probabilities_and_values(self, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the probabilities φ and the Q values, [T + 1, N, A] each, for observations [T + 1, N, *D]."""

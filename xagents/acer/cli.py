@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import ReplayOptions
-from xagents.options.declaration import changed, option
+from xagents.options.declaration import changed, count, fraction, option, positive
 from xagents.options.errors import OptionError
 
 
@@ -37,7 +37,7 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
     log_std_init: float = changed(
         ActorCriticOptions, 'log_std_init', 0.0, ignored=True, help='without effect: actions are discrete'
     )
-    buffer_batch_size: int | None = option(None, 'not supported: a replay uses one whole stored rollout', at_least=1)
+    buffer_batch_size: int | None = count(None, 'not supported: a replay uses one whole stored rollout')
     replay_ratio: float = option(
         4.0,
         'mean number of replays after each rollout (Poisson); larger values learn more from each step',
@@ -50,38 +50,20 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
         'limit how far an update moves from the average policy (the projection of section 3.3)',
         tune='categorical',
     )
-    delta: float = option(
-        1.0,
-        'δ, bound on the distance from the average policy; larger values allow larger policy steps',
-        above=0,
-        tune='log_uniform',
+    delta: float = positive(
+        1.0, 'δ, bound on the distance from the average policy; larger values allow larger policy steps'
     )
-    ema_alpha: float = option(
-        0.99,
-        'decay of the average policy per update; larger values average over more updates',
-        at_least=0,
-        at_most=1,
-        tune='log_uniform',
+    ema_alpha: float = fraction(
+        0.99, 'decay of the average policy per update; larger values average over more updates', tune='log_uniform'
     )
-    importance_c: float = option(
-        10.0,
-        'c, the largest importance weight; larger values have more variance and less bias correction by Q values',
-        above=0,
-        tune='log_uniform',
+    importance_c: float = positive(
+        10.0, 'c, the largest importance weight; larger values have more variance and less bias correction by Q values'
     )
-    epsilon: float = option(
-        1e-6,
-        'added to probabilities in denominators; larger values damp small ones',
-        above=0,
-        tune='log_uniform',
-    )
+    epsilon: float = positive(1e-6, 'added to probabilities in denominators; larger values damp small ones')
 
     def check(self) -> None:
         """Check the sizes of the buffer, and that no batch size is given."""
         if self.buffer_batch_size is not None:
-            raise OptionError(
-                'buffer_batch_size',
-                f'got {self.buffer_batch_size}, but a replay of ACER draws one stored rollout of all environments '
-                '(see --n-steps and --n-envs)',
-            )
+            why = 'a replay of ACER draws one stored rollout of all environments (see --n-steps and --n-envs)'
+            raise OptionError('buffer_batch_size', f'got {self.buffer_batch_size}, but {why}')
         super().check()

@@ -204,10 +204,8 @@ class BaseAgent:
         inputs = inputs or [self.input_shape]
         got = [tuple(x.shape[1:]) for x in model.inputs], [output.shape[-1] for output in model.outputs]
         if got != (inputs, units):
-            raise ValueError(
-                f'{name}: got inputs {got[0]} and outputs {got[1]}, '
-                f'expected inputs {inputs} and outputs {units} for {self.envs.id}'
-            )
+            expected = f'expected inputs {inputs} and outputs {units} for {self.envs.id}'
+            raise ValueError(f'{name}: got inputs {got[0]} and outputs {got[1]}, {expected}')
 
     # acting
 
@@ -311,9 +309,8 @@ class BaseAgent:
         outputs = self._policy_outputs()
         admitted = [i for i, output in enumerate(outputs) if output.shape[-1] == outputs[0].shape[-1]]
         if index not in admitted:
-            raise OptionError(
-                'action_idx', f'got {index}, expected {", ".join(map(str, admitted))}: outputs of its size'
-            )
+            expected = ', '.join(map(str, admitted))
+            raise OptionError('action_idx', f'got {index}, expected {expected}: outputs of its size')
         return self.acting_policy.with_network(self.make_actor(index))
 
     def _policy_outputs(self) -> list[Any]:
@@ -376,11 +373,8 @@ class BaseAgent:
         """Check that the agent can learn from data of an older policy."""
         name = type(self).__name__
         if self._uses_train_step():
-            raise OptionError(
-                'overlap',
-                f'{name} collects and learns in train_step(), expected an agent that '
-                'implements collect() and learn(batch)',
-            )
+            expected = 'expected an agent that implements collect() and learn(batch)'
+            raise OptionError('overlap', f'{name} collects and learns in train_step(), {expected}')
         if self.NO_OVERLAP_REASON:
             raise OptionError('overlap', f'{name} {self.NO_OVERLAP_REASON}')
         if self.acting_policy.network is None:

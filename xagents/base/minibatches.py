@@ -25,9 +25,8 @@ class Minibatches:
         self.size = options.minibatch_size or self.transitions // options.mini_batches
         if not 1 <= self.size <= self.transitions:
             name = 'minibatch_size' if options.minibatch_size else 'mini_batches'
-            raise OptionError(
-                name, f'got {getattr(options, name)}, expected at most the {self.transitions} transitions of a rollout'
-            )
+            got = f'got {getattr(options, name)}'
+            raise OptionError(name, f'{got}, expected at most the {self.transitions} transitions of a rollout')
         self.per_pass = self.transitions // self.size if options.minibatch_size else options.mini_batches
 
     def draw(self, rng: np.random.Generator, passes: int) -> np.ndarray:

@@ -39,11 +39,10 @@ class WithReplay(BaseAgent):
 
     def buffer_needs(self) -> BufferNeeds | None:
         """Return the needs of the replay buffer; None if it already contains data."""
-        if self.buffer.stored:
+        buffer = self.buffer
+        if buffer.stored:
             return None
-        return BufferNeeds(
-            self.buffer.required_size, self.options.buffer_max_size, self.buffer_bytes(), self.BUFFER_USE
-        )
+        return BufferNeeds(buffer.required_size, self.options.buffer_max_size, self.buffer_bytes(), self.BUFFER_USE)
 
     def remember(self, batch: dict[str, Any]) -> None:
         """Add a raw rollout to the buffer."""
@@ -76,10 +75,8 @@ class OffPolicy(WithReplay, SamplesBatches):
         super().check_envs(envs, options)
         assert isinstance(options, OffPolicyOptions)
         if envs.n_envs > options.buffer_max_size:
-            raise OptionError(
-                'buffer_max_size',
-                f'got {options.buffer_max_size}, expected at least {envs.n_envs}, one transition per environment',
-            )
+            expected = f'expected at least {envs.n_envs}, one transition per environment'
+            raise OptionError('buffer_max_size', f'got {options.buffer_max_size}, {expected}')
         if options.her:
             _ = envs.goals  # raises OptionError if there are none
 

@@ -96,10 +96,9 @@ class OnPolicy(BaseAgent):
         draws = math.ceil(self.options.n_steps / _noise_repeat(self.options)) * self.envs.n_envs
         size = 4 * draws * n_features * self.distribution.n_units
         if size >= NOISE_REPORT_BYTES:
-            self.progress.startup_lines.append(
-                f'Exploration holds {size / 2**30:.1f} GB of noise a rollout: a larger --sde-sample-frequency, fewer '
-                '--n-steps or --n-envs, or a narrower last layer need less'
-            )
+            less = 'a larger --sde-sample-frequency, fewer --n-steps or --n-envs, or a narrower last layer need less'
+            line = f'Exploration holds {size / 2**30:.1f} GB of noise a rollout: {less}'
+            self.progress.startup_lines.append(line)
 
     def _policy_outputs(self) -> list[Any]:
         """Return the model's outputs that can be the policy: all but the log standard deviation."""
@@ -136,9 +135,8 @@ class OnPolicy(BaseAgent):
         """Return the transitions of a rollout with their GAE advantages and returns."""
         terminated, truncated, valid = steps.flags()
         values, advantages = self.advantages(steps.observations, steps.rewards, terminated, truncated)
-        observations, actions, advantages, values, valid = map(
-            flatten, (steps.observations[:-1], steps.actions, advantages, values[:-1], valid)
-        )
+        columns = steps.observations[:-1], steps.actions, advantages, values[:-1], valid
+        observations, actions, advantages, values, valid = map(flatten, columns)
         outputs = [flatten(x) for x in steps.outputs]
         log_probs = self.distribution.log_prob(outputs, actions) if outputs else tf.zeros_like(valid)
         return RolloutSamples(observations, actions, advantages, advantages + values, values, valid, log_probs)

@@ -11,8 +11,8 @@ import numpy as np
 from xagents.base.agent import BaseAgent
 from xagents.base.batches import ReplaySamples
 from xagents.datasets.reading import Batch, Dataset, batch_digest, encode_episode, episode_batches
-from xagents.replay.ring import NO_COLUMNS, RingColumns
-from xagents.replay.transitions import ReplayBuffer, ring_bytes_needed
+from xagents.replay.ring import NO_COLUMNS, RingColumns, ring_bytes_needed
+from xagents.replay.transitions import ReplayBuffer
 
 # default number of updates per iteration with a data set; fewer with images, because their batches are large
 DATASET_UPDATES, DATASET_UPDATES_OF_IMAGES = 50, 5
@@ -69,11 +69,9 @@ class SamplesBatches(BaseAgent):
 
     def buffer_bytes_for(self, size: int) -> int:
         """Return the memory, in bytes, of a buffer of `size` transitions."""
-        envs, prioritized = self.envs, self.priority_alpha is not None
-        column, stack = self.collector.decode.action_spec, envs.frame_stack
-        return ring_bytes_needed(
-            size, envs.n_envs, envs.observation_space, *column, stack, prioritized, self._extra_columns
-        )
+        n_envs, space, stack = self.envs.n_envs, self.envs.observation_space, self.envs.frame_stack
+        action, prioritized = self.collector.decode.action_spec, self.priority_alpha is not None
+        return ring_bytes_needed(size, n_envs, space, action, stack, prioritized, self._extra_columns)
 
     @property
     def _extra_columns(self) -> RingColumns:
@@ -152,15 +150,10 @@ class SamplesBatches(BaseAgent):
             The result of `ReplayBuffer.sample`, [K, B, …] each, with normalised observations; and `n_updates`, the
             number of batches to learn from. K is the same in every call, so that the update is compiled once.
         """
-        statistics = self.statistics
+        statistics, rng = self.statistics, self.rng('replay')
         scaled = statistics.rewards is not None or statistics.reward_scale != 1.0
-        batch: dict[str, Any] = self.buffer.sample(
-            n_updates,
-            self.rng('replay'),
-            max_batches=self.max_updates,
-            beta=beta,
-            scale=statistics.scale_rewards if scaled else None,
-        )
+        scale = statistics.scale_rewards if scaled else None
+        batch = self.buffer.sample(n_updates, rng, max_batches=self.max_updates, beta=beta, scale=scale)
         # `prepare` does not write into the arrays of the buffer, which the next call overwrites
         seen = {name: statistics.prepare(batch[name]) for name in ('observations', 'next_observations')}
         return {**batch, **seen, 'n_updates': n_updates}

@@ -42,9 +42,7 @@ class BC(SamplesBatches, ActorCritic):
         self.actor.refresh(weights)
         return self.metrics_by_name(metrics.numpy())
 
-    def update(  # type: ignore[override]
-        self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def update(self, samples: ReplaySamples, n_updates: tf.Tensor, learning_rate: tf.Tensor) -> dict[str, tf.Tensor]:  # type: ignore[override]
         """Make an update with each of the first `n_updates` of K batches, and return the metrics; compiled."""
         self.step.set_rate(learning_rate)
         return loop_mean(lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS)

@@ -18,11 +18,7 @@ class BCOptions(AgentOptions):
 
     datasets = 'only'
 
-    ranges: ClassVar = {
-        'lr': (1e-5, 1e-2),
-        'buffer_batch_size': (64, 128, 256, 512),
-        'normalize_obs': (False, True),
-    }
+    ranges: ClassVar = {'lr': (1e-5, 1e-2), 'buffer_batch_size': (64, 128, 256, 512), 'normalize_obs': (False, True)}
 
     model: str | None = changed(ActorCriticOptions, 'model', None)
     lr: float = changed(AgentOptions, 'lr', 1e-3)

@@ -46,9 +46,8 @@ def check_name(option: str, name: str) -> None:
     if not NAME.fullmatch(name):
         raise OptionError(option, f'got {format_value(name)}, expected {NAME_HINT}')
     if max(map(len, name.split('/'))) > MAX_PART_LENGTH:
-        raise OptionError(
-            option, f'got a name of {len(name)} characters, expected {MAX_PART_LENGTH} between two slashes'
-        )
+        got = f'got a name of {len(name)} characters'
+        raise OptionError(option, f'{got}, expected {MAX_PART_LENGTH} between two slashes')
 
 
 def check_new(option: str, name: str) -> None:
@@ -64,9 +63,8 @@ def check_new(option: str, name: str) -> None:
     check_name(option, name)
     if dataset_exists(name):
         stem, _, version = name.rpartition('-v')
-        raise OptionError(
-            option, f'got {name}, which exists already, expected a new name, such as {stem}-v{int(version) + 1}'
-        )
+        new = f'{stem}-v{int(version) + 1}'
+        raise OptionError(option, f'got {name}, which exists already, expected a new name, such as {new}')
     for parent in Path(name).parents:
         if dataset_exists(parent.as_posix()) or parent.name == DATA:
             raise OptionError(option, f'got {name}, expected a name outside the data set {parent.as_posix()}')
@@ -95,9 +93,8 @@ def check_known(option: str, name: str) -> None:
     check_name(option, name)
     if not dataset_exists(name):
         names = list(list_names())
-        expected = (
-            f'expected one of {", ".join(names[:8])}{" …" if len(names) > 8 else ""}' if names else 'there is none'
-        )
+        shown = ', '.join(names[:8]) + (' …' if len(names) > 8 else '')
+        expected = f'expected one of {shown}' if names else 'there is none'
         raise OptionError(option, f'no data set {name} in {root()}, {expected}{did_you_mean(name, names)}')
 
 

@@ -64,20 +64,18 @@ def dataset_environment_options(dataset: Dataset) -> tuple[dict[str, Any], str]:
     Returns:
         The options, and an empty text; or no options, and the reason.
     """
-    environment_options = dataset.environment_options
-    env, kwargs = environment_options.get('env'), environment_options.pop('env_kwargs', None)
+    named = dataset.environment_options
+    env, kwargs = named.get('env'), named.pop('env_kwargs', None)
     if not isinstance(env, str):
         return {}, f'{dataset.name} names no environment: give one by --env'
     module = env.rpartition(':')[0]
-    if environment_options.get('wrapper') or (module and module not in ENV_PACKAGES):
-        named = f'{env} with its wrappers' if environment_options.get('wrapper') else env
-        return {}, f'{dataset.name} was recorded in {named}, which needs custom code: give it by --env and --wrapper'
+    if named.get('wrapper') or (module and module not in ENV_PACKAGES):
+        what = f'{env} with its wrappers' if named.get('wrapper') else env
+        return {}, f'{dataset.name} was recorded in {what}, which needs custom code: give it by --env and --wrapper'
     if isinstance(kwargs, dict):
         kwargs = {key: value for key, value in kwargs.items() if key != 'render_mode'}
     try:
-        known = {
-            name: value for name, value in environment_options.items() if name in declared_options(EnvironmentOptions)
-        }
+        known = {name: value for name, value in named.items() if name in declared_options(EnvironmentOptions)}
         options = {**known, **({'env_kwargs': kwargs} if kwargs else {})}
         EnvironmentOptions.resolve(options)
     except (OptionError, ValueError, TypeError) as error:
@@ -107,10 +105,8 @@ def check_fits(dataset: Dataset, envs: Envs, option: str) -> None:
         problem = f'with observations in {one_line(shown)}, expected {one_line(raw)} as in {envs.id}'
         raise OptionError(option, f'got {dataset.name} {problem}')
     if dataset.action_space != envs.action_space:
-        problem = (
-            f'with actions in {one_line(dataset.action_space)}, expected {one_line(envs.action_space)} as in {envs.id}'
-        )
-        raise OptionError(option, f'got {dataset.name} {problem}')
+        got, expected = one_line(dataset.action_space), one_line(envs.action_space)
+        raise OptionError(option, f'got {dataset.name} with actions in {got}, expected {expected} as in {envs.id}')
 
 
 def _equal_but_for_bounds(one: spaces.Space, other: spaces.Space) -> bool:

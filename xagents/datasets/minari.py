@@ -20,8 +20,7 @@ def minari_module(name: str, option: str) -> Any:
         OptionError: if Minari is not installed.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
+        with warnings.catch_warnings(action='ignore'):
             importlib.import_module('minari.dataset._storages.hdf5_storage')
             return importlib.import_module(f'minari.{name}')
     except ImportError as error:

@@ -75,9 +75,8 @@ class Dataset:
             if not {'observation_space', 'action_space'} <= self.metadata.keys():
                 # without stored spaces, Minari would make the environment to get them
                 raise ValueError('it contains no spaces')
-            self._storage = minari_module('dataset.minari_storage', option).MinariStorage.read(
-                dataset_names.data_folder(name)
-            )
+            storage_class = minari_module('dataset.minari_storage', option).MinariStorage
+            self._storage = storage_class.read(dataset_names.data_folder(name))
         except OptionError:
             raise
         except Exception as error:  # Minari, HDF5 and NumPy raise many types of exceptions for damaged files
@@ -132,9 +131,8 @@ class Dataset:
         """
         steps = sum(self.lengths())
         if steps != self.steps:
-            raise self.damage_error(
-                ValueError(f'its {self.episodes} episodes have {steps} steps, expected {self.steps}')
-            )
+            problem = f'its {self.episodes} episodes have {steps} steps, expected {self.steps}'
+            raise self.damage_error(ValueError(problem))
 
     def first_recent_episode(self, steps: int) -> int:
         """Return the index of the last episode from which on at least `steps` steps follow, or 0 if there is none."""
@@ -166,9 +164,8 @@ class Dataset:
         ends = [np.asarray(stored[name], bool) for name in ('terminations', 'truncations')]
         episode = RecordedEpisode(stored['observations'], stored['actions'], rewards, *ends)
         if not len(episode) or any(end.shape != rewards.shape for end in ends):
-            raise ValueError(
-                f'it has {len(rewards)} rewards, {len(ends[0])} terminations and {len(ends[1])} truncations'
-            )
+            n, n_terminations, n_truncations = map(len, (rewards, *ends))
+            raise ValueError(f'it has {n} rewards, {n_terminations} terminations and {n_truncations} truncations')
         with np.errstate(over='ignore'):
             # agents learn from float32
             if rewards.ndim != 1 or not np.isfinite(rewards.astype(np.float32)).all():

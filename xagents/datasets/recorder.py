@@ -144,20 +144,12 @@ class DatasetRecorder:
         writer = self.writer
         return arrays, {'dataset': writer.name, 'identity': writer.identity, 'episodes': writer.episodes}
 
-    def load(
-        self,
-        arrays: Mapping[str, np.ndarray],
-        record: Mapping[str, Any],
-        observation_space: spaces.Space,
-        action_space: spaces.Space,
-    ) -> None:
+    def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> None:
         """Restore the state that `state` returned.
 
         Args:
             arrays: the unfinished episodes, as arrays by name.
             record: the record of the data set.
-            observation_space: the raw observation space of one environment.
-            action_space: the action space of one environment.
 
         Raises:
             OptionError: if the data set lacks episodes or is another one.
@@ -165,7 +157,7 @@ class DatasetRecorder:
         self.writer.resume(record['episodes'], record['identity'])
         for i in range(len(self._open)):
             own = strip_prefix(str(i), arrays)
-            self._open[i] = _open_episode_from(own, observation_space, action_space) if own else None
+            self._open[i] = _open_episode_from(own, *self.writer.spaces) if own else None
 
 
 def _row(tree: Any, i: int) -> Any:
@@ -175,11 +167,8 @@ def _row(tree: Any, i: int) -> Any:
 
 def _named_leaves(tree: Any, name: str) -> Iterable[tuple[str, np.ndarray]]:
     """Yield name and value of each leaf. The name contains the indices that lead to the leaf, joined with `/`."""
-    if isinstance(tree, dict):
-        for i, part in enumerate(tree.values()):
-            yield from _named_leaves(part, f'{name}/{i}')
-    elif isinstance(tree, tuple):
-        for i, part in enumerate(tree):
+    if isinstance(tree, dict | tuple):
+        for i, part in enumerate(tree.values() if isinstance(tree, dict) else tree):
             yield from _named_leaves(part, f'{name}/{i}')
     else:
         yield name, tree

@@ -15,6 +15,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,12 +53,12 @@ def check_keys(option: str, space: spaces.Space) -> None:
     Raises:
         OptionError: for a key that HDF5 cannot store.
     """
-    parts = (
-        space.spaces.values() if isinstance(space, spaces.Dict) else space if isinstance(space, spaces.Tuple) else ()
-    )
-    for key in space.spaces if isinstance(space, spaces.Dict) else ():
-        if not isinstance(key, str) or '/' in key or key in ('', '.'):
-            raise OptionError(option, f'got observations with the key {key!r}, expected names without a slash')
+    parts: Any = space.spaces if isinstance(space, spaces.Dict | spaces.Tuple) else ()
+    if isinstance(space, spaces.Dict):
+        for key in parts:
+            if not isinstance(key, str) or '/' in key or key in ('', '.'):
+                raise OptionError(option, f'got observations with the key {key!r}, expected names without a slash')
+        parts = parts.values()
     for part in parts:
         check_keys(option, part)
 
@@ -78,6 +79,7 @@ class DatasetWriter:
         episodes: the number of episodes written.
         steps: the number of steps in these episodes.
         identity: a random text that identifies the data set when a recording is resumed.
+        spaces: the raw observation space and the action space of one environment.
         naming_seconds: the duration of the last update of the links to all episodes, in seconds.
 
     Raises:
@@ -99,21 +101,19 @@ class DatasetWriter:
         self.identity = secrets.token_hex(8)
         self.naming_seconds = 0.0
         self._spec, self._option = spec if _is_json(spec) else None, option
-        self._spaces = observation_space, action_space
+        self.spaces = observation_space, action_space
         self._storage = minari_module('dataset.minari_storage', option).MinariStorage
         self._buffer = minari_module('data_collector.episode_buffer', option).EpisodeBuffer
         serialize = minari_module('serialization', option).serialize_space
         try:
-            for space in self._spaces:
+            for space in self.spaces:
                 serialize(space)
         except Exception as error:
             raise OptionError(option, f'Minari cannot store {one_line(space)} ({one_line(error)})') from error
         self.folder = dataset_names.data_folder(name)
         self._lock = self._acquire_lock(option)
         self.episodes = self.steps = 0
-        self._parts: list[
-            tuple[Path, int]
-        ] = []  # the file of each part, and the number of its episodes in the data set
+        self._parts: list[tuple[Path, int]] = []  # the file of each part, and the number of its episodes
         self._total = 0.0
 
     def _acquire_lock(self, option: str) -> IO[bytes] | None:
@@ -183,11 +183,9 @@ class DatasetWriter:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
 
     def _new_storage(self, folder: Path) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
+        with warnings.catch_warnings(action='ignore'):
             # JPEG, Minari's default for images, is lossy
-            observed, taken = self._spaces
-            return self._storage.new(folder, observed, taken, self._spec, 'hdf5', jpeg_encoding=False)
+            return self._storage.new(folder, *self.spaces, self._spec, 'hdf5', jpeg_encoding=False)
 
     def _buffers(self, episodes: Sequence[RecordedEpisode]) -> Any:
         for e in episodes:
@@ -200,9 +198,13 @@ class DatasetWriter:
         If the process is killed in between, the data set contains all episodes that the metadata counts.
         """
         begun = time.monotonic()
+        count = 0
         with self._errors(), self._main() as file:
-            for name, place in self._episode_links():
-                file[name] = place
+            for path, episodes in self._parts:
+                for i in range(episodes):
+                    link = hdf5().ExternalLink(str(path.relative_to(self.folder)), f'/episode_{i}')
+                    file[f'episode_{count}'] = link
+                    count += 1
         self._write_metadata(newest)
         self.naming_seconds = time.monotonic() - begun
 
@@ -222,31 +224,18 @@ class DatasetWriter:
             code = errno.ENOSPC if full else errno.EIO
             raise OSError(code, os.strerror(code), str(self.folder)) from error
 
-    def _episode_links(self) -> Any:
-        """Yield the name of each episode and a link to the episode in its part."""
-        count = 0
-        for path, episodes in self._parts:
-            for i in range(episodes):
-                yield f'episode_{count}', hdf5().ExternalLink(str(path.relative_to(self.folder)), f'/episode_{i}')
-                count += 1
-
     def _write_metadata(self, template: Path) -> None:
         """Write the metadata, based on the metadata that Minari wrote in the folder `template`."""
-        metadata = json.loads((template / dataset_names.METADATA).read_text())
+        content = json.loads((template / dataset_names.METADATA).read_text())
         size = sum(path.stat().st_size for path in self.folder.glob('**/*.hdf5')) / 1e6
         mean = self._total / self.episodes if self.episodes else 0.0
-        metadata |= {'total_episodes': self.episodes, 'total_steps': self.steps, 'dataset_size': round(size, 1)}
-        metadata |= {'dataset_id': self.name, 'minari_version': self._minari_version(), 'algorithm_name': self._agent}
-        metadata['requirements'] = []
-        metadata[dataset_names.XAGENTS_KEY] = {**self._about, 'mean_return': mean, 'identity': self.identity}
+        content |= {'total_episodes': self.episodes, 'total_steps': self.steps, 'dataset_size': round(size, 1)}
+        version = metadata.version('minari')
+        content |= {'dataset_id': self.name, 'minari_version': version, 'algorithm_name': self._agent}
+        content['requirements'] = []
+        content[dataset_names.XAGENTS_KEY] = {**self._about, 'mean_return': mean, 'identity': self.identity}
         with atomic_write(self.folder / dataset_names.METADATA) as temporary:
-            temporary.write_text(json.dumps(metadata))
-
-    @staticmethod
-    def _minari_version() -> str:
-        from importlib.metadata import version
-
-        return version('minari')
+            temporary.write_text(json.dumps(content))
 
     def resume(self, episodes: int, identity: str) -> None:
         """Continue an existing data set after its first episodes. Later episodes are removed.
@@ -261,15 +250,13 @@ class DatasetWriter:
         main, there = self.folder / MAIN, 0
         self.identity = identity
         if dataset_names.dataset_exists(self.name):
-            metadata = dataset_names.read_metadata(self.name)
-            there = metadata['total_episodes']
-            if (metadata.get(dataset_names.XAGENTS_KEY) or {}).get('identity') != identity:
+            stored = dataset_names.read_metadata(self.name)
+            there = stored['total_episodes']
+            if (stored.get(dataset_names.XAGENTS_KEY) or {}).get('identity') != identity:
                 raise OptionError(self._option, f'got {self.name}, expected the data set that the run has recorded')
         if there < episodes:
-            raise OptionError(
-                self._option,
-                f'got {self.name} with {there} episodes, expected {episodes} at least, as in the checkpoint',
-            )
+            expected = f'expected {episodes} at least, as in the checkpoint'
+            raise OptionError(self._option, f'got {self.name} with {there} episodes, {expected}')
         self._parts, self.episodes, self.steps, self._total = [], 0, 0, 0.0
         if not there:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
-from xagents.options.declaration import option
+from xagents.options.declaration import option, positive, weight
 
 
 @dataclass
@@ -36,16 +36,11 @@ class DDPGOptions(OffPolicyOptions):
         choices=('gaussian', 'ornstein-uhlenbeck'),
         tune='categorical',
     )
-    step_noise_coef: float = option(
-        0.1,
-        'scale of the exploration noise, for actions from -1 to 1; larger values explore more',
-        at_least=0,
-        tune='log_uniform',
+    step_noise_coef: float = weight(
+        0.1, 'scale of the exploration noise, for actions from -1 to 1; larger values explore more'
     )
-    tau: float = option(
+    tau: float = positive(
         0.005,
         'step of the target networks per update (soft update); larger values are faster and less stable',
-        above=0,
         at_most=1,
-        tune='log_uniform',
     )

@@ -92,9 +92,7 @@ class DQN(OffPolicy):
 
     # learning
 
-    def learn(  # type: ignore[override]
-        self, batch: dict[str, Any], learning_rate: float, steps: int
-    ) -> dict[str, float]:
+    def learn(self, batch: dict[str, Any], learning_rate: float, steps: int) -> dict[str, float]:  # type: ignore[override]
         """Make the updates of one iteration with a batch of `replay`, and return the means of their metrics.
 
         `steps` is the number of environment steps so far, which decides when the target network is copied.
@@ -120,10 +118,9 @@ class DQN(OffPolicy):
         """
         self.step.set_rate(learning_rate)
         self.target.copy_if(due > 0)
-        metrics, errors = loop_updates(
-            lambda k: self.update_once(samples.take(k)), n_updates, self.METRICS, samples.shape
-        )
-        return self.actor.flat_weights(), tf.stack([metrics[name] for name in self.METRICS]), errors
+        names, shape = self.METRICS, samples.shape
+        metrics, errors = loop_updates(lambda k: self.update_once(samples.take(k)), n_updates, names, shape)
+        return self.actor.flat_weights(), tf.stack([metrics[name] for name in names]), errors
 
     def update_once(self, batch: ReplaySamples) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Make one gradient step on a batch, [B, …] each; return metrics and TD errors [B]."""

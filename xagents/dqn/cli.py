@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OffPolicyOptions
-from xagents.options.declaration import option
+from xagents.options.declaration import count, fraction, option, positive, weight
 
 
 @dataclass
@@ -32,48 +32,33 @@ class DQNOptions(OffPolicyOptions):
     prioritized: bool = option(
         False, 'replay transitions in proportion to their last TD error (prioritized replay)', tune='categorical'
     )
-    priority_alpha: float = option(
-        0.6, 'exponent of the priorities; larger values replay large errors more often', at_least=0, at_most=1
+    priority_alpha: float = fraction(0.6, 'exponent of the priorities; larger values replay large errors more often')
+    priority_beta: float = fraction(
+        0.4, 'initial exponent of the importance weights, rises to 1; larger values correct more'
     )
-    priority_beta: float = option(
-        0.4, 'initial exponent of the importance weights, rises to 1; larger values correct more', at_least=0, at_most=1
-    )
-    conservative: float = option(
+    conservative: float = weight(
         0.0,
         'weight of the loss against high values of actions that are not in the data (CQL), for --dataset; '
         'larger values stay closer to the data',
-        at_least=0,
-        tune='log_uniform',
     )
     huber: bool = option(
         False, 'use the Huber loss, linear above an error of 1, instead of the squared error', tune='categorical'
     )
-    grad_norm: float = option(
-        10.0, 'largest gradient norm; larger values allow larger updates', above=0, tune='log_uniform'
+    grad_norm: float = positive(10.0, 'largest gradient norm; larger values allow larger updates')
+    epsilon_start: float = fraction(
+        1.0, 'initial probability of a random action; larger values explore more', tune='log_uniform'
     )
-    epsilon_start: float = option(
-        1.0,
-        'initial probability of a random action; larger values explore more',
-        at_least=0,
-        at_most=1,
-        tune='log_uniform',
+    epsilon_end: float = fraction(
+        0.02, 'probability of a random action after the decay; larger values explore more', tune='log_uniform'
     )
-    epsilon_end: float = option(
-        0.02,
-        'probability of a random action after the decay; larger values explore more',
-        at_least=0,
-        at_most=1,
-        tune='log_uniform',
-    )
-    epsilon_decay_steps: int = option(
-        150_000, 'environment steps of the decay; larger values explore for longer', at_least=1, tune='int'
+    epsilon_decay_steps: int = count(
+        150_000, 'environment steps of the decay; larger values explore for longer', tune='int'
     )
     epsilon_ladder: bool = option(
         False, 'use ε^(1 + 7 i / (N - 1)) in environment i of N, as Ape-X does with 0.4', tune='categorical'
     )
-    target_sync_steps: int = option(
+    target_sync_steps: int = count(
         1000,
         'environment steps between two copies to the target network; larger values are slower and more stable',
-        at_least=1,
         tune='int',
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.ddpg.cli import DDPGOptions
 from xagents.options.agents import OffPolicyOptions, OnPolicyOptions
-from xagents.options.declaration import changed, option
+from xagents.options.declaration import changed, option, positive, weight
 
 
 @dataclass
@@ -29,22 +29,15 @@ class IQLOptions(OffPolicyOptions):
     value_model: str | None = option(
         None, "a .cfg of the value's network; chosen by the environment when not given", metavar='CFG'
     )
-    expectile: float = option(
+    expectile: float = positive(
         0.7,
         'τ, expectile of action values that defines a state value; larger values approach the best action of the data',
-        above=0,
         below=1,
-        tune='log_uniform',
     )
-    inverse_temperature: float = option(
-        3.0,
-        'β, weight of advantages in imitation; larger values imitate good actions more, 0 imitates all equally',
-        at_least=0,
-        tune='log_uniform',
+    inverse_temperature: float = weight(
+        3.0, 'β, weight of advantages in imitation; larger values imitate good actions more, 0 imitates all equally'
     )
-    max_weight: float = option(
-        100.0, 'largest imitation weight; larger values let single actions count more', above=0, tune='log_uniform'
-    )
+    max_weight: float = positive(100.0, 'largest imitation weight; larger values let single actions count more')
     tau: float = changed(DDPGOptions, 'tau', 0.005)
     lr: float = changed(OffPolicyOptions, 'lr', 3e-4)
     buffer_batch_size: int = changed(OffPolicyOptions, 'buffer_batch_size', 256)

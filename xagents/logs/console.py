@@ -21,6 +21,7 @@ SECONDS_WITHOUT_A_LINE = 10.0
 WAITING_THRESHOLD = 0.05
 # overlapping pays off if the shorter of collecting and learning takes at least this fraction of the longer
 MIN_OVERLAP_RATIO = 1 / 3
+Seconds = Mapping[str, float]  # of each phase
 
 
 class Console:
@@ -141,6 +142,7 @@ PHASES = {
     **{'env': 'environments', 'act': 'acting', 'replay': 'replaying', 'learn': 'learning'},
     **{'wait': 'waiting', 'rest': 'the rest'},
 }
+SIDES = ('env', 'act'), ('replay', 'learn')  # collecting and learning
 HINTS = {
     'env': 'try more --n-envs; for slow environments --explorers, or --vector envpool',
     'act': 'try more --n-envs: each call acts for all of them',
@@ -150,9 +152,7 @@ HINTS = {
 }
 
 
-def bottleneck(
-    spent: Mapping[str, float], total: float, may_overlap: bool = False, explorers: int | None = None
-) -> str:
+def bottleneck(spent: Seconds, total: float, may_overlap: bool = False, explorers: int | None = None) -> str:
     """Return one line with the phases that took the time, and an option that would make the run faster.
 
     Args:
@@ -170,9 +170,8 @@ def bottleneck(
     total = max(total, sum(sequential.values()))
     line = f'Time: {_percentages(sequential, total)}'
     if 'wait' not in spent:
-        return (
-            f'{line}. Most {_slowest_phase(sequential)} {_overlap_hint(spent, total) if may_overlap else ""}'.rstrip()
-        )
+        hint = _overlap_hint(spent, total) if may_overlap else ''
+        return f'{line}. Most {_slowest_phase(sequential)} {hint}'.rstrip()
     line = f'{line}; in parallel {_percentages(parallel, total)}' if parallel else line
     waited = sequential.pop('wait')
     if explorers is not None:
@@ -185,30 +184,27 @@ def bottleneck(
     return f'{line}. {waiting}. Most of that time {_slowest_phase(side)}' if side else f'{line}. {waiting}.'
 
 
-def _explorers_hint(spent: Mapping[str, float], waits: bool, explorers: int) -> str:
+def _explorers_hint(spent: Seconds, waits: bool, explorers: int) -> str:
     """Return a sentence on whether more explorers help. They divide the time of collecting, not that of learning."""
-    collecting, learning = (
-        sum(spent.get(name, 0.0) for name in side) for side in (('env', 'act'), ('replay', 'learn'))
-    )
+    collecting, learning = (sum(spent.get(name, 0.0) for name in side) for side in SIDES)
     full = math.ceil(explorers * collecting / learning) if learning else explorers
     if not waits or full <= explorers:
         return 'The learner is full: more explorers will not help.'
     return f'The learner waits: more explorers help, up to about {full}.'
 
 
-def _percentages(seconds: Mapping[str, float], total: float) -> str:
+def _percentages(seconds: Seconds, total: float) -> str:
     return ', '.join(f'{PHASES[name]} {100 * seconds[name] / total:.0f} %' for name in PHASES if name in seconds)
 
 
-def _slowest_phase(seconds: Mapping[str, float]) -> str:
+def _slowest_phase(seconds: Seconds) -> str:
     worst = max(seconds, key=seconds.__getitem__)
     return f'goes into {PHASES[worst]}: {HINTS[worst]}.'
 
 
-def _overlap_hint(spent: Mapping[str, float], total: float) -> str:
+def _overlap_hint(spent: Seconds, total: float) -> str:
     """Return a sentence if collecting and learning take most of the time and about equally long, else an empty one."""
-    sides = ('env', 'act'), ('replay', 'learn')
-    shorter, longer = sorted(sum(spent.get(name, 0.0) for name in side) for side in sides)
+    shorter, longer = sorted(sum(spent.get(name, 0.0) for name in side) for side in SIDES)
     if shorter < MIN_OVERLAP_RATIO * longer or shorter < 0.1 * total:
         return ''
     return 'Collecting and learning take about equally long: --overlap runs both in parallel.'

@@ -137,14 +137,9 @@ class WandbMonitor:
         if flushing in getattr(wandb.Settings, 'model_fields', {}):
             settings[flushing] = WANDB_FLUSH_SECONDS
         saved_id = _read_run_id(id_file)
-        self.run: Any = wandb.init(
-            project='xagents',
-            name=name,
-            config=dict(config),
-            id=saved_id,
-            resume='allow' if saved_id else None,
-            settings=wandb.Settings(**settings),
-        )
+        identity: dict[str, Any] = {'name': name, 'id': saved_id, 'resume': 'allow' if saved_id else None}
+        run_settings = wandb.Settings(**settings)
+        self.run: Any = wandb.init(project='xagents', config=dict(config), settings=run_settings, **identity)
         self._last_step = -1  # W&B already has the steps up to this one
         if resumed_at is not None:
             self._last_step = max(resumed_at, getattr(self.run, 'starting_step', 0) - 1)
@@ -199,11 +194,7 @@ def check_wandb() -> None:
         )
     except WandbError as error:
         raise ValueError(f'--monitor-session: the W&B login cannot be used ({one_line(error)}): {how}') from error
-    except (
-        ImportError,
-        AttributeError,
-        TypeError,
-    ):  # another version of wandb: check only the variable
+    except (ImportError, AttributeError, TypeError):  # another version of wandb: check only the variable
         login = os.environ.get('WANDB_API_KEY')
         how = 'set WANDB_API_KEY or WANDB_MODE=offline'
     if not login:

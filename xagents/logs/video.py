@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Any, NoReturn
 
 import numpy as np
@@ -84,9 +84,7 @@ def _encoder(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callable
         command += ['-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p']
         command += ['-movflags', '+faststart', '-f', 'mp4', str(temporary)]
         # a new session, so that Ctrl-C does not stop ffmpeg before it has finished the file
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=messages, start_new_session=True
-        )
+        process = Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=messages, start_new_session=True)
         pipe = process.stdin
         assert pipe is not None
 

@@ -87,7 +87,7 @@ _KEYS: dict[str, dict[str, _Key]] = {
     'action': _ORIGIN,
     'log-std': {'init': _Key('a number', _number), 'from': _Key('an output section', str)},
 }
-_REQUIRED = {'convolutional': ('filters', 'size', 'stride')}
+_REQUIRED = {'convolutional': ('filters', 'size', 'stride'), 'dense': ('units',)}  # unless it is an output
 _SECTION = re.compile(rf'({"|".join(_KEYS)})(-[A-Za-z0-9_.-]+)?')
 _SECTION_NAMES = ', '.join(f'{kind}-*' for kind in _KEYS)
 
@@ -199,11 +199,9 @@ def dense_network(
     """
     expected = f'one or more whole numbers from 1 to {MAX_SIZE}'
     widths = [str(width) for width in positive_integers('net', net, expected)]
-    for name, value, names in (
-        ('activation', activation, ACTIVATIONS),
-        ('output_activation', output_activation, ACTIVATIONS),
-        ('initializer', initializer, INITIALIZERS),
-    ):
+    given = {'activation': activation, 'output_activation': output_activation, 'initializer': initializer}
+    for name, value in given.items():
+        names = INITIALIZERS if name == 'initializer' else ACTIVATIONS
         if value not in names:
             raise value_error(name, value, ', '.join(names), names)
     if not outputs or not all(map(str.isidentifier, outputs)) or len(set(outputs)) < len(outputs):
@@ -245,9 +243,7 @@ def _values(kind: str, text: Mapping[str, str], where: str) -> dict[str, Any]:
             values[key] = keys[key].read(value)
         except (ValueError, KeyError):
             raise value_error(f'{where} {key}', value, keys[key].expected, keys[key].names) from None
-    required: tuple[str, ...] = _REQUIRED.get(kind, ())
-    if kind == 'dense' and not values.get('output'):
-        required = ('units',)
+    required = _REQUIRED.get(kind, ()) if not values.get('output') else ()
     for key in required:
         if key not in values:
             also = ' (the environment determines only the size of an output, output=1)' if kind == 'dense' else ''

@@ -145,16 +145,12 @@ def _output_sizes(network: NetworkDescription, output_units: Sequence[int]) -> d
         outputs = tuple(layer for layer in outputs if layer.units is None)
     if len(sizes) != len(outputs):
         got = ', '.join(f'[{layer.name}]' for layer in network.outputs)
-        raise ValueError(
-            f'{network.where}: outputs: got {len(network.outputs)} ({got}), '
-            f'expected {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
-        )
+        expected = f'expected {len(sizes)}, of sizes {list(sizes)}, for this agent and environment'
+        raise ValueError(f'{network.where}: outputs: got {len(network.outputs)} ({got}), {expected}')
     for layer, units in zip(outputs, sizes, strict=True):
         if layer.units not in (None, units):
-            raise ValueError(
-                f'{network.where}: [{layer.name}] units: got {layer.units}, '
-                f'expected {units} for this agent and environment, or no units'
-            )
+            expected = f'expected {units} for this agent and environment, or no units'
+            raise ValueError(f'{network.where}: [{layer.name}] units: got {layer.units}, {expected}')
     return {layer.name: units for layer, units in zip(outputs, sizes, strict=True)}
 
 
@@ -164,17 +160,15 @@ def _output_shape(layer: Layer, shape: Shape, units: Mapping[str, int], where: s
         return (math.prod(shape),)
     if layer.kind == 'log-std':
         return shape
+    got = f'{at}: got an input of shape {shape}'
     if layer.kind in ('dense', 'action'):
         if len(shape) != 1:
-            raise ValueError(
-                f'{at}: got an input of shape {shape}, expected a vector: add a flatten-* section before it'
-            )
+            raise ValueError(f'{got}, expected a vector: add a flatten-* section before it')
         return (shape[0] + units[layer.name],) if layer.kind == 'action' else (layer.units or units[layer.name],)
     if len(shape) != 3:
-        raise ValueError(f'{at}: got an input of shape {shape}, expected an image (height, width, channels)')
+        raise ValueError(f'{got}, expected an image (height, width, channels)')
     height, width, _ = shape
-    if layer.size > min(height, width):
-        raise ValueError(
-            f'{at} size: got {layer.size}, expected at most {min(height, width)} for its input of {height}x{width}'
-        )
+    most = min(height, width)
+    if layer.size > most:
+        raise ValueError(f'{at} size: got {layer.size}, expected at most {most} for its input of {height}x{width}')
     return (height - layer.size) // layer.stride + 1, (width - layer.size) // layer.stride + 1, layer.filters

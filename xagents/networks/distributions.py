@@ -14,22 +14,14 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces
 
-from xagents.networks.sampling import (
-    ActionSampler,
-    BernoulliSampler,
-    CategoricalSampler,
-    GaussianSampler,
-    MultiCategoricalSampler,
-    StateDependentSampler,
-    sampler_kind,
-)
+from xagents.networks import sampling
 
 _LOWEST = np.finfo(np.float32).min
 _HALF_LOG_2PI = np.float32(0.5 * math.log(2 * math.pi))
 LOG_STD_BOUNDS = (-5.0, 2.0)
 
 
-class Distribution(ActionSampler):
+class Distribution(sampling.ActionSampler):
     """A distribution over policy actions, differentiable in TensorFlow."""
 
     @abstractmethod
@@ -45,7 +37,7 @@ class Distribution(ActionSampler):
         """Return the divergences KL(old || new) [B] in nats."""
 
 
-class MultiCategorical(MultiCategoricalSampler, Distribution):
+class MultiCategorical(sampling.MultiCategoricalSampler, Distribution):
     """Independent categorical distributions; one head contains the concatenated logits."""
 
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
@@ -67,11 +59,11 @@ class MultiCategorical(MultiCategoricalSampler, Distribution):
         return [_log_softmax(part) for part in tf.split(logits, list(self.sizes), axis=-1)]
 
 
-class Categorical(CategoricalSampler, MultiCategorical):
+class Categorical(sampling.CategoricalSampler, MultiCategorical):
     """A categorical distribution over n actions."""
 
 
-class Bernoulli(BernoulliSampler, Distribution):
+class Bernoulli(sampling.BernoulliSampler, Distribution):
     """n independent Bernoulli variables; a logit is the log-odds of 1."""
 
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
@@ -92,7 +84,7 @@ class Bernoulli(BernoulliSampler, Distribution):
         return tf.reduce_sum(on + off, -1)
 
 
-class Gaussian(GaussianSampler, Distribution):
+class Gaussian(sampling.GaussianSampler, Distribution):
     """n independent normal variables; log-probabilities refer to the actions before clipping to bounds."""
 
     def log_prob(self, outputs: Sequence[tf.Tensor], actions: tf.Tensor) -> tf.Tensor:
@@ -113,7 +105,7 @@ class Gaussian(GaussianSampler, Distribution):
         return tf.reduce_sum(0.5 * (tf.math.expm1(2.0 * ratio) + z * z) - ratio, -1)
 
 
-class StateDependentGaussian(StateDependentSampler, Gaussian):
+class StateDependentGaussian(sampling.StateDependentSampler, Gaussian):
     """A Gaussian in each state, sampled with noise that may be the same for several steps (gSDE)."""
 
 
@@ -127,7 +119,7 @@ _DISTRIBUTIONS: dict[str, Any] = {
 
 def distribution_for(action_space: spaces.Space) -> Distribution:
     """Return the policy distribution for an action space; raises the errors of `sampler_kind`."""
-    kind, argument = sampler_kind(action_space)
+    kind, argument = sampling.sampler_kind(action_space)
     return _DISTRIBUTIONS[kind](argument)
 
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from xagents.networks.keras_to_plan import has_plan
-from xagents.networks.optimisers import FlatOptimizer, FusedOptimizer, KerasOptimizer, flatten_tensors
+from xagents.networks.optimisers import FlatOptimizer, FusedOptimizer, KerasOptimizer, Variables, flatten_tensors
 from xagents.networks.programs import in_bfloat16
 from xagents.networks.traced_options import TracedOptions
 from xagents.options.agents import AgentOptions, OnPolicyOptions
@@ -76,12 +76,8 @@ class GradientStep:
             self._optimizer = KerasOptimizer(type(given).from_config(given.get_config()), size)
         self.optimizer = self._optimizer.optimizer
         model.compile(self.optimizer)
-        self._traced_options, self._clip_gradients, self.name, self.may_be_unused = (
-            traced_options,
-            clip_gradients,
-            name,
-            may_be_unused,
-        )
+        self._traced_options, self._clip_gradients = traced_options, clip_gradients
+        self.name, self.may_be_unused = name, may_be_unused
         # networks of one agent may have different learning rates, which follow one schedule
         self._rate_ratio = 1.0 if rate is None else rate / traced_options.lr
 
@@ -124,9 +120,7 @@ class GradientStep:
         return made
 
 
-def gradients_of(
-    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
-) -> list[tf.Tensor]:
+def gradients_of(tape: tf.GradientTape, target: tf.Tensor, variables: Variables, name: str = '') -> list[tf.Tensor]:
     """Return the gradients of a scalar with respect to variables; 0 for variables that do not influence the scalar.
 
     Raises:
@@ -137,16 +131,12 @@ def gradients_of(
     without = [v.path for g, v in zip(gradients, variables, strict=True) if g is None]
     if name and without:
         which = 'its parameters' if len(without) == len(variables) else ', '.join(without)
-        raise ValueError(
-            f'{name}: the loss has no gradient with respect to {which}, which would never change: '
-            'compute all of the loss within the GradientTape'
-        )
+        remedy = 'which would never change: compute all of the loss within the GradientTape'
+        raise ValueError(f'{name}: the loss has no gradient with respect to {which}, {remedy}')
     return [tf.zeros(v.shape) if g is None else g for g, v in zip(gradients, variables, strict=True)]
 
 
-def flat_gradient(
-    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[keras.Variable], name: str = ''
-) -> tf.Tensor:
+def flat_gradient(tape: tf.GradientTape, target: tf.Tensor, variables: Variables, name: str = '') -> tf.Tensor:
     """Return the gradient of a scalar with respect to variables as one vector [P]; see `gradients_of`."""
     return flatten_tensors(gradients_of(tape, target, variables, name))
 
@@ -214,9 +204,8 @@ _COUNTS = ('updates', 'stats/refused')
 
 def metric_increments(metrics: dict[str, tf.Tensor], names: Sequence[str]) -> tf.Tensor:
     """Return the increments of the metric sums by one update; a refused update increments only its count."""
-    return tf.stack(
-        [metrics[n] if n in _COUNTS else metrics['updates'] * zero_if_not_finite(metrics[n]) for n in names]
-    )
+    made = metrics['updates']
+    return tf.stack([metrics[n] if n in _COUNTS else made * zero_if_not_finite(metrics[n]) for n in names])
 
 
 def metric_means(totals: tf.Tensor, names: Sequence[str]) -> dict[str, tf.Tensor]:

@@ -9,33 +9,21 @@ import keras
 import tensorflow as tf
 
 from xagents.networks.models import LogProbabilities, LogStd
-from xagents.networks.plan import (
-    ACTIVATION,
-    ACTIVATIONS,
-    CONVOLUTION,
-    DENSE,
-    DEVIATIONS,
-    FLATTEN,
-    IDENTITY,
-    LOG_PROBABILITIES,
-    LOG_STD,
-    LayerCall,
-    NetworkPlan,
-)
+from xagents.networks.plan import ACTIVATIONS, Kind, LayerCall, NetworkPlan
 from xagents.networks.registry import is_functional
 from xagents.networks.state_dependent import Deviations
 
-_KINDS: dict[type, str] = {
-    keras.layers.Dense: DENSE,
-    keras.layers.Conv2D: CONVOLUTION,
-    keras.layers.Activation: ACTIVATION,
-    keras.layers.Flatten: FLATTEN,
-    keras.layers.Identity: IDENTITY,
-    LogStd: LOG_STD,
-    Deviations: DEVIATIONS,
-    LogProbabilities: LOG_PROBABILITIES,
+_KINDS: dict[type, Kind] = {
+    keras.layers.Dense: 'dense',
+    keras.layers.Conv2D: 'convolution',
+    keras.layers.Activation: 'activation',
+    keras.layers.Flatten: 'flatten',
+    keras.layers.Identity: 'same',
+    LogStd: 'log-std',
+    Deviations: 'deviations',
+    LogProbabilities: 'log-probabilities',
 }
-_OF_VECTORS = (DENSE, ACTIVATION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES)
+_NOT_OF_VECTORS = ('convolution', 'flatten', 'same')
 
 
 def plan_from_model(model: keras.Model) -> NetworkPlan:
@@ -82,13 +70,13 @@ def flat_parameters(model: keras.Model) -> tf.Tensor:
 def _call(layer: Any, source: int, target: int, offsets: dict[int, int]) -> LayerCall:
     """Return the plan entry of one call of a layer."""
     kind = _KINDS[type(layer)]
-    if kind in (LOG_STD, DEVIATIONS):
-        expln = kind == DEVIATIONS and layer.expln
+    if kind in ('log-std', 'deviations'):
+        expln = kind == 'deviations' and layer.expln
         return LayerCall(kind, source, target, offsets[id(layer.log_std)], tuple(layer.log_std.shape), expln=expln)
     activation = _activation_name(layer.activation) if hasattr(layer, 'activation') else 'linear'
-    if kind not in (DENSE, CONVOLUTION):
+    if kind not in ('dense', 'convolution'):
         return LayerCall(kind, source, target, activation=activation)
-    strides = tuple(layer.strides) if kind == CONVOLUTION else ()
+    strides = tuple(layer.strides) if kind == 'convolution' else ()
     kernel = tuple(layer.kernel.shape)
     return LayerCall(kind, source, target, offsets[id(layer.kernel)], kernel, layer.use_bias, strides, activation)
 
@@ -137,7 +125,7 @@ def _problem(layer: Any, trainable: list[int]) -> str:
     if kind is None:
         return f'is a {type(layer).__name__}'
     policy = layer.dtype_policy
-    admitted = ('float32',) if kind == CONVOLUTION else ('float32', 'bfloat16')
+    admitted = ('float32',) if kind == 'convolution' else ('float32', 'bfloat16')
     exact = policy.variable_dtype == 'float32' and policy.quantization_mode is None
     if policy.compute_dtype not in admitted or not exact:
         return f'computes in {policy.name} (--precision)'
@@ -145,10 +133,10 @@ def _problem(layer: Any, trainable: list[int]) -> str:
         return f'has the activation {layer.activation!r}'
     if getattr(layer, 'data_format', 'channels_last') != 'channels_last':
         return 'is channels-first'
-    if kind == CONVOLUTION and (layer.padding, layer.groups, tuple(layer.dilation_rate)) != ('valid', 1, (1, 1)):
+    if kind == 'convolution' and (layer.padding, layer.groups, tuple(layer.dilation_rate)) != ('valid', 1, (1, 1)):
         return 'pads, dilates or has groups'
     called_on = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
-    if kind in _OF_VECTORS and {len(tensor.shape) for tensor in called_on} != {2}:
+    if kind not in _NOT_OF_VECTORS and {len(tensor.shape) for tensor in called_on} != {2}:
         return 'has an input that is not a vector'
     if getattr(layer, 'lora_enabled', False):
         return 'has LoRA weights'

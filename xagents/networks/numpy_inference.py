@@ -26,17 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from xagents.networks.acting import PublishedWeights
-from xagents.networks.plan import (
-    ACTIVATION,
-    CONVOLUTION,
-    DENSE,
-    DEVIATIONS,
-    FLATTEN,
-    LOG_PROBABILITIES,
-    LOG_STD,
-    LayerCall,
-    NetworkPlan,
-)
+from xagents.networks.plan import LayerCall, NetworkPlan
 
 try:
     from threadpoolctl import ThreadpoolController
@@ -126,22 +116,22 @@ class NumpyNetwork:
 
     def _call(self, call: LayerCall, source: Array, shape: tuple[int, ...], steps: list[Step]) -> Array:
         """Append the steps of a layer call to `steps`, and return the buffer of its output."""
-        if call.kind == DENSE:
+        if call.kind == 'dense':
             return self._dense(call, source, steps)
-        if call.kind == DEVIATIONS:
+        if call.kind == 'deviations':
             return self._deviations(call, source, steps)
-        if call.kind == CONVOLUTION:
+        if call.kind == 'convolution':
             return self._convolution(call, source, shape, steps)
-        if call.kind == FLATTEN and source.ndim == 4:
+        if call.kind == 'flatten' and source.ndim == 4:
             target = _vectors(shape[0], len(source))
             steps.append((_fill, source.reshape(len(source), -1).T, target[:-1, : len(source)]))
             return target
-        if call.kind not in (LOG_STD, LOG_PROBABILITIES, ACTIVATION):
+        if call.kind not in ('log-std', 'log-probabilities', 'activation'):
             return source  # the output equals the input
         target = _buffer(shape[0], source.shape[1])
-        values = self._view(call.at, (shape[0], 1)) if call.kind == LOG_STD else source[:-1]
+        values = self._view(call.at, (shape[0], 1)) if call.kind == 'log-std' else source[:-1]
         steps.append((_fill, values, target[:-1]))
-        if call.kind == LOG_PROBABILITIES:
+        if call.kind == 'log-probabilities':
             steps.append((_log, target[:-1], target[:-1]))
         steps.extend(_activation_steps(call.activation, target[:-1]))
         return target
@@ -181,8 +171,7 @@ class NumpyNetwork:
         target = np.empty((len(source), *shape), np.float32)
         flat = target.reshape(-1, filters)
         steps.append((_fill, patches, columns))
-        kernel = self._view(call.at, (size, filters))
-        by_kernel = functools.partial(_dot, kernel)
+        by_kernel = functools.partial(_dot, self._view(call.at, (size, filters)))
         for image, convolved in zip(columns, target, strict=True):
             steps.append((by_kernel, image.reshape(-1, size), convolved.reshape(-1, filters)))
         if call.bias:

@@ -100,9 +100,8 @@ class FusedOptimizer:
         rule, constants = self._constants()
         slots = [slot.value for slot in self._slots]
         step = tf.cast(self._iterations.value + 1, tf.float32)
-        parameters, slots = _FUSED_PASSES[rule](
-            [v.value for v in variables], gradients, slots, factor, made, self._rate.value, step, constants
-        )
+        before, rate = [v.value for v in variables], self._rate.value
+        parameters, slots = _FUSED_PASSES[rule](before, gradients, slots, factor, made, rate, step, constants)
         for variable, value in zip((*variables, *self._slots), (*parameters, *slots), strict=True):
             variable.assign(value)
         self._iterations.assign_add(tf.cast(made, self._iterations.dtype))

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 ACTIVATIONS = (
     *('linear', 'tanh', 'relu', 'sigmoid', 'softmax', 'softplus', 'exponential'),
     *('elu', 'selu', 'silu', 'leaky_relu', 'softsign', 'gelu'),
 )
-DENSE, CONVOLUTION, LOG_STD, DEVIATIONS, LOG_PROBABILITIES, ACTIVATION, FLATTEN, IDENTITY = KINDS = (
-    'dense', 'convolution', 'log-std', 'deviations', 'log-probabilities', 'activation', 'flatten', 'same',
-)  # fmt: skip
+Kind = Literal['dense', 'convolution', 'log-std', 'deviations', 'log-probabilities', 'activation', 'flatten', 'same']
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class LayerCall:
     """One call of a layer.
 
     Attributes:
-        kind: kind of the layer, one of KINDS.
+        kind: kind of the layer; the output of `same` equals its input.
         source: number of the input tensor; 0 is the input of the network.
         target: number of the output tensor.
         at: index of the first weight in the weight vector: the kernel, then the bias.
@@ -37,7 +35,7 @@ class LayerCall:
         expln: whether deviations use expln instead of exp (see `xagents.networks.state_dependent`).
     """
 
-    kind: str
+    kind: Kind
     source: int
     target: int
     at: int = 0
@@ -85,7 +83,7 @@ class NetworkPlan:
     @property
     def has_convolutions(self) -> bool:
         """Whether the network has a convolution."""
-        return any(call.kind == CONVOLUTION for call in self.calls)
+        return any(call.kind == 'convolution' for call in self.calls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values; values of layer calls that equal their defaults are omitted."""
@@ -132,18 +130,18 @@ def _frozen(value: Any) -> Any:
 
 def _shape(call: LayerCall, source: tuple[int, ...]) -> tuple[int, ...]:
     """Return the output shape of a call for an input of shape `source`."""
-    if call.kind == FLATTEN:
+    if call.kind == 'flatten':
         return (math.prod(source),)
-    if call.kind == CONVOLUTION and len(source) == 3 and len(call.kernel) == 4 and len(call.strides) == 2:
+    if call.kind == 'convolution' and len(source) == 3 and len(call.kernel) == 4 and len(call.strides) == 2:
         height, width = (1 + (source[i] - call.kernel[i]) // call.strides[i] for i in (0, 1))
         if source[2] == call.kernel[2] and height > 0 and width > 0:
             return height, width, call.kernel[3]
-    elif call.kind == DENSE and len(call.kernel) == 2 and source == call.kernel[:1]:
+    elif call.kind == 'dense' and len(call.kernel) == 2 and source == call.kernel[:1]:
         return call.kernel[1:]
-    elif call.kind == DEVIATIONS and len(call.kernel) == 2 and source == call.kernel[:1]:
+    elif call.kind == 'deviations' and len(call.kernel) == 2 and source == call.kernel[:1]:
         return (math.prod(call.kernel),)
-    elif call.kind == LOG_STD and len(call.kernel) == 1 and len(source) == 1:
+    elif call.kind == 'log-std' and len(call.kernel) == 1 and len(source) == 1:
         return call.kernel
-    elif call.kind == IDENTITY or (call.kind in (ACTIVATION, LOG_PROBABILITIES) and len(source) == 1):
+    elif call.kind == 'same' or (call.kind in ('activation', 'log-probabilities') and len(source) == 1):
         return source
     raise ValueError(f'not a network plan: a {call.kind} of {call.kernel} has an input of shape {source}')

@@ -85,8 +85,9 @@ class Program:
         traced = self._trace(packer, arguments).get_concrete_function(*specifications)
         captured = traced.captured_inputs
         call = _fast_call(traced, captured)
-        # the first call compiles, even if XLA compiles only a part
-        with cached_compilation(_compilation_key()):
+        # the first call compiles, even if XLA compiles only a part; the key is what a program depends on in addition to
+        # its source and the processor
+        with cached_compilation(f'{tf.__version__} {threads_in_use()}'):
             try:
                 result = call(*packed)
             except tf.errors.OpError:
@@ -171,9 +172,7 @@ class ArgumentPacker:
     def __init__(self, key: Key, shares: bool):
         self._key = key
         sizes = [math.prod(shape) for _, shape in key]
-        self._separate = [
-            i for i, (dtype, _) in enumerate(key) if dtype not in _WORDS or 4 * sizes[i] > MAX_PACKED_BYTES
-        ]
+        self._separate = [i for i, (d, _) in enumerate(key) if d not in _WORDS or 4 * sizes[i] > MAX_PACKED_BYTES]
         self._joined = [i for i in range(len(key)) if i not in self._separate]
         self._sizes = [sizes[i] for i in self._joined]
         self._words = _aligned(sum(self._sizes))
@@ -209,9 +208,9 @@ def _aligned(n: int) -> np.ndarray:
 
 def _words(array: np.ndarray) -> np.ndarray:
     """Return an array as int32: floats as their bits, bools as 0 and 1."""
-    return (
-        np.ascontiguousarray(array).view(np.int32) if array.dtype == np.float32 else array.astype(np.int32, copy=False)
-    )
+    if array.dtype == np.float32:
+        return np.ascontiguousarray(array).view(np.int32)
+    return array.astype(np.int32, copy=False)
 
 
 def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
@@ -219,11 +218,6 @@ def _out_of_words(words: tf.Tensor, dtype: np.dtype) -> tf.Tensor:
     if dtype == np.int32:
         return words
     return tf.bitcast(words, tf.float32) if dtype == np.float32 else words != 0
-
-
-def _compilation_key() -> str:
-    """Return the key of the compilation cache: everything except source and processor that a program depends on."""
-    return f'{tf.__version__} {threads_in_use()}'
 
 
 def _trim_memory() -> None:

@@ -104,12 +104,9 @@ def read_network(value: str, option: str) -> NetworkDescription | NetworkFunctio
     if isinstance(value, str) and NAME_PATTERN.fullmatch(value) and not path.exists():
         found = network_registry.find(value, option)
         if found is None:
-            known = (
-                f'expected a .cfg file or one of {", ".join(network_registry.names())}'
-                if network_registry.names()
-                else ''
-            )
-            raise OptionError(option, f'{value}: there is no such file' + (f', {known}' if known else ''))
+            names = ', '.join(network_registry.names())
+            expected = f', expected a .cfg file or one of {names}' if names else ''
+            raise OptionError(option, f'{value}: there is no such file{expected}')
         if isinstance(found, NetworkFunction):
             return found
         path = found

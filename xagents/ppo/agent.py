@@ -41,9 +41,7 @@ class PPO(A2C):
         clip = Schedule(self.options.clip_norm, self.options.clip_schedule, option='clip_schedule')
         return {**super().schedules(), 'clip_norm': clip}
 
-    def learn(  # type: ignore[override]
-        self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float
-    ) -> dict[str, float]:
+    def learn(self, batch: dict[str, np.ndarray], learning_rate: float, clip_norm: float) -> dict[str, float]:  # type: ignore[override]
         """Make `ppo_epochs` passes of minibatches over a rollout; `clip_norm` is ε, the clip range of the ratio."""
         permutations = self.minibatches.draw(self.rng('learn'), self.options.ppo_epochs)
         return self.run_update(batch, permutations, learning_rate, clip_norm)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xagents.a2c.cli import ActorCriticOptions
 from xagents.options.agents import SDEOptions
-from xagents.options.declaration import changed, option
+from xagents.options.declaration import changed, count, option, positive
 
 
 @dataclass
@@ -32,28 +32,18 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
     n_steps: int = changed(ActorCriticOptions, 'n_steps', 128)
     lam: float = changed(ActorCriticOptions, 'lam', 0.95)
     normalize_advantage: bool = changed(ActorCriticOptions, 'normalize_advantage', True)
-    ppo_epochs: int = option(
-        4, 'passes over each rollout; larger values reuse it more often', at_least=1, tune='categorical'
-    )
-    mini_batches: int = option(
-        4, 'minibatches per pass; larger values give more, noisier steps', at_least=1, tune='categorical'
-    )
-    minibatch_size: int | None = option(
+    ppo_epochs: int = count(4, 'passes over each rollout; larger values reuse it more often', tune='categorical')
+    mini_batches: int = count(4, 'minibatches per pass; larger values give more, noisier steps', tune='categorical')
+    minibatch_size: int | None = count(
         None,
         'transitions per minibatch, instead of --mini-batches; larger values give fewer, less noisy steps',
         replaces='mini_batches',
-        at_least=1,
         tune='categorical',
     )
-    advantage_epsilon: float = option(
-        1e-8,
-        'added to the deviation when advantages are normalised; larger values damp small advantages',
-        above=0,
-        tune='log_uniform',
+    advantage_epsilon: float = positive(
+        1e-8, 'added to the deviation when advantages are normalised; larger values damp small advantages'
     )
-    clip_norm: float = option(
-        0.1, 'clip range of the policy ratio; larger values allow larger policy steps', above=0, tune='log_uniform'
-    )
+    clip_norm: float = positive(0.1, 'clip range of the policy ratio; larger values allow larger policy steps')
     clip_schedule: str = option('constant', 'how the clip range decays to 0', choices=('constant', 'linear', 'cosine'))
     target_kl: float | None = option(
         None, 'approximate KL divergence that ends an update, off when not given; larger values end it later', above=0

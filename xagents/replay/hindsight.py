@@ -12,7 +12,7 @@ import numpy as np
 
 from xagents.envs.goals import GoalFunctions
 from xagents.options.errors import OptionError
-from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Ring, RingColumns
+from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Arrays, Ring, RingColumns
 from xagents.replay.transitions import ReplayBuffer, RewardScale
 
 STRATEGIES = ('future', 'final', 'episode')
@@ -32,11 +32,9 @@ class EpisodeIndex:
     """
 
     def __init__(self, ring: Ring):
-        self._ring = ring
+        self._ring, size = ring, ring.rows * ring.n_envs
         # `_places`: for each flat row, the index of its episode in `_first` and `_last`
-        self._places, self._first, self._last = (
-            np.zeros(ring.rows * ring.n_envs, d) for _, d in EPISODE_COLUMNS.values()
-        )
+        self._places, self._first, self._last = (np.zeros(size, dtype) for _, dtype in EPISODE_COLUMNS.values())
         self._numbers = np.zeros(ring.n_envs, np.int64)  # number of the newest episode of each environment
         self.add_rows(ring.oldest)
 
@@ -142,14 +140,7 @@ class HindsightBuffer(ReplayBuffer):
         super().adopt_ring(ring)
         self._episodes = EpisodeIndex(ring)
 
-    def _gather(
-        self,
-        ring: Ring,
-        rows: np.ndarray,
-        scale: RewardScale | None,
-        out: dict[str, np.ndarray],
-        rng: np.random.Generator,
-    ) -> None:
+    def _gather(self, ring: Ring, rows: np.ndarray, scale: RewardScale, out: Arrays, rng: np.random.Generator) -> None:
         super()._gather(ring, rows, scale, out, rng)
         # the order of a batch is random, so its first transitions are a random subset; slices are faster than indices
         share = round(self.ratio * self.batch_size)

@@ -24,6 +24,7 @@ from xagents.replay.sum_tree import SumTree
 
 VALID, TERMINATED, TRUNCATED = 1, 2, 4
 
+Arrays = dict[str, np.ndarray]  # by name
 # shape and dtype for one row of one environment; these by array name
 ArraySpec = tuple[tuple[int, ...], Any]
 RingColumns = Mapping[str, ArraySpec]
@@ -72,7 +73,7 @@ class Ring:
         further = {name: (batch[name].shape[2:], batch[name].dtype) for name in self.columns}
         observation, action = (self.shape[1:], observations.dtype), (actions.shape[2:], actions.dtype)
         arrays = layout(max_size, self.n_envs, observation, action, stack, further)
-        self.arrays: dict[str, np.ndarray] = {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
+        self.arrays: Arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
         self.flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in self.arrays.items()}
         self.rows = len(self.arrays['flags'])
         self.priorities = SumTree(self.rows * self.n_envs) if prioritized else None
@@ -219,7 +220,7 @@ class Ring:
 
     # saving and loading
 
-    def read_rows(self, first: int, stop: int) -> dict[str, np.ndarray]:
+    def read_rows(self, first: int, stop: int) -> Arrays:
         """Return the rows with numbers from `first` to `stop` - 1 of all arrays except the flags, by name.
 
         The returned arrays may be views of the ring: the next addition may overwrite them.
@@ -232,7 +233,7 @@ class Ring:
         for name, array in rows.items():
             self.arrays[name][self._span(first % self.rows, len(array))] = array
 
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the remaining state: copies of the arrays that can change in any row, and counters as JSON values."""
         arrays = {'flags': self.arrays['flags'][: self.used].copy(), 'unknown': self._unknown.copy()}
         arrays['newest'] = np.frombuffer(self._newest, np.uint8)
@@ -283,8 +284,7 @@ def ring_bytes_needed(
     max_size: int,
     n_envs: int,
     observation_space: Any,
-    action_shape: tuple[int, ...],
-    action_dtype: Any,
+    action: ArraySpec,
     stack: int = 1,
     prioritized: bool = False,
     columns: RingColumns = NO_COLUMNS,
@@ -294,7 +294,7 @@ def ring_bytes_needed(
     `max_size` counts transitions over all environments. `observation_space` is that of the encoded observations.
     """
     observation = (observation_space.shape, observation_space.dtype)
-    arrays = layout(max_size, n_envs, observation, (action_shape, action_dtype), stack, columns)
+    arrays = layout(max_size, n_envs, observation, action, stack, columns)
     ring = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
     return ring + (SumTree.bytes_needed(math.prod(arrays['flags'][0])) if prioritized else 0)
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from xagents.options.errors import OptionError
-from xagents.replay import ring as rings
 from xagents.replay.buffer import Buffer
-from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Ring, RingColumns
+from xagents.replay.ring import TERMINATED, TRUNCATED, VALID, Arrays, Ring
 
 # arrays [T, N, …] in every rollout; `observations` is [T + 1, N, *D]
 STEPS = ('actions', 'rewards', 'terminated', 'truncated', 'valid')
@@ -50,13 +49,12 @@ class RolloutBuffer(Buffer):
     ):
         super().__init__(max_size, initial_size)
         self.n_steps, self.stack, self.columns = n_steps, stack, tuple(columns)
-        self._output: dict[str, np.ndarray] = {}
+        self._output: Arrays = {}
         self._check_sizes({'n_steps': self.n_steps})
         for name in self.columns:
             if name in _TAKEN or self.columns.count(name) > 1:
-                raise ValueError(
-                    f'columns: got {name!r}, which the buffer stores already; expected names of other columns'
-                )
+                problem = 'which the buffer stores already; expected names of other columns'
+                raise ValueError(f'columns: got {name!r}, {problem}')
 
     @property
     def rollouts(self) -> int:
@@ -106,7 +104,7 @@ class RolloutBuffer(Buffer):
             if batch[name].shape != expected:
                 raise ValueError(f'{name}: got the shape {batch[name].shape}, expected {expected}')
 
-    def sample(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def sample(self, rng: np.random.Generator) -> Arrays:
         """Sample one of the stored rollouts.
 
         Returns:
@@ -136,7 +134,7 @@ class RolloutBuffer(Buffer):
             np.not_equal(flags & np.uint8(flag), 0, out=out[name])
         return dict(out)
 
-    def _make_output(self, ring: Ring) -> dict[str, np.ndarray]:
+    def _make_output(self, ring: Ring) -> Arrays:
         steps = (self.n_steps, ring.n_envs)
         out = {'observations': np.zeros((self.n_steps + 1, *ring.shape), ring.arrays['observations'].dtype)}
         for name in ('actions', 'rewards', *self.columns):
@@ -156,22 +154,3 @@ def rounded_size(max_size: int, n_steps: int, n_envs: int) -> int:
         problem = f'got {max_size}, expected at least {size}, one rollout of {n_steps} steps x {n_envs} environments'
         raise OptionError('buffer_max_size', problem)
     return max_size // size * size
-
-
-def rollout_bytes_needed(
-    max_size: int,
-    n_steps: int,
-    n_envs: int,
-    observation_space: Any,
-    action_shape: tuple[int, ...],
-    action_dtype: Any,
-    columns: RingColumns,
-    stack: int = 1,
-) -> int:
-    """Return the size of the arrays of a rollout buffer in bytes; `columns` are the stored columns of the policy.
-
-    Raises:
-        OptionError: if the capacity is less than one rollout.
-    """
-    size = rounded_size(max_size, n_steps, n_envs)
-    return rings.ring_bytes_needed(size, n_envs, observation_space, action_shape, action_dtype, stack, columns=columns)

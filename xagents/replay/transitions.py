@@ -9,14 +9,13 @@ import numpy as np
 
 from xagents.options.errors import OptionError
 from xagents.replay.buffer import Buffer
-from xagents.replay.ring import TERMINATED, TRUNCATED, ArraySpec, Ring
-from xagents.replay.ring import ring_bytes_needed as ring_bytes_needed
+from xagents.replay.ring import TERMINATED, TRUNCATED, Arrays, ArraySpec, Ring
 from xagents.replay.sum_tree import SumTree
 
 PRIORITY_EPSILON = 1e-6
 REDRAWS = 16
 
-RewardScale = Callable[[np.ndarray], np.ndarray]
+RewardScale = Callable[[np.ndarray], np.ndarray] | None  # elementwise
 
 
 class ReplayBuffer(Buffer):
@@ -72,8 +71,8 @@ class ReplayBuffer(Buffer):
         for name, share in (('gamma', gamma), ('priority_alpha', alpha or 0.0)):
             if not 0 <= share <= 1:
                 raise OptionError(name, f'got {share}, expected a number at least 0 and at most 1')
-        self._outputs: dict[int, dict[str, np.ndarray]] = {}
-        self._flat_outputs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+        self._outputs: dict[int, Arrays] = {}
+        self._flat_outputs: dict[tuple[int, int], Arrays] = {}
         self._powers = (gamma ** np.arange(n_step)).astype(np.float32)
         # for each value of a step's flags: whether the episode continues, and the discount
         flags = np.arange(8)
@@ -103,8 +102,8 @@ class ReplayBuffer(Buffer):
         *,
         max_batches: int | None = None,
         beta: float = 1.0,
-        scale: RewardScale | None = None,
-    ) -> dict[str, np.ndarray]:
+        scale: RewardScale = None,
+    ) -> Arrays:
         """Sample K batches of B transitions, with replacement.
 
         Args:
@@ -140,23 +139,14 @@ class ReplayBuffer(Buffer):
         self._gather(ring, rows, scale, out, rng)
         return batches
 
-    def _gather(
-        self,
-        ring: Ring,
-        rows: np.ndarray,
-        scale: RewardScale | None,
-        out: dict[str, np.ndarray],
-        rng: np.random.Generator,
-    ) -> None:
+    def _gather(self, ring: Ring, rows: np.ndarray, scale: RewardScale, out: Arrays, rng: np.random.Generator) -> None:
         """Write the transitions of flat rows [B] to the arrays `out` [B, …]; `rng` is for subclasses."""
         ring.take_observations(rows, out['observations'])
         ring.flat['actions'].take(rows, axis=0, out=out['actions'], mode='wrap')
         after = self._sum_rewards(ring, rows, scale, out['rewards'], out['discounts'])
         ring.take_observations(after, out['next_observations'])
 
-    def _allocate(
-        self, ring: Ring, max_batches: int, n_batches: int
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _allocate(self, ring: Ring, max_batches: int, n_batches: int) -> tuple[Arrays, Arrays]:
         """Return the arrays [M, B, …] that `sample` returns, and views [K * B, …] of their first K batches."""
         if max_batches not in self._outputs:
             actions, number = ring.arrays['actions'], ((), np.float32)
@@ -165,15 +155,13 @@ class ReplayBuffer(Buffer):
             shapes |= {'actions': (actions.shape[2:], actions.dtype), 'rewards': number, 'discounts': number}
             if ring.priorities is not None:
                 shapes |= {'weights': number, 'rows': ((), np.int64)}
-            self._outputs[max_batches] = {
-                name: np.zeros((max_batches, self.batch_size, *shape), dtype) for name, (shape, dtype) in shapes.items()
-            }
+            size = (max_batches, self.batch_size)
+            self._outputs[max_batches] = {name: np.zeros((*size, *s), d) for name, (s, d) in shapes.items()}
         batches = self._outputs[max_batches]
-        if (max_batches, n_batches) not in self._flat_outputs:
-            self._flat_outputs[max_batches, n_batches] = {
-                name: array[:n_batches].reshape(-1, *array.shape[2:]) for name, array in batches.items()
-            }
-        return batches, self._flat_outputs[max_batches, n_batches]
+        key = max_batches, n_batches
+        if key not in self._flat_outputs:
+            self._flat_outputs[key] = {n: x[:n_batches].reshape(-1, *x.shape[2:]) for n, x in batches.items()}
+        return batches, self._flat_outputs[key]
 
     def _draw_prioritized(
         self, tree: SumTree, count: int, rng: np.random.Generator, beta: float, weights: np.ndarray
@@ -191,7 +179,7 @@ class ReplayBuffer(Buffer):
         return rows
 
     def _sum_rewards(
-        self, ring: Ring, rows: np.ndarray, scale: RewardScale | None, rewards: np.ndarray, discounts: np.ndarray
+        self, ring: Ring, rows: np.ndarray, scale: RewardScale, rewards: np.ndarray, discounts: np.ndarray
     ) -> np.ndarray:
         """Write summed rewards and discounts, float32 [B]; return the flat rows of the next observations."""
         all_flags, all_rewards = ring.flat['flags'], ring.flat['rewards']
@@ -216,7 +204,7 @@ class ReplayBuffer(Buffer):
         np.multiply(self._powers.take(m - 1), self._discounts.take(last), out=discounts)
         return rows + m * ring.n_envs
 
-    def priorities(self) -> dict[str, np.ndarray]:
+    def priorities(self) -> Arrays:
         """Return the priorities of all rows and the largest priority so far, as arrays by name."""
         ring = self._ring
         assert ring is not None and ring.priorities is not None

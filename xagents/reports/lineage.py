@@ -16,7 +16,8 @@ from xagents.reports.population_files import Member, Population, read_population
 
 # maximal number of settings below the scores
 MAX_SETTINGS = 3
-ANCESTOR_COLOUR, OTHER_COLOUR = '#1f6fb4', '#b8bcc2'
+ANCESTOR_STYLE: dict[str, Any] = {'color': '#1f6fb4', 'lw': 2.2, 'zorder': 3, 'ms': 4}
+OTHER_STYLE: dict[str, Any] = {'color': '#b8bcc2', 'ms': 2.5}
 
 
 def save_lineage(folder: str | os.PathLike[str], out: str | os.PathLike[str], title: str | None = None) -> Path:
@@ -64,11 +65,9 @@ def _draw(ax: Axes, population: Population, steps: list[int], value: Any) -> Non
             points = [(steps[number - 1], value(before))] if before is not None else []
             points.append((steps[number], value(member)))
             known = [point for point in points if point[1] is not None]
-            descends = best[number] == i
-            style: dict[str, Any] = (
-                {'color': ANCESTOR_COLOUR, 'lw': 2.2, 'zorder': 3} if descends else {'color': OTHER_COLOUR}
-            )
-            ax.plot(*zip(*known, strict=True), marker='o', ms=4 if descends else 2.5, **style) if known else None
+            if known:
+                style = ANCESTOR_STYLE if best[number] == i else OTHER_STYLE
+                ax.plot(*zip(*known, strict=True), marker='o', **style)
 
 
 def _numeric_settings(members: list[Member]) -> list[str]:

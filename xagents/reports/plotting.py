@@ -13,8 +13,7 @@ import numpy as np
 
 from xagents.logs.history import read_history
 from xagents.options.errors import OptionError, did_you_mean
-from xagents.reports.statistics import bootstrap_interval
-from xagents.reports.statistics import compute_average as average_of
+from xagents.reports.statistics import bootstrap_interval, compute_average
 from xagents.system.files import atomic_write
 from xagents.system.paths import check_parent
 
@@ -154,10 +153,8 @@ def save_plot(
     target = check_picture(out)
     paths, run_dirs = list(paths), list(run_dirs or ())
     if labels is not None and len(labels) != len(paths) + len(run_dirs):
-        what = 'histories and runs' if run_dirs else 'histories'
-        raise ValueError(
-            f'--labels: got {len(labels)}, expected {len(paths) + len(run_dirs)}, one for each of the {what}'
-        )
+        expected = f'expected {len(paths) + len(run_dirs)}, one for each of the histories'
+        raise ValueError(f'--labels: got {len(labels)}, {expected}{" and runs" if run_dirs else ""}')
     histories: list[History] = [*paths]
     if run_dirs:
         from xagents.reports.curves import run_curves
@@ -230,9 +227,9 @@ def _curve(history: History, plot: str, benchmark: str, smooth: int, interval: i
         frame, name = cast('pd.DataFrame', history), 'the DataFrame'
     else:
         frame, name = read_history(history), f"the history '{os.fspath(history)}'"
+    names = list(map(str, frame.columns))
     for argument, column in (('plot', plot), ('benchmark', benchmark)):
         if column not in frame.columns:
-            names = [str(known) for known in frame.columns]
             columns = f'{", ".join(names)}{did_you_mean(column, names)}'
             raise OptionError(argument, f"got '{column}', expected a column of {name}: {columns}")
     if len(frame) == 0:
@@ -274,10 +271,9 @@ def _draw(ax: Axes, label: str, x: np.ndarray, values: np.ndarray, shade: str, a
     centre = values[0]
     if len(values) > 1:
         statistic = 'mean' if average == 'mean' else 'iqm'
-        centre = average_of(values, statistic)
-        label = (
-            f'{label} ({AVERAGE_LABELS[average].format(len(values))}{SHADE_LABELS[shade] if average != "both" else ""})'
-        )
+        centre = compute_average(values, statistic)
+        shown_shade = '' if average == 'both' else SHADE_LABELS[shade]
+        label = f'{label} ({AVERAGE_LABELS[average].format(len(values))}{shown_shade})'
         if shade != 'none':
             low, high = _interval(values, shade, statistic)
             ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)

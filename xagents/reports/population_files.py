@@ -8,12 +8,11 @@ best                    link to the best member of the last round
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,10 +44,6 @@ class Member:
     reason: str = ''
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as a dict for JSON."""
-        return dataclasses.asdict(self)
-
 
 @dataclass
 class Population:
@@ -68,7 +63,7 @@ class Population:
         """Write a complete round and delete the runs of the round before it."""
         number = len(self.rounds) + 1
         (self.path / ROUNDS_FOLDER).mkdir(exist_ok=True)
-        _write(self.path / ROUNDS_FOLDER / f'{number:04}.json', {'members': [member.to_dict() for member in members]})
+        _write(self.path / ROUNDS_FOLDER / f'{number:04}.json', {'members': list(map(asdict, members))})
         self.rounds.append(members)
         self.remove_old_runs()
 

@@ -34,9 +34,7 @@ HEADERS = {
 NUMBER_COLUMNS = range(3, 8)  # columns that are aligned to the right
 OPTIONAL_COLUMNS = ('updated', 'games', 'seed', 'env', 'agent')  # dropped on a narrow console, in this order
 COLOURS = {'running': 'cyan', 'finished': 'green', 'interrupted': 'yellow'}
-STATISTICS_NOTE = (
-    'IQM: interquartile mean of the runs (mean of the middle half), with its 95 % bootstrap confidence interval.'
-)
+NOTE = 'IQM: interquartile mean of the runs (mean of the middle half), with its 95 % bootstrap confidence interval.'
 
 
 class RunSummary(NamedTuple):
@@ -120,9 +118,8 @@ def _page(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]], width: i
 
     rows = list(_rows(run_groups))
     header = list(HEADERS.values())
-    widths = dict(
-        zip(HEADERS, column_widths([header, *(row for row in rows if not isinstance(row, str))]), strict=True)
-    )
+    run_rows = [row for row in rows if not isinstance(row, str)]
+    widths = dict(zip(HEADERS, column_widths([header, *run_rows]), strict=True))
     if width or Console().is_terminal:
         widths = _fit_widths(widths, console_width(width))
     columns = list(widths.values())
@@ -131,7 +128,7 @@ def _page(run_groups: Sequence[tuple[FoundRuns, Sequence[RunSummary]]], width: i
         group_rows = list(group)
         parts += group_rows if is_line else [make_table(group_rows, columns, right=NUMBER_COLUMNS)]
     if any(one.is_group for one, _ in run_groups):
-        parts += ['', Text(STATISTICS_NOTE, style='dim')]
+        parts += ['', Text(NOTE, style='dim')]
     if not all(columns):
         names = ', '.join(HEADERS[name].lower() for name, size in widths.items() if not size)
         parts.append(Text(f'Columns that do not fit on this console: {names}.', style='dim'))

@@ -137,7 +137,7 @@ def record_episodes(run: Run) -> Iterator[None]:
     writer = dataset_writer(agent, name, 'record_dataset', run.command)
     recorder = DatasetRecorder(writer, agent.envs.n_envs, weights_version(agent))
     if before := _previous_recording(run):
-        recorder.load(*before, agent.envs.encoder.raw_space, agent.envs.action_space)
+        recorder.load(*before)
         agent.collector.recorder_state = None
     agent.envs.recorder = recorder
     try:

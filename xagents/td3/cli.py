@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.ddpg.cli import DDPGOptions
-from xagents.options.declaration import option
+from xagents.options.declaration import count, weight
 
 
 @dataclass
@@ -15,18 +15,12 @@ class TD3Options(DDPGOptions):
 
     ranges: ClassVar = {**DDPGOptions.ranges, 'policy_delay': (1, 2, 4)}
 
-    policy_delay: int = option(
+    policy_delay: int = count(
         2,
         'critic updates per update of the policy and the targets; larger values let the critics converge first',
-        at_least=1,
         tune='categorical',
     )
-    policy_noise_coef: float = option(
-        0.2,
-        'scale of the noise on target actions; larger values smooth the critics more',
-        at_least=0,
-        tune='log_uniform',
+    policy_noise_coef: float = weight(
+        0.2, 'scale of the noise on target actions; larger values smooth the critics more'
     )
-    noise_clip: float = option(
-        0.5, 'largest noise on target actions; larger values clip less noise', at_least=0, tune='log_uniform'
-    )
+    noise_clip: float = weight(0.5, 'largest noise on target actions; larger values clip less noise')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xagents.options.declaration import changed, option
+from xagents.options.declaration import changed, weight
 from xagents.td3.cli import TD3Options
 
 
@@ -23,11 +23,8 @@ class TD3BCOptions(TD3Options):
         'policy_delay': (1, 2, 4),
     }
 
-    alpha: float = option(
-        2.5,
-        'weight of the critic relative to imitation; larger values move further away from the data',
-        at_least=0,
-        tune='log_uniform',
+    alpha: float = weight(
+        2.5, 'weight of the critic relative to imitation; larger values move further away from the data'
     )
     lr: float = changed(TD3Options, 'lr', 3e-4)
     buffer_batch_size: int = changed(TD3Options, 'buffer_batch_size', 256)

@@ -73,10 +73,8 @@ class TRPO(OnPolicy):
             raise OptionError('fvp_n_steps', f'got {every}, expected at most the {size} transitions of a rollout')
         own = {id(variable) for variable in self.actor_model.trainable_variables}
         if own & {id(variable) for variable in self.critic.trainable_variables}:
-            raise ValueError(
-                'critic_model: got a model that shares layers with actor_model, expected separate layers: fitting the '
-                'critic would move the policy beyond --max-kl'
-            )
+            expected = 'expected separate layers: fitting the critic would move the policy beyond --max-kl'
+            raise ValueError(f'critic_model: got a model that shares layers with actor_model, {expected}')
 
     def make_actor(self, index: int) -> KerasNetwork:
         """Return the acting network; `index` has no effect, because the model has one policy."""
@@ -159,20 +157,18 @@ class TRPO(OnPolicy):
 
         `gradient` [P] is the gradient of the surrogate; `observations` [B, *D] define the Fisher matrix.
         """
-        options = self.traced_options
+        o = self.traced_options
 
         def divergence() -> tf.Tensor:
             outputs = self.policy_outputs(observations)
             old = [tf.stop_gradient(x) for x in outputs]
             return masked_mean(self.distribution.kl(old, outputs), valid)
 
-        product = fisher_vector_product(divergence, self.actor_model.trainable_variables, options.cg_damping)
-        direction, residual = conjugate_gradient(
-            product, gradient, options.cg_iterations, options.cg_residual_tolerance
-        )
+        product = fisher_vector_product(divergence, self.actor_model.trainable_variables, o.cg_damping)
+        direction, residual = conjugate_gradient(product, gradient, o.cg_iterations, o.cg_residual_tolerance)
         # the longest step within a quadratic model of the divergence, ½ sᵀ F s = δ; 0 without a gradient
         curvature = tf.reduce_sum(direction * (gradient - residual))  # the solution satisfies F s = gradient − residual
-        step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * options.max_kl, curvature))
+        step = direction * tf.sqrt(tf.math.divide_no_nan(2.0 * o.max_kl, curvature))
         return step, tf.reduce_sum(residual**2)
 
     def fit_critic(self, data: RolloutSamples, permutations: tf.Tensor) -> dict[str, tf.Tensor]:

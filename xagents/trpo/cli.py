@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xagents.options.agents import OnPolicyOptions, SDEOptions
-from xagents.options.declaration import changed, option
+from xagents.options.declaration import changed, count, option, positive, weight
 from xagents.ppo.cli import PPOOptions
 
 
@@ -39,41 +39,28 @@ class TRPOOptions(SDEOptions):
     n_steps: int = changed(OnPolicyOptions, 'n_steps', 512)
     normalize_advantage: bool = changed(OnPolicyOptions, 'normalize_advantage', True)
     advantage_epsilon: float = changed(PPOOptions, 'advantage_epsilon', 1e-8)
-    max_kl: float = option(
-        1e-3,
-        'δ, the largest mean KL divergence of an update; larger values allow larger policy steps',
-        above=0,
-        tune='log_uniform',
+    max_kl: float = positive(
+        1e-3, 'δ, the largest mean KL divergence of an update; larger values allow larger policy steps'
     )
-    cg_damping: float = option(
-        1e-3,
-        'added to the diagonal of the Fisher matrix; larger values give shorter, safer steps',
-        at_least=0,
-        tune='log_uniform',
+    cg_damping: float = weight(
+        1e-3, 'added to the diagonal of the Fisher matrix; larger values give shorter, safer steps'
     )
-    cg_residual_tolerance: float = option(
-        1e-10,
-        'squared residual at which conjugate gradient stops; larger values stop sooner',
-        at_least=0,
-        tune='log_uniform',
+    cg_residual_tolerance: float = weight(
+        1e-10, 'squared residual at which conjugate gradient stops; larger values stop sooner'
     )
-    cg_iterations: int = option(
+    cg_iterations: int = count(
         10,
         'iterations of conjugate gradient; larger values approximate the natural gradient better and take longer',
-        at_least=1,
         tune='int',
     )
-    fvp_n_steps: int = option(
-        5,
-        'use one of this many transitions for the Fisher matrix; larger values are faster and less exact',
-        at_least=1,
-        tune='int',
+    fvp_n_steps: int = count(
+        5, 'use one of this many transitions for the Fisher matrix; larger values are faster and less exact', tune='int'
     )
-    actor_iterations: int = option(
-        10, 'step sizes that the line search tries; larger values find smaller steps', at_least=1, tune='int'
+    actor_iterations: int = count(
+        10, 'step sizes that the line search tries; larger values find smaller steps', tune='int'
     )
-    critic_iterations: int = option(
-        3, 'passes of the critic over each rollout; larger values fit the critic more closely', at_least=1, tune='int'
+    critic_iterations: int = count(
+        3, 'passes of the critic over each rollout; larger values fit the critic more closely', tune='int'
     )
     mini_batches: int = changed(PPOOptions, 'mini_batches', 4)
     minibatch_size: int | None = changed(PPOOptions, 'minibatch_size', None)
@@ -81,11 +68,7 @@ class TRPOOptions(SDEOptions):
         OnPolicyOptions, 'entropy_coef', 0.0, ignored=True, help='without effect: TRPO has no entropy bonus'
     )
     value_loss_coef: float = changed(
-        OnPolicyOptions,
-        'value_loss_coef',
-        0.5,
-        ignored=True,
-        help='without effect: the critic is trained separately',
+        OnPolicyOptions, 'value_loss_coef', 0.5, ignored=True, help='without effect: the critic is trained separately'
     )
     grad_norm: float = changed(
         OnPolicyOptions, 'grad_norm', 0.5, ignored=True, help='without effect: --max-kl limits a step'

@@ -47,9 +47,25 @@ class Evolution:
         return [
             Member(members[i].settings, i)
             if parent == i
-            else Member(explore(members[parent].settings, self.ranges, self.perturb, self.resample, rng), parent)
+            else Member(self.explore(members[parent].settings, rng), parent)
             for i, parent in enumerate(parents)
         ]
+
+    def explore(self, settings: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        """Return changed settings: each is multiplied by one of the factors or resampled, and stays within its range.
+
+        For choices, a factor above 1 selects the next choice, and a factor below 1 the previous one.
+
+        Args:
+            settings: settings of the parent by name.
+            rng: random generator.
+        """
+        new_settings = {}
+        for name, r in sorted(self.ranges.items()):
+            resampled, factor = rng.random() < self.resample, self.perturb[int(rng.integers(len(self.perturb)))]
+            drawn = draw(r, rng)  # always sample, so that one setting does not change the random numbers of the others
+            new_settings[name] = drawn if resampled else perturbed_value(r, settings[name], factor)
+        return new_settings
 
 
 def exploit(scores: Sequence[float | None], share: float, rng: np.random.Generator) -> list[int]:
@@ -76,32 +92,6 @@ def exploit(scores: Sequence[float | None], share: float, rng: np.random.Generat
     return [best[int(rng.integers(len(best)))] if i in worst else i for i in range(len(scores))]
 
 
-def explore(
-    settings: Mapping[str, Any],
-    ranges: Mapping[str, SearchRange],
-    perturb: Sequence[float],
-    resample: float,
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Return changed settings: each is multiplied by one of the factors or resampled, and stays within its range.
-
-    For choices, a factor above 1 selects the next choice, and a factor below 1 the previous one.
-
-    Args:
-        settings: settings of the parent by name.
-        ranges: ranges of the settings by name.
-        perturb: factors.
-        resample: probability of resampling a setting.
-        rng: random generator.
-    """
-    new_settings = {}
-    for name, r in sorted(ranges.items()):
-        resampled, factor = rng.random() < resample, perturb[int(rng.integers(len(perturb)))]
-        drawn = draw(r, rng)  # always sample, so that one setting does not change the random numbers of the others
-        new_settings[name] = drawn if resampled else perturbed_value(r, settings[name], factor)
-    return new_settings
-
-
 def draw(r: SearchRange, rng: np.random.Generator) -> Any:
     """Return a sampled value of a range, uniform or, for a logarithmic range, log-uniform."""
     if isinstance(r, Choices):
@@ -120,8 +110,7 @@ def perturbed_value(r: SearchRange, value: Any, factor: float) -> Any:
 
 
 def _within(r: Bounds, value: float) -> Any:
-    whole = isinstance(r.low, int)
-    return r.nearest(round(value) if whole else value)
+    return r.nearest(round(value) if isinstance(r.low, int) else value)
 
 
 def _worth(score: float | None) -> float:

@@ -23,7 +23,7 @@ from xagents.system.paths import check_folder
 from xagents.tuning.evolution import PERTURB, Evolution
 from xagents.tuning.member import MemberTask
 from xagents.tuning.plan import TuningPlan, plan
-from xagents.tuning.process_pool import MAX_EARLY_EXITS, ProcessPool, TuningError
+from xagents.tuning.process_pool import ProcessPool, TuningError
 from xagents.tuning.report import train_command
 from xagents.tuning.trial_runner import POLL_SECONDS
 from xagents.tuning.tune import check_settings, with_env
@@ -53,35 +53,29 @@ def evolve(agent_id: str, env: str | None = None, **options: Any) -> str:
 
 def run_population(planned: TuningPlan) -> str:
     """Train or resume the planned population, and return the run directory of the best member."""
-    settings = planned.tune
+    settings, process_options = planned.tune, planned.process_options
     assert settings.population is not None and settings.out is not None
     check_folder('out', settings.out)
-    workers = ProcessPool(
-        min(settings.n_jobs, settings.population),
-        planned.process_options.get('threads'),
-        silent=not settings.non_silent,
-    )
+    jobs = min(settings.n_jobs, settings.population)
+    workers = ProcessPool(jobs, process_options.get('threads'), silent=not settings.non_silent)
     with Interruption.guard() as interruption, contextlib.ExitStack() as stack:
         stack.callback(workers.end)
         check_settings(planned, workers, interruption)
         lock = lock_population(settings.out)
         if lock is not None:
             stack.enter_context(contextlib.closing(lock))
-        seed = planned.process_options.get('seed')
+        seed = process_options.get('seed')
         free: dict[str, Any] = {'seed': secrets.randbits(32) if seed is None else seed}
         free |= {'schedule_steps': settings.trial_steps, 'exploit_steps': settings.exploit_steps}
         population = open_population(settings.out, {**_shared(planned), 'free': free})
-        if seed is not None and seed != population.shared['free']['seed']:
-            raise OptionError('seed', f'got {seed}, expected {population.shared["free"]["seed"]} as in {settings.out}')
-        saved_steps = population.shared['free']['exploit_steps']
-        if 'exploit_steps' in settings.given_names and settings.exploit_steps != saved_steps:
-            raise OptionError(
-                'exploit_steps', f'got {settings.exploit_steps}, expected {saved_steps} as in {settings.out}'
-            )
-        for line in (planned.source_line, planned.warning):
-            if line and not planned.process_options.get('quiet'):
-                print(line, flush=True)
+        given_steps = settings.exploit_steps if 'exploit_steps' in settings.given_names else None
+        for name, value in (('seed', seed), ('exploit_steps', given_steps)):
+            saved = population.shared['free'][name]
+            if value not in (None, saved):
+                raise OptionError(name, f'got {value}, expected {saved} as in {settings.out}')
         runner = PopulationRunner(planned, population, workers)
+        for line in filter(None, (planned.source_line, planned.warning)):
+            runner.say(line)
         finished = runner.run_rounds()
     if not finished:
         print(f'Interrupted in round {len(population.rounds) + 1} of {runner.n_rounds}; the same command resumes')
@@ -143,10 +137,10 @@ class PopulationRunner:
     def train_round(self, number: int, members: list[Member]) -> list[Member] | None:
         """Train the members of a round in workers and return them with their scores, or None after a signal."""
         found = {i: self.population.member_result(number, i) for i in range(self.size)}
-        ended = {i: dataclasses.replace(members[i], **result) for i, result in found.items() if result is not None}
-        waiting, deaths = [i for i in range(self.size) if i not in ended], Counter[int]()
+        results = {i: result for i, result in found.items() if result is not None}
+        waiting, deaths = [i for i in range(self.size) if i not in results], Counter[int]()
         self.population.folder(number, 0).parent.mkdir(exist_ok=True)
-        while len(ended) < self.size:
+        while len(results) < self.size:
             if Interruption.requested():
                 return None
             for worker in self.workers.idle:
@@ -159,21 +153,18 @@ class PopulationRunner:
             worker, message = answer
             job = worker.job
             if message is None:
-                reason = worker.exit_reason()
-                self.workers.replace(worker)
-                if self.workers.early_exits >= MAX_EARLY_EXITS:
-                    raise TuningError(reason)
+                reason = self.workers.replace_dead(worker)
                 if job is not None:
                     deaths[job.number] += 1
                     if deaths[job.number] < MAX_ATTEMPTS:
                         waiting.insert(0, job.number)
                     else:
-                        ended[job.number] = dataclasses.replace(members[job.number], reason=reason)
+                        results[job.number] = {'reason': reason}
             elif job is not None and message['kind'] in ('done', 'failed'):
                 self.workers.finish_job(worker)
-                result = self.population.member_result(number, job.number) or {'reason': message.get('reason', '')}
-                ended[job.number] = dataclasses.replace(members[job.number], **result)
-        return [ended[i] for i in range(self.size)]
+                result = self.population.member_result(number, job.number)
+                results[job.number] = result or {'reason': message.get('reason', '')}
+        return [dataclasses.replace(member, **results[i]) for i, member in enumerate(members)]
 
     def make_task(self, number: int, i: int, member: Member) -> MemberTask:
         """Return the task that trains a member in a round."""
@@ -198,15 +189,12 @@ class PopulationRunner:
         """Print the best member, and return its run directory."""
         folder = self.population.link_best()
         best = self.population.rounds[-1][self.population.best()]
-        options = {**self.planned.fixed, **best.settings}
-        lines = [
-            f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. '
-            f'Its lineage: xagents plot --run-dir {self.population.path}',
-            'To train from the beginning with its last settings:',
-            train_command(self.planned.entry.id, {**options, 'max_steps': len(self.population.rounds) * self.steps}),
-        ]
-        for line in lines:
-            self.say(line)
+        steps = len(self.population.rounds) * self.steps
+        options = {**self.planned.fixed, **best.settings, 'max_steps': steps}
+        lineage = f'Its lineage: xagents plot --run-dir {self.population.path}'
+        self.say(f'Best: member {folder.name.partition("-")[2]}, {best.score:.6g}, in {folder}. {lineage}')
+        self.say('To train from the beginning with its last settings:')
+        self.say(train_command(self.planned.entry.id, options))
         return str(folder)
 
     def say(self, line: str) -> None:

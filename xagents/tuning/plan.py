@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +13,12 @@ from xagents.options.declaration import Option, declared_options, resolve_aliase
 from xagents.options.errors import OptionError, did_you_mean
 from xagents.options.settings import resolve_settings
 from xagents.registry.agents import Entry, find_agent
-from xagents.tuning.search import (
-    Bounds,
-    Choices,
-    SearchRange,
-    default_ranges,
-    describe_ranges,
-    first_values,
-    split_searched,
-)
+from xagents.tuning.search import Bounds, Choices, SearchRange, default_ranges, describe_ranges, split_searched
 from xagents.tuning.worker import TrialJob
 
-PROCESS_OPTIONS = (
-    'seed',
-    'checkpoints',
-    'history_checkpoint',
-    'log_frequency',
-    'display_precision',
-    'quiet',
-    'threads',
-    'debug',
-)
+CONSOLE_OPTIONS = ('log_frequency', 'display_precision')
+PATH_OPTIONS = ('checkpoints', 'history_checkpoint')
+PROCESS_OPTIONS = ('seed', *PATH_OPTIONS, *CONSOLE_OPTIONS, 'quiet', 'threads', 'debug')
 
 
 @dataclass
@@ -79,10 +65,8 @@ class TuningPlan:
         least = r.low if isinstance(r, Bounds) else whole if size is None else size
         if least < self.tune.trial_steps:
             return ''
-        return (
-            f'Warning: learning starts after {least} transitions, and trials end after {self.tune.trial_steps} steps: '
-            f'give a smaller {option.flag}, or a larger --trial-steps'
-        )
+        problem = f'learning starts after {least} transitions, and trials end after {self.tune.trial_steps} steps'
+        return f'Warning: {problem}: give a smaller {option.flag}, or a larger --trial-steps'
 
     @property
     def study_name(self) -> str:
@@ -91,15 +75,9 @@ class TuningPlan:
 
     def job(self, number: int, parameters: Mapping[str, Any], seed: int) -> TrialJob:
         """Return the job that runs a trial in a worker."""
-        quiet = not self.tune.non_silent or bool(self.process_options.get('quiet'))
-        console = {
-            name: value
-            for name, value in self.process_options.items()
-            if name in ('log_frequency', 'display_precision')
-        }
-        paths = {
-            name: value for name, value in self.process_options.items() if name in ('checkpoints', 'history_checkpoint')
-        }
+        given = self.process_options
+        quiet = not self.tune.non_silent or bool(given.get('quiet'))
+        console = {name: given[name] for name in CONSOLE_OPTIONS if name in given}
         return TrialJob(
             number=number,
             agent=self.entry.id,
@@ -108,7 +86,7 @@ class TuningPlan:
             seeds=[(seed + i) % 2**32 for i in range(self.tune.trial_seeds)],
             objective=self.tune.objective,
             episodes=self.tune.eval_episodes,
-            paths=paths,
+            paths={name: given[name] for name in PATH_OPTIONS if name in given},
         )
 
 
@@ -162,46 +140,32 @@ def plan(agent_id: str, given: Mapping[str, Any]) -> TuningPlan:
         found = default_ranges(entry.options, known, {**fixed, **ranges, **replacements})
         ranges |= {name: r for name, r in found.items() if name not in fixed_for_members}
     if tune.population is not None:
-        _check_members(entry, tune, given, ranges, fixed)
+        _check_members(entry, tune, given, {**fixed, **ranges})
     if tune.population and not ranges:
         raise OptionError('population', 'nothing is searched: give an option several values, or --search')
-    first = first_values(ranges, {**_defaults(known), **base})
+    wanted = {**_defaults(known), **base}
+    first = {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
     fixed = {**defaults.effective_options(base, ranges, known), **fixed}
     process_options = {name: fixed.pop(name) for name in PROCESS_OPTIONS if name in fixed}
-    checked = entry.options_in('environment', 'network', 'agent')
     # check the combination of options in the first trial
-    resolve_settings(
-        entry.options, entry.models, {n: v for n, v in {**fixed, **first}.items() if n in checked}, agent_id
-    )
+    own = entry.options_in('environment', 'network', 'agent')
+    checked = {name: value for name, value in {**fixed, **first}.items() if name in own}
+    resolve_settings(entry.options, entry.models, checked, agent_id)
     return TuningPlan(entry, tune, fixed, ranges, first, process_options, has_trial_limit, source_line)
 
 
 # options that would end a member early, or that cannot be shared by several members
-FORBIDDEN_MEMBER_OPTIONS = (
-    'early_stop_patience',
-    'target_reward',
-    'max_time',
-    'checkpoints',
-    'history_checkpoint',
-    'log_frequency',
-)
+FORBIDDEN_MEMBER_OPTIONS = ('early_stop_patience', 'target_reward', 'max_time', *PATH_OPTIONS, 'log_frequency')
 
 
-def _check_members(
-    entry: Entry,
-    tune: TuneOptions,
-    given: Mapping[str, Any],
-    ranges: Mapping[str, SearchRange],
-    fixed: Mapping[str, Any],
-) -> None:
+def _check_members(entry: Entry, tune: TuneOptions, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Raise OptionError for options that members cannot have, and for rounds shorter than one iteration."""
     for name in FORBIDDEN_MEMBER_OPTIONS:
         if name in given:
             raise OptionError(name, 'is for single runs, and cannot be used with --population')
-    known, iteration = declared_options(entry.options), 1
-    for name in ('n_envs', 'n_steps') if 'n_steps' in known else ('n_envs',):
-        r, value = ranges.get(name), fixed.get(name, entry.options_in('environment', 'agent')[name].default)
-        iteration *= max(r.values) if r else value
+    known = entry.options_in('environment', 'agent')
+    sizes = [settings.get(name, known[name].default) for name in ('n_envs', 'n_steps') if name in known]
+    iteration = math.prod(max(size.values) if isinstance(size, SearchRange) else size for size in sizes)
     if tune.exploit_steps is not None and tune.exploit_steps < iteration:
         if 'exploit_steps' in tune.given_names:
             got = f'got {tune.exploit_steps}, expected at least {iteration}, the steps of an iteration'

@@ -92,10 +92,7 @@ def _draw_importances(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Fig
     return figure
 
 
-PLOTS: dict[str, DrawFunction] = {
-    'history.png': _draw_history,
-    'importances.png': _draw_importances,
-}
+PLOTS: dict[str, DrawFunction] = {'history.png': _draw_history, 'importances.png': _draw_importances}
 
 
 def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

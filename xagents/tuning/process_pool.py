@@ -115,6 +115,18 @@ class ProcessPool:
         self.processes[self.processes.index(worker)] = WorkerProcess(*self._arguments)
         worker.end()
 
+    def replace_dead(self, worker: WorkerProcess) -> str:
+        """Start a new worker in the place of a dead one, and return how the dead one ended.
+
+        Raises:
+            TuningError: if too many workers have died before they were ready.
+        """
+        reason = worker.exit_reason()
+        self.replace(worker)
+        if self.early_exits >= MAX_EARLY_EXITS:
+            raise TuningError(reason)
+        return reason
+
     def end(self) -> None:
         """End all workers."""
         for worker in self.processes:

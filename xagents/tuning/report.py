@@ -126,9 +126,8 @@ def _best_text(study: optuna.Study, options: Mapping[str, Any] | None, command: 
         raise NoPlotError('no trial is complete')
     trial = study.best_trial
     date = f', {trial.datetime_complete:%Y-%m-%d}' if trial.datetime_complete else ''
-    what = (
-        f'trial {trial.number} of study {format_value(study.study_name)}: {objective_name(study)} {trial.value!r}{date}'
-    )
+    name, value = format_value(study.study_name), f'{objective_name(study)} {trial.value!r}'
+    what = f'trial {trial.number} of study {name}: {value}{date}'
     typed = ''.join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in command)
     return f'# {what}\n# {typed}\n' + to_yaml(study.user_attrs['agent'], _ordered(options))
 

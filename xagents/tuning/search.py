@@ -165,11 +165,6 @@ def _is_admitted(declaration: type[Options], fixed: Mapping[str, Any], name: str
     return True
 
 
-def first_values(ranges: Mapping[str, SearchRange], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, for each range, the value that is nearest to the wanted one."""
-    return {name: r.nearest(wanted.get(name)) for name, r in ranges.items()}
-
-
 def describe_ranges(
     ranges: Mapping[str, SearchRange], known: Mapping[str, Option], first: Mapping[str, Any]
 ) -> list[str]:

@@ -36,9 +36,7 @@ ENTRY = b'{"op_code":'
 # timeouts: for connecting to a server, for a locked SQLite file, and for processes that create the same tables
 CONNECT_SECONDS, BUSY_SECONDS, RACE_SECONDS = 10, 60, 30
 # errors of a database if another process creates the same tables at the same time
-RACE_PATTERN = re.compile(
-    'already exists|duplicate|unique constraint|database is locked|deadlock|concurrently', re.IGNORECASE
-)
+RACE = re.compile('already exists|duplicate|unique constraint|database is locked|deadlock|concurrently', re.IGNORECASE)
 # other errors of a database, and what the user can do
 REMEDIES = {
     'database "?[^"]*"? does not exist|unknown database': 'create the database first',
@@ -98,10 +96,8 @@ def check_storage(url: str | None, create: bool = True) -> sqlalchemy.URL | Path
         example = f'sqlite:///{url}' if url.strip() and url not in SCHEMES else 'sqlite:///study.db'
         raise OptionError('storage', f'got {format_value(url)}, expected a URL such as {format_value(example)}')
     if kind not in SCHEMES:
-        raise OptionError(
-            'storage',
-            f'got {format_value(mask_password(url))}, expected {ADMITTED_URLS}{did_you_mean(kind.lower(), SCHEMES)}',
-        )
+        got, hint = format_value(mask_password(url)), did_you_mean(kind.lower(), SCHEMES)
+        raise OptionError('storage', f'got {got}, expected {ADMITTED_URLS}{hint}')
     if kind != 'journal':
         return _database(url, kind, create)
     if not rest.strip() or (rest.startswith('//') and not rest.startswith('///')):
@@ -193,7 +189,7 @@ def _open_database(url: sqlalchemy.URL) -> optuna.storages.BaseStorage:
             # Optuna modifies the dict of options
             return optuna.storages.RDBStorage(text, {'pool_pre_ping': True, 'connect_args': dict(limits)})
         except Exception as error:
-            if not RACE_PATTERN.search(f'{error} {error.__cause__}') or time.monotonic() > end:
+            if not RACE.search(f'{error} {error.__cause__}') or time.monotonic() > end:
                 raise
         time.sleep(random.uniform(0.01, 0.2))
 

@@ -110,18 +110,16 @@ def _check(study: optuna.Study, study_attributes: Mapping[str, Any], ranges: Map
     other = 'expected the same value, or another --study'
     directions = ', '.join(direction.name.lower() for direction in study.directions)
     if directions != 'maximize':
-        raise OptionError(
-            'study', f'got {study.study_name} with the directions {directions}, expected one objective, to maximize'
-        )
+        problem = f'with the directions {directions}, expected one objective, to maximize'
+        raise OptionError('study', f'got {study.study_name} {problem}')
     known = study.user_attrs
     for key, value in study_attributes.items():
         if key in known and key != 'fixed' and known[key] != value:
             raise differs(key, value, format_value(known[key]))
     trials = study.trials
     if any(trial.state != TrialState.WAITING for trial in trials) and not known.keys() >= study_attributes.keys():
-        raise OptionError(
-            'study', f'got {study.study_name}, whose trials are not from xagents tune, expected another study'
-        )
+        problem = 'whose trials are not from xagents tune, expected another study'
+        raise OptionError('study', f'got {study.study_name}, {problem}')
     # trials of other states may lack some parameters
     done = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     searched = {name: d for trial in done for name, d in trial.distributions.items()}
@@ -150,16 +148,9 @@ def _as_typed(distribution: Any) -> str:
 
 def trial_options(study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
     """Return all options of a trial by name: fixed and searched options, env, max_steps and seed."""
-    study_attributes = study.user_attrs
-    options = {
-        'env': study_attributes['env'],
-        **study_attributes['fixed'],
-        **trial.params,
-        'max_steps': study_attributes['trial_steps'],
-    }
-    if 'seed' in trial.user_attrs:
-        options['seed'] = trial.user_attrs['seed']
-    return options
+    shared, own = study.user_attrs, trial.user_attrs
+    options = {'env': shared['env'], **shared['fixed'], **trial.params, 'max_steps': shared['trial_steps']}
+    return {**options, 'seed': own['seed']} if 'seed' in own else options
 
 
 def best_trial(study: optuna.Study) -> FrozenTrial | None:

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from xagents.system.interruption import Interruption
 from xagents.tuning import ownership
 from xagents.tuning.plan import TuningPlan
-from xagents.tuning.process_pool import MAX_EARLY_EXITS, ProcessPool, TuningError, WorkerMessage, WorkerProcess
+from xagents.tuning.process_pool import ProcessPool, WorkerMessage, WorkerProcess
 from xagents.tuning.studies import best_trial
 from xagents.tuning.trial_table import TrialTable
 
@@ -121,10 +121,7 @@ class TrialRunner:
 
     def handle_death(self, worker: WorkerProcess) -> None:
         """Fail the trial of a dead worker, queue its settings, and start another worker."""
-        reason, job = worker.exit_reason(), worker.job
-        self.workers.replace(worker)
-        if self.workers.early_exits >= MAX_EARLY_EXITS:
-            raise TuningError(reason)
+        reason, job = self.workers.replace_dead(worker), worker.job
         if job is None:
             return
         trial = self.running[job.number]

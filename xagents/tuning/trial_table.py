@@ -71,9 +71,8 @@ class TrialTable:
 
     def started(self, number: int, parameters: Mapping[str, Any]) -> None:
         """Add a running trial with its searched parameters."""
-        self._rows[number] = TrialRow(
-            number, ' '.join(f'{name}={format_short(value)}' for name, value in parameters.items())
-        )
+        text = ' '.join(f'{name}={format_short(value)}' for name, value in parameters.items())
+        self._rows[number] = TrialRow(number, text)
 
     def progressed(self, number: int, done: float, value: float | None) -> None:
         """Show the progress of a trial, from 0 to 1, and its value so far."""

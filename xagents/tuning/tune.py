@@ -102,10 +102,8 @@ def check_settings(
         OptionError, SettingsError: if the settings are not valid.
         TuningError: if the settings cannot be checked.
     """
-    deaths, waiting = (
-        0,
-        [planned.job(0, each, planned.process_options.get('seed') or 0) for each in planned.settings_to_check()],
-    )
+    deaths, seed = 0, planned.process_options.get('seed') or 0
+    waiting = [planned.job(0, settings, seed) for settings in planned.settings_to_check()]
     while True:
         if interruption.signal:
             print('Interrupted before the first trial')

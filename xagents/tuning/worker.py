@@ -101,9 +101,7 @@ def _agent(job: TrialJob, seed: int) -> contextlib.AbstractContextManager[Any]:
     options = {**job.options, 'seed': seed}
     mark = f'trial-{job.number}' + (f'-seed-{seed}' if len(job.seeds) > 1 else '')
     for name, paths in job.paths.items():
-        options[name] = (
-            [add_suffix(path, mark) for path in paths] if isinstance(paths, list) else add_suffix(paths, mark)
-        )
+        options[name] = [add_suffix(p, mark) for p in paths] if isinstance(paths, list) else add_suffix(paths, mark)
     return temporary_agent(lambda: make(job.agent, options.pop('env'), **options), job.options)
 
 
@@ -149,10 +147,10 @@ class TrialWorker:
         while True:
             message = self.lines.get()
             kind = message.pop('kind')
-            if kind == 'member':
-                self.train(MemberTask(**message))
+            if kind == 'check':
+                self.check(TrialJob(**message))
             else:
-                (self.check if kind == 'check' else self.run)(TrialJob(**message))
+                self.run(MemberTask(**message) if kind == 'member' else TrialJob(**message))
 
     def send(self, **answer: Any) -> None:
         """Send an answer to the parent process."""
@@ -172,20 +170,13 @@ class TrialWorker:
         except Exception as error:
             self.send(kind='broken', reason=error_line(error))
 
-    def run(self, job: TrialJob) -> None:
-        """Run a trial, and report how it ended."""
+    def run(self, job: TrialJob | MemberTask) -> None:
+        """Run a trial, or train a member of a population for a round, and report how it ended."""
         try:
-            answer = {'kind': 'done', 'value': run_trial(job, self.report)}
+            value = run_trial(job, self.report) if isinstance(job, TrialJob) else train_member(job)
+            answer = {'kind': 'done', 'value': value}
         except TrialPruned:
             answer = {'kind': 'pruned'}
-        except Exception as error:
-            answer = {'kind': 'failed', 'reason': error_line(error)}
-        self.send(**answer)
-
-    def train(self, task: MemberTask) -> None:
-        """Train a member of a population for a round, and report how it ended."""
-        try:
-            answer = {'kind': 'done', 'value': train_member(task)}
         except Exception as error:
             answer = {'kind': 'failed', 'reason': error_line(error)}
         self.send(**answer)
