@@ -18,44 +18,52 @@ class RunControlOptions(Options):
     """Options that end, evaluate and save a run; only `train` has them."""
 
     target_reward: float | None = option(
-        None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
+        None, 'mean reward at which the run stops; larger values train longer', metavar='REWARD'
     )
-    max_steps: int | None = steps('stop after that many environment steps in total; more train longer')
-    max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
+    max_steps: int | None = steps(
+        'total number of environment steps, including those before a resume; larger values train longer'
+    )
+    max_time: float | None = option(
+        None, 'seconds after which the run stops; larger values train longer', above=0, metavar='SECONDS'
+    )
     eval_frequency: int | None = steps(
-        'steps between evaluations, which then decide target, best and plateau; larger values evaluate less often'
+        'steps between evaluations, whose means then decide about target, best weights and plateaus; larger '
+        'values evaluate less often'
     )
     eval_async: bool = option(
         False, 'evaluate in a separate process, and apply each result a fixed number of iterations later'
     )
     eval_delay: int | None = count(
         None,
-        'iterations until a result of --eval-async is applied, those until the next evaluation when not given; '
-        'larger values wait less and apply the result later',
+        'iterations until a result of --eval-async is applied (default: until the next evaluation); larger '
+        'values wait less often for a result and apply it later',
         metavar='ITERATIONS',
     )
-    eval_episodes: int = count(10, 'greedy episodes of an evaluation; larger values give a more precise mean')
+    eval_episodes: int = count(10, 'episodes of an evaluation; larger values give a more precise mean')
     final_episodes: int = option(
         10,
-        'greedy episodes of best and last at the end of a run, 0 for none; larger values compare more precisely',
+        'greedy episodes that compare the best with the last weights at the end of a run, 0: none; larger '
+        'values compare more precisely',
         at_least=0,
     )
-    run_dir: str | None = folder('directory for all files of the run: settings, history, metrics, checkpoints, events')
+    run_dir: str | None = folder('directory of all files of the run: settings, history, metrics, checkpoints, events')
     save_seconds: float = option(
-        10.0, 'minimum seconds between two writes of checkpoints; larger values save less often', at_least=0
+        10.0, 'minimum number of seconds between two checkpoints; larger values save less often', at_least=0
     )
     checkpoint_frequency: int | None = steps(
         'steps between numbered checkpoints of --run-dir, in addition to best and last; larger values save fewer'
     )
     keep: int | None = count(
-        None, 'number of --checkpoint-frequency checkpoints to keep, all when not given; larger values take more disk'
+        None, 'number of numbered checkpoints to keep (default: all); larger values need more disk space'
     )
     on_nan: str = option(
-        'stop', 'at numbers that are not finite: stop the run, or skip the update', choices=('stop', 'skip')
+        'stop', 'what to do if a number is not finite: stop the run, or skip the update', choices=('stop', 'skip')
     )
     overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
-    log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
-    video_frequency: int | None = steps('steps between videos of a greedy episode; more record less often')
+    log_format: str = option(
+        'text', 'format of the console output: text, or one JSON object per line', choices=('text', 'json')
+    )
+    video_frequency: int | None = steps('steps between videos of a greedy episode; larger values record fewer videos')
     tensorboard: str | None = folder('folder for TensorBoard events')
     record_dataset: str | None = dataset_name('data set to which every collected episode is written')
     monitor_session: str | None = named('name of a Weights & Biases run for all metrics')
@@ -65,25 +73,36 @@ class RunControlOptions(Options):
 class LoggingOptions(Options):
     """Options for saving and logging, also for a trial of `tune`. Every command of 1.0 had them."""
 
-    checkpoints: list[str] | None = path('files for the best weights, one path a model: .tf, .weights.h5 or .keras')
-    history_checkpoint: str | None = path('one row an episode, a .parquet file')
-    plateau_reduce_factor: float = option(
-        0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
+    checkpoints: list[str] | None = path(
+        'files for the best weights, one path for each network: .tf, .weights.h5 or .keras'
     )
-    plateau_reduce_patience: int = count(10, 'checks without a new best before a reduction; more wait longer')
-    early_stop_patience: int = count(3, 'reductions before the run stops early; larger values train longer')
+    history_checkpoint: str | None = path('.parquet file of the history, with one row per episode')
+    plateau_reduce_factor: float = option(
+        0.9,
+        'factor that multiplies the learning rate on a plateau (see --divergence-monitoring-steps); larger '
+        'values reduce it less',
+        above=0,
+        below=1,
+    )
+    plateau_reduce_patience: int = count(
+        10, 'checks of the mean reward without a new best that make a plateau; larger values wait longer'
+    )
+    early_stop_patience: int = count(3, 'number of plateaus after which the run stops; larger values train longer')
     divergence_monitoring_steps: int | None = option(
         None,
-        'steps before plateaus are detected, off when not given; larger values start later',
+        'steps after which plateaus are detected (default: never); larger values start later',
         at_least=0,
         metavar='STEPS',
     )
     log_frequency: int | None = count(
         None,
-        'episodes between two checks of the mean, the number of environments when not given; more check less often',
+        'episodes between two checks of the mean reward against best and plateau (default: --n-envs); larger '
+        'values check less often',
     )
-    display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
-    quiet: bool = option(False, 'print only the last line')
+    display_precision: int = option(
+        2, 'decimals of rewards in the console; larger values show smaller changes', at_least=0, at_most=12
+    )
+    quiet: bool = option(False, 'print only the last line, which gives the reason of the end')
 
 
 @dataclasses.dataclass
@@ -91,12 +110,12 @@ class ExplorerOptions(Options):
     """The processes that step the environments of a run, also of a trial of `tune`."""
 
     explorers: int | None = count(
-        None, 'number of processes that step the environments; larger values help when environments are slow'
+        None, 'number of processes that step the environments; larger values help if environments are slow'
     )
     max_lag: int | None = count(
         None,
-        'learn from rollouts as they arrive, requested at most this many rollouts earlier: faster if some '
-        'explorers are slow, but not reproducible; larger values wait less for the slowest explorer',
+        'learn from the oldest fragments that have arrived, at most this many rollouts old (not '
+        'reproducible); larger values wait less often for slow explorers',
     )
 
 
@@ -104,8 +123,10 @@ class ExplorerOptions(Options):
 class DatasetOptions(Options):
     """Options for data sets, for a run or a trial of `tune`."""
 
-    dataset: str | None = dataset_name('learn only from a data set: no environment steps, and steps count updates')
-    fill_from: str | None = dataset_name('data set that fills the replay buffer before the first step')
+    dataset: str | None = dataset_name('data set to learn from, without environment steps; steps then count updates')
+    fill_from: str | None = dataset_name(
+        'data set that fills the replay buffer before the first step (agents with a replay buffer)'
+    )
     download: bool = option(False, "download a missing data set from Minari's server")
 
 
@@ -115,11 +136,11 @@ class ClusterOptions(Options):
 
     cluster: str | None = option(
         None,
-        'address HOST:PORT to listen at for explorers of other machines (xagents explore); ray, or ray://HOST:PORT, '
-        'where Ray places them; here for this machine, as when not given',
+        'where explorers run: here (on this machine, the default), HOST:PORT (listen at this address for '
+        'xagents explore on other machines), ray or ray://HOST:PORT (placed by Ray)',
         metavar='WHERE',
     )
-    cluster_key: str | None = file('file with the key of --cluster, made in the run directory when not given')
+    cluster_key: str | None = file('file of the key of --cluster; by default, one is created in the run directory')
 
 
 @dataclasses.dataclass
@@ -186,7 +207,7 @@ class SessionOptions(Options):
     """Options of the process."""
 
     threads: int | None = count(
-        None, 'number of TensorFlow threads, chosen by the network when not given; larger values help large networks'
+        None, 'number of TensorFlow threads (default: depends on the network); larger values help large networks'
     )
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -195,23 +216,23 @@ class SessionOptions(Options):
 class TrainOptions(Options):
     """Options that only `xagents train` has, in addition to the options of the run."""
 
-    weights: list[str] | None = path('checkpoints to start from, one path a model')
-    from_study: str | None = named('take the settings of the best trial of a study that xagents tune made')
+    weights: list[str] | None = path('weights to start from, one path for each network')
+    from_study: str | None = named('use the settings of the best trial of this study of xagents tune')
     storage: str | None = option(None, 'URL of the storage of --from-study', metavar='URL')
     tuned: bool = option(
-        False, 'settings that ship for the agent and the environment, see xagents presets; flags on the line win'
+        False, 'use the preset for the agent and the environment (see xagents presets); other flags override it'
     )
     resume: str | None = folder(
-        'run directory (or group of them) to resume, as if it had never stopped; flags on the line win'
+        'run directory, or directory of a group of runs, to resume; other flags override its settings'
     )
     config: str | None = file(
-        'YAML file whose keys are flags; a list of values makes a grid of runs; flags on the line win'
+        'YAML file whose keys are flags; lists of values form a grid of runs; other flags override the file'
     )
-    print_config: bool = option(False, 'print this command as a file for --config, and stop')
+    print_config: bool = option(False, 'print the options of this command as a file for --config, and stop')
     seeds: list[int] | None = option(
         None,
-        'one run for each seed, each in its own directory under --run-dir; more seeds compare settings more precisely',
+        'seeds of a group of runs, each in its own directory of --run-dir; more seeds compare settings more precisely',
         at_least=0,
         at_most=2**32 - 1,
     )
-    grid_jobs: int = count(1, 'runs of a grid at the same time; more need more cores')
+    grid_jobs: int = count(1, 'number of runs of a grid that run in parallel; larger values need more cores')
