@@ -233,9 +233,7 @@ COLLECTING = (
 )
 SDE = (
     Refusal('--sde', '--sde: got true, but tests.problems:Anything-v0 has actions of Discrete(3), expected Box'),
-    Refusal(
-        '--sde-sample-frequency 4', '--sde-sample-frequency: got 4 without --sde, which it is for', continuous=True
-    ),
+    Refusal('--sde-sample-frequency 4', '--sde-sample-frequency: got 4 without --sde, expected both', continuous=True),
     Refusal('--sde-expln', '--sde-expln: got true without --sde', continuous=True),
     Refusal('--sde --sde-sample-frequency 0', '--sde-sample-frequency: got 0, expected -1 (once', continuous=True),
 )

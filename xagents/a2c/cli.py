@@ -13,7 +13,7 @@ from xagents.options.declaration import option
 class ActorCriticOptions(OnPolicyOptions):
     """Options of agents with one network of two heads."""
 
-    model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
+    model: str | None = option(None, '.cfg file of the network; the default depends on the environment', metavar='CFG')
 
 
 @dataclass
@@ -35,6 +35,6 @@ class A2COptions(SDEOptions, ActorCriticOptions):
 
     v_trace: bool = option(
         False,
-        'correct for rollouts of an older policy (V-trace); needed for --overlap',
+        'correct for rollouts of an older policy (V-trace); required by --overlap',
         tune='categorical',
     )

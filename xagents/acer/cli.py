@@ -40,7 +40,7 @@ class ACEROptions(ActorCriticOptions, ReplayOptions):
     buffer_batch_size: int | None = option(None, 'not supported: a replay uses one whole stored rollout', at_least=1)
     replay_ratio: float = option(
         4.0,
-        'mean number of replays after each rollout (Poisson); larger values learn more from each step',
+        'mean number of replayed rollouts after each rollout (Poisson); larger values learn more from each step',
         at_least=0,
         at_most=1000,
         tune='categorical',

@@ -27,9 +27,9 @@ commands: dict[str, Command] = {
     for command in (
         Command(
             'train',
-            'Train given an agent and environment',
+            'Train an agent in an environment or from a data set',
             (
-                '<agent> --env ID --target-reward REWARD [options]',
+                '<agent> --env ID --max-steps STEPS [options]',
                 '<agent> --dataset NAME --max-steps STEPS [options]',
                 '--config FILE [options]',
                 '--resume DIR [options]',
@@ -41,10 +41,10 @@ commands: dict[str, Command] = {
         ),
         Command(
             'play',
-            'Play a game given a trained agent and environment',
+            'Play one episode with a trained agent',
             (
                 '<agent> --env ID --weights PATH [options]',
-                '<agent> --pretrained ENV [options]',
+                '<agent> --pretrained ID [options]',
                 '--run-dir DIR [options]',
             ),
             (('Play', PlayOptions), ENVIRONMENT, NETWORK),
@@ -55,7 +55,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'tune',
-            'Tune hyperparameters given an agent, hyperparameter specs, and environment',
+            'Search for the settings with which an agent learns best',
             ('<agent> --env ID --n-trials N --lr 1e-5 1e-2 [options]',),
             (
                 *(('Tune', TuneOptions), ENVIRONMENT, ('Trial', LoggingOptions), ('Trial', DatasetOptions)),
@@ -67,10 +67,10 @@ commands: dict[str, Command] = {
         ),
         Command(
             'evaluate',
-            'Evaluate a trained agent given its weights and environment',
+            'Measure the mean return of a trained agent',
             (
                 '<agent> --env ID --weights PATH [options]',
-                '<agent> --pretrained ENV [options]',
+                '<agent> --pretrained ID [options]',
                 '--run-dir DIR [options]',
                 '--follow DIR [options]',
             ),
@@ -101,7 +101,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'explore',
-            'Collect on this machine for a training on another one',
+            'Run environments on this machine for a training on another machine',
             ('HOST:PORT --explorers N --cluster-key FILE [options]',),
             (('Explore', ExploreOptions),),
             'explore:explore',
@@ -110,7 +110,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'export',
-            'Export a trained agent as one file for other runtimes',
+            'Export the policy of a trained agent for other runtimes',
             ('<agent> --weights PATH --out DIR [options]', '--run-dir DIR --out DIR [options]'),
             (('Export', ExportOptions), ENVIRONMENT, NETWORK),
             'agent_commands:export',
@@ -119,7 +119,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'runs',
-            'List runs and groups of them, and how they stand',
+            'List runs, groups of runs and their states',
             ('DIR ... [options]',),
             (('Runs', RunsOptions),),
             'list_commands:list_runs',
@@ -128,7 +128,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'plot',
-            'Plot the histories of trainings',
+            'Plot the histories of runs',
             ('HISTORY.parquet ... [options]', '--run-dir DIR ... [options]'),
             (('Plot', PlotOptions),),
             'list_commands:plot',
@@ -137,7 +137,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'presets',
-            'List tuned settings, with the scores that they reach',
+            'List tuned settings with their scores, and trained policies',
             ('[<agent>]',),
             (('Session', PresetsOptions),),
             'list_commands:presets',
@@ -147,7 +147,7 @@ commands: dict[str, Command] = {
         ),
         Command(
             'completion',
-            'Print the script that completes lines in a shell',
+            'Print a completion script for a shell',
             ('bash|zsh|fish',),
             (('Session', PresetsOptions),),
             'list_commands:completion',

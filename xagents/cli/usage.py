@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # columns of the table: a longer flag gets its own line if that gives the help this width
 LONG_FLAG = 22
 GOOD_HELP = 40
-LEGEND = '-: not given. off, on: a switch, which --no-… turns off. …: one or more values.'
+LEGEND = '-: none. off, on: a switch, which --no-… turns off. …: one or more values.'
 RANGES = (
-    'Tuned as: for int and log_uniform, two values are the bounds of a search; for categorical, two or more values are '
-    'the choices; one value is fixed.'
+    'Tuned as: one value fixes an option. Two values of int and log_uniform are the bounds of a search; two or more '
+    'values of categorical are its choices (for a switch: false true). -: cannot be searched.'
 )
 STYLES = ('cyan', '', 'green', 'dim')
 
@@ -49,13 +49,12 @@ def usage_page() -> str:
     return f"""xagents {__version__}
 
 Usage:
-    xagents <command> <agent> [options] [args]
+    xagents <command> [<agent>] [options]
 
 Available commands:
 {lines}
 
-Use xagents <command> to see more info about a command
-Use xagents <command> <agent> to see more info about command + agent"""
+xagents <command> explains a command, xagents <command> <agent> also the options of the agent"""
 
 
 def command_page(command: Command, agent_id: str | None = None) -> str:

@@ -25,10 +25,10 @@ class DDPGOptions(OffPolicyOptions):
     }
 
     actor_model: str | None = option(
-        None, "a .cfg of the actor's network; chosen by the environment when not given", metavar='CFG'
+        None, ".cfg file of the actor's network; the default depends on the environment", metavar='CFG'
     )
     critic_model: str | None = option(
-        None, "a .cfg of the critic's network; chosen by the environment when not given", metavar='CFG'
+        None, ".cfg file of the critic's network; the default depends on the environment", metavar='CFG'
     )
     noise: str = option(
         'gaussian',
@@ -44,7 +44,7 @@ class DDPGOptions(OffPolicyOptions):
     )
     tau: float = option(
         0.005,
-        'step of the target networks per update (soft update); larger values are faster and less stable',
+        'fraction by which an update of the target networks moves them; larger values are faster and less stable',
         above=0,
         at_most=1,
         tune='log_uniform',

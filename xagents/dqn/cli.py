@@ -26,30 +26,40 @@ class DQNOptions(OffPolicyOptions):
         'huber': (False, True),
     }
 
-    model: str | None = option(None, 'a .cfg of the network; chosen by the environment when not given', metavar='CFG')
-    double: bool = option(False, 'choose the next action with the online network (double DQN)', tune='categorical')
+    model: str | None = option(None, '.cfg file of the network; the default depends on the environment', metavar='CFG')
+    double: bool = option(
+        False, 'choose the next action of the target with the online network (double DQN)', tune='categorical'
+    )
     dueling: bool = option(False, 'estimate value and advantages separately (dueling network)', tune='categorical')
     prioritized: bool = option(
-        False, 'replay transitions in proportion to their last TD error (prioritized replay)', tune='categorical'
+        False, 'sample transitions in proportion to their last TD error (prioritized replay)', tune='categorical'
     )
     priority_alpha: float = option(
-        0.6, 'exponent of the priorities; larger values replay large errors more often', at_least=0, at_most=1
+        0.6,
+        '--prioritized: exponent of the priorities; larger values sample large errors more often',
+        at_least=0,
+        at_most=1,
     )
     priority_beta: float = option(
-        0.4, 'initial exponent of the importance weights, rises to 1; larger values correct more', at_least=0, at_most=1
+        0.4,
+        '--prioritized: initial exponent of the importance weights, which rises to 1; larger values correct more',
+        at_least=0,
+        at_most=1,
     )
     conservative: float = option(
         0.0,
-        'weight of the loss against high values of actions that are not in the data (CQL), for --dataset; '
+        '--dataset: weight of the loss against high values of actions that are not in the data (CQL); '
         'larger values stay closer to the data',
         at_least=0,
         tune='log_uniform',
     )
     huber: bool = option(
-        False, 'use the Huber loss, linear above an error of 1, instead of the squared error', tune='categorical'
+        False,
+        'use the Huber loss, which is linear above an error of 1, instead of the squared error',
+        tune='categorical',
     )
     grad_norm: float = option(
-        10.0, 'largest gradient norm; larger values allow larger updates', above=0, tune='log_uniform'
+        10.0, 'norm to which gradients are clipped; larger values allow larger updates', above=0, tune='log_uniform'
     )
     epsilon_start: float = option(
         1.0,
@@ -66,14 +76,20 @@ class DQNOptions(OffPolicyOptions):
         tune='log_uniform',
     )
     epsilon_decay_steps: int = option(
-        150_000, 'environment steps of the decay; larger values explore for longer', at_least=1, tune='int'
+        150_000,
+        'environment steps until ε has fallen to --epsilon-end; larger values explore for longer',
+        at_least=1,
+        tune='int',
     )
     epsilon_ladder: bool = option(
-        False, 'use ε^(1 + 7 i / (N - 1)) in environment i of N, as Ape-X does with 0.4', tune='categorical'
+        False,
+        'give environment i of N (from 0) the probability ε^(1 + 7 i / (N - 1)) of random actions (Ape-X: ε = 0.4)',
+        tune='categorical',
     )
     target_sync_steps: int = option(
         1000,
-        'environment steps between two copies to the target network; larger values are slower and more stable',
+        'environment steps between two copies of the network to the target network; larger values are slower and more '
+        'stable',
         at_least=1,
         tune='int',
     )

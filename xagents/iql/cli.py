@@ -27,7 +27,7 @@ class IQLOptions(OffPolicyOptions):
     actor_model: str | None = changed(DDPGOptions, 'actor_model', None)
     critic_model: str | None = changed(DDPGOptions, 'critic_model', None)
     value_model: str | None = option(
-        None, "a .cfg of the value's network; chosen by the environment when not given", metavar='CFG'
+        None, '.cfg file of the value network; the default depends on the environment', metavar='CFG'
     )
     expectile: float = option(
         0.7,

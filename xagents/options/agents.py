@@ -27,29 +27,42 @@ class AgentOptions(Options):
 
     datasets: ClassVar[Literal['never', 'also', 'only']] = 'never'
 
-    gamma: float = fraction(0.99, 'discount factor; larger looks further ahead, with more variance', tune='log_uniform')
-    lr: float = positive_float(7e-4, 'learning rate; larger learns faster and less stably')
-    opt_epsilon: float = positive_float(1e-7, "the optimizer's epsilon; larger damps small gradients")
-    beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger averages over more updates')
-    beta2: float = decay_rate(0.999, 'Adam: decay of the mean squared gradient; larger averages over more updates')
-    optimizer: str = option('adam', 'the optimizer', choices=('adam', 'rmsprop'), tune='categorical')
+    gamma: float = fraction(
+        0.99, 'discount factor; larger values look further ahead, with more variance', tune='log_uniform'
+    )
+    lr: float = positive_float(7e-4, 'learning rate; larger values learn faster and less stably')
+    opt_epsilon: float = positive_float(1e-7, 'epsilon of the optimizer; larger values damp small gradients')
+    beta1: float = decay_rate(0.9, 'Adam: decay of the mean gradient; larger values average over more updates')
+    beta2: float = decay_rate(
+        0.999, 'Adam: decay of the mean squared gradient; larger values average over more updates'
+    )
+    optimizer: str = option('adam', 'optimizer of the networks', choices=('adam', 'rmsprop'), tune='categorical')
     lr_schedule: str = option(
-        'constant', 'how the learning rate goes to 0', choices=('constant', 'linear', 'cosine'), tune='categorical'
+        'constant',
+        'course of the learning rate: constant, or down to 0 along a line or a cosine',
+        choices=('constant', 'linear', 'cosine'),
+        tune='categorical',
     )
     schedule_steps: int | None = positive_int(
-        None, 'steps of the schedules, --max-steps when not given; larger values decay more slowly'
+        None, 'steps until schedules reach their end (default: --max-steps); larger values make them slower'
     )
     normalize_obs: bool = option(
-        False, 'normalise observations by their running mean and deviation', tune='categorical'
+        False, 'normalise observations by their running mean and standard deviation', tune='categorical'
     )
-    normalize_reward: bool = option(False, 'normalise rewards by the deviation of the return', tune='categorical')
-    reward_scale: float = positive_float(1.0, 'factor on the reward during training; larger gives larger gradients')
-    precision: str = option('float32', 'arithmetic of the networks', choices=('float32', 'bfloat16'))
+    normalize_reward: bool = option(
+        False, 'divide rewards by the running standard deviation of the return', tune='categorical'
+    )
+    reward_scale: float = positive_float(
+        1.0, 'factor on the reward during training; larger values give larger gradients'
+    )
+    precision: str = option('float32', 'number format in which the networks compute', choices=('float32', 'bfloat16'))
     reward_buffer_size: int = positive_int(
-        100, 'episodes in the mean reward; larger values make it smoother and slower to change', at_most=10**9
+        100,
+        'number of recent episodes in the mean reward; larger values make the mean smoother and slower to change',
+        at_most=10**9,
     )
     seed: int | None = option(
-        None, 'seed of everything random; drawn and printed when not given', at_least=0, at_most=2**32 - 1
+        None, 'seed of all random generators; by default it is drawn, and printed', at_least=0, at_most=2**32 - 1
     )
 
     def check_only_with(self, switch: str, *names: str) -> None:
@@ -57,7 +70,7 @@ class AgentOptions(Options):
         for name in names:
             value = getattr(self, name)
             if not getattr(self, switch) and value != type(self).__dataclass_fields__[name].default:
-                raise OptionError(name, f'got {str(value).lower()} without --{switch}, which it is for')
+                raise OptionError(name, f'got {str(value).lower()} without --{switch}, expected both')
 
     def draw_seed(self) -> int:
         """Return the seed; drawn, where none was given."""
@@ -71,16 +84,20 @@ class OnPolicyOptions(AgentOptions):
     """What A2C, ACER, PPO and TRPO share: a stochastic policy that learns from rollouts."""
 
     n_steps: int = positive_int(
-        5, 'steps an environment takes before an update; more give less bias and fewer updates', tune='categorical'
+        5, 'steps of each environment in a rollout; larger values give less bias and fewer updates', tune='categorical'
     )
-    lam: float = fraction(1.0, 'GAE lambda; larger trusts rewards more than the critic', tune='log_uniform')
-    entropy_coef: float = nonnegative_float(0.01, 'weight of the entropy bonus; larger explores more')
-    value_loss_coef: float = nonnegative_float(0.5, "weight of the critic's loss; larger favours it over the policy")
-    grad_norm: float = positive_float(0.5, 'largest gradient norm; larger allows larger updates')
-    normalize_advantage: bool = option(False, 'normalise advantages to mean 0 and deviation 1', tune='categorical')
+    lam: float = fraction(1.0, 'GAE lambda; larger values rely more on rewards than on the critic', tune='log_uniform')
+    entropy_coef: float = nonnegative_float(0.01, 'weight of the entropy bonus; larger values explore more')
+    value_loss_coef: float = nonnegative_float(
+        0.5, "weight of the critic's loss; larger values train the critic more and the policy less"
+    )
+    grad_norm: float = positive_float(0.5, 'norm to which gradients are clipped; larger values allow larger updates')
+    normalize_advantage: bool = option(
+        False, 'normalise advantages to mean 0 and standard deviation 1', tune='categorical'
+    )
     log_std_init: float = option(
         0.0,
-        'initial log standard deviation of continuous actions; larger explores more',
+        'initial log standard deviation of continuous actions; larger values explore more',
         at_least=-20,
         at_most=5,
         tune='categorical',
@@ -93,17 +110,17 @@ class SDEOptions(OnPolicyOptions):
 
     sde: bool = option(
         False,
-        'explore by noise that depends on the state and stays for several steps (gSDE), where actions are continuous',
+        'continuous actions: explore with noise that depends on the state and is kept for several steps (gSDE)',
         tune='categorical',
     )
     sde_sample_frequency: int = option(
         -1,
-        'steps between samples of the gSDE noise, -1 for once a rollout; larger values explore more smoothly',
+        'steps between samples of the gSDE noise, -1: one sample per rollout; larger values explore more smoothly',
         at_least=-1,
         tune='categorical',
     )
     sde_expln: bool = option(
-        False, "let that noise's deviations above 1 grow like a logarithm, not exponentially", tune='categorical'
+        False, 'gSDE: let standard deviations above 1 grow logarithmically instead of exponentially', tune='categorical'
     )
 
     def check(self) -> None:
@@ -120,12 +137,12 @@ class ReplayOptions(AgentOptions):
 
     buffer_max_size: int = positive_int(
         10_000,
-        'capacity of the replay buffer in transitions; larger keeps older data and takes more memory',
+        'capacity of the replay buffer in transitions; larger values keep older data and take more memory',
         tune='int',
     )
     buffer_initial_size: int | None = option(
         None,
-        'transitions stored before learning starts, the capacity when not given; larger values start later',
+        'transitions stored before learning starts (default: --buffer-max-size); larger values start later',
         at_least=0,
         tune='int',
         aliases=('learning_starts',),
@@ -149,27 +166,29 @@ class OffPolicyOptions(ReplayOptions):
     datasets = 'also'
 
     buffer_batch_size: int = positive_int(
-        32, 'transitions of one update; a larger batch makes updates slower and less noisy', tune='categorical'
+        32, 'transitions of one update; larger values make updates slower and less noisy', tune='categorical'
     )
     train_frequency: int = positive_int(
         1,
-        'steps between trainings, over all environments, rounded up to whole steps of all; more train less often',
+        'environment steps per iteration, summed over the environments and rounded up to a multiple of --n-envs; '
+        'larger values update less often',
         tune='categorical',
     )
     gradient_steps: int = option(
         -1,
-        'updates of a training, -1 for one a step taken; larger values learn more from each step',
+        'updates per iteration, -1: as many as environment steps; larger values learn more from each step',
         at_least=-1,
         tune='int',
     )
     fragment_steps: int | None = positive_int(
         None,
-        'steps of each environment before the updates for all of them, as in --train-frequency when not given; '
-        'larger values need fewer messages from explorers and update later',
+        'steps of each environment per iteration, instead of --train-frequency, with as many updates per step; '
+        'larger values need fewer messages from explorers and update less often',
     )
     n_step: int = positive_int(
         1,
-        'rewards that a target sums before it bootstraps; larger values propagate rewards faster and less exactly',
+        'number of rewards that a target sums before it bootstraps; larger values propagate rewards faster and less '
+        'exactly',
         tune='int',
     )
     her: bool = option(
@@ -177,7 +196,7 @@ class OffPolicyOptions(ReplayOptions):
     )
     her_strategy: str = option(
         'future',
-        'new goals of --her: achieved by the transition or later, at the end of the episode, or anywhere in it',
+        'source of the new goals of --her: the transition or a later one, the last one, or any one of the episode',
         choices=('future', 'final', 'episode'),
         tune='categorical',
     )

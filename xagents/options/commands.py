@@ -26,68 +26,85 @@ TRIAL_ONLY_OPTIONS = (
 class TuneOptions(Options):
     """`xagents tune`."""
 
-    search: bool = option(False, "search the agent's ready ranges, too")
-    print_search: bool = option(False, 'print what would be searched, and stop')
+    search: bool = option(False, 'also search the ranges that the agent declares (--print-search shows them)')
+    print_search: bool = option(False, 'print the searched options, and stop')
     n_trials: int = positive_int(
-        1, 'trials that this call finishes, as many as --timeout allows where only that is given; more search longer'
+        1, 'trials that this call finishes; if only --timeout is given, as many as fit; larger values search longer'
     )
-    trial_steps: int = positive_int(500_000, 'environment steps of a trial; larger values rank settings more precisely')
+    trial_steps: int = positive_int(
+        500_000, 'environment steps of each run of a trial; larger values rank settings more precisely'
+    )
     timeout: float | None = option(
-        None, 'end the call after that many seconds; more search longer', above=0, metavar='SECONDS'
+        None, 'seconds after which the call ends; larger values search longer', above=0, metavar='SECONDS'
     )
-    n_jobs: int = positive_int(1, 'worker processes, each with a trial at a time; more need more cores')
+    n_jobs: int = positive_int(
+        1, 'worker processes, each of which runs one trial at a time; larger values need more cores'
+    )
     study: str | None = option(
-        None, 'name of the study, continued if it exists; AGENT-ENV when not given', metavar='NAME'
+        None, 'name of the study, which is continued if it exists (default: AGENT-ENV)', metavar='NAME'
     )
     storage: str | None = option(
         None,
-        'where the study is kept, in memory when not given: sqlite:///FILE, postgresql://…, mysql://…, journal:FILE',
+        'storage of the study (default: in memory): sqlite:///FILE, postgresql://…, mysql://… or journal:FILE',
         metavar='URL',
     )
     objective: str = option(
         'reward',
-        'what a trial is worth: the mean of its last episodes, or of greedy ones on separate environments',
+        'value of a trial: the mean of its last training episodes, or of greedy episodes in separate environments',
         choices=('reward', 'evaluation'),
     )
     eval_episodes: int = positive_int(
-        10, 'greedy episodes of an evaluation, for --objective evaluation; larger values give a more precise mean'
+        10, 'episodes of an evaluation, for --objective evaluation; larger values give a more precise mean'
     )
     trial_seeds: int = positive_int(
-        1, 'runs of a trial with seeds of their own, whose mean is its value; larger values judge more precisely'
+        1,
+        'runs of each trial, with different seeds; their mean is its value; larger values rank settings more precisely',
     )
-    sampler: str = option('tpe', 'how settings are chosen', choices=('tpe', 'random', 'cmaes', 'gp'))
-    pruner: str = option('median', 'how bad trials are stopped early', choices=('median', 'hyperband', 'none'))
+    sampler: str = option('tpe', 'method that chooses settings', choices=('tpe', 'random', 'cmaes', 'gp'))
+    pruner: str = option('median', 'method that stops bad trials early', choices=('median', 'hyperband', 'none'))
     warmup_trials: int = option(
-        5, 'trials that end before --pruner median stops any; more stop fewer good ones by mistake', at_least=0
+        5,
+        'complete trials before --pruner median stops any; larger values stop fewer good trials by mistake',
+        at_least=0,
     )
-    out: str | None = option(None, 'folder for best.yaml, trials.parquet and pictures', metavar='DIR')
-    non_silent: bool = option(False, 'show the output of the trials')
-    tuned: bool = option(False, "begin with the environment's tuned settings: xagents presets lists them")
-    weights: list[str] | None = option(None, 'checkpoints that trials start from, one path a model', metavar='PATH')
+    out: str | None = option(
+        None, 'directory of best.yaml, trials.parquet and pictures, or of a population', metavar='DIR'
+    )
+    non_silent: bool = option(
+        False, 'also show the output of the trials; without it, only the progress of tune is shown'
+    )
+    tuned: bool = option(
+        False, 'use the preset for the agent and the environment instead of the defaults (see xagents presets)'
+    )
+    weights: list[str] | None = option(
+        None, 'weights from which trials start, one path for each network', metavar='PATH'
+    )
     population: int | None = option(
         None,
-        'train so many members side by side, of which the worst copy the best; more search more widely',
+        'number of members that train in rounds; after each round the worst copy the best; larger values search more '
+        'widely',
         at_least=2,
     )
     exploit_steps: int | None = positive_int(
         None,
-        'population: steps after which members are compared, a twentieth of --trial-steps when not given; '
-        'larger values compare settings more precisely',
+        'population: steps of a round (default: a twentieth of --trial-steps); larger values compare settings more '
+        'precisely',
     )
     exploit: float = option(
         0.2,
-        'population: the share of the worst that copy as many of the best; more copy faster',
+        'population: share of the members that copies of the best replace after each round; larger values replace more',
         at_least=0,
         at_most=0.5,
     )
     perturb: list[float] | None = option(
         None,
-        'population: factors of changed settings, 0.8 1.2 when not given; larger ones change them more',
+        'population: copied settings are multiplied by one of these factors (default: 0.8 1.2); factors further from '
+        '1 change them more',
         above=0,
         metavar='FACTOR',
     )
     resample: float = fraction(
-        0.25, 'population: probability of sampling a new value of a setting; larger values explore more'
+        0.25, 'population: probability that a copied setting is sampled anew from its range; larger values explore more'
     )
 
     def check(self) -> None:
@@ -95,11 +112,11 @@ class TuneOptions(Options):
         if self.population is None:
             for name in ('exploit_steps', 'exploit', 'perturb', 'resample'):
                 if name in self.given_names:
-                    raise OptionError(name, 'got a value without --population, which it is about')
+                    raise OptionError(name, 'got a value without --population, expected both')
             return
         for name in TRIAL_ONLY_OPTIONS:
             if name in self.given_names:
-                raise OptionError(name, 'is for trials, and cannot be used with --population')
+                raise OptionError(name, 'applies to trials, and cannot be used with --population')
         if self.out is None:
             raise OptionError('out', 'got nothing with --population, expected the directory of the population')
         self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)
@@ -112,11 +129,9 @@ class TuneOptions(Options):
 class TrainedAgentOptions(Options):
     """Where the trained agent is, which `play`, `evaluate` and `export` take."""
 
-    weights: list[str] | None = option(None, 'checkpoints of the trained agent, one path a model', metavar='PATH')
+    weights: list[str] | None = option(None, 'weights of the trained agent, one path for each network', metavar='PATH')
     run_dir: str | None = option(None, 'run directory of the trained agent, instead of --weights', metavar='DIR')
-    checkpoint: str = option(
-        'best', 'which checkpoint of the run directory: best, last, or the name of one', metavar='NAME'
-    )
+    checkpoint: str = option('best', 'checkpoint of the run directory: best, last, or another name', metavar='NAME')
 
 
 @dataclasses.dataclass
@@ -125,36 +140,38 @@ class ActOptions(TrainedAgentOptions):
 
     pretrained: str | None = option(
         None,
-        'play the policy that ships for this environment, instead of --weights: xagents presets marks them',
-        metavar='ENV',
+        'use the trained policy that the package contains for this environment (marked in xagents presets)',
+        metavar='ID',
     )
-    stochastic: bool = option(False, 'sample actions instead of taking the best')
+    stochastic: bool = option(False, 'sample actions instead of choosing greedy ones')
 
 
 @dataclasses.dataclass
 class PlayOptions(ActOptions):
     """`xagents play`."""
 
-    video_dir: str | None = option(None, 'folder for an .mp4 of the episode', metavar='DIR')
+    video_dir: str | None = option(None, 'directory for an .mp4 of the episode', metavar='DIR')
     render: bool = option(False, 'show the episode in a window')
-    frame_dir: str | None = option(None, 'folder for the frames as .jpg', metavar='DIR')
-    frame_delay: float = option(0.0, 'seconds between frames; more play more slowly', at_least=0)
-    frame_frequency: int = positive_int(1, 'save every so many frames; more save fewer')
+    frame_dir: str | None = option(None, 'directory for the frames as .jpg', metavar='DIR')
+    frame_delay: float = option(0.0, 'seconds between frames; larger values play more slowly', at_least=0)
+    frame_frequency: int = positive_int(1, 'number of frames of which one is saved; larger values save fewer')
     action_idx: int = option(0, "index of the policy among the model's outputs", at_least=0)
-    max_steps: int | None = positive_int(None, 'end the episode after that many steps; more let it last longer')
+    max_steps: int | None = positive_int(
+        None, 'steps after which the episode ends; larger values allow longer episodes'
+    )
 
 
 @dataclasses.dataclass
 class EvaluateOptions(ActOptions):
     """`xagents evaluate`."""
 
-    episodes: int = positive_int(20, 'episodes to play; larger values give a more precise mean')
+    episodes: int = positive_int(20, 'number of episodes; larger values give a more precise mean')
     follow: str | None = option(
-        None, 'score each new checkpoint of this run, which may still be training, until it ends', metavar='DIR'
+        None, 'run directory whose new checkpoints are evaluated until the run ends', metavar='DIR'
     )
     out: str | None = option(
         None,
-        '.parquet file to which --follow appends; evaluations.parquet in the directory when not given',
+        '.parquet file to which --follow appends (default: evaluations.parquet in the run directory)',
         metavar='PATH',
     )
     json: bool = option(False, 'print one JSON object')
@@ -164,10 +181,12 @@ class EvaluateOptions(ActOptions):
 class DatasetRecordingOptions(ActOptions):
     """`xagents record`."""
 
-    dataset: str | None = option(None, 'name of the data set, with its version: pendulum/medium-v0', metavar='DATASET')
-    episodes: int = positive_int(100, 'episodes to record; larger values give more data')
+    dataset: str | None = option(
+        None, 'name of the data set with its version, such as pendulum/medium-v0', metavar='DATASET'
+    )
+    episodes: int = positive_int(100, 'number of episodes to record; larger values give more data')
     random_actions: float = option(
-        0.0, 'share of actions that are drawn at random; more make worse and more varied data', at_least=0, at_most=1
+        0.0, 'share of random actions; larger values give worse and more varied data', at_least=0, at_most=1
     )
 
 
@@ -175,7 +194,7 @@ class DatasetRecordingOptions(ActOptions):
 class DatasetsOptions(Options):
     """`xagents datasets`."""
 
-    json: bool = option(False, 'print one JSON object a data set, a line each')
+    json: bool = option(False, 'print one JSON object per line, one for each data set')
     download: bool = option(False, "download missing data sets from Minari's server")
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -184,16 +203,18 @@ class DatasetsOptions(Options):
 class ExportOptions(TrainedAgentOptions):
     """`xagents export`."""
 
-    format: str = option('savedmodel', 'what is written', choices=('savedmodel', 'litert', 'onnx', 'numpy'))
-    out: str | None = option(None, 'folder for the policy', metavar='DIR')
-    policy: str | None = option(None, 'which policy is written, of a team of several', metavar='NAME')
+    format: str = option(
+        'savedmodel', 'format of the exported policy', choices=('savedmodel', 'litert', 'onnx', 'numpy')
+    )
+    out: str | None = option(None, 'directory for the policy', metavar='DIR')
+    policy: str | None = option(None, 'name of the exported policy, for a team', metavar='NAME')
 
 
 @dataclasses.dataclass
 class RunsOptions(Options):
     """`xagents runs`."""
 
-    json: bool = option(False, 'print one JSON object a run, a line each')
+    json: bool = option(False, 'print one JSON object per line, one for each run')
     debug: bool = option(False, 'show the traceback of an error')
 
 
@@ -201,29 +222,33 @@ class RunsOptions(Options):
 class PlotOptions(Options):
     """`xagents plot`."""
 
-    run_dir: list[str] | None = option(None, 'run directories, or groups of them, to plot', metavar='DIR')
+    run_dir: list[str] | None = option(
+        None, 'run directories, or directories of groups of runs, to plot', metavar='DIR'
+    )
     labels: list[str] | None = option(None, 'a label for each history; histories under one label are averaged')
-    by: str = option('step', 'the horizontal axis', choices=('step', 'time'))
+    by: str = option('step', 'horizontal axis', choices=('step', 'time'))
     column: str = option(
         'mean_reward',
-        'what is drawn: mean_reward, best_reward, episode_reward, and of --run-dir any metric, such as loss/policy',
+        'column to plot: mean_reward, best_reward, episode_reward or, with --run-dir, any metric, such as loss/policy',
     )
     time_unit: str = option(
-        'auto', 'unit of --by time; auto suits the longest', choices=('auto', 'second', 'minute', 'hour', 'day')
+        'auto',
+        'unit of --by time; auto chooses it from the longest run',
+        choices=('auto', 'second', 'minute', 'hour', 'day'),
     )
     average: str | None = option(
         None,
-        'average of several: mean, interquartile mean or both; when not given, both of a group of --run-dir, else mean',
+        'average of several runs: mean, interquartile mean or both (default: both for a group in --run-dir, else mean)',
         choices=('mean', 'iqm', 'both'),
     )
     shade: str | None = option(
         None,
-        'interval around it: standard error or deviation, 95 % confidence interval, range; when not given, se around '
-        'a mean, else ci',
+        'interval around the average: standard error, standard deviation, 95 % confidence interval or range (default: '
+        'se for a mean, else ci)',
         choices=('se', 'std', 'ci', 'range', 'none'),
     )
     title: str | None = option(None, 'title of the picture; usually the environment')
-    smooth: int = positive_int(1, 'episodes that are averaged; larger draws a smoother curve')
+    smooth: int = positive_int(1, 'episodes in a moving average; larger values draw a smoother curve')
     out: str = option('plot.png', 'the picture: .png, .svg or .pdf', metavar='PATH')
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -241,10 +266,10 @@ class ExploreOptions(Options):
 
     explorers: int | None = positive_int(
         None,
-        'number of processes, one a processor when not given; larger values help while processors are free',
+        'number of processes (default: one per processor); larger values help while processors are free',
         at_most=1024,
     )
-    cluster_key: str | None = option(None, "the key's file, as printed by the training", metavar='FILE')
+    cluster_key: str | None = option(None, 'file of the key, which xagents train printed', metavar='FILE')
     wait: float = option(
         60.0,
         'seconds to wait for the learner, at the start and after each lost connection; larger values wait longer',

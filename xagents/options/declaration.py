@@ -253,7 +253,7 @@ class Options:
         }
         for name in checked:
             if known[name].replaces in checked and checked[name] is not None:
-                raise OptionError(name, f'stands instead of {known[name].replaces}, expected one of the two')
+                raise OptionError(name, f'replaces {known[name].replaces}, expected one of the two')
         options = cls(**checked)
         options.given_names = frozenset(checked)
         options.check()

@@ -19,33 +19,39 @@ class EnvironmentOptions(Options):
 
     env: str | None = option(
         None,
-        "the environment: an id of Gymnasium's, module:Id, gym:Id for the old gym, pettingzoo:NAME for several agents",
+        'environment: an id of Gymnasium, module:Id, gym:Id of the old gym, or pettingzoo:NAME with several agents',
         metavar='ID',
     )
     n_envs: int = positive_int(
         1, 'number of parallel environments; larger values give more varied batches', at_most=16384, tune='categorical'
     )
-    preprocess: bool | None = option(None, 'Atari preprocessing; recognised by the environment when not given')
-    max_frame: bool = option(True, 'maximum of two frames (always on where frames are skipped)', tune='categorical')
-    max_episode_steps: int | None = positive_int(
-        None, "time limit of an episode, instead of the environment's own; larger values allow longer episodes"
+    preprocess: bool | None = option(None, 'Atari preprocessing; on by default if the environment is an Atari game')
+    max_frame: bool = option(
+        True,
+        'without effect: Atari preprocessing always takes the maximum of two frames if frames are skipped',
+        tune='categorical',
     )
-    env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value …', metavar='KEY=VALUE')
+    max_episode_steps: int | None = positive_int(
+        None,
+        "steps after which an episode is truncated, instead of the environment's own limit; larger values allow longer "
+        'episodes',
+    )
+    env_kwargs: dict | None = option(None, 'arguments of the environment, as key=value', metavar='KEY=VALUE')
     vector: str = option(
         'auto', 'how environments run in parallel', choices=('auto', 'sync', 'async', 'envpool'), tune='categorical'
     )
     frame_stack: int = positive_int(
-        4, 'Atari frames in one observation; larger values show more of the past', tune='categorical'
+        4, 'Atari: number of frames in one observation; larger values show more of the past', tune='categorical'
     )
-    clip_rewards: bool = option(True, 'Atari: learn from the sign of a reward')
-    episodic_life: bool = option(True, 'Atari: a lost life ends an episode while training')
+    clip_rewards: bool = option(True, 'Atari: learn from the signs of rewards')
+    episodic_life: bool = option(True, 'Atari: a lost life ends an episode during training')
     fire_reset: bool = option(True, 'Atari: press FIRE after a reset, if the game has that action')
     sticky_actions: bool = option(False, 'Atari: repeat the last action with probability 0.25')
     wrapper: list[str] | None = option(
         None, 'Gymnasium wrappers around each environment, as module:Class', metavar='MODULE:CLASS'
     )
     agent_index: bool = option(
-        False, 'several agents in one environment: add the index of the agent to its observation'
+        False, 'several agents in one environment: append the one-hot index of an agent to its observation'
     )
 
     def create_envs_kwargs(self) -> dict[str, Any]:
@@ -59,18 +65,22 @@ class NetworkOptions(Options):
     """A network without a file."""
 
     net: list[int] | None = positive_int(
-        None, 'widths of a dense network, instead of a .cfg; larger can learn more and are slower', metavar='UNITS'
+        None,
+        'widths of the layers of a dense network, instead of a .cfg file; larger values can learn more and are slower',
+        metavar='UNITS',
     )
     activation: str | None = option(
         None,
-        'activation of --net',
+        'activation of the layers of --net',
         choices=('tanh', 'relu', 'elu', 'selu', 'gelu', 'silu', 'sigmoid'),
         tune='categorical',
     )
     initializer: str | None = option(
         None,
-        'initial weights of --net: orthogonal with a small head of the policy, or uniform by the number of inputs',
+        'initial weights of --net: orthogonal with a small last layer of the policy, Glorot, or uniform in ±1/√inputs',
         choices=('orthogonal', 'glorot_uniform', 'fan_in_uniform'),
         tune='categorical',
     )
-    shared_network: bool = option(False, 'one trunk for actor and critic, of agents whose network has both heads')
+    shared_network: bool = option(
+        False, 'share one trunk between actor and critic, for agents whose network has both outputs'
+    )

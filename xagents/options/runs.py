@@ -18,15 +18,20 @@ class RunControlOptions(Options):
     """When a run ends and what measures it on the way: what only `train` takes."""
 
     target_reward: float | None = option(
-        None, 'stop when the mean reward reaches it; larger trains longer', metavar='REWARD'
+        None, 'mean reward at which the run stops; larger values train longer', metavar='REWARD'
     )
     max_steps: int | None = positive_int(
-        None, 'stop after that many environment steps in total; more train longer', metavar='STEPS'
+        None,
+        'total number of environment steps, including those before a resume; larger values train longer',
+        metavar='STEPS',
     )
-    max_time: float | None = option(None, 'stop after that many seconds; more train longer', above=0, metavar='SECONDS')
+    max_time: float | None = option(
+        None, 'seconds after which the run stops; larger values train longer', above=0, metavar='SECONDS'
+    )
     eval_frequency: int | None = positive_int(
         None,
-        'steps between evaluations, which then decide target, best and plateau; larger values evaluate less often',
+        'steps between evaluations, whose means then decide about target, best weights and plateaus; larger values '
+        'evaluate less often',
         metavar='STEPS',
     )
     eval_async: bool = option(
@@ -34,21 +39,22 @@ class RunControlOptions(Options):
     )
     eval_delay: int | None = positive_int(
         None,
-        'iterations until a result of --eval-async is applied, those until the next evaluation when not given; '
-        'larger values wait less and apply the result later',
+        'iterations until a result of --eval-async is applied (default: until the next evaluation); larger values '
+        'wait less often for a result and apply it later',
         metavar='ITERATIONS',
     )
-    eval_episodes: int = positive_int(10, 'greedy episodes of an evaluation; larger values give a more precise mean')
+    eval_episodes: int = positive_int(10, 'episodes of an evaluation; larger values give a more precise mean')
     final_episodes: int = option(
         10,
-        'greedy episodes of best and last at the end of a run, 0 for none; larger values compare more precisely',
+        'greedy episodes that compare the best with the last weights at the end of a run, 0: none; larger values '
+        'compare more precisely',
         at_least=0,
     )
     run_dir: str | None = option(
-        None, 'directory for all files of the run: settings, history, metrics, checkpoints, events', metavar='DIR'
+        None, 'directory of all files of the run: settings, history, metrics, checkpoints, events', metavar='DIR'
     )
     save_seconds: float = option(
-        10.0, 'minimum seconds between two writes of checkpoints; larger values save less often', at_least=0
+        10.0, 'minimum number of seconds between two checkpoints; larger values save less often', at_least=0
     )
     checkpoint_frequency: int | None = positive_int(
         None,
@@ -56,15 +62,17 @@ class RunControlOptions(Options):
         metavar='STEPS',
     )
     keep: int | None = positive_int(
-        None, 'number of --checkpoint-frequency checkpoints to keep, all when not given; larger values take more disk'
+        None, 'number of numbered checkpoints to keep (default: all); larger values need more disk space'
     )
     on_nan: str = option(
-        'stop', 'at numbers that are not finite: stop the run, or skip the update', choices=('stop', 'skip')
+        'stop', 'what to do if a number is not finite: stop the run, or skip the update', choices=('stop', 'skip')
     )
     overlap: bool = option(False, 'collect in a thread, one iteration ahead of learning: faster on two cores')
-    log_format: str = option('text', 'what the console shows: text, or a JSON object a line', choices=('text', 'json'))
+    log_format: str = option(
+        'text', 'format of the console output: text, or one JSON object per line', choices=('text', 'json')
+    )
     video_frequency: int | None = positive_int(
-        None, 'steps between videos of a greedy episode; more record less often', metavar='STEPS'
+        None, 'steps between videos of a greedy episode; larger values record fewer videos', metavar='STEPS'
     )
     tensorboard: str | None = option(None, 'folder for TensorBoard events', metavar='DIR')
     record_dataset: str | None = option(None, 'data set to which every collected episode is written', metavar='DATASET')
@@ -76,26 +84,39 @@ class LoggingOptions(Options):
     """What every run saves and logs, also a trial of `tune`; every command of 1.0 had these."""
 
     checkpoints: list[str] | None = option(
-        None, 'files for the best weights, one path a model: .tf, .weights.h5 or .keras', metavar='PATH'
+        None, 'files for the best weights, one path for each network: .tf, .weights.h5 or .keras', metavar='PATH'
     )
-    history_checkpoint: str | None = option(None, 'one row an episode, a .parquet file', metavar='PATH')
+    history_checkpoint: str | None = option(
+        None, '.parquet file of the history, with one row per episode', metavar='PATH'
+    )
     plateau_reduce_factor: float = option(
-        0.9, 'factor on the learning rate on a plateau; larger reduces it less', above=0, below=1
+        0.9,
+        'factor that multiplies the learning rate on a plateau (see --divergence-monitoring-steps); larger values '
+        'reduce it less',
+        above=0,
+        below=1,
     )
-    plateau_reduce_patience: int = positive_int(10, 'checks without a new best before a reduction; more wait longer')
-    early_stop_patience: int = positive_int(3, 'reductions before the run stops early; larger values train longer')
+    plateau_reduce_patience: int = positive_int(
+        10, 'checks of the mean reward without a new best that make a plateau; larger values wait longer'
+    )
+    early_stop_patience: int = positive_int(
+        3, 'number of plateaus after which the run stops; larger values train longer'
+    )
     divergence_monitoring_steps: int | None = option(
         None,
-        'steps before plateaus are detected, off when not given; larger values start later',
+        'steps after which plateaus are detected (default: never); larger values start later',
         at_least=0,
         metavar='STEPS',
     )
     log_frequency: int | None = positive_int(
         None,
-        'episodes between two checks of the mean, the number of environments when not given; more check less often',
+        'episodes between two checks of the mean reward against best and plateau (default: --n-envs); larger values '
+        'check less often',
     )
-    display_precision: int = option(2, 'decimals in the console; more show smaller changes', at_least=0, at_most=12)
-    quiet: bool = option(False, 'print only the last line')
+    display_precision: int = option(
+        2, 'decimals of rewards in the console; larger values show smaller changes', at_least=0, at_most=12
+    )
+    quiet: bool = option(False, 'print only the last line, which gives the reason of the end')
 
 
 @dataclasses.dataclass
@@ -103,12 +124,12 @@ class ExplorerOptions(Options):
     """The processes that step the environments of a run, also of a trial of `tune`."""
 
     explorers: int | None = positive_int(
-        None, 'number of processes that step the environments; larger values help when environments are slow'
+        None, 'number of processes that step the environments; larger values help if environments are slow'
     )
     max_lag: int | None = positive_int(
         None,
-        'learn from rollouts as they arrive, requested at most this many rollouts earlier: faster if some '
-        'explorers are slow, but not reproducible; larger values wait less for the slowest explorer',
+        'learn from the oldest fragments that have arrived, at most this many rollouts old (not reproducible); larger '
+        'values wait less often for slow explorers',
     )
 
 
@@ -117,10 +138,12 @@ class DatasetOptions(Options):
     """Experience that was recorded, for a run or a trial of `tune`."""
 
     dataset: str | None = option(
-        None, 'learn only from a data set: no environment steps, and steps count updates', metavar='DATASET'
+        None, 'data set to learn from, without environment steps; steps then count updates', metavar='DATASET'
     )
     fill_from: str | None = option(
-        None, 'data set that fills the replay buffer before the first step', metavar='DATASET'
+        None,
+        'data set that fills the replay buffer before the first step (agents with a replay buffer)',
+        metavar='DATASET',
     )
     download: bool = option(False, "download a missing data set from Minari's server")
 
@@ -131,12 +154,12 @@ class ClusterOptions(Options):
 
     cluster: str | None = option(
         None,
-        'address HOST:PORT to listen at for explorers of other machines (xagents explore); ray, or ray://HOST:PORT, '
-        'where Ray places them; here for this machine, as when not given',
+        'where explorers run: here (on this machine, the default), HOST:PORT (listen at this address for xagents '
+        'explore on other machines), ray or ray://HOST:PORT (placed by Ray)',
         metavar='WHERE',
     )
     cluster_key: str | None = option(
-        None, 'file with the key of --cluster, made in the run directory when not given', metavar='FILE'
+        None, 'file of the key of --cluster; by default, one is created in the run directory', metavar='FILE'
     )
 
 
@@ -153,18 +176,18 @@ class RunOptions(LoggingOptions, DatasetOptions, ExplorerOptions, ClusterOptions
 
     def check(self) -> None:
         """Check the options against each other."""
-        whose = dict.fromkeys(('checkpoint_frequency', 'keep'), 'whose checkpoints it is about')
-        for name, why in {**whose, 'video_frequency': 'whose videos/ keeps them'}.items():
+        whose = dict.fromkeys(('checkpoint_frequency', 'keep'), 'which contains the checkpoints')
+        for name, why in {**whose, 'video_frequency': 'which contains the videos'}.items():
             if getattr(self, name) is not None and self.run_dir is None:
                 raise OptionError(name, f'got {getattr(self, name)} without --run-dir, {why}')
         if self.keep is not None and self.checkpoint_frequency is None:
-            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, whose checkpoints it counts')
+            raise OptionError('keep', f'got {self.keep} without --checkpoint-frequency, expected both')
         if self.eval_async and self.eval_frequency is None and self.dataset is None:
-            raise OptionError('eval_async', 'got it without --eval-frequency, whose evaluations it is about')
+            raise OptionError('eval_async', 'got it without --eval-frequency, expected both')
         if self.eval_delay is not None and not self.eval_async:
-            raise OptionError('eval_delay', f'got {self.eval_delay} without --eval-async, whose results it is about')
+            raise OptionError('eval_delay', f'got {self.eval_delay} without --eval-async, expected both')
         if self.download and self.dataset is None and self.fill_from is None:
-            raise OptionError('download', 'got it without --dataset or --fill-from, which name what it asks for')
+            raise OptionError('download', 'got it without --dataset and --fill-from, expected one of them')
         if self.dataset is not None:
             self._check_nothing_collected()
 
@@ -206,7 +229,7 @@ class SessionOptions(Options):
     """The machine and the console."""
 
     threads: int | None = positive_int(
-        None, 'number of TensorFlow threads, chosen by the network when not given; larger values help large networks'
+        None, 'number of TensorFlow threads (default: depends on the network); larger values help large networks'
     )
     debug: bool = option(False, 'show the traceback of an error')
 
@@ -215,29 +238,29 @@ class SessionOptions(Options):
 class TrainOptions(Options):
     """What only `xagents train` takes, besides the run's own options."""
 
-    weights: list[str] | None = option(None, 'checkpoints to start from, one path a model', metavar='PATH')
+    weights: list[str] | None = option(None, 'weights to start from, one path for each network', metavar='PATH')
     from_study: str | None = option(
-        None, 'take the settings of the best trial of a study that xagents tune made', metavar='NAME'
+        None, 'use the settings of the best trial of this study of xagents tune', metavar='NAME'
     )
     storage: str | None = option(None, 'URL of the storage of --from-study', metavar='URL')
     tuned: bool = option(
-        False, 'settings that ship for the agent and the environment, see xagents presets; flags on the line win'
+        False, 'use the preset for the agent and the environment (see xagents presets); other flags override it'
     )
     resume: str | None = option(
         None,
-        'run directory (or group of them) to resume, as if it had never stopped; flags on the line win',
+        'run directory, or directory of a group of runs, to resume; other flags override its settings',
         metavar='DIR',
     )
     config: str | None = option(
         None,
-        'YAML file whose keys are flags; a list of values makes a grid of runs; flags on the line win',
+        'YAML file whose keys are flags; lists of values form a grid of runs; other flags override the file',
         metavar='FILE',
     )
-    print_config: bool = option(False, 'print this command as a file for --config, and stop')
+    print_config: bool = option(False, 'print the options of this command as a file for --config, and stop')
     seeds: list[int] | None = option(
         None,
-        'one run for each seed, each in its own directory under --run-dir; more seeds compare settings more precisely',
+        'seeds of a group of runs, each in its own directory of --run-dir; more seeds compare settings more precisely',
         at_least=0,
         at_most=2**32 - 1,
     )
-    grid_jobs: int = positive_int(1, 'runs of a grid at the same time; more need more cores')
+    grid_jobs: int = positive_int(1, 'number of runs of a grid that run in parallel; larger values need more cores')

@@ -47,17 +47,26 @@ class PPOOptions(SDEOptions, ActorCriticOptions):
     )
     advantage_epsilon: float = option(
         1e-8,
-        'added to the deviation when advantages are normalised; larger values damp small advantages',
+        'added to the standard deviation when advantages are normalised; larger values damp small advantages',
         above=0,
         tune='log_uniform',
     )
     clip_norm: float = option(
-        0.1, 'clip range of the policy ratio; larger values allow larger policy steps', above=0, tune='log_uniform'
+        0.1,
+        'clip range of the policy ratio, not of gradients; larger values allow larger policy steps',
+        above=0,
+        tune='log_uniform',
     )
-    clip_schedule: str = option('constant', 'how the clip range decays to 0', choices=('constant', 'linear', 'cosine'))
+    clip_schedule: str = option(
+        'constant',
+        'course of the clip range: constant, or down to 0 along a line or a cosine',
+        choices=('constant', 'linear', 'cosine'),
+    )
     target_kl: float | None = option(
-        None, 'approximate KL divergence that ends an update, off when not given; larger values end it later', above=0
+        None,
+        'approximate KL divergence that ends the passes over a rollout (default: none); larger values end them later',
+        above=0,
     )
     value_clip: float | None = option(
-        None, 'clip range of value changes, off when not given; larger values allow larger changes', above=0
+        None, 'clip range of value changes (default: no clipping); larger values allow larger changes', above=0
     )

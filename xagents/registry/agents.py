@@ -231,20 +231,32 @@ _OFF_POLICY = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
 _BUILTIN_ENTRIES = (
     _builtin_entry('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
     _builtin_entry(
-        'acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions, fewer steps than A2C', _SHARED
+        'acer',
+        'ACER',
+        _ACTOR_Q,
+        'actor-critic with experience replay: discrete actions',
+        _SHARED,
     ),
     _builtin_entry('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
+    _builtin_entry('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions', **_OFF_POLICY),
     _builtin_entry(
-        'ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions, few steps', **_OFF_POLICY
+        'dqn', 'DQN', _Q, 'deep Q-network: discrete actions, needs few environment steps', _DUELING, **_OFF_POLICY
     ),
-    _builtin_entry('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few steps', _DUELING, **_OFF_POLICY),
-    _builtin_entry('iql', 'IQL', _IQL, 'implicit Q-learning: data sets, continuous actions', **_OFF_POLICY),
+    _builtin_entry('iql', 'IQL', _IQL, 'implicit Q-learning: continuous actions, from data sets', **_OFF_POLICY),
     _builtin_entry('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
     _builtin_entry(
-        'td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY
+        'td3',
+        'TD3',
+        _TD3,
+        'twin delayed DDPG: continuous actions, more stable than DDPG',
+        **_OFF_POLICY,
     ),
-    _builtin_entry('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: data sets, continuous actions', **_OFF_POLICY),
-    _builtin_entry('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
+    _builtin_entry(
+        'td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: continuous actions, from data sets', **_OFF_POLICY
+    ),
+    _builtin_entry(
+        'trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: stable policy steps, on-policy'
+    ),
 )
 BUILTIN_AGENTS: dict[str, Entry] = {entry.id: entry for entry in _BUILTIN_ENTRIES}
 # several policies, each with its own agent

@@ -17,7 +17,7 @@ class TD3Options(DDPGOptions):
 
     policy_delay: int = option(
         2,
-        'critic updates per update of the policy and the targets; larger values let the critics converge first',
+        'critic updates per update of the policy and the target networks; larger values let the critics converge first',
         at_least=1,
         tune='categorical',
     )
@@ -28,5 +28,8 @@ class TD3Options(DDPGOptions):
         tune='log_uniform',
     )
     noise_clip: float = option(
-        0.5, 'largest noise on target actions; larger values clip less noise', at_least=0, tune='log_uniform'
+        0.5,
+        'value to which the noise on target actions is clipped; larger values clip less noise',
+        at_least=0,
+        tune='log_uniform',
     )

@@ -28,10 +28,10 @@ class TRPOOptions(SDEOptions):
     }
 
     actor_model: str | None = option(
-        None, "a .cfg of the policy's network; chosen by the environment when not given", metavar='CFG'
+        None, ".cfg file of the policy's network; the default depends on the environment", metavar='CFG'
     )
     critic_model: str | None = option(
-        None, "a .cfg of the critic's network; chosen by the environment when not given", metavar='CFG'
+        None, ".cfg file of the critic's network; the default depends on the environment", metavar='CFG'
     )
     lr: float = changed(
         OnPolicyOptions, 'lr', 7e-4, help='learning rate of the critic; larger values learn faster and less stably'
@@ -65,12 +65,15 @@ class TRPOOptions(SDEOptions):
     )
     fvp_n_steps: int = option(
         5,
-        'use one of this many transitions for the Fisher matrix; larger values are faster and less exact',
+        'number of transitions of which one is used for the Fisher matrix; larger values are faster and less exact',
         at_least=1,
         tune='int',
     )
     actor_iterations: int = option(
-        10, 'step sizes that the line search tries; larger values find smaller steps', at_least=1, tune='int'
+        10,
+        'largest number of step sizes that the line search tries; larger values allow smaller steps',
+        at_least=1,
+        tune='int',
     )
     critic_iterations: int = option(
         3, 'passes of the critic over each rollout; larger values fit the critic more closely', at_least=1, tune='int'
