@@ -85,7 +85,8 @@ SPEED_NOTE = (
     'same in processor time*: the ratio for steps per second of processor time. *where the time goes*: the remaining '
     'time is spent outside of these parts. *resident MB*: memory of the process. Brackets contain the smallest and '
     'largest of several repeats; the number before them is the median. Ratios are computed for each repeat. '
-    '[The page of benchmarks](../benchmarks.md#method) describes the method, and has the tables of other machines, whose numbers differ.'
+    '[The page of benchmarks](../benchmarks.md#method) describes the method, and has the tables of '
+    'other machines, whose numbers differ.'
 )
 # largest width of a command, and of a line of Python (the linter's limit)
 WIDTH, LINE = 100, 120
