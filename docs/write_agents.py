@@ -81,9 +81,12 @@ SCORE_COLUMNS = {
     'reached': 'whether the median is at least as good',
 }
 SPEED_NOTE = (
-    'steps/s exclude start-up. Brackets contain the smallest and largest of several repeats; the number before them is '
-    'the median. Ratios are computed for each repeat. [The page of benchmarks](../benchmarks.md#method) describes the '
-    'method, and has the tables of other machines, whose numbers differ.'
+    'steps/s exclude start-up. *relative to Stable-Baselines3*: steps/s divided by those of Stable-Baselines3; *the '
+    'same in processor time*: the ratio for steps per second of processor time. *where the time goes*: the remaining '
+    'time is spent outside of these parts. *resident MB*: memory of the process. Brackets contain the smallest and '
+    'largest of several repeats; the number before them is the median. Ratios are computed for each repeat. '
+    '[The page of benchmarks](../benchmarks.md#method) describes the method, and has the tables of '
+    'other machines, whose numbers differ.'
 )
 # largest width of a command, and of a line of Python (the linter's limit)
 WIDTH, LINE = 100, 120
@@ -210,14 +213,19 @@ def groups(entry: Entry) -> Iterator[tuple[str, list[Option]]]:
         yield 'Accepted without an effect, with one warning', ineffective
 
 
+def display_name(entry: Entry) -> str:
+    """Return the name of an agent on pages."""
+    return entry.class_name.replace('TD3BC', 'TD3+BC')
+
+
 def title(declaration: type, entry: Entry) -> str:
     """Return the title of the options of one dataclass on an agent's page."""
     if declaration is entry.options:
-        return f'{entry.class_name} itself'
-    owner = next((other.class_name for other in BUILTIN_AGENTS.values() if other.options is declaration), None)
+        return f'{display_name(entry)} itself'
+    owner = next((display_name(other) for other in BUILTIN_AGENTS.values() if other.options is declaration), None)
     if owner:
-        return f'As {owner}'
-    sharing = [other.class_name for other in BUILTIN_AGENTS.values() if issubclass(other.options, declaration)]
+        return f'Also in {owner}'
+    sharing = [display_name(other) for other in BUILTIN_AGENTS.values() if issubclass(other.options, declaration)]
     if declaration is AgentOptions:
         return 'Every agent'
     return (
@@ -258,7 +266,10 @@ def scores(entry: Entry, benchmarks: str) -> str:
     for old in ('asked', 'goal'):
         shown = re.sub(rf'\b{old} (?=yes|no)', f'{HEADINGS[old]} ', shown)
     notes = [f'*{name}*: {text}' for name, text in SCORE_COLUMNS.items() if f'| {name} |' in shown]
-    more = 'Rows that name a change differ from the published settings.'
+    more = (
+        'Rows that name a change differ from the published settings; [the benchmarks](../benchmarks.md#learning-'
+        'results) list the command of each row.'
+    )
     return f'{shown}\n\n{"; ".join(notes)}. {more}' if notes else shown
 
 

@@ -72,7 +72,7 @@ class Case:
 SB3 = Run(BASELINE, 'sb3', 'sb3_worker')
 SBX = Run('SBX', 'sbx', 'sbx_worker')
 CLEANRL = Run('CleanRL', 'cleanrl', 'cleanrl_worker')
-CLEANRL_JAX = Run('CleanRL in JAX, 120-84', 'cleanrl-jax', 'cleanrl_worker')
+CLEANRL_JAX = Run('CleanRL in JAX, with its network of 120-84 units', 'cleanrl-jax', 'cleanrl_worker')
 XAGENTS = Run('xagents', 'xagents', 'xagents_worker')
 SHARED = replace(XAGENTS, label='xagents, shared network', settings={'shared_network': True})
 BFLOAT16 = replace(XAGENTS, label='xagents, bfloat16', settings={'precision': 'bfloat16'})

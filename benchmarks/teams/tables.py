@@ -17,11 +17,11 @@ TITLES = {
 }
 NOTES = {
     'learning': """\
-Mean return of an agent in 100 episodes with equal starts for all rows, evaluated by one function with the last weights:
-the mean of the seeds, and each seed. Column *training*: of the episodes that ended in the last 100 000 training steps.
-Speed is that of whole trainings. PPO with 8 environments of 3 agents and 125 steps each, 10 epochs of minibatches of
-600, Adam 3e-4 (ε 1e-5), γ 0.99, λ 0.95, clip 0.2, entropy 0.01, gradients up to 0.5; two networks 64-64 tanh,
-orthogonal.""",
+*greedy*, *sampled*: mean return of an agent in 100 episodes with the last weights, from the same initial states for
+both libraries: the mean of the seeds, and in brackets each seed. *training*: the same for the episodes that ended in
+the last 100 000 training steps. Speed is that of whole trainings. PPO with 8 environments of 3 agents and 125 steps
+each, 10 epochs of minibatches of 600, Adam 3e-4 (ε 1e-5), γ 0.99, λ 0.95, clip 0.2, entropy 0.01, gradients up to
+0.5; two networks 64-64 tanh, orthogonal.""",
     'speed': 'The first 6 000 steps, which include compiling, are not counted.',
     'cheap': """\
 Shapes and time limit of simple_spread; a step only looks up a table: `pettingzoo:benchmarks.envs.cheap`. The first
@@ -59,7 +59,7 @@ def learning_table(runs: Runs, labels: Mapping[str, str]) -> str:
         scores = [[run['result'][kind] for run in of_row] for kind in ('greedy', 'sampled')]
         scores.append([curve(run)[-1] for run in of_row])
         rows.append([labels[name], seeds, *map(mean_and_seeds, scores), *speed(name, runs)])
-    heading = ['', 'seeds', 'greedy', 'sampled', 'training', 'steps/s', 'times SB3', 'in processor time']
+    heading = ['', 'seeds', 'greedy', 'sampled', 'training', 'steps/s', 'relative to SB3', 'the same in processor time']
     return tables.markdown([*heading, 'in the environment', 'learning'], rows)
 
 
@@ -71,7 +71,7 @@ def curve(run: dict[str, Any]) -> list[float]:
 def speed_table(runs: Runs, labels: Mapping[str, str]) -> str:
     """Return the table of speeds."""
     rows = [[labels[name], *speed(name, runs)] for name in by_row(runs, labels)]
-    heading = ['', 'steps/s', 'times SB3', 'in processor time', 'in the environment', 'learning']
+    heading = ['', 'steps/s', 'relative to SB3', 'the same in processor time', 'in the environment', 'learning']
     return tables.markdown(heading, rows)
 
 

@@ -48,15 +48,15 @@ Available commands:
     train      Train given an agent and environment
     play       Play a game given a trained agent and environment
     tune       Tune hyperparameters given an agent, hyperparameter specs, and environment
-    evaluate   Evaluate a trained agent given its weights and environment
+    evaluate   Measure the mean return of a trained agent
     record     Record a data set of a trained agent
     datasets   List data sets to learn from
-    explore    Collect on this machine for a training on another one
-    export     Export a trained agent as one file for other runtimes
-    runs       List runs and groups of them, and how they stand
-    plot       Plot the histories of trainings
-    presets    List tuned settings, with the scores that they reach
-    completion Print the script that completes lines in a shell
+    explore    Run environments on this machine for a training on another machine
+    export     Export the policy of a trained agent for other runtimes
+    runs       List runs, groups of runs and their states
+    plot       Plot the histories of runs
+    presets    List tuned settings with their scores, and trained policies
+    completion Print a completion script for a shell
 
 Use xagents <command> to see more info about a command
 Use xagents <command> <agent> to see more info about command + agent

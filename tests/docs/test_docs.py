@@ -103,7 +103,7 @@ def test_every_option_stands_once_in_the_table_its_own_first(entry):
     known = declared_options(entry.options)
     assert sorted(rows) == sorted(option.flag for option in known.values())
     titles = [title for title, _ in writer.groups(entry)]
-    assert titles[0] == f'{entry.class_name} itself' and 'Every agent' in titles[-2:]
+    assert titles[0] == f'{writer.display_name(entry)} itself' and 'Every agent' in titles[-2:]
 
 
 # ---------------------------------------------------------------------------------------------------------------- links

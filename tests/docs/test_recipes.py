@@ -70,7 +70,7 @@ def test_the_page_of_runs_does_what_it_says(execute_blocks):
     blocks = blocks_of(ROOT / 'docs' / 'runs.md')
     assert blocks
     execute_blocks(blocks)
-    config = Path('runs/cartpole/config.yaml').read_text()
+    config = Path('runs/python/config.yaml').read_text()
     assert 'max-steps: 3000' in config and 'resumed:' in config
 
 

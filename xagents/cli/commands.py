@@ -29,7 +29,7 @@ _COMMANDS = (
     Command(
         'play',
         'Play a game given a trained agent and environment',
-        ('<agent> --env ID --weights PATH [options]', '<agent> --pretrained ENV [options]', '--run-dir DIR [options]'),
+        ('<agent> --env ID --weights PATH [options]', '<agent> --pretrained ID [options]', '--run-dir DIR [options]'),
         (('Play', options.PlayOptions), ENVIRONMENT, NETWORK),
         'agent_commands:play',
         checks.check_policy_source,
@@ -50,10 +50,10 @@ _COMMANDS = (
     ),
     Command(
         'evaluate',
-        'Evaluate a trained agent given its weights and environment',
+        'Measure the mean return of a trained agent',
         (
             '<agent> --env ID --weights PATH [options]',
-            '<agent> --pretrained ENV [options]',
+            '<agent> --pretrained ID [options]',
             '--run-dir DIR [options]',
             '--follow DIR [options]',
         ),
@@ -84,7 +84,7 @@ _COMMANDS = (
     ),
     Command(
         'explore',
-        'Collect on this machine for a training on another one',
+        'Run environments on this machine for a training on another machine',
         ('HOST:PORT --explorers N --cluster-key FILE [options]',),
         (('Explore', options.ExploreOptions),),
         'explore:explore',
@@ -93,7 +93,7 @@ _COMMANDS = (
     ),
     Command(
         'export',
-        'Export a trained agent as one file for other runtimes',
+        'Export the policy of a trained agent for other runtimes',
         ('<agent> --weights PATH --out DIR [options]', '--run-dir DIR --out DIR [options]'),
         (('Export', options.ExportOptions), ENVIRONMENT, NETWORK),
         'agent_commands:export',
@@ -102,7 +102,7 @@ _COMMANDS = (
     ),
     Command(
         'runs',
-        'List runs and groups of them, and how they stand',
+        'List runs, groups of runs and their states',
         ('DIR ... [options]',),
         (('Runs', options.RunsOptions),),
         'list_commands:list_runs',
@@ -111,7 +111,7 @@ _COMMANDS = (
     ),
     Command(
         'plot',
-        'Plot the histories of trainings',
+        'Plot the histories of runs',
         ('HISTORY.parquet ... [options]', '--run-dir DIR ... [options]'),
         (('Plot', options.PlotOptions),),
         'list_commands:plot',
@@ -120,7 +120,7 @@ _COMMANDS = (
     ),
     Command(
         'presets',
-        'List tuned settings, with the scores that they reach',
+        'List tuned settings with their scores, and trained policies',
         ('[<agent>]',),
         (('Session', options.PresetsOptions),),
         'list_commands:presets',
@@ -130,7 +130,7 @@ _COMMANDS = (
     ),
     Command(
         'completion',
-        'Print the script that completes lines in a shell',
+        'Print a completion script for a shell',
         ('bash|zsh|fish',),
         (('Session', options.PresetsOptions),),
         'list_commands:completion',

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 # columns of the table: a longer flag gets its own line if that gives the help this width
 LONG_FLAG = 22
 GOOD_HELP = 40
-LEGEND = '-: not given. off, on: a switch, which --no-… turns off. …: one or more values.'
+LEGEND = '-: none. off, on: a switch, which --no-… turns off. …: one or more values.'
 RANGES = (
-    'Tuned as: for int and log_uniform, two values are the bounds of a search; for categorical, two or more values are '
-    'the choices; one value is fixed.'
+    'Tuned as: one value fixes an option. Two values of int and log_uniform are the bounds of a search; two or more '
+    'values of categorical are its choices (for a switch: false true). -: cannot be searched.'
 )
 STYLES = ('cyan', '', 'green', 'dim')
 

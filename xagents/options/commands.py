@@ -101,7 +101,7 @@ class TuneOptions(Options):
             return
         for name in TRIAL_ONLY_OPTIONS:
             if name in self.given_names:
-                raise OptionError(name, 'is for trials, and cannot be used with --population')
+                raise OptionError(name, 'applies to trials, and cannot be used with --population')
         if self.out is None:
             raise OptionError('out', 'got nothing with --population, expected the directory of the population')
         self.exploit_steps = self.exploit_steps or max(self.trial_steps // 20, 1)

@@ -219,17 +219,17 @@ def _builtin(id: str, name: str, networks: tuple[NetworkRole, ...], help: str, *
 _OFF_POLICY = {'activation': 'relu', 'initializer': 'fan_in_uniform'}
 _BUILTIN_ENTRIES = (
     _builtin('a2c', 'A2C', _ACTOR_CRITIC, 'advantage actor-critic: the simplest on-policy agent', _SHARED),
-    _builtin(
-        'acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions, fewer steps than A2C', _SHARED
-    ),
+    _builtin('acer', 'ACER', _ACTOR_Q, 'actor-critic with experience replay: discrete actions', _SHARED),
     _builtin('bc', 'BC', _ACTOR_CRITIC, 'behaviour cloning: imitates the actions of a data set', _SHARED),
-    _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions, few steps', **_OFF_POLICY),
-    _builtin('dqn', 'DQN', _Q, 'deep Q-network: discrete actions, few steps', _DUELING, **_OFF_POLICY),
-    _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: data sets, continuous actions', **_OFF_POLICY),
+    _builtin('ddpg', 'DDPG', _DDPG, 'deep deterministic policy gradient: continuous actions', **_OFF_POLICY),
+    _builtin(
+        'dqn', 'DQN', _Q, 'deep Q-network: discrete actions, needs few environment steps', _DUELING, **_OFF_POLICY
+    ),
+    _builtin('iql', 'IQL', _IQL, 'implicit Q-learning: continuous actions, from data sets', **_OFF_POLICY),
     _builtin('ppo', 'PPO', _ACTOR_CRITIC, 'proximal policy optimisation: start with this one', _SHARED),
-    _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, few steps, steadier than DDPG', **_OFF_POLICY),
-    _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: data sets, continuous actions', **_OFF_POLICY),
-    _builtin('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: steady steps, on-policy'),
+    _builtin('td3', 'TD3', _TD3, 'twin delayed DDPG: continuous actions, more stable than DDPG', **_OFF_POLICY),
+    _builtin('td3-bc', 'TD3BC', _TD3, 'TD3 with behaviour cloning: continuous actions, from data sets', **_OFF_POLICY),
+    _builtin('trpo', 'TRPO', _ACTOR_AND_CRITIC, 'trust region policy optimisation: stable policy steps, on-policy'),
 )
 BUILTIN_AGENTS: dict[str, Entry] = {entry.id: entry for entry in _BUILTIN_ENTRIES}
 # several policies, each with its own agent

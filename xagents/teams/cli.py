@@ -49,7 +49,9 @@ class TeamOptions(AgentOptions):
     reward_scale: float | None = changed(AgentOptions, 'reward_scale', None)  # type: ignore[assignment]
     precision: str | None = changed(AgentOptions, 'precision', None)  # type: ignore[assignment]
     policies: dict | None = option(
-        None, 'policies that learn, each with its agent and its players', metavar='NAME=AGENT:PLAYERS'
+        None,
+        'policies that learn, each with its algorithm and the agents that it controls',
+        metavar='NAME=AGENT:AGENTS',
     )
 
     def check(self) -> None:
