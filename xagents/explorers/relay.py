@@ -68,11 +68,10 @@ class ExplorerRelay:
 
     def _listen(self) -> None:
         """Put the learner's frames into the queue of events, followed by None or by the error that ended the stream."""
-        why: LearnerLostError | None
+        why: LearnerLostError | None = None
         try:
             for frame in self._connection:
                 self._events.put((self._connection, frame))
-            why = None
         except (grpc.RpcError, WireError, ValueError) as error:
             why = learner_lost(error)
         self._events.put((self._connection, why))
