@@ -72,8 +72,7 @@ class RayLauncher(ClusterLauncher):
     def on_shortage(self, links: list[Link], n: int) -> None:
         """Restart the collection in actors that Ray has restarted."""
         if n:
-            done, _ = self._ray.wait(self._running, num_returns=len(self._running), timeout=0)
-            for ref in done:
+            for ref in self._ray.wait(self._running, num_returns=len(self._running), timeout=0)[0]:
                 self._restart(ref)
         super().on_shortage([], n)
 

@@ -55,12 +55,12 @@ class ExplorerRelay:
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
             source, data = self._events.get()
-            if source is self._connection:
-                if not isinstance(data, Frame):
-                    if data is not None:
-                        raise data
-                    return
+            if isinstance(data, Frame):
                 self._forward_to_explorer(data)
+            elif isinstance(data, LearnerLostError):
+                raise data
+            elif source is self._connection:  # the learner ended the work
+                return
             elif isinstance(source, ExplorerProcess):
                 self._launcher.on_exit(source)
             else:
@@ -155,6 +155,6 @@ def _wait_for_learner(connection: Connection, address: str, seconds: float) -> N
         ready.result(seconds)
     except grpc.FutureTimeoutError:
         ready.cancel()
-        if connection.peer_has_other_key():
-            raise LearnerLostError(f'the process at {address} has another key, or none', final=True) from None
-        raise LearnerLostError(f'got no answer from {address} within {seconds:.0f} s', final=True) from None
+        other_key = f'the process at {address} has another key, or none'
+        why = other_key if connection.peer_has_other_key() else f'got no answer from {address} within {seconds:.0f} s'
+        raise LearnerLostError(why, final=True) from None

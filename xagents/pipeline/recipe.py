@@ -126,7 +126,6 @@ class Recipe:
         for name, stage in self._stages:
             if not callable(stage):
                 raise TypeError(f'stage {name}: got {stage!r}, expected a function of a context or of a stream')
-        for name in self.names:
             if self.names.count(name) > 1:
                 raise ValueError(f'stage: there is already one named {name!r}; choose another name for the new stage')
 
