@@ -33,7 +33,7 @@ def start(tmp_path, monkeypatch):
 
     def start(*words):
         said = queue.Queue()
-        children.append(ChildProcess(['child', *words], said, 0.5))
+        children.append(ChildProcess(['child', *words], said.put, 0.5))
         assert said.get(timeout=20) == (children[-1], 'first')
         return children[-1], said
 

@@ -71,7 +71,7 @@ class GridProcess(ChildProcess):
         self.name = name
         self._signals = 0
         variables = {'PYTHONUNBUFFERED': '1', 'PYTHONIOENCODING': 'utf-8:replace', FOLLOW_PARENT_VARIABLE: '1'}
-        super().__init__(['xagents', *arguments], output, SECONDS_TO_END, subprocess.STDOUT, **variables)
+        super().__init__(['xagents', *arguments], output.put, SECONDS_TO_END, subprocess.STDOUT, **variables)
 
     def forward_signals(self, result: GridResult) -> None:
         """Send missing signals to the process. The first saves and ends the run, a second ends it at once."""

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from xagents.collecting.env_stepper import (
-    CollectRequest,
-    CollectStats,
-    EnvStepper,
-    FillResult,
-    LocalEnvStepper,
-    StepGenerator,
-)
+from xagents.collecting.env_stepper import CollectRequest, CollectStats, EnvStepper, FillResult, LocalEnvStepper
 from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import Rollout, allocate_rollout
@@ -41,6 +34,7 @@ class EnvOwner:
     """A base class of objects that own environments, and further environments of the same kind for evaluations."""
 
     envs: Any
+    streams: RandomStreams
 
     def __init__(self) -> None:
         self._evaluation_envs: dict[tuple[int, str | None], Any] = {}
@@ -62,6 +56,13 @@ class EnvOwner:
         for envs in self._evaluation_envs.values():
             envs.close()
         self._evaluation_envs.clear()
+
+    def _env_state(self, snapshot: Snapshot | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the state of the environments and the random generators: arrays by name, and a dict for JSON."""
+        record = {'uncopied': self.envs.snapshot_problem, 'rngs': self.streams.state()}
+        if snapshot is None:
+            return {}, {'environments': None, **record}
+        return add_prefix('environments', snapshot.arrays), {'environments': snapshot.record, **record}
 
     def _restored(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool) -> bool:
         """Restore the saved environments if `environments` is set; return whether they were restored."""
@@ -101,13 +102,8 @@ class Collector(EnvOwner):
         raw_rollouts: bool = False,
     ):
         super().__init__()
-        self.envs, self.policy, self.statistics, self.streams, self.raw_rollouts = (
-            envs,
-            policy,
-            statistics,
-            streams,
-            raw_rollouts,
-        )
+        self.envs, self.policy, self.statistics = envs, policy, statistics
+        self.streams, self.raw_rollouts = streams, raw_rollouts
         self.stepper: EnvStepper = LocalEnvStepper(envs)
         self.decode = ActionDecoder(envs.action_space)
         self.ended_episodes: list[EpisodeEnd] = []
@@ -147,13 +143,12 @@ class Collector(EnvOwner):
             result = self.stepper.fill(rollout, request, self.stats)
         return self._finish_rollout(rollout, result)
 
-    def iter_collect(self, n_steps: int, **schedule: Any) -> StepGenerator[Rollout]:
+    def iter_collect(self, n_steps: int, **schedule: Any) -> Generator[None, None, Rollout]:
         """Collect as a generator that yields before each step, so that other policies can choose actions first."""
         self._check_local()
         assert isinstance(self.stepper, LocalEnvStepper)
         rollout, request = self._next_request(n_steps, schedule)
-        result = yield from self.stepper.iter_fill(rollout, request, self.stats)
-        return self._finish_rollout(rollout, result)
+        return self._finish_rollout(rollout, (yield from self.stepper.iter_fill(rollout, request, self.stats)))
 
     @contextlib.contextmanager
     def _restore_rngs_on_interrupt(self) -> Iterator[None]:
@@ -293,19 +288,12 @@ class Collector(EnvOwner):
 
     def state_with_snapshot(self, snapshot: Snapshot | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the state with a given snapshot of the environments; None resets the environments on loading."""
-        arrays = {
-            k: np.array(v) for name, part in self.parts().items() for k, v in add_prefix(name, part.state()).items()
-        }
-        record: dict[str, Any] = {
-            'restarted': self._restarted,
-            'environments': None,
-            'uncopied': self.envs.snapshot_problem,
-        }
-        record['rngs'] = self.streams.state()
+        arrays, record = self._env_state(snapshot)
+        record['restarted'] = self._restarted
         if snapshot is not None:
-            record['environments'] = snapshot.record
-            arrays |= add_prefix('environments', snapshot.arrays)
             arrays['observations'] = np.array(self.observations)
+        for name, part in self.parts().items():
+            arrays |= add_prefix(name, {key: np.array(value) for key, value in part.state().items()})
         if self.envs.recorder is not None:
             seen, record['witness'] = self.envs.recorder.state()
             arrays |= add_prefix('witness', seen)

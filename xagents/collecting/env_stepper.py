@@ -65,9 +65,8 @@ class CollectStats:
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
         """Add episodes that ended at the current step, after `seconds`."""
-        self.episodes += [
-            EndedEpisode(e.reward, e.length, e.success, self.steps, seconds, e.env, e.team) for e in episodes
-        ]
+        for e in episodes:
+            self.episodes.append(EndedEpisode(e.reward, e.length, e.success, self.steps, seconds, e.env, e.team))
 
 
 class StepBlock(NamedTuple):

@@ -106,21 +106,14 @@ class SamplingPolicy(Policy):
     """
 
     def __init__(self, network: ActingNetwork, distribution: ActionSampler, keeps_outputs: bool, noise_repeat: int = 1):
-        self.network, self.distribution, self.keeps_outputs, self.noise_repeat = (
-            network,
-            distribution,
-            keeps_outputs,
-            noise_repeat,
-        )
+        self.network, self.distribution = network, distribution
+        self.keeps_outputs, self.noise_repeat = keeps_outputs, noise_repeat
         self.output_units = distribution.output_units
-        columns: dict[str, Any] = {'actions': (distribution.action_shape, distribution.action_dtype)}
-        if keeps_outputs:
-            columns |= {name: ((distribution.n_units,), np.dtype(np.float32)) for name in distribution.output_names}
-        self.columns = columns
+        kept = distribution.output_names if keeps_outputs else ()
+        outputs = {name: ((distribution.n_units,), np.dtype(np.float32)) for name in kept}
+        self.columns = {'actions': (distribution.action_shape, distribution.action_dtype), **outputs}
 
-    def __call__(
-        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **others: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …] and the parameters of the distribution; without noise, the most probable actions."""
         assert self.network is not None
         outputs = self.network(observations)
@@ -156,9 +149,7 @@ class EpsilonGreedyPolicy(Policy):
         self.network, self.n_actions, self.epsilon, self.ladder = network, n_actions, epsilon, ladder
         self.output_units = (n_actions,)
 
-    def __call__(
-        self, observations: np.ndarray, noise: np.ndarray | None, /, *, valid: np.ndarray | None = None, **schedule: Any
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None, /, **schedule: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N]; the noise is uniform, [N, 2]."""
         assert self.network is not None
         actions = self.network(observations)[0].argmax(1)
@@ -260,16 +251,13 @@ class EpsilonRandomPolicy(Policy):
         self._space, self._decode = copy.deepcopy(action_space), ActionDecoder(action_space)
         self._seeded = False
 
-    def __call__(
-        self, observations: np.ndarray, noise: Any, /, *, valid: np.ndarray | None = None, **schedule: Any
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, observations: np.ndarray, noise: Any, /, **others: Any) -> dict[str, np.ndarray]:
         """Return `actions` [N, …]; `noise` is the noise of the other policy, bool [N], and random actions [N, …]."""
         if noise is None:
             return self.policy(observations, None)
         policy_noise, is_random, random_actions = noise
         actions = self.policy(observations, policy_noise)['actions']
-        where = is_random.reshape(-1, *(1,) * (actions.ndim - 1))
-        return {'actions': np.where(where, random_actions, actions)}
+        return {'actions': np.where(is_random.reshape(-1, *(1,) * (actions.ndim - 1)), random_actions, actions)}
 
     def draw_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
         """Return the noise of `shape` = [N] actions."""

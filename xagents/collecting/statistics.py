@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from xagents.envs.normalisation import ObservationNormalizer, RewardNormalizer
 from xagents.options.agents import AgentOptions
 
 
+@dataclass(eq=False)
 class Statistics:
     """Running statistics of observations and rewards; each is None if the agent does not normalise it.
 
@@ -20,17 +22,13 @@ class Statistics:
         observations: the normaliser of observations.
         rewards: the normaliser of rewards.
         reward_scale: factor on every reward.
-        dtype: dtype of raw observations.
+        raw_dtype: dtype of raw observations.
     """
 
-    def __init__(
-        self,
-        observations: ObservationNormalizer | None = None,
-        rewards: RewardNormalizer | None = None,
-        reward_scale: float = 1.0,
-        dtype: Any = np.float32,
-    ):
-        self.observations, self.rewards, self.reward_scale, self._dtype = observations, rewards, reward_scale, dtype
+    observations: ObservationNormalizer | None = None
+    rewards: RewardNormalizer | None = None
+    reward_scale: float = 1.0
+    raw_dtype: Any = np.float32
 
     @classmethod
     def from_options(cls, envs: Envs, options: AgentOptions) -> Self:
@@ -42,7 +40,7 @@ class Statistics:
     @property
     def dtype(self) -> Any:
         """The dtype of the result of `prepare`."""
-        return np.float32 if self.observations else self._dtype
+        return np.float32 if self.observations else self.raw_dtype
 
     @property
     def is_empty(self) -> bool:

@@ -45,11 +45,9 @@ def policy_data(agent_id: str, policy: Policy, statistics: Statistics, env_space
     if statistics.observations:
         arrays |= add_prefix('observation_statistics', statistics.observations.state())
     about = {'format': FORMAT, 'xagents': __version__, 'agent': agent_id, 'policy': record, 'network': plan.to_dict()}
-    both = {
-        'observation_space': space_to_dict(env_spaces.observations),
-        'action_space': space_to_dict(env_spaces.actions),
-    }
-    return PolicyData({**about, **both, 'normalizes': statistics.observations is not None}, arrays)
+    observations, actions = map(space_to_dict, env_spaces)
+    about |= {'observation_space': observations, 'action_space': actions}
+    return PolicyData({**about, 'normalizes': statistics.observations is not None}, arrays)
 
 
 def read_policy(plan: Path, arrays: Path) -> TrainedPolicy:
@@ -102,14 +100,13 @@ class TrainedPolicy:
         network = NumpyNetwork(NetworkPlan.from_dict(plan['network']), arrays[WEIGHTS], self.version)
         self.acting_policy = policy_from_dict(plan['policy'], network, self.spaces.actions)
         self.encoder, self._decode = ObservationEncoder(self.spaces.observations), ActionDecoder(self.spaces.actions)
-        self.statistics = Statistics(dtype=self.encoder.space.dtype)
+        self.statistics = Statistics(raw_dtype=self.encoder.space.dtype)
         if plan['normalizes']:
             self.statistics.observations = ObservationNormalizer(self.encoder.space.shape)
             self.statistics.observations.load(strip_prefix('observation_statistics', arrays))
         if network.plan.input_shape != self.encoder.space.shape:
-            raise ValueError(
-                f'its network has inputs {network.plan.input_shape}, observations have {self.encoder.space.shape}'
-            )
+            inputs, shape = network.plan.input_shape, self.encoder.space.shape
+            raise ValueError(f'its network has inputs {inputs}, observations have {shape}')
         units = tuple(network.plan.shapes()[output][0] for output in network.plan.outputs)
         if units != self.acting_policy.output_units or not self.acting_policy.fits(self.spaces.actions):
             raise ValueError(f'its network has outputs {units}, which do not fit actions {self.spaces.actions}')
@@ -136,9 +133,8 @@ class TrainedPolicy:
             encoded = self.encoder(_as_batch(self.spaces.observations, observations) if is_single else observations)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             got = np.shape(observations) if isinstance(observations, np.ndarray) else type(observations).__name__
-            raise ValueError(
-                f'observations: got {got}, expected {self.spaces.observations}, or N of it ({error})'
-            ) from error
+            expected = f'{self.spaces.observations}, or N of it ({error})'
+            raise ValueError(f'observations: got {got}, expected {expected}') from error
         noise = self.acting_policy.draw_noise(self._rng, (len(encoded),)) if stochastic else None
         actions = np.array(self._decode(self.acting_policy(self.statistics.prepare(encoded), noise)['actions']))
         return actions[0] if is_single else actions

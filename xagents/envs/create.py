@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from xagents.envs.interface import RECREATE_HINT, EnvFactory, Envs
-from xagents.envs.maker import EnvMaker, find_maker, is_atari, load_wrapper
+from xagents.envs.maker import NOT_ATARI, EnvMaker, find_maker, is_atari, load_wrapper
 from xagents.envs.multi_agent import ParallelEnvAdapter
 from xagents.envs.multi_policy import MultiPolicyEnvs
 from xagents.envs.pettingzoo_envs import is_pettingzoo_env, to_parallel_env
@@ -74,37 +74,36 @@ def create_envs(
         if not optional and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
             raise OptionError(name, f'got {number!r}, expected a whole number of at least 1')
     if vector not in VECTORS:
-        raise OptionError(
-            'vector', f'got {vector!r}, expected {", ".join(VECTORS)}{did_you_mean(str(vector), VECTORS)}'
-        )
+        hint = did_you_mean(str(vector), VECTORS)
+        raise OptionError('vector', f'got {vector!r}, expected {", ".join(VECTORS)}{hint}')
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) or callable(wrapper) else wrapper))
     atari = AtariConfig(frame_stack, clip_rewards, episodic_life, fire_reset, sticky_actions)
     if vector == 'envpool':
         if not isinstance(env, str) or ':' in env or wrappers or agent_index:
             odd = {'wrappers': bool(wrappers), 'agent_index': agent_index, 'a function': not isinstance(env, str)}
             got = next((name for name, is_so in odd.items() if is_so), env)
-            raise OptionError(
-                'vector', f"got envpool with {got}, expected one of EnvPool's own environments without wrappers"
-            )
-        settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
-        return _create_envpool(env, n_envs, render_mode, atari, settings)
-    maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
-    maker = dataclasses.replace(maker, agent_index=bool(agent_index))
-    if preprocess and maker.spec is not None and not is_atari(maker.spec, maker.kwargs):
-        raise OptionError(
-            'preprocess', f'{maker.name} is not an Atari game with screen observations, expected an Atari game'
-        )
-    recognised = is_atari(maker.spec, maker.kwargs) if preprocess is None else bool(preprocess)
-    maker = dataclasses.replace(maker, atari=atari if recognised else None, render_mode=render_mode)
-    return _create_from_maker(maker, n_envs, vector)
+            expected = "one of EnvPool's own environments without wrappers"
+            raise OptionError('vector', f'got envpool with {got}, expected {expected}')
+        pool_settings = {'kwargs': env_kwargs, 'preprocess': preprocess, 'max_episode_steps': max_episode_steps}
+        return _create_pool(env, n_envs, render_mode, atari, pool_settings)
+    settings: dict[str, Any] = {
+        'max_episode_steps': max_episode_steps,
+        'wrappers': wrappers,
+        'render_mode': render_mode,
+    }
+    maker = find_maker(env, kwargs=dict(env_kwargs or {}), agent_index=bool(agent_index), **settings)
+    recognised = is_atari(maker.spec, maker.kwargs)
+    if preprocess and maker.spec is not None and not recognised:
+        raise OptionError('preprocess', maker.name + NOT_ATARI)
+    preprocess = recognised if preprocess is None else preprocess
+    return _create_from_maker(dataclasses.replace(maker, atari=atari if preprocess else None), n_envs, vector)
 
 
 def _create_from_maker(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
     def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
         atari = maker.atari if training or maker.atari is None else maker.atari.for_evaluation()
-        return _create_from_maker(
-            dataclasses.replace(maker, render_mode=render_mode, atari=atari), n_envs, 'sync' if in_process else vector
-        )
+        other = dataclasses.replace(maker, render_mode=render_mode, atari=atari)
+        return _create_from_maker(other, n_envs, 'sync' if in_process else vector)
 
     made, has_reports = make_vector(maker, int(n_envs), vector)
     # a user's wrapper may change the stack
@@ -113,13 +112,11 @@ def _create_from_maker(maker: EnvMaker, n_envs: int, vector: str) -> Envs:
     return Envs(made, id=maker.name, has_reports=has_reports, factory=factory, **about)
 
 
-def _create_envpool(
-    name: str, n_envs: int, render_mode: str | None, atari: AtariConfig, settings: dict[str, Any]
-) -> Envs:
+def _create_pool(name: str, n_envs: int, render_mode: str | None, atari: AtariConfig, settings: dict[str, Any]) -> Envs:
     from xagents.envs.envpool import EnvPoolVectorEnv
 
     def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
-        return _create_envpool(name, n_envs, render_mode, atari if training else atari.for_evaluation(), settings)
+        return _create_pool(name, n_envs, render_mode, atari if training else atari.for_evaluation(), settings)
 
     made = EnvPoolVectorEnv(name, int(n_envs), atari, render_mode=render_mode, **settings)
     stack = atari.frame_stack if made.atari else 1
@@ -170,7 +167,6 @@ def _to_adapter(env: Any) -> ParallelEnvAdapter:
 
 
 def _factory_of(maker: EnvMaker) -> EnvFactory:
-
     def factory(n_envs: int, render_mode: str | None, training: bool, in_process: bool) -> Envs:
         try:
             return _create_from_maker(dataclasses.replace(maker, render_mode=render_mode), n_envs, 'sync')

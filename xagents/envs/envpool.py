@@ -68,9 +68,7 @@ class EnvPoolVectorEnv(VectorEnv):
             self._kwargs = {'repeat_action_probability': sticky, **self._kwargs, **fixed}
             spec = self._make_spec(name)
         self._clip = atari_config.clip_rewards and atari
-        self.atari = atari
-        self.num_envs = n_envs
-        self.render_mode = render_mode
+        self.num_envs, self.render_mode, self.atari = n_envs, render_mode, atari
         self.metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP, 'render_modes': ['rgb_array']}
         # EnvPool casts bounds from float64 to float32, with a warning for each.
         with warnings.catch_warnings(action='ignore'):
@@ -82,12 +80,10 @@ class EnvPoolVectorEnv(VectorEnv):
             self.single_observation_space = spaces.Box(low, high, dtype=np.uint8)
         self.observation_space = batch_space(self.single_observation_space, n_envs)
         self.action_space = batch_space(self.single_action_space, n_envs)
-        action_space = self.single_action_space
-        self._n_actions = int(action_space.n) if isinstance(action_space, spaces.Discrete) else None
+        actions = self.single_action_space
+        self._n_actions = int(actions.n) if isinstance(actions, spaces.Discrete) else None
         self._pool: Any = None
-        self._seeded = False
-        self._totals = np.zeros(n_envs, np.float64)
-        self._lengths = np.zeros(n_envs, np.int64)
+        self._totals, self._lengths = np.zeros(n_envs, np.float64), np.zeros(n_envs, np.int64)
         self._ended = np.zeros(n_envs, bool)
 
     def _make_spec(self, name: str) -> Any:
@@ -101,13 +97,12 @@ class EnvPoolVectorEnv(VectorEnv):
         """Reset all environments; seeds, one for each environment, construct a new pool."""
         if self._pool is None or seed is not None:
             self.close_extras()
-            arguments = dict(self._kwargs)
-            if seed is not None:
-                arguments['seed'] = [int(s) for s in seed]
-            if self.render_mode is not None:
-                arguments['render_mode'] = self.render_mode
+            arguments: dict[str, Any] = {} if seed is None else {'seed': [int(s) for s in seed]}
+            arguments |= {} if self.render_mode is None else {'render_mode': self.render_mode}
             with warnings.catch_warnings(action='ignore'):
-                self._pool = self._envpool.make(self._id, env_type='gymnasium', num_envs=self.num_envs, **arguments)
+                self._pool = self._envpool.make(
+                    self._id, env_type='gymnasium', num_envs=self.num_envs, **{**self._kwargs, **arguments}
+                )
                 _ = self._pool.observation_space  # EnvPool makes the space, with a warning, at its first use
         for counts in (self._totals, self._lengths, self._ended):
             counts[:] = 0
@@ -123,23 +118,19 @@ class EnvPoolVectorEnv(VectorEnv):
                 got = np.asarray(actions).tolist()
                 raise ValueError(f'actions: got {got}, expected elements of {self.single_action_space}')
         observations, rewards, terminated, truncated, info = self._pool.step(actions)
-        raw = info['reward'] if self.atari and 'reward' in info else rewards
-        self._totals += raw
+        self._totals += info['reward'] if self.atari and 'reward' in info else rewards
         # Rows that only reset do not count as steps. Their rewards are 0, except for the first step of a life.
         self._lengths += ~self._ended
         self._ended = terminated | truncated
         infos: dict[str, Any] = {}
         if np.count_nonzero(self._ended):
             self._report(truncated, info, infos)
-        if self._clip:
-            rewards = np.sign(rewards)
+        rewards = np.sign(rewards) if self._clip else rewards
         return self._to_observations(observations), rewards, terminated, truncated, infos
 
     def _report(self, truncated: np.ndarray, info: dict[str, Any], infos: dict[str, Any]) -> None:
         """Report the episodes that ended; a lost life does not end an episode."""
-        over = self._ended
-        if self.atari:
-            over = over & (truncated | info['terminated'].astype(bool))
+        over = self._ended & (truncated | info['terminated'].astype(bool)) if self.atari else self._ended
         for i in np.flatnonzero(over).tolist():
             success = next((info[name][i] for name in SUCCESS if name in info), np.nan)
             add_report(infos, i, np.array([self._totals[i], self._lengths[i], success], np.float64), self.num_envs)
@@ -158,15 +149,14 @@ class EnvPoolVectorEnv(VectorEnv):
         """Stop EnvPool's threads."""
         if self._pool is not None:
             self._pool.close()
-            self._pool = None
+        self._pool = None
 
 
 def _envpool_id(name: str, known: list[str]) -> str:
     """Return EnvPool's id of an environment; EnvPool names all Atari games `<game>-v5`."""
-    if name in known:
-        return name
     match = _ATARI.match(name)
     of_atari = name.startswith('ALE/') or 'NoFrameskip' in name or 'Determ' in name
-    if match and of_atari and f'{match["game"]}-v5' in known:
-        return f'{match["game"]}-v5'
+    for found in (name, f'{match["game"]}-v5' if match and of_atari else ''):
+        if found in known:
+            return found
     raise OptionError('env', f'envpool has no environment {name!r}{did_you_mean(name, known)}')

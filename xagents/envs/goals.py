@@ -51,10 +51,8 @@ class GoalFunctions:
                 raise OptionError('her', problem)
             seen = _sample_observations(self.env, encoder)
             pairs = self._pairs(seen[:, self.achieved], seen[:, self.desired])
-            self._reward = _GoalFunction(name, self.env.get_wrapper_attr('compute_reward'), pairs)
-            self._terminated: _GoalFunction | None = None
-            if self.env.has_wrapper_attr('compute_terminated'):
-                self._terminated = _GoalFunction(name, self.env.get_wrapper_attr('compute_terminated'), pairs)
+            names = [n for n in ('compute_reward', 'compute_terminated') if self.env.has_wrapper_attr(n)]
+            self._functions = [_GoalFunction(name, self.env.get_wrapper_attr(n), pairs) for n in names]
         except BaseException:
             self.env.close()
             raise
@@ -70,8 +68,8 @@ class GoalFunctions:
             rewards, float32 [B], and terminated, bool [B] or None if the environment has no `compute_terminated`.
         """
         goals = self._decode(achieved), self._decode(desired)
-        terminated = None if self._terminated is None else self._terminated(*goals).astype(bool)
-        return self._reward(*goals).astype(np.float32), terminated
+        rewards, *terminated = (function(*goals) for function in self._functions)
+        return rewards.astype(np.float32), terminated[0].astype(bool) if terminated else None
 
     def _decode(self, goals: np.ndarray) -> np.ndarray:
         """Return encoded goals [B, g] in the shape and dtype of the goal space, [B, *shape]."""
@@ -123,14 +121,11 @@ def _goal_space(name: str, space: spaces.Space) -> spaces.Box | spaces.MultiBina
     achieved, desired = space['achieved_goal'], space['desired_goal']
     floats = isinstance(achieved, spaces.Box) and achieved.dtype != np.uint8
     if not floats and not isinstance(achieved, spaces.MultiBinary):
-        raise OptionError(
-            'her', f'{name} has goals of {one_line(achieved)}, expected Box (but not uint8) or MultiBinary'
-        )
+        problem = f'{name} has goals of {one_line(achieved)}, expected Box (but not uint8) or MultiBinary'
+        raise OptionError('her', problem)
     if type(desired) is not type(achieved) or desired.shape != achieved.shape or desired.dtype != achieved.dtype:
-        raise OptionError(
-            'her',
-            f'{name} achieves {one_line(achieved)} and desires {one_line(desired)}, expected equal spaces',
-        )
+        problem = f'{name} achieves {one_line(achieved)} and desires {one_line(desired)}, expected equal spaces'
+        raise OptionError('her', problem)
     assert isinstance(achieved, spaces.Box | spaces.MultiBinary)
     return achieved
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import gymnasium
 import numpy as np
@@ -58,24 +58,23 @@ class EnvView:
     spec: EnvSpec | None
 
 
-class Copyable:
+class Copyable(Protocol):
     """Environments with a state that can be copied and restored.
 
     Attributes:
         snapshot_problem: the reason why the last copy failed; '' if it succeeded.
     """
 
-    snapshot_problem = ''
+    snapshot_problem: str = ''
 
     def _take(self, states: Iterable[Any]) -> list[Snapshot] | None:
         """Return copies of states, or None if one of them cannot be copied."""
+        self.snapshot_problem = ''
         try:
-            copies = [take_snapshot(state) for state in states]
+            return [take_snapshot(state) for state in states]
         except SnapshotError as reason:
             self.snapshot_problem = str(reason)
-            return None
-        self.snapshot_problem = ''
-        return copies
+        return None
 
     def _assign(self, states: Callable[[], list[Any]], copies: Sequence[Snapshot]) -> list[Any]:
         """Restore copies into the present states, and return the restored states."""
@@ -86,13 +85,29 @@ class Copyable:
             self.reset(0)
             return list(map(restore_snapshot, states(), copies))
 
+    def snapshot(self) -> Snapshot | None:
+        """Return an exact copy of the environments' state, including random generators and unfinished episodes.
+
+        Returns:
+            the copy, or None if a part of the state cannot be copied; `snapshot_problem` then contains the reason.
+        """
+        copies = self._take([self.state()])
+        if copies is None:
+            return None
+        copies[0].record['kind'] = self.compatibility_key()
+        return copies[0]
+
+    def state(self) -> dict[str, Any]:
+        """Return the state that changes."""
+
+    def compatibility_key(self) -> list[Any]:
+        """Return the properties that must be equal in environments that exchange snapshots."""
+
     def reset(self, seed: int | None = None) -> Any:
         """Reset all environments."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Close the environments."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -113,10 +128,15 @@ class Envs(Copyable):
     Attributes:
         n_envs: N.
         agents: the names of the M agents of each environment; empty for environments with a single, unnamed agent.
+        agents_per_env: M, the number of rows of one environment.
         id: the environment's name.
         encoder: the encoder of raw observations; `reset` and `step` return its result.
         observation_space: the encoded observation space of one environment, of shape D.
+        is_image: whether encoded observations are images [H, W, C].
         action_space: the action space of one environment, unchanged.
+        can_snapshot_each: whether each environment can be copied individually.
+        can_render: whether `render` returns frames.
+        frames_per_second: the natural frame rate of a video; 30 if the environment does not define one.
         spec: Gymnasium's spec of one environment, or None.
         frame_stack: the number of frames in an image, newest last, if images are known to be stacks; otherwise 1.
         atari: whether the environments have the Atari preprocessing.
@@ -157,57 +177,33 @@ class Envs(Copyable):
         self.n_envs = vector.num_envs
         agent_set: AgentSet | None = vector.metadata.get(AGENT_SET)
         self.agents = agent_set.names if agent_set else ()
+        self.agents_per_env = max(len(self.agents), 1)
         self.id, self.spec, self.frame_stack, self.atari = id, spec, frame_stack, atari
         self.encoder = ObservationEncoder(vector.single_observation_space)
         self.observation_space = self.encoder.space
+        self.is_image = len(self.observation_space.shape) == 3
         self.action_space = vector.single_action_space
         self.valid = np.ones(self.n_envs, bool)
         self.recorder: StepRecorder | None = None
         self._vector, self._factory, self._has_reports, self._closed = vector, factory, has_reports, False
+        # the vector of whole environments
+        self._base_vector: Any = vector.parallel_vector.envs if isinstance(vector, AgentRows) else vector
+        self.can_snapshot_each = isinstance(self._base_vector, LoopVectorEnv)
+        self.can_render = vector.render_mode is not None
+        self.frames_per_second = float(vector.metadata.get('render_fps') or 30)
         self._seeds: np.random.SeedSequence | None = None
         self._encode = None if self.encoder.identity else self.encoder
-        self._rewards = np.zeros(self.n_envs, np.float32)
-        self._ended = np.zeros(self.n_envs, bool)
+        self._rewards, self._ended = np.zeros(self.n_envs, np.float32), np.zeros(self.n_envs, bool)
         self._newly_ended = np.zeros(self.n_envs, bool) if self.agents else self._ended
         self.env_indices: Sequence[int] = vector.row_indices if isinstance(vector, AgentRows) else range(self.n_envs)
-        self._totals = np.zeros(self.n_envs, np.float64)
-        self._lengths = np.zeros(self.n_envs, np.int64)
+        self._no_teams = np.full(self.n_envs, np.nan)
+        self._totals, self._lengths = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
         self._episodes: list[EpisodeEnd] = []
-
-    @property
-    def is_image(self) -> bool:
-        """Whether encoded observations are images [H, W, C]."""
-        return len(self.observation_space.shape) == 3
 
     @property
     def can_recreate(self) -> bool:
         """Whether `recreate` can make new environments of the same kind."""
         return self._factory is not None
-
-    @property
-    def agents_per_env(self) -> int:
-        """M, the number of rows of one environment."""
-        return max(len(self.agents), 1)
-
-    @property
-    def can_snapshot_each(self) -> bool:
-        """Whether each environment can be copied individually."""
-        return isinstance(self._base_vector, LoopVectorEnv)
-
-    @property
-    def _base_vector(self) -> Any:
-        """The vector of whole environments."""
-        return self._vector.parallel_vector.envs if isinstance(self._vector, AgentRows) else self._vector
-
-    @property
-    def can_render(self) -> bool:
-        """Whether `render` returns frames."""
-        return self._vector.render_mode is not None
-
-    @property
-    def frames_per_second(self) -> float:
-        """The natural frame rate of a video; 30 if the environment does not define one."""
-        return float(self._vector.metadata.get('render_fps') or 30)
 
     def reset(self, seed: int | None = None, first: int = 0) -> np.ndarray:
         """Reset all environments and discard unfinished episodes.
@@ -222,15 +218,14 @@ class Envs(Copyable):
         """
         if seed is not None or self._seeds is None:
             self._seeds = np.random.SeedSequence(seed)
-        (sequence,) = self._seeds.spawn(1)
         first, last = first // self.agents_per_env, (first + self.n_envs) // self.agents_per_env
+        children = self._seeds.spawn(1)[0].spawn(last)[first:]
         # 31 bits: some environments store a seed in a C int.
-        seeds = [int(child.generate_state(1)[0] >> 1) for child in sequence.spawn(last)[first:]]
+        seeds = [int(child.generate_state(1)[0] >> 1) for child in children]
         own: Any = seeds if _takes_seeds(self._base_vector) else seeds[0]
         observations, _ = self._vector.reset(seed=own)
         self.valid[:] = True
-        self._totals[:] = 0
-        self._lengths[:] = 0
+        self._totals[:] = self._lengths[:] = 0
         if self.recorder is not None:
             self.recorder.reset(observations)
         return observations if self._encode is None else self._encode(observations)
@@ -268,16 +263,14 @@ class Envs(Copyable):
             if REPORT in info:
                 self._take_reports(info)
         elif np.count_nonzero(ended):  # ten times as fast as any()
+            teams = info.get(TEAM_REWARD, self._no_teams)
             for i in np.flatnonzero(self._newly_ended).tolist():
                 success = _success(info, i) if info else None
-                team = (
-                    float(info[TEAM_REWARD][i]) if TEAM_REWARD in info and not np.isnan(info[TEAM_REWARD][i]) else None
-                )
+                team = None if np.isnan(teams[i]) else float(teams[i])
                 total, length = float(self._totals[i]), int(self._lengths[i])
                 self._episodes.append(EpisodeEnd(total, length, self.env_indices[i], success, team))
                 self._totals[i] = self._lengths[i] = 0
-        if self._encode is not None:
-            observations = self._encode(observations)
+        observations = observations if self._encode is None else self._encode(observations)
         return observations, rewards, terminated, truncated
 
     def _take_reports(self, info: dict[str, Any]) -> None:
@@ -290,18 +283,6 @@ class Envs(Copyable):
         episodes, self._episodes = self._episodes, []
         return episodes
 
-    def snapshot(self) -> Snapshot | None:
-        """Return an exact copy of the environments' state, including random generators and unfinished episodes.
-
-        Returns:
-            the copy, or None if a part of the state cannot be copied; `snapshot_problem` then contains the reason.
-        """
-        copies = self._take([self.state()])
-        if copies is None:
-            return None
-        copies[0].record['kind'] = self.compatibility_key()
-        return copies[0]
-
     def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot of environments of the same kind; later steps equal those after the snapshot.
 
@@ -311,9 +292,9 @@ class Envs(Copyable):
             ValueError: if the snapshot is damaged or of other environments, in one line. The environments may have been
                 reset by then: reset them before the next step.
         """
-        kind = snapshot.record.get('kind')
-        if kind != self.compatibility_key():
-            raise ValueError(f'snapshot: got {_describe(kind)}, expected {_describe(self.compatibility_key())}')
+        kind, own = snapshot.record.get('kind'), self.compatibility_key()
+        if kind != own:
+            raise ValueError(f'snapshot: got {_describe(kind)}, expected {_describe(own)}')
         self.load_counters(*self._assign(lambda: [self.state()], [snapshot]))
 
     def load_counters(self, state: Mapping[str, Any]) -> None:
@@ -351,9 +332,9 @@ class Envs(Copyable):
     def _state_of(self, i: int) -> dict[str, Any]:
         """Return the state of environment `i` of a loop, with the state of its agents as lists."""
         rows, inner = self._rows_of(i), self._base_vector
-        own = {'valid': self.valid[rows].tolist(), 'total': self._totals[rows].tolist()}
-        length = self._lengths[rows].tolist()
-        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own, 'length': length}
+        counters = {'valid': self.valid, 'total': self._totals, 'length': self._lengths}
+        own = {name: counter[rows].tolist() for name, counter in counters.items()}
+        return {'env': inner.envs[i], 'ended': bool(inner.ended[i]), **own}
 
     def _rows_of(self, i: int) -> slice:
         """Return the rows of environment `i`."""
@@ -389,9 +370,8 @@ class Envs(Copyable):
         envs = self._factory(n_envs, render_mode, training, in_process)
         if envs.observation_space != self.observation_space or envs.action_space != self.action_space:
             envs.close()
-            raise ValueError(
-                f'env: {self.id} created a second time has other spaces than the environments passed; {RECREATE_HINT}'
-            )
+            problem = f'{self.id} created a second time has other spaces than the environments passed'
+            raise ValueError(f'env: {problem}; {RECREATE_HINT}')
         return envs
 
     def factory_to_bytes(self) -> bytes:
@@ -402,13 +382,11 @@ class Envs(Copyable):
         """
         if self._factory is None:
             raise ValueError(f'{self.id} was passed ready-made and cannot be created again; {RECREATE_HINT}')
-        factory: Any = self._factory
         try:
-            return pickle.dumps(CloudpickleWrapper(factory))
+            return pickle.dumps(CloudpickleWrapper(self._factory))  # type: ignore[arg-type]
         except Exception as error:  # a user's function may reference any object
-            raise ValueError(
-                f'{self.id} cannot be sent to another process ({one_line(error)}); {RECREATE_HINT}'
-            ) from error
+            problem = f'{self.id} cannot be sent to another process ({one_line(error)})'
+            raise ValueError(f'{problem}; {RECREATE_HINT}') from error
 
     @functools.cached_property
     def goals(self) -> GoalFunctions:
@@ -421,23 +399,19 @@ class Envs(Copyable):
 
     def _make_goal_env(self) -> gymnasium.Env:
         if self._factory is None:
-            raise OptionError(
-                'her',
-                f'{self.id} was passed ready-made, expected an environment that can be recreated: {RECREATE_HINT}',
-            )
+            problem = f'{self.id} was passed ready-made, expected an environment that can be recreated'
+            raise OptionError('her', f'{problem}: {RECREATE_HINT}')
         envs = self.recreate(1, training=True, in_process=True)
         if not envs.can_snapshot_each:
             envs.close()
-            raise OptionError(
-                'her', f'{self.id} is not a Gymnasium environment; expected one, because HER calls its goal functions'
-            )
+            expected = 'expected one, because HER calls its goal functions'
+            raise OptionError('her', f'{self.id} is not a Gymnasium environment; {expected}')
         return envs._base_vector.envs[0]
 
     def render(self) -> list[Any]:
         """Return a frame of each environment, or an empty list if no frames exist (no render mode, or a window)."""
-        if not self.can_render:
-            return []
-        return [frame for frame in self._vector.render() or () if frame is not None]
+        frames = self._vector.render() if self.can_render else None
+        return [frame for frame in frames or () if frame is not None]
 
     def close(self) -> None:
         """Close the environments; a second call does nothing."""

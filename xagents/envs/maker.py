@@ -25,10 +25,9 @@ from xagents.options.errors import OptionError, did_you_mean, one_line
 from xagents.registry.parts import NAME_PATTERN
 
 # The extra that installs the dependencies of an environment, by the prefix of the environment's entry point.
-EXTRAS = {
-    **{'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'gymnasium_robotics': 'robotics'},
-    **{'ale_py': 'atari', 'shimmy': 'gym'},
-}
+EXTRAS = {'gymnasium.envs.box2d': 'box2d', 'gymnasium.envs.mujoco': 'mujoco', 'gymnasium_robotics': 'robotics'}
+EXTRAS |= {'ale_py': 'atari', 'shimmy': 'gym'}
+NOT_ATARI = ' is not an Atari game with screen observations, expected an Atari game'
 # The pattern of ids that only the Arcade Learning Environment registers.
 ATARI_ID = re.compile(r'^(ALE/.+|.+(NoFrameskip|Deterministic)-v\d+)$')
 
@@ -123,7 +122,7 @@ class EnvMaker:
         """Return the adapter of a PettingZoo environment."""
         env = to_parallel_env(env, self.name)
         for wrapper in self.wrappers:
-            env = _wrap(env, wrapper, is_pettingzoo_env, 'a PettingZoo environment')
+            env = _wrap(env, wrapper)
         team = ParallelEnvAdapter(env, self.name, self.max_episode_steps, self.agent_index, self.equal_spaces)
         team.reset(seed=0)  # raise errors of a reset before a run writes files
         return team
@@ -141,9 +140,8 @@ class EnvMaker:
             known = [name for name in found if name not in ('self', 'kwargs')]
             hint = f', expected {", ".join(known)}{did_you_mean(wrong, known)}' if known else ''
             raise OptionError('env_kwargs', f'{self.name} takes no {wrong!r}{hint}') from error
-        if isinstance(error, ImportError | gymnasium.error.Error | OptionError) or isinstance(
-            self.source, PettingZooMaker
-        ):
+        expected = isinstance(error, ImportError | gymnasium.error.Error | OptionError)
+        if expected or isinstance(self.source, PettingZooMaker):
             raise OptionError('env', f'{self.name} cannot be made: {one_line(error)}') from error
         raise error
 
@@ -250,7 +248,7 @@ def is_atari(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> bool:
 def _check_atari(env: gymnasium.Env, name: str) -> None:
     inner = env.unwrapped
     if not hasattr(inner, 'ale') or len(env.observation_space.shape or ()) < 2:
-        raise OptionError('preprocess', f'{name} is not an Atari game with screen observations, expected an Atari game')
+        raise OptionError('preprocess', name + NOT_ATARI)
     if getattr(inner, '_frameskip', 1) != 1:
         raise OptionError('preprocess', f'{name} skips frames itself; make it with frameskip=1')
     try:
@@ -271,24 +269,20 @@ def load_wrapper(wrapper: str | Callable[..., Any]) -> Callable[..., Any]:
         raise OptionError('wrapper', f'got {wrapper!r}, expected module:Class, such as {example}')
     loaded = import_module(module, 'wrapper')
     if not callable(getattr(loaded, name, None)):
-        raise OptionError(
-            'wrapper', f'got {wrapper!r}, but {module} has no class {name}{did_you_mean(name, dir(loaded))}'
-        )
+        hint = did_you_mean(name, dir(loaded))
+        raise OptionError('wrapper', f'got {wrapper!r}, but {module} has no class {name}{hint}')
     return getattr(loaded, name)
 
 
-def _wrap(
-    env: Any,
-    wrapper: Callable[..., Any],
-    is_expected: Callable[[Any], bool] = lambda wrapped: isinstance(wrapped, gymnasium.Env),
-    expected: str = 'a gymnasium.Env',
-) -> Any:
+def _wrap(env: Any, wrapper: Callable[..., Any]) -> Any:
     name = getattr(wrapper, '__name__', type(wrapper).__name__)
     try:
         wrapped = wrapper(env)
     except Exception as error:
         raise OptionError('wrapper', f'{name} cannot wrap {env}: {one_line(error)}') from error
-    if not is_expected(wrapped):
+    pettingzoo = is_pettingzoo_env(env)
+    if not (is_pettingzoo_env(wrapped) if pettingzoo else isinstance(wrapped, gymnasium.Env)):
+        expected = 'a PettingZoo environment' if pettingzoo else 'a gymnasium.Env'
         raise OptionError('wrapper', f'{name} returned a {type(wrapped).__name__}, expected {expected}')
     return wrapped
 

@@ -7,6 +7,7 @@ as N x M rows of one policy. The parallel API is that of Terry et al. 2021, arXi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -78,40 +79,31 @@ class ParallelEnvAdapter(gymnasium.Env):
         if not self.agents or (index and len(self.agents) == 1):
             problem = f'{name} has {"one agent" if self.agents else "no agents"}, expected an environment with several'
             raise OptionError('agent_index' if self.agents else 'env', problem)
-        groups = _group_agents(env, self.agents)
-        if equal_spaces and len(groups) > 1:
-            raise OptionError('env', _space_mismatch(env, name, self.agents))
+        if equal_spaces:
+            _check_equal_spaces(env, name, self.agents)
+        groups, m = _group_agents(env, self.agents), len(names)
         self._encoders = [ObservationEncoder(observation) for _, observation, _ in groups]
-        agent_groups = tuple(
-            AgentGroup(agent_indices, _with_agent_index(encoder.space, len(names)) if index else encoder.space, action)
-            for encoder, (agent_indices, _, action) in zip(self._encoders, groups, strict=True)
-        )
+        encoded = [_with_agent_index(e.space, m) if index else e.space for e in self._encoders]
+        agent_groups = tuple(AgentGroup(own, space, act) for (own, _, act), space in zip(groups, encoded, strict=True))
         self.render_mode = getattr(env, 'render_mode', None)
         self.metadata = {**(getattr(env, 'metadata', None) or {}), AGENT_SET: AgentSet(names, agent_groups)}
         shown = [batch_space(group.observation_space, len(group.agent_indices)) for group in agent_groups]
         self._observations = tuple(np.zeros(space.shape or (), space.dtype) for space in shown)
-        self._observation_views = [
-            observed[..., : encoder.space.shape[-1]]
-            for observed, encoder in zip(self._observations, self._encoders, strict=True)
-        ]
+        pairs = zip(self._observations, self._encoders, strict=True)
+        self._observation_views = [observed[..., : encoder.space.shape[-1]] for observed, encoder in pairs]
         if index:
             for group, observed in zip(agent_groups, self._observations, strict=True):
-                _append_agent_index(observed, group.agent_indices, len(names))
-        m = len(names)
+                _append_agent_index(observed, group.agent_indices, m)
         self._rewards, self._success, self._team_reward = np.zeros(m), np.full(m, np.nan), np.full(m, np.nan)
         self._terminated, self._truncated = np.zeros(m, np.int8), np.zeros(m, np.int8)
-        number = spaces.Box(-np.inf, np.inf, (m,), np.float64)
-        self.observation_space = spaces.Dict(
-            observations=spaces.Tuple(shown),
-            rewards=number,
-            terminated=spaces.MultiBinary(m),
-            truncated=spaces.MultiBinary(m),
-            success=spaces.Box(0.0, 1.0, (m,), np.float64),
-            team=number,
-        )
-        self.action_space = spaces.Tuple(
-            [batch_space(group.action_space, len(group.agent_indices)) for group in agent_groups]
-        )
+        number, success = (spaces.Box(*bounds, (m,), np.float64) for bounds in ((-np.inf, np.inf), (0.0, 1.0)))
+        flags: dict[str, Any] = {
+            'terminated': spaces.MultiBinary(m),
+            'truncated': spaces.MultiBinary(m),
+            'success': success,
+        }
+        self.observation_space = spaces.Dict(observations=spaces.Tuple(shown), rewards=number, **flags, team=number)
+        self.action_space = spaces.Tuple([batch_space(g.action_space, len(g.agent_indices)) for g in agent_groups])
         self._steps, self._total_reward = 0, 0.0
 
     @property
@@ -172,21 +164,14 @@ class ParallelEnvAdapter(gymnasium.Env):
     def _write_observations(self, observations: Mapping[str, Any]) -> None:
         """Store the encoded observations of all agents that are present."""
         for group, seen, encode in zip(self._agent_groups, self._observation_views, self._encoders, strict=True):
-            here = [
-                (row, self.agents[i]) for row, i in enumerate(group.agent_indices) if self.agents[i] in observations
-            ]
-            if here:
-                seen[[row for row, _ in here]] = encode([observations[agent] for _, agent in here])
+            own = [self.agents[i] for i in group.agent_indices]
+            rows = [row for row, agent in enumerate(own) if agent in observations]
+            if rows:
+                seen[rows] = encode([observations[own[row]] for row in rows])
 
     def _observation(self) -> dict[str, Any]:
-        return {
-            'observations': self._observations,
-            'rewards': self._rewards,
-            'terminated': self._terminated,
-            'truncated': self._truncated,
-            'success': self._success,
-            'team': self._team_reward,
-        }
+        flags = {'terminated': self._terminated, 'truncated': self._truncated, 'success': self._success}
+        return {'observations': self._observations, 'rewards': self._rewards, **flags, 'team': self._team_reward}
 
     def render(self) -> Any:
         """Return a frame."""
@@ -213,10 +198,7 @@ class ParallelVector:
         self.envs: VectorEnv = envs
         self.step_id = 0
         self.latest_step: dict[str, Any] = {}
-        self._actions: tuple[Any, ...] = tuple(
-            create_empty_array(batch_space(group.action_space, len(group.agent_indices)), n=envs.num_envs)
-            for group in self.agent_set.agent_groups
-        )
+        self._actions: Any = create_empty_array(envs.single_action_space, n=envs.num_envs)
         self._actions_set = np.zeros(len(self.agent_set.names), bool)
 
     @property
@@ -242,12 +224,9 @@ class ParallelVector:
             RuntimeError: if the actions of an agent are not set.
         """
         if not self._actions_set.all():
-            missing = ', '.join(
-                name for name, is_set in zip(self.agent_set.names, self._actions_set, strict=True) if not is_set
-            )
-            raise RuntimeError(
-                f'no actions are set for {missing}: a policy of a team steps together with its team only'
-            )
+            missing = ', '.join(itertools.compress(self.agent_set.names, ~self._actions_set))
+            expected = 'a policy of a team steps together with its team only'
+            raise RuntimeError(f'no actions are set for {missing}: {expected}')
         self.latest_step, *_ = self.envs.step(self._actions)
         self._actions_set[:] = False
         self.step_id += 1
@@ -269,12 +248,9 @@ class AgentRows(VectorEnv):
         envs, names = parallel_vector.envs, parallel_vector.agent_set.names
         self.parallel_vector, self.metadata, self.render_mode = parallel_vector, dict(envs.metadata), envs.render_mode
         self.agent_indices = tuple(range(len(names)) if agent_indices is None else agent_indices)
-        self._group_index = next(
-            i
-            for i, group in enumerate(parallel_vector.agent_set.agent_groups)
-            if self.agent_indices[0] in group.agent_indices
-        )
-        group = parallel_vector.agent_set.agent_groups[self._group_index]
+        groups = parallel_vector.agent_set.agent_groups
+        self._group_index = next(i for i, g in enumerate(groups) if self.agent_indices[0] in g.agent_indices)
+        group = groups[self._group_index]
         self.metadata[AGENT_SET] = AgentSet(tuple(names[i] for i in self.agent_indices), (group,))
         self._columns = _slice([group.agent_indices.index(i) for i in self.agent_indices])
         self._agents = _slice(self.agent_indices)
@@ -349,17 +325,15 @@ def _group_agents(env: Any, agents: Sequence[Any]) -> list[tuple[tuple[int, ...]
     return [(tuple(agent_indices), observation, action) for agent_indices, observation, action in groups]
 
 
-def _space_mismatch(env: Any, name: str, agents: Sequence[Any]) -> str:
-    """Return the error message for agents with different spaces under a single policy."""
+def _check_equal_spaces(env: Any, name: str, agents: Sequence[Any]) -> None:
+    """Check that all agents have equal spaces, as a single policy requires."""
     first = agents[0]
     for agent in agents[1:]:
         for kind, space in (('observations', env.observation_space), ('actions', env.action_space)):
             if space(first) != space(agent):
-                return (
-                    f'{name}: {first} has {kind} of {one_line(space(first))}, {agent} of {one_line(space(agent))}; '
-                    'expected equal spaces for one policy, or several policies (--policies)'
-                )
-    raise AssertionError
+                got = f'{first} has {kind} of {one_line(space(first))}, {agent} of {one_line(space(agent))}'
+                expected = 'expected equal spaces for one policy, or several policies (--policies)'
+                raise OptionError('env', f'{name}: {got}; {expected}')
 
 
 def _append_agent_index(observed: np.ndarray, agent_indices: Sequence[int], m: int) -> None:

@@ -28,6 +28,10 @@ class MultiPolicyEnvs(Copyable):
 
     Attributes:
         parts: the rows of each policy's agents, by the policy's name.
+        agents: the names of the M agents of each environment.
+        agents_per_env: M.
+        can_render: whether `render` returns frames.
+        frames_per_second: the natural frame rate of a video.
         snapshot_problem: the reason why the last `snapshot` failed; '' if it succeeded.
 
     Args:
@@ -49,6 +53,8 @@ class MultiPolicyEnvs(Copyable):
     def __init__(self, maker: EnvMaker, n_envs: int, vector: str, policy_mapping: PolicyMapping):
         self._maker, self._vector, self.id = maker, vector, maker.name
         self._parallel_vector = ParallelVector(make_base_vector(maker, n_envs, vector))
+        self.agents = self._parallel_vector.agent_set.names
+        self.agents_per_env = len(self.agents)
         self.n_envs = n_envs * self.agents_per_env
         self.parts: dict[str, Envs] = {}
         try:
@@ -56,6 +62,11 @@ class MultiPolicyEnvs(Copyable):
         except BaseException:
             self.close()
             raise
+        first = self._first_part()
+        self.can_render, self.frames_per_second = first.can_render, first.frames_per_second
+
+    def _first_part(self) -> Envs:
+        return next(iter(self.parts.values()))
 
     def _parts(self, policy_mapping: PolicyMapping) -> dict[str, Envs]:
         agent_indices = assign_agents(self.id, self._parallel_vector.agent_set, policy_mapping)
@@ -71,16 +82,6 @@ class MultiPolicyEnvs(Copyable):
         return Envs(AgentRows(self._parallel_vector, agent_indices), id=self.id, factory=factory)
 
     @property
-    def agents(self) -> tuple[str, ...]:
-        """The names of the M agents of each environment."""
-        return self._parallel_vector.agent_set.names
-
-    @property
-    def agents_per_env(self) -> int:
-        """M."""
-        return len(self.agents)
-
-    @property
     def policy_mapping(self) -> dict[str, tuple[str, ...]]:
         """The agents of each policy."""
         return {policy: part.agents for policy, part in self.parts.items()}
@@ -89,24 +90,6 @@ class MultiPolicyEnvs(Copyable):
     def valid(self) -> np.ndarray:
         """Bool [N x M]: False if the next step only resets."""
         return self._gather('valid', bool)
-
-    @property
-    def can_render(self) -> bool:
-        """Whether `render` returns frames."""
-        return self._first_part.can_render
-
-    @property
-    def frames_per_second(self) -> float:
-        """The natural frame rate of a video."""
-        return self._first_part.frames_per_second
-
-    @property
-    def _first_part(self) -> Envs:
-        return next(iter(self.parts.values()))
-
-    def _counters(self) -> dict[str, np.ndarray]:
-        state = self._first_part.state()
-        return {name: state[name] for name in ('valid', 'totals', 'lengths')}
 
     def _gather(self, name: str, dtype: Any) -> np.ndarray:
         """Return a counter of all parts, in the order of all agents."""
@@ -121,12 +104,13 @@ class MultiPolicyEnvs(Copyable):
         Raises:
             OptionError: as for `MultiPolicyEnvs`; the mapping then stays unchanged.
         """
-        whole = {name: self._gather(name, array.dtype) for name, array in self._counters().items()}
-        before, seeds, self.parts = self.parts, self._first_part.state()['seeds'], self._parts(policy_mapping)
+        state = self._first_part().state()
+        whole = {name: self._gather(name, state[name].dtype) for name in ('valid', 'totals', 'lengths')}
+        before, self.parts = self.parts, self._parts(policy_mapping)
         for policy, part in self.parts.items():
             if part is not before.get(policy):
                 own = {name: array[list(part.env_indices)] for name, array in whole.items()}
-                part.load_counters({**own, 'seeds': seeds, 'episodes': []})
+                part.load_counters({**own, 'seeds': state['seeds'], 'episodes': []})
 
     def reset(self, seed: int | None = None) -> None:
         """Start an episode in every environment."""
@@ -137,30 +121,24 @@ class MultiPolicyEnvs(Copyable):
         """Return the episodes of all agents that ended since the last call."""
         return [episode for part in self.parts.values() for episode in part.pop_episodes()]
 
-    def snapshot(self) -> Snapshot | None:
-        """Return a copy of the state of the environments and of the counters, or None if it cannot be copied."""
-        copies = self._take([self._state()])
-        if copies is None:
-            return None
-        copies[0].record['kind'] = self._compatibility_key()
-        return copies[0]
-
     def restore(self, snapshot: Snapshot) -> None:
         """Restore a snapshot of environments of the same kind with the same policy mapping.
 
         Raises:
             ValueError: if the snapshot is damaged, or of other environments or policies.
         """
-        if snapshot.record.get('kind') != self._compatibility_key():
+        if snapshot.record.get('kind') != self.compatibility_key():
             raise ValueError('snapshot: got one of other environments or policies, expected one of these')
-        (states,) = self._assign(lambda: [self._state()], [snapshot])
+        (states,) = self._assign(lambda: [self.state()], [snapshot])
         for policy, part in self.parts.items():
             part.load_counters(states[policy])
 
-    def _state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
+        """Return the state that changes: the vector and the counters of each policy."""
         return {policy: part.state() for policy, part in self.parts.items()}
 
-    def _compatibility_key(self) -> list[Any]:
+    def compatibility_key(self) -> list[Any]:
+        """Return the properties that must be equal in environments that exchange snapshots."""
         return [[policy, list(part.agents), part.compatibility_key()] for policy, part in self.parts.items()]
 
     def recreate(
@@ -172,7 +150,7 @@ class MultiPolicyEnvs(Copyable):
 
     def render(self) -> list[Any]:
         """Return a frame of each environment."""
-        return self._first_part.render()
+        return self._first_part().render()
 
     def close(self) -> None:
         """Close the environments."""
@@ -211,14 +189,17 @@ def create_multi_policy_envs(
         OptionError: as for `MultiPolicyEnvs` and `create_envs`, in one line.
     """
     if not (isinstance(env, str) or callable(env)):
-        raise OptionError(
-            'env', f'got a {type(env).__name__}, expected pettingzoo:NAME or a function for several policies'
-        )
+        expected = 'expected pettingzoo:NAME or a function for several policies'
+        raise OptionError('env', f'got a {type(env).__name__}, {expected}')
     if vector == 'envpool':
         raise OptionError('vector', 'got envpool, expected auto, sync or async for environments of several agents')
     wrappers = tuple(load_wrapper(w) for w in ([wrapper] if isinstance(wrapper, str) else wrapper))
-    maker = find_maker(env, kwargs=dict(env_kwargs or {}), max_episode_steps=max_episode_steps, wrappers=wrappers)
-    maker = dataclasses.replace(maker, agent_index=bool(agent_index), equal_spaces=False)
+    settings: dict[str, Any] = {
+        'max_episode_steps': max_episode_steps,
+        'wrappers': wrappers,
+        'agent_index': bool(agent_index),
+    }
+    maker = find_maker(env, kwargs=dict(env_kwargs or {}), equal_spaces=False, **settings)
     return MultiPolicyEnvs(maker, n_envs, vector, policy_mapping)
 
 
@@ -230,16 +211,13 @@ def assign_agents(name: str, agent_set: AgentSet, policy_mapping: PolicyMapping)
             different spaces.
     """
     names = agent_set.names
-    agent_indices = {
-        policy: _match_agents(name, names, policy, patterns) for policy, patterns in policy_mapping.items()
-    }
+    agent_indices = {policy: _match_agents(name, names, policy, own) for policy, own in policy_mapping.items()}
     for i, agent in enumerate(names):
         policies = [policy for policy, own in agent_indices.items() if i in own]
         if len(policies) != 1:
             got = f'has the policies {" and ".join(policies)}' if policies else 'has no policy'
-            raise OptionError(
-                'policies', f'{agent} of {name} {got}, expected one policy for each of {", ".join(names)}'
-            )
+            problem = f'{agent} of {name} {got}, expected one policy for each of {", ".join(names)}'
+            raise OptionError('policies', problem)
     for policy, own in agent_indices.items():
         agent_groups = [group for group in agent_set.agent_groups if set(group.agent_indices) & set(own)]
         if len(agent_groups) > 1:

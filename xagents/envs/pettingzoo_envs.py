@@ -37,9 +37,8 @@ def to_parallel_env(env: Any, name: str) -> Any:
     from pettingzoo.utils.conversions import aec_to_parallel
 
     if not env.metadata.get('is_parallelizable', False):
-        raise OptionError(
-            'env', f'{name}: its agents take turns, expected an environment in which all agents act at once'
-        )
+        expected = 'expected an environment in which all agents act at once'
+        raise OptionError('env', f'{name}: its agents take turns, {expected}')
     return aec_to_parallel(env)
 
 

@@ -49,9 +49,8 @@ class ObservationEncoder:
             self.space = self._image_or_vector(space)
         else:
             self.space = spaces.Box(*_flat_bounds(space), dtype=np.float32)
-        self._shape = self.space.shape
-        self._dtype = self.space.dtype
-        self._raw_shape = space.shape if not isinstance(space, spaces.Dict | spaces.Tuple) else None
+        self._shape, self._dtype = self.space.shape, self.space.dtype
+        self._raw_shape = None if isinstance(space, spaces.Dict | spaces.Tuple) else space.shape
         self.identity = isinstance(space, spaces.Box) and space.shape == self._shape and space.dtype == self._dtype
 
     def _image_or_vector(self, space: spaces.Box) -> spaces.Box:
@@ -148,10 +147,8 @@ def _flat_bounds(space: spaces.Space, name: str = '') -> tuple[np.ndarray, np.nd
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         size = spaces.flatdim(space)
         return np.zeros(size, np.float32), np.ones(size, np.float32)
-    raise ValueError(
-        f'the observation space{name} is {one_line(space)}; '
-        'expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them'
-    )
+    expected = 'expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of them'
+    raise ValueError(f'the observation space{name} is {one_line(space)}; {expected}')
 
 
 def byte_scale(space: spaces.Space) -> np.float32:
@@ -199,6 +196,7 @@ class ActionDecoder:
     Attributes:
         space: the action space of one environment.
         n_actions: the number of actions of a Discrete space; otherwise the length of the flattened action.
+        action_spec: the shape and dtype of a policy's action for one environment.
 
     Raises:
         ValueError: for any other space; the message names the space.
@@ -222,13 +220,8 @@ class ActionDecoder:
             raise ValueError(f'the action space is {one_line(space)}; expected {expected}')
         self._dtype = space.dtype
         self._shape: tuple[int, ...] = space.shape or ()
-
-    @property
-    def action_spec(self) -> tuple[tuple[int, ...], Any]:
-        """The shape and dtype of a policy's action for one environment."""
-        if isinstance(self.space, spaces.Discrete):
-            return (), np.int32
-        return (self.n_actions,), np.float32 if isinstance(self.space, spaces.Box) else np.int32
+        shape = () if isinstance(space, spaces.Discrete) else (self.n_actions,)
+        self.action_spec: tuple[Any, Any] = (shape, np.float32 if isinstance(space, spaces.Box) else np.int32)
 
     def __call__(self, policy_actions: Any) -> np.ndarray:
         """Decode policy actions, int [N] for Discrete and otherwise [N, k], to [N, *shape] in the space's dtype.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
+from numpy import ndarray
 
 
 class StepRecorder(Protocol):
@@ -14,15 +14,9 @@ class StepRecorder(Protocol):
         """Record a reset of all environments, with raw observations [N, …]."""
 
     def step(
-        self,
-        actions: Any,
-        observations: Any,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        valid: np.ndarray,
+        self, actions: Any, observations: Any, rewards: ndarray, terminated: ndarray, truncated: ndarray, valid: ndarray
     ) -> None:
         """Record a step of all environments, [N, …] each; rows that are not `valid` were only reset."""
 
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, ndarray], dict[str, Any]]:
         """Return the state of the recorder, as arrays by name and a dict for JSON."""

@@ -44,16 +44,14 @@ class LoopVectorEnv(VectorEnv):
         first = self.envs[0]
         self.metadata = {**first.metadata, 'autoreset_mode': AutoresetMode.NEXT_STEP}
         self.render_mode = first.render_mode
-        self.single_observation_space = first.observation_space
-        self.single_action_space = first.action_space
+        self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
         self._composite = isinstance(first.observation_space, spaces.Dict | spaces.Tuple)
         self._observations: Any = create_empty_array(first.observation_space, n=self.num_envs)
         self._parts: list[Any] = [None] * self.num_envs
         self._rewards = np.zeros(self.num_envs, np.float64)
-        self._terminated = np.zeros(self.num_envs, bool)
-        self._truncated = np.zeros(self.num_envs, bool)
+        self._terminated, self._truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         self._ended = [False] * self.num_envs
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -143,13 +141,9 @@ def with_agent_rows(vector: VectorEnv) -> tuple[VectorEnv, bool]:
 def _native_vector(maker: EnvMaker, n_envs: int) -> VectorEnv | None:
     """Return Gymnasium's native vector of an environment, or None if no native vector supports the settings."""
     spec = maker.spec
-    if (
-        spec is None
-        or spec.vector_entry_point is None
-        or spec.additional_wrappers
-        or maker.wrappers
-        or maker.agent_index
-    ):
+    if spec is None or spec.vector_entry_point is None:
+        return None
+    if spec.additional_wrappers or maker.wrappers or maker.agent_index:
         return None
     # ale_py's vector uses a different frame preprocessing and clips rewards.
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith('ale_py'):
@@ -208,8 +202,7 @@ def _worker_vector(maker: EnvMaker, n_envs: int) -> VectorEnv:
     ObservationEncoder(probe.observation_space)
     probe.close()
     # Never a plain fork: TensorFlow hangs in a process that was forked after TensorFlow had run.
-    methods = multiprocessing.get_all_start_methods()
-    context = 'forkserver' if 'forkserver' in methods else 'spawn'
+    context = 'forkserver' if 'forkserver' in multiprocessing.get_all_start_methods() else 'spawn'
     try:
         return WorkerVectorEnv([WorkerMaker(maker, os.getpid())] * n_envs, copy=False, context=context)
     except (EOFError, ConnectionError) as error:

@@ -257,13 +257,12 @@ def with_report(env: gymnasium.Env) -> gymnasium.Env:
     if isinstance(env, EpisodeReport):
         return env
     if _find(env, RawReward) is None:
-        if isinstance(env, gymnasium.Wrapper):
-            innermost = env
-            while isinstance(innermost.env, gymnasium.Wrapper):
-                innermost = innermost.env
-            innermost.env = RawReward(innermost.env)
-        else:
-            env = RawReward(env)
+        if not isinstance(env, gymnasium.Wrapper):
+            return EpisodeReport(RawReward(env))
+        innermost = env
+        while isinstance(innermost.env, gymnasium.Wrapper):
+            innermost = innermost.env
+        innermost.env = RawReward(innermost.env)
     return EpisodeReport(env)
 
 
@@ -282,9 +281,7 @@ class AtariConfig:
         return dataclasses.replace(self, clip_rewards=False, episodic_life=False)
 
 
-def preprocess_atari(
-    env: gymnasium.Env, atari: AtariConfig, frame_skip: int = 4, max_episode_steps: int | None = None
-) -> gymnasium.Env:
+def preprocess_atari(env: gymnasium.Env, atari: AtariConfig, frame_skip: int, limit: int | None) -> gymnasium.Env:
     """Wrap an Atari game in the standard preprocessing, with statistics of raw rewards.
 
     Frames are 84x84 greyscale. An episode starts with up to 30 no-op steps. Each action is repeated for `frame_skip`
@@ -295,7 +292,7 @@ def preprocess_atari(
         env: the game, made with `frameskip=1`.
         atari: the settings of the preprocessing.
         frame_skip: the number of frames of each action.
-        max_episode_steps: a time limit in steps (not frames).
+        limit: a time limit in steps (not frames); None for none.
 
     Returns:
         an environment with uint8 observations [84, 84, frame_stack].
@@ -304,8 +301,8 @@ def preprocess_atari(
     if inner.ale.getFloat('repeat_action_probability') > 0:
         env = StickyActions(env)
     env = gymnasium.wrappers.AtariPreprocessing(env, frame_skip=frame_skip)
-    if max_episode_steps is not None:
-        env = gymnasium.wrappers.TimeLimit(env, max_episode_steps)
+    if limit is not None:
+        env = gymnasium.wrappers.TimeLimit(env, limit)
     env = RawReward(env)
     if atari.episodic_life:
         env = EpisodicLife(env)

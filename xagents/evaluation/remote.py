@@ -53,7 +53,7 @@ class EvaluationProcess:
 
     def _start_process(self) -> ChildProcess:
         words = ['xagents.evaluation.process', str(self._folder)]
-        return ChildProcess(words, self._messages, SECONDS_TO_END, self._stderr, **ONE_THREAD)
+        return ChildProcess(words, self._messages.put, SECONDS_TO_END, self._stderr, **ONE_THREAD)
 
     def submit(self, policy: PolicyData, episodes: int, seed: int) -> None:
         """Request an evaluation of a policy by greedy episodes."""

@@ -22,9 +22,8 @@ def parse_address(name: str, text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(':')
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-        others = (
-            f', ray, ray://HOST:PORT or here{did_you_mean(text.lower(), OTHER_VALUES)}' if name == 'cluster' else ''
-        )
+        hint = did_you_mean(text.lower(), OTHER_VALUES)
+        others = f', ray, ray://HOST:PORT or here{hint}' if name == 'cluster' else ''
         raise OptionError(name, f'got {text}, expected HOST:PORT, such as 10.0.0.1:5555{others}')
     return host, int(port)
 

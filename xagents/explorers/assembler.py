@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xagents.collecting.env_stepper import CollectRequest, CollectStats, FillResult, StepBlock
+from xagents.collecting.env_stepper import CollectStats, FillResult, StepBlock
+from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout
 from xagents.explorers.assignments import EnvShard, ReceivedFragment
 from xagents.explorers.fragments import Fragment
@@ -29,22 +30,15 @@ class RolloutAssembler:
         self._last_count_time = time.perf_counter()
 
     def assemble(
-        self,
-        batch: Sequence[ReceivedFragment],
-        rollout: Rollout,
-        request: CollectRequest,
-        stats: CollectStats,
-        rollout_index: int,
-        seconds: float,
+        self, batch: Sequence[ReceivedFragment], rollout: Rollout, policy: Policy, stats: CollectStats, seconds: float
     ) -> FillResult:
         """Write one fragment per shard into a rollout and update the statistics.
 
         Args:
             batch: M fragments, in the order in which the learner uses them.
             rollout: the rollout to write.
-            request: the request that this rollout answers.
+            policy: the policy of the request that this rollout answers.
             stats: the statistics to update.
-            rollout_index: the number of the rollout.
             seconds: the time for which the learner waited for the fragments.
 
         Returns:
@@ -52,9 +46,8 @@ class RolloutAssembler:
         """
         lost, discontinuous = np.zeros(self._n_envs, bool), np.zeros(self._n_envs, bool)
         blocks = []
-        for (shard, assignment, fragment, sequence, envs_reset), target in zip(
-            batch, self._target_shards(batch), strict=True
-        ):
+        for received, target in zip(batch, self._target_shards(batch), strict=True):
+            shard, assignment, fragment, sequence, envs_reset = received
             for name, column in fragment.columns.items():
                 rollout[name][:, target.range] = column
             lost[shard.range] |= envs_reset
@@ -62,11 +55,8 @@ class RolloutAssembler:
             discontinuous[target.range] = envs_reset or self._last_fragments.get(target.index, before) != before
             self._last_fragments[target.index] = shard.index, sequence
             blocks.append(StepBlock(target.range, shard.range, assignment.statistics))
-            self._restore_noise_state(shard, fragment, request)
+            self._restore_noise_state(shard, fragment, policy)
         self._count([received.fragment for received in batch], rollout, stats, seconds)
-        if self._allows_lag:
-            lags = [rollout_index - received.assignment.rollout_index for received in batch]
-            stats.metrics |= {'explorers/lag': sum(lags) / len(lags), 'explorers/most_lag': float(max(lags))}
         return FillResult(lost if lost.any() else None, discontinuous, tuple(blocks) if self._allows_lag else ())
 
     def _target_shards(self, batch: Sequence[ReceivedFragment]) -> list[EnvShard]:
@@ -79,9 +69,9 @@ class RolloutAssembler:
         free = iter([shard for shard in self._shards if shard.index not in firsts])
         return [a.shard if firsts[a.shard.index] == i else next(free) for i, a in enumerate(batch)]
 
-    def _restore_noise_state(self, shard: EnvShard, fragment: Fragment, request: CollectRequest) -> None:
+    def _restore_noise_state(self, shard: EnvShard, fragment: Fragment, policy: Policy) -> None:
         """Set the state of the policy's exploration noise to the state at the end of a fragment."""
-        exploration, noise_state = request.policy.exploration, fragment.noise_state
+        exploration, noise_state = policy.exploration, fragment.noise_state
         if noise_state is None or exploration is None or not len(noise_state):
             return
         x = exploration.state()['x']

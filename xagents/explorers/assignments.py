@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import queue
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from xagents.collecting.env_stepper import CollectRequest
 from xagents.collecting.statistics import Statistics
-from xagents.explorers.fragments import Fragment, MessagePart
+from xagents.explorers.fragments import STATISTICS, Fragment, MessagePart
 from xagents.explorers.messages import pack
+from xagents.system.arrays import add_prefix
 
 
 class ExplorerError(RuntimeError):
@@ -42,11 +44,17 @@ class Event(NamedTuple):
     data: bytes | None
 
 
-class Launcher(Protocol):
-    """A source of workers: it starts them or waits for them, and replaces workers that are lost."""
+EventQueue = queue.SimpleQueue[Event]
+
+
+class Launcher:
+    """A source of workers: it starts them or waits for them, and replaces workers that are lost.
+
+    The methods of this base class do nothing.
+    """
 
     # why the last worker ended; empty if that is unknown
-    last_exit_reason: str
+    last_exit_reason = ''
 
     def on_connect(self, link: Link) -> None:
         """Handle a new connection of a worker."""
@@ -69,16 +77,21 @@ class Launcher(Protocol):
 
 
 class Broadcast:
-    """The part of an assignment that is the same for all workers.
+    """The part of an assignment that is the same for all workers: weights, statistics and schedule values.
 
     Args:
-        header: the header of the message, with the `version` of the weights.
-        arrays: the arrays of the message, with `weights`.
+        request: the request of the present rollout.
+        n_steps: the number of steps of the rollout.
     """
 
-    def __init__(self, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]):
-        self.version: int = header['version']
-        self._header, self._arrays = dict(header), dict(arrays)
+    def __init__(self, request: CollectRequest, n_steps: int):
+        published_weights = request.policy.published_weights
+        self.version = published_weights.version
+        self._header = {'n_steps': n_steps, 'schedule': dict(request.schedule)}
+        self._header |= {'version': self.version, 'warming_up': request.policy.warming_up}
+        self._arrays = {'weights': np.array(published_weights.weights)}
+        if request.statistics.observations:
+            self._arrays |= add_prefix(STATISTICS, request.statistics.observations.state())
         self._packed: dict[bool, bytes] = {}
 
     def message(self, version: int) -> bytes:
@@ -136,7 +149,8 @@ class EnvShard:
         index: the index of the shard.
         n_envs: the number of environments n.
         agents_per_env: the number of agents in an environment; each agent is one column of a rollout.
-        range: the columns of the shard in a rollout.
+        range: the columns of the shard in a rollout, as a slice.
+        columns: the same columns, as a `range`.
         link: the connection to the worker of the shard; None if the shard has no worker.
         ready: whether the worker has created the environments.
         version: the version of the weights that the worker has; -1 if it has none.
@@ -155,6 +169,7 @@ class EnvShard:
     def __init__(self, index: int, first: int, n_envs: int, agents_per_env: int = 1):
         self.index, self.n_envs, self.agents_per_env = index, n_envs, agents_per_env
         self.range = slice(first * agents_per_env, (first + n_envs) * agents_per_env)
+        self.columns = range(self.range.start, self.range.stop)
         self.link: Link | None = None
         self.ready = self.in_sync = self.envs_reset = False
         self.version = -1
@@ -163,11 +178,6 @@ class EnvShard:
         self.assignment: Assignment | None = None
         self.failures = self.deaths = self.n_fragments = self.noise_rollout = 0
         self.last_seen = 0.0
-
-    @property
-    def columns(self) -> range:
-        """The columns of the shard in a rollout, as a `range`."""
-        return range(self.range.start, self.range.stop)
 
     def clear_worker(self) -> None:
         """Remove the worker from the shard."""

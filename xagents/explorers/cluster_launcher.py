@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from xagents.explorers.assignments import Event, Link
+from xagents.explorers.assignments import EventQueue, Launcher, Link
 from xagents.explorers.keys import ClusterKey, read_key
 from xagents.explorers.transport import Server
 from xagents.options.errors import OptionError
@@ -36,8 +35,8 @@ class ClusterEndpoint(NamedTuple):
     key_path: str
 
 
-class ClusterLauncher:
-    """A launcher that waits for workers from other machines.
+class ClusterLauncher(Launcher):
+    """A launcher that waits for workers from other machines, which replace lost workers themselves.
 
     Args:
         line: the command to type on the other machines.
@@ -46,16 +45,9 @@ class ClusterLauncher:
 
     def __init__(self, line: str, say: Callable[[str], None]):
         self._line, self._say = line, say
-        self.last_exit_reason = ''
         self._short_since = self._requested_at = 0.0
         self._refusals: set[str] = set()
         self._printed_at = time.perf_counter()
-
-    def on_connect(self, link: Link) -> None:
-        """Do nothing: the learner expects new connections."""
-
-    def on_exit(self, source: Any) -> None:
-        """Do nothing: the machine of the worker starts another one."""
 
     def terminate(self, link: Link | None) -> None:
         """Disconnect a worker that does not respond; its machine starts another one."""
@@ -79,11 +71,8 @@ class ClusterLauncher:
             self._printed_at = now
             self._say(f'{n} of {n + len(links)} explorers are missing: {self._line}')
         # workers that were requested earlier need time to start
-        if (
-            links
-            and now - max(self._short_since, self._requested_at + 5 * SECONDS_FOR_NEW_MACHINES)
-            >= SECONDS_FOR_NEW_MACHINES
-        ):
+        since = max(self._short_since, self._requested_at + 5 * SECONDS_FOR_NEW_MACHINES)
+        if links and now - since >= SECONDS_FOR_NEW_MACHINES:
             self._requested_at = now
             for i in range(n):
                 links[i % len(links)].request_worker()
@@ -91,7 +80,7 @@ class ClusterLauncher:
 
 @contextlib.contextmanager
 def listen(
-    endpoint: ClusterEndpoint, n_explorers: int, events: queue.SimpleQueue[Event], max_message_bytes: int
+    endpoint: ClusterEndpoint, n_explorers: int, events: EventQueue, max_message_bytes: int
 ) -> Iterator[tuple[str, ClusterKey]]:
     """Listen for workers inside a `with` block.
 
@@ -119,11 +108,7 @@ def listen(
 
 @contextlib.contextmanager
 def cluster_launcher(
-    endpoint: ClusterEndpoint,
-    n_explorers: int,
-    events: queue.SimpleQueue[Event],
-    max_message_bytes: int,
-    say: Callable[[str], None],
+    endpoint: ClusterEndpoint, n_explorers: int, events: EventQueue, max_message_bytes: int, say: Callable[[str], None]
 ) -> Iterator[ClusterLauncher]:
     """Accept workers from other machines inside a `with` block; see `listen` for the arguments. `say` prints a line."""
     with listen(endpoint, n_explorers, events, max_message_bytes) as (address, _):

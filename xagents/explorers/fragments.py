@@ -85,9 +85,7 @@ def parse_fragment(
         episodes = [_parse_episode(record, columns, rows) for record in header['episodes']]
         seconds = {name: _parse_seconds(header['seconds'][name]) for name in ('env', 'act', 'busy')}
         env_state = _parse_env_state(header.get('stand'), arrays, n_envs)
-        if has_noise_state != (noise_state is not None) or (
-            noise_state is not None and not _is_noise_state(noise_state, len(columns))
-        ):
+        if has_noise_state != _is_noise_state(noise_state, len(columns)) or has_noise_state != (NOISE_STATE in arrays):
             raise ValueError('the state of the noise is missing, unexpected or has a wrong shape or dtype')
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise WireError('the header of a fragment is invalid') from error
@@ -122,5 +120,5 @@ def _parse_env_state(records: Any, arrays: Mapping[str, np.ndarray], n_envs: int
     return {'stand': records}, add_prefix(ENV_STATE, {**held, 'observations': arrays['observations'][-1]})
 
 
-def _is_noise_state(noise_state: np.ndarray, n_envs: int) -> bool:
-    return noise_state.dtype == np.float32 and noise_state.ndim == 2 and len(noise_state) in (0, n_envs)
+def _is_noise_state(state: np.ndarray | None, n_envs: int) -> bool:
+    return state is not None and state.dtype == np.float32 and state.ndim == 2 and len(state) in (0, n_envs)

@@ -10,6 +10,7 @@ import datetime
 import hashlib
 import hmac
 import os
+import re
 import ssl
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +55,7 @@ def read_key(path: str) -> ClusterKey:
     found = parse_key(data)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
-    except (ssl.SSLError, OSError, ValueError):
+    except (OSError, ValueError):
         found = None
     if found is None:
         problem = f'{path} holds no private key with its certificate, expected the file that the run created'
@@ -65,13 +66,8 @@ def read_key(path: str) -> ClusterKey:
 def parse_key(data: bytes) -> ClusterKey | None:
     """Return the key in the content of a file, or None if there is none."""
     blocks: dict[bytes, bytes] = {}
-    for part in data.split(b'-----BEGIN ')[1:]:
-        kind, _, rest = part.partition(b'-----')
-        end = b'-----END ' + kind + b'-----'
-        if end in rest:
-            blocks[b'KEY' if kind.endswith(b'PRIVATE KEY') else kind] = (
-                b'-----BEGIN ' + kind + b'-----' + rest.partition(end)[0] + end + b'\n'
-            )
+    for block in re.finditer(rb'-----BEGIN ([^-]*)-----.*?-----END \1-----', data, re.DOTALL):
+        blocks[b'KEY' if block[1].endswith(b'PRIVATE KEY') else block[1]] = block[0] + b'\n'
     if not {b'KEY', b'CERTIFICATE'} <= blocks.keys():
         return None
     return ClusterKey(blocks[b'KEY'], blocks[b'CERTIFICATE'])
@@ -90,11 +86,9 @@ def make_key(path: str) -> None:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise OptionError(
-            'cluster_key',
-            "got none, and the package that creates one is not installed: pip install 'xagents[cluster]', or create "
-            'one with openssl (docs/explorers.md)',
-        ) from None
+        remedy = "pip install 'xagents[cluster]', or create one with openssl (docs/explorers.md)"
+        problem = f'got none, and the package that creates one is not installed: {remedy}'
+        raise OptionError('cluster_key', problem) from None
     private_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
     now = datetime.datetime.now(datetime.UTC)

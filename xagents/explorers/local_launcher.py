@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import shutil
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-from xagents.explorers.assignments import Event, ExplorerError, Link
+from xagents.explorers.assignments import Event, EventQueue, ExplorerError, Launcher, Link
 from xagents.explorers.process import EXIT_REFUSED
 from xagents.explorers.transport import Server
 from xagents.system.child_process import ChildProcess
@@ -33,14 +32,22 @@ ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', 'MKL_NUM_THRE
 class ExplorerProcess(ChildProcess):
     """The process of a worker; `last_output` is the last line that it printed."""
 
-    def __init__(self, address: str, folder: Path, events: queue.SimpleQueue[Event]):
+    def __init__(self, address: str, folder: Path, events: EventQueue):
         self.last_output = ''
         arguments = ['xagents.explorers.process', address, str(folder), str(os.getpid())]
-        super().__init__(arguments, _OutputListener(self, events), SECONDS_TO_END, subprocess.STDOUT, **ONE_THREAD)
+        self._events = events
+        super().__init__(arguments, self._on_output, SECONDS_TO_END, subprocess.STDOUT, **ONE_THREAD)
+
+    def _on_output(self, line: tuple[Any, str | None]) -> None:
+        """Store the last line of the output, and turn the end of the process into an event."""
+        if line[1] is None:
+            self._events.put(Event(self, None))
+        elif line[1].strip():
+            self.last_output = line[1].strip()[-300:]
 
     def exit_reason(self) -> str:
         """Return the exit status and the last line that the process printed."""
-        return ': '.join([self.exit_status, *([self.last_output] if self.last_output else [])])
+        return ': '.join(filter(None, [self.exit_status, self.last_output]))
 
     def kill(self) -> None:
         """Kill the process and all processes that its environments started."""
@@ -48,21 +55,8 @@ class ExplorerProcess(ChildProcess):
             os.killpg(self.pid, signal.SIGKILL)
 
 
-class _OutputListener:
-    """A sink for the output of a worker: it stores the last line and turns the end of the process into an event."""
-
-    def __init__(self, process: ExplorerProcess, events: queue.SimpleQueue[Event]):
-        self._process, self._events = process, events
-
-    def put(self, entry: tuple[Any, str | None], /) -> None:
-        if entry[1] is None:
-            self._events.put(Event(self._process, None))
-        elif entry[1].strip():
-            self._process.last_output = entry[1].strip()[-300:]
-
-
-class LocalLauncher:
-    """A launcher that keeps a number of worker processes running on this machine.
+class LocalLauncher(Launcher):
+    """A launcher that keeps a number of worker processes running; a process that is refused prints the reason.
 
     Args:
         n_explorers: the number of processes.
@@ -70,12 +64,11 @@ class LocalLauncher:
         events: the queue for the ends of processes.
     """
 
-    def __init__(self, n_explorers: int, folder: Path, events: queue.SimpleQueue[Event]):
+    def __init__(self, n_explorers: int, folder: Path, events: EventQueue):
         self.n_explorers, self._folder = n_explorers, folder
         self._make = lambda: ExplorerProcess(socket_address(folder), folder, events)
         self._early_exits = 0
         self._connected_pids: set[Any] = set()
-        self.last_exit_reason = ''
         self.processes: list[ExplorerProcess] = []
         try:
             for _ in range(n_explorers):
@@ -120,19 +113,12 @@ class LocalLauncher:
         if len(self.processes) < self.n_explorers:
             self.add()
 
-    def on_refusal(self, why: str) -> None:
-        """Do nothing: the process prints the reason and exits."""
-
-    def on_shortage(self, links: list[Link], n: int) -> None:
-        """Do nothing: `on_exit` replaces lost processes."""
-
     def close(self) -> None:
         """End all processes."""
         for process in self.processes:
             process.request_exit()
-        with futures.ThreadPoolExecutor(
-            max(len(self.processes), 1)
-        ) as threads:  # processes that hang are waited for in parallel
+        # processes that hang are waited for in parallel
+        with futures.ThreadPoolExecutor(max(len(self.processes), 1)) as threads:
             list(threads.map(ExplorerProcess.end, self.processes))
 
 
@@ -143,10 +129,7 @@ def socket_address(folder: Path) -> str:
 
 @contextlib.contextmanager
 def local_launcher(
-    n_explorers: int,
-    events: queue.SimpleQueue[Event],
-    max_message_bytes: int = MAX_LOCAL_MESSAGE_BYTES,
-    max_explorers: int | None = None,
+    n_explorers: int, events: EventQueue, max_message_bytes: int = MAX_LOCAL_MESSAGE_BYTES, max_explorers: int = 0
 ) -> Iterator[LocalLauncher]:
     """Run workers on this machine inside a `with` block.
 
@@ -154,15 +137,14 @@ def local_launcher(
         n_explorers: the number of workers.
         events: the queue for events of the workers.
         max_message_bytes: the maximum size of a message in bytes.
-        max_explorers: the maximum number of workers; `n_explorers` if not given.
+        max_explorers: the maximum number of workers; `n_explorers` if 0.
 
     Yields:
         The launcher.
     """
     with contextlib.ExitStack() as stack:
-        folder = Path(
-            tempfile.mkdtemp(prefix='xagents-', dir=SHARED_MEMORY_FOLDER if _has_space(SHARED_MEMORY_FOLDER) else None)
-        )
+        parent = SHARED_MEMORY_FOLDER if _has_space(SHARED_MEMORY_FOLDER) else None
+        folder = Path(tempfile.mkdtemp(prefix='xagents-', dir=parent))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         server = Server(socket_address(folder), events, max_explorers or n_explorers, max_message_bytes, folder=folder)
         stack.callback(server.close)

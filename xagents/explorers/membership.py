@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from xagents.explorers.assignments import EnvShard, Event, Launcher, Link
+from xagents.explorers.assignments import EnvShard, Event, EventQueue, Launcher, Link
 from xagents.explorers.messages import FORMAT, Message, WireError, pack, pid_of, unpack
 from xagents.options.errors import one_line
 from xagents.system.interruption import Interruption
@@ -21,7 +21,7 @@ from xagents.version import __version__
 STEP_TIMEOUT, STARTUP_TIMEOUT, CHECK_SECONDS = 60.0, 600.0, 1.0
 
 
-class AssignmentHandler(Protocol):
+class Handler(Protocol):
     """The sender of assignments and receiver of fragments."""
 
     def send(self, shard: EnvShard) -> None:
@@ -53,7 +53,7 @@ class Membership:
     """The connected workers, attached to shards or in reserve.
 
     Args:
-        specification: the first message to every worker; see `xagents.explorers.rollout_worker`.
+        spec: the first message to every worker; see `xagents.explorers.rollout_worker`.
         shards: the shards to attach workers to.
         events: the queue into which the threads of links and processes put their events.
         launcher: the launcher, which starts workers and replaces lost ones.
@@ -64,39 +64,19 @@ class Membership:
     """
 
     def __init__(
-        self,
-        specification: Mapping[str, Any],
-        shards: Sequence[EnvShard],
-        events: queue.SimpleQueue[Event],
-        launcher: Launcher,
-        handler: AssignmentHandler,
+        self, spec: Mapping[str, Any], shards: list[EnvShard], events: EventQueue, launcher: Launcher, handler: Handler
     ):
-        self._spec, self._shards, self._events, self._launcher, self._handler = (
-            dict(specification),
-            shards,
-            events,
-            launcher,
-            handler,
-        )
+        self._spec, self._shards, self._handler = dict(spec), shards, handler
+        self._events, self._launcher = events, launcher
         self._spare: list[Link] = []
         self.n_lost, self._checked_at = 0, time.perf_counter()
-
-    @property
-    def no_pending_events(self) -> bool:
-        """Whether the queue of events is empty."""
-        return self._events.empty()
-
-    @property
-    def last_exit_reason(self) -> str:
-        """Why the last worker ended; empty if that is unknown."""
-        return self._launcher.last_exit_reason
 
     def process_event(self) -> None:
         """Handle the next event, and check timeouts every CHECK_SECONDS if no other event is queued."""
         with contextlib.suppress(queue.Empty):
             self._handle(self._events.get(timeout=CHECK_SECONDS))
         now = time.perf_counter()
-        if now - self._checked_at >= CHECK_SECONDS and self.no_pending_events:
+        if now - self._checked_at >= CHECK_SECONDS and self._events.empty():
             self._checked_at = now
             self._check_timeouts(now)
 
@@ -179,7 +159,7 @@ class Membership:
     def _attach(self, shard: EnvShard, link: Link) -> None:
         """Attach a worker to a shard and send it the specification."""
         shard.link, shard.last_seen = link, time.perf_counter()
-        self._send_spec(shard)
+        link.send(pack('spec', {**self._spec, 'first': shard.range.start, 'n_envs': shard.n_envs}))
 
     def replace_extra_workers(self) -> None:
         """Replace extra workers, which a machine started because workers were missing, by workers in reserve."""
@@ -195,17 +175,12 @@ class Membership:
         self._launcher.on_exit(link)
         if link in self._spare:
             self._spare.remove(link)
-        if shard is None:
-            return
-        shard.clear_worker()
-        self.n_lost += 1
-        if shard.assignment is not None:
-            self._handler.on_worker_lost(shard)
-        self._fill_free_shards()
-
-    def _send_spec(self, shard: EnvShard) -> None:
-        assert shard.link is not None
-        shard.link.send(pack('spec', {**self._spec, 'first': shard.range.start, 'n_envs': shard.n_envs}))
+        if shard is not None:
+            shard.clear_worker()
+            self.n_lost += 1
+            if shard.assignment is not None:
+                self._handler.on_worker_lost(shard)
+            self._fill_free_shards()
 
     def release_workers(self) -> None:
         """Tell all workers to end."""
@@ -215,5 +190,4 @@ class Membership:
 
 def _error_text(message: Message) -> str:
     """Return the text of an error as one printable line of at most 300 characters."""
-    line = one_line(message.header.get('why', ''))[:300]
-    return ''.join(c if c.isprintable() else ' ' for c in line)
+    return ''.join(c if c.isprintable() else ' ' for c in one_line(message.header.get('why', ''))[:300])

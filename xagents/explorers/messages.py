@@ -73,9 +73,8 @@ def unpack(data: bytes) -> Message:
     except WireError:
         raise
     except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise WireError(
-            f'the message is invalid ({type(error).__name__}: {" ".join(str(error).split())[:100]})'
-        ) from error
+        reason = f'{type(error).__name__}: {" ".join(str(error).split())[:100]}'
+        raise WireError(f'the message is invalid ({reason})') from error
 
 
 def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
@@ -83,8 +82,7 @@ def _array(data: bytes, at: int, dtype: Any, shape: Any) -> np.ndarray:
     known = isinstance(dtype, str) and dtype in DTYPES
     if not known or not plain or any(type(n) is not int or n < 0 for n in shape):
         raise WireError(f'an array has the dtype {str(dtype)[:20]!r} and the shape {str(shape)[:40]}')
-    item_type = np.dtype(dtype)
-    size = math.prod(shape)
+    item_type, size = np.dtype(dtype), math.prod(shape)
     if size * item_type.itemsize > len(data) - at:
         raise WireError(f'an array of the shape {str(shape)[:40]} is longer than the message')
     return np.frombuffer(data, item_type, size, at).reshape(shape)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import queue
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xagents.explorers.assignments import Event, ExplorerError, Link
+from xagents.explorers.assignments import EventQueue, ExplorerError, Link
 from xagents.explorers.cluster_launcher import ClusterEndpoint, ClusterLauncher, listen
 from xagents.explorers.keys import ExplorerCredentials
 from xagents.explorers.local_launcher import ONE_THREAD
@@ -73,8 +72,7 @@ class RayLauncher(ClusterLauncher):
     def on_shortage(self, links: list[Link], n: int) -> None:
         """Restart the collection in actors that Ray has restarted."""
         if n:
-            done, _ = self._ray.wait(self._running, num_returns=len(self._running), timeout=0)
-            for ref in done:
+            for ref in self._ray.wait(self._running, num_returns=len(self._running), timeout=0)[0]:
                 self._restart(ref)
         super().on_shortage([], n)
 
@@ -97,12 +95,7 @@ class RayLauncher(ClusterLauncher):
 
 @contextlib.contextmanager
 def ray_launcher(
-    where: str,
-    path: str,
-    n_explorers: int,
-    events: queue.SimpleQueue[Event],
-    max_message_bytes: int,
-    say: Callable[[str], None],
+    where: str, path: str, n_explorers: int, events: EventQueue, max_message_bytes: int, say: Callable[[str], None]
 ) -> Iterator[RayLauncher]:
     """Run workers with Ray inside a `with` block.
 

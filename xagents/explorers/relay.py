@@ -55,12 +55,12 @@ class ExplorerRelay:
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
             source, data = self._events.get()
-            if source is self._connection:
-                if not isinstance(data, Frame):
-                    if data is not None:
-                        raise data
-                    return
+            if isinstance(data, Frame):
                 self._forward_to_explorer(data)
+            elif isinstance(data, LearnerLostError):
+                raise data
+            elif source is self._connection:  # the learner ended the work
+                return
             elif isinstance(source, ExplorerProcess):
                 self._launcher.on_exit(source)
             else:
@@ -68,11 +68,10 @@ class ExplorerRelay:
 
     def _listen(self) -> None:
         """Put the learner's frames into the queue of events, followed by None or by the error that ended the stream."""
-        why: LearnerLostError | None
+        why: LearnerLostError | None = None
         try:
             for frame in self._connection:
                 self._events.put((self._connection, frame))
-            why = None
         except (grpc.RpcError, WireError, ValueError) as error:
             why = learner_lost(error)
         self._events.put((self._connection, why))
@@ -156,6 +155,6 @@ def _wait_for_learner(connection: Connection, address: str, seconds: float) -> N
         ready.result(seconds)
     except grpc.FutureTimeoutError:
         ready.cancel()
-        if connection.peer_has_other_key():
-            raise LearnerLostError(f'the process at {address} has another key, or none', final=True) from None
-        raise LearnerLostError(f'got no answer from {address} within {seconds:.0f} s', final=True) from None
+        other_key = f'the process at {address} has another key, or none'
+        why = other_key if connection.peer_has_other_key() else f'got no answer from {address} within {seconds:.0f} s'
+        raise LearnerLostError(why, final=True) from None

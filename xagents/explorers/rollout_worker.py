@@ -70,7 +70,7 @@ class RolloutWorker:
         network = NumpyNetwork(plan, np.zeros(plan.n_parameters, np.float32))
         self.policy = policy_from_dict(spec['policy'], network, envs.action_space)
         normalizer = ObservationNormalizer(envs.observation_space.shape) if spec['normalizes'] else None
-        self.statistics = Statistics(normalizer, dtype=envs.observation_space.dtype)
+        self.statistics = Statistics(normalizer, raw_dtype=envs.observation_space.dtype)
         self._rollout: Rollout | None = None
         self._broadcast: Message | None = None
         self._stats = FragmentStats()
@@ -94,21 +94,21 @@ class RolloutWorker:
         """
         if self._broadcast is None:
             raise WireError('an assignment arrived before its broadcast')
-        header, arrays = (
-            {**self._broadcast.header, **assignment.header},
-            {**self._broadcast.arrays, **assignment.arrays},
-        )
+        header = {**self._broadcast.header, **assignment.header}
+        arrays = {**self._broadcast.arrays, **assignment.arrays}
         start = time.perf_counter()
         self._prepare(header, arrays)
         self._steps += self._stats.steps
-        rollout, stats = self._rollout_buffer(header['n_steps']), FragmentStats()
-        self._stats = stats
+        rollout = self._rollout_buffer(header['n_steps'])
+        stats = self._stats = FragmentStats()
         request = CollectRequest(self.policy, self.statistics, arrays.get('noise'), header['schedule'])
         with contextlib.suppress(NotFiniteError):  # the learner finds the number as well and handles it
             self.stepper.fill(rollout, request, stats)
         rollout['valid'][stats.row + 1 :] = False  # rows after an error are not valid
         result: dict[str, Any] = {'number': header['number'], 'episodes': stats.finished_episodes}
-        sent = {**rollout, **self._exploration(), **self._env_state(result)}
+        exploration = self.policy.exploration
+        noise_state = {} if exploration is None else add_prefix(EXPLORATION, exploration.state())
+        sent = {**rollout, **noise_state, **self._env_state(result)}
         result['seconds'] = {**stats.seconds, 'busy': time.perf_counter() - start}
         return pack('fragment', result, sent)
 
@@ -131,9 +131,6 @@ class RolloutWorker:
         if self._rollout is None or len(self._rollout['valid']) != n_steps:
             self._rollout = allocate_rollout(self.stepper.envs, n_steps, self.policy.columns)
         return self._rollout
-
-    def _exploration(self) -> dict[str, np.ndarray]:
-        return {} if self.policy.exploration is None else add_prefix(EXPLORATION, self.policy.exploration.state())
 
     def _env_state(self, result: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return the arrays of the state of the environments, and add its header to `result`.

@@ -49,11 +49,7 @@ KEEPALIVE_OPTIONS = [
 ]
 
 
-def _identity(data: bytes) -> bytes:
-    return data
-
-
-def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+def _options(max_message_bytes: int = -1) -> list[tuple[str, int]]:
     max_receive_bytes = max_message_bytes + MAX_CHUNK_BYTES if max_message_bytes > 0 else -1
     lengths = [('grpc.max_send_message_length', -1), ('grpc.max_receive_message_length', max_receive_bytes)]
     return [*lengths, ('grpc.enable_http_proxy', 0), *KEEPALIVE_OPTIONS]
@@ -125,13 +121,9 @@ class WorkerStream:
     """
 
     def __init__(self, events: queue.SimpleQueue[Event], machine_size: int, folder: Path | None):
-        self.events, self.machine, self.machine_size, self._folder = (
-            events,
-            machine_size > 0,
-            max(machine_size, 1),
-            folder,
-        )
-        self._max_channels, self.n_alive = machine_size + MAX_MACHINE_SIZE if self.machine else 1, 0
+        self.events, self._folder, self.n_alive = events, folder, 0
+        self.machine, self.machine_size = machine_size > 0, max(machine_size, 1)
+        self._max_channels = machine_size + MAX_MACHINE_SIZE if self.machine else 1
         self.outgoing, self.lock = SendQueue(), threading.Lock()
         self._channels: dict[int, Channel] = {}
 
@@ -190,15 +182,13 @@ class Server:
         key: ClusterKey | None = None,
         folder: Path | None = None,
     ):
-        self._events, self._key, self._folder, self._max_streams = events, key, folder, n_explorers + SPARE_CONNECTIONS
+        self._events, self._key, self._folder = events, key, folder
         self._streams: set[WorkerStream] = set()
-        self._threads = futures.ThreadPoolExecutor(self._max_streams, 'explorers')
-        self._server = grpc.server(
-            self._threads,
-            options=[*_options(max_message_bytes), ('grpc.so_reuseport', 0)],
-            maximum_concurrent_rpcs=self._max_streams,
-        )
-        handler = grpc.stream_stream_rpc_method_handler(self._explore, _identity, _identity)
+        n_streams = n_explorers + SPARE_CONNECTIONS
+        self._threads = futures.ThreadPoolExecutor(n_streams, 'explorers')
+        options = [*_options(max_message_bytes), ('grpc.so_reuseport', 0)]
+        self._server = grpc.server(self._threads, options=options, maximum_concurrent_rpcs=n_streams)
+        handler = grpc.stream_stream_rpc_method_handler(self._explore)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         try:
             if key is None:
@@ -245,22 +235,16 @@ class Connection:
 
     Args:
         address: the address of the learner.
-        max_message_bytes: the maximum size of a message in bytes; -1 for no limit.
         key: the credentials of the workers; None for a Unix socket.
         machine_size: the number of workers of this machine; 0 for a stream of a single worker.
         folder: the folder for files of large messages; None to send all messages over the stream.
     """
 
     def __init__(
-        self,
-        address: str,
-        max_message_bytes: int = -1,
-        key: ExplorerCredentials | None = None,
-        machine_size: int = 0,
-        folder: Path | None = None,
+        self, address: str, key: ExplorerCredentials | None = None, machine_size: int = 0, folder: Path | None = None
     ):
         self._folder, self._names = folder, itertools.count()
-        options: list[Any] = _options(max_message_bytes)
+        options: list[Any] = _options()
         if key is None:
             self.channel = grpc.insecure_channel(address, options)
         else:
@@ -269,7 +253,7 @@ class Connection:
             self.channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(key.certificate), options)
         metadata = [*([(TOKEN, key.token)] if key else []), *([(MACHINE, str(machine_size))] if machine_size else [])]
         self.outgoing = SendQueue()
-        explore = self.channel.stream_stream(f'/{SERVICE}/{METHOD}', _identity, _identity)
+        explore = self.channel.stream_stream(f'/{SERVICE}/{METHOD}')
         self._stream: Any = explore(self.outgoing.stream(), wait_for_ready=True, metadata=metadata)
 
     def send(self, message: bytes, channel: int = 0) -> None:
@@ -299,7 +283,7 @@ class Connection:
     def peer_has_other_key(self) -> bool:
         """Return whether a process answers at the address, but does not have the key."""
         try:
-            self.channel.unary_unary(f'/{SERVICE}/{METHOD}', _identity, _identity)(b'', timeout=5)
+            self.channel.unary_unary(f'/{SERVICE}/{METHOD}')(b'', timeout=5)
         except grpc.RpcError as error:
             return 'handshake' in str(error).lower()
         return True

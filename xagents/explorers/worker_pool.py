@@ -11,7 +11,6 @@ next rollout. With a lag of 0, these are the M fragments of this rollout, and th
 from __future__ import annotations
 
 import itertools
-import queue
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -28,23 +27,15 @@ from xagents.explorers.assignments import (
     Assignment,
     Broadcast,
     EnvShard,
-    Event,
+    EventQueue,
     ExplorerError,
     Launcher,
     ReceivedFragment,
 )
-from xagents.explorers.fragments import (
-    NOISE_STATE,
-    STATISTICS,
-    ArraySpecs,
-    pack_env_state,
-    parse_fragment,
-    unpack_env_state,
-)
+from xagents.explorers.fragments import NOISE_STATE, ArraySpecs, pack_env_state, parse_fragment, unpack_env_state
 from xagents.explorers.membership import Membership
 from xagents.explorers.messages import Message, WireError, pack
 from xagents.options.errors import one_line
-from xagents.system.arrays import add_prefix
 
 # failures of one assignment, and workers lost during one assignment, that end the run
 MAX_FAILURES, MAX_DEATHS = 3, 8
@@ -76,7 +67,7 @@ class WorkerPool:
         n_explorers: int,
         local_stepper: LocalEnvStepper,
         streams: RandomStreams,
-        events: queue.SimpleQueue[Event],
+        events: EventQueue,
         launcher: Launcher,
         max_lag: int = 0,
     ):
@@ -90,7 +81,7 @@ class WorkerPool:
         self._membership = Membership(specification, self.shards, events, launcher, self)
         # maximum number of assignments in progress and pending fragments together
         self._max_in_flight = n_explorers * max(1, min(max_lag, 2))
-        self._local_stepper, self._streams = local_stepper, streams
+        self._local_stepper, self._streams, self._events, self._launcher = local_stepper, streams, events, launcher
         self._pending_fragments: list[ReceivedFragment] = []
         self._n_rollouts = self._n_assignments = 0
         self._array_specs: ArraySpecs = {}
@@ -119,21 +110,19 @@ class WorkerPool:
         start, previous_observations = time.perf_counter(), self.observations
         self._n_rollouts += 1
         self._array_specs = {name: (array.dtype, array.shape) for name, array in rollout.items()}
-        broadcast = self._broadcast(request, len(rollout['valid']))
+        broadcast = Broadcast(request, len(rollout['valid']))
         self._membership.reset_timeouts()
         self._membership.replace_extra_workers()
         self._assign(request, broadcast)
-        while not (self._membership.no_pending_events and self._has_rollout()):
+        while not (self._events.empty() and self._has_rollout()):
             self._membership.process_event()
             if self._max_lag:
                 self._assign(request, broadcast)
-        batch, self._pending_fragments = (
-            self._pending_fragments[: len(self.shards)],
-            self._pending_fragments[len(self.shards) :],
-        )
+        n = len(self.shards)
+        batch, self._pending_fragments = self._pending_fragments[:n], self._pending_fragments[n:]
         self.observations = None  # after an error the environments are reset
-        filled = self._assembler.assemble(batch, rollout, request, stats, self._n_rollouts, time.perf_counter() - start)
-        self._report(filled, stats)
+        filled = self._assembler.assemble(batch, rollout, request.policy, stats, time.perf_counter() - start)
+        self._report(batch, filled, stats)
         check_rollout(rollout)
         self._store_env_states(batch, previous_observations)
         if self._max_lag:  # workers collect while the learner uses this rollout
@@ -159,21 +148,16 @@ class WorkerPool:
         """Set the state of all shards to the state of the environments of this process."""
         local_stepper = self._local_stepper
         copies = None if local_stepper.observations is None else local_stepper.envs.snapshot_each()
-        if copies is None:
-            return
-        self.observations = np.array(local_stepper.observations)
-        for shard in self.shards:
-            shard.state_before = shard.state_after = pack_env_state(copies[shard.range], self.observations[shard.range])
+        if copies is not None:
+            self.observations = x = np.array(local_stepper.observations)
+            for shard in self.shards:
+                shard.state_before = shard.state_after = pack_env_state(copies[shard.range], x[shard.range])
 
     def restore_local_envs(self) -> bool:
         """Set the environments of this process to the state of all shards; return whether that succeeded."""
         local_stepper = self._local_stepper
         local_stepper.observations = None
-        states = [
-            shard.state_after
-            for shard in self.shards
-            if shard.state_after is not None and 'stand' in shard.state_after[0]
-        ]
+        states = [s.state_after for s in self.shards if s.state_after is not None and 'stand' in s.state_after[0]]
         if self.observations is None or len(states) < len(self.shards):
             local_stepper.envs.snapshot_problem = self.snapshot_problem
             return False
@@ -189,43 +173,27 @@ class WorkerPool:
         """Store the states and observations at the end of the fragments of a batch."""
         after = batch[0].fragment.columns['observations'][-1]
         shape = (self._n_envs, *after.shape[1:])
-        observations = (
-            np.zeros(shape, after.dtype)
-            if previous_observations is None or previous_observations.shape != shape
-            else np.array(previous_observations)
-        )
+        fits = previous_observations is not None and previous_observations.shape == shape
+        observations = np.array(previous_observations) if fits else np.zeros(shape, after.dtype)
         for shard, _, fragment, *_ in batch:
             observations[shard.range], shard.state_after = fragment.columns['observations'][-1], fragment.env_state
         self.observations = observations
 
     # assignments
 
-    def _broadcast(self, request: CollectRequest, n_steps: int) -> Broadcast:
-        """Return the part of an assignment that is the same for all shards."""
-        published_weights = request.policy.published_weights
-        header = {'n_steps': n_steps, 'schedule': dict(request.schedule)}
-        header |= {'version': published_weights.version, 'warming_up': request.policy.warming_up}
-        arrays = {'weights': np.array(published_weights.weights)}
-        if request.statistics.observations:
-            arrays |= add_prefix(STATISTICS, request.statistics.observations.state())
-        return Broadcast(header, arrays)
-
     def _assign(self, request: CollectRequest, broadcast: Broadcast) -> None:
         """Send an assignment to each shard that has none, up to the maximum number in flight."""
         in_flight = sum(shard.assignment is not None for shard in self.shards)
-        statistics = (
-            request.statistics.copy() if self._max_lag and request.statistics.observations else request.statistics
-        )
+        statistics = request.statistics
+        if self._max_lag and statistics.observations:
+            statistics = statistics.copy()
         for shard in self.shards:
             if shard.assignment is not None or in_flight + len(self._pending_fragments) >= self._max_in_flight:
                 continue
             self._n_assignments, in_flight = self._n_assignments + 1, in_flight + 1
-            arrays = self._assignment_arrays(shard, request, self._noise(shard, request))
-            shard.assignment, shard.failures = (
-                Assignment(self._n_assignments, self._n_rollouts, broadcast, arrays, statistics),
-                0,
-            )
-            shard.deaths = 0
+            arrays = self._assignment_arrays(shard, request)
+            shard.assignment = Assignment(self._n_assignments, self._n_rollouts, broadcast, arrays, statistics)
+            shard.failures = shard.deaths = 0
             shard.last_seen, shard.envs_reset = time.perf_counter(), False
             self.send(shard)
 
@@ -237,10 +205,9 @@ class WorkerPool:
         shard.noise_rollout = self._n_rollouts
         return None if noise is None else noise[:, shard.range]
 
-    def _assignment_arrays(
-        self, shard: EnvShard, request: CollectRequest, noise: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
+    def _assignment_arrays(self, shard: EnvShard, request: CollectRequest) -> dict[str, np.ndarray]:
         """Return the arrays of an assignment that are specific to a shard: noise and the state of the noise."""
+        noise = self._noise(shard, request)
         arrays = {} if noise is None else {'noise': noise}
         if request.policy.exploration is not None:
             waiting = [received.fragment.noise_state for received in self._pending_fragments if received.shard is shard]
@@ -288,7 +255,7 @@ class WorkerPool:
         """
         shard.deaths += 1
         if shard.deaths >= MAX_DEATHS:
-            words = f' ({self._membership.last_exit_reason})' if self._membership.last_exit_reason else ''
+            words = f' ({self._launcher.last_exit_reason})' if self._launcher.last_exit_reason else ''
             raise ExplorerError(f'{MAX_DEATHS} explorers ended during the same task{words}')
 
     def on_fragment(self, shard: EnvShard, message: Message) -> None:
@@ -300,15 +267,11 @@ class WorkerPool:
         assignment = shard.assignment
         if assignment is None or not shard.ready or message.header.get('number') != assignment.number:
             raise WireError('a fragment answers no present assignment')
-        fragment = parse_fragment(
-            message, self._array_specs, shard.columns, shard.n_envs, NOISE_STATE in assignment.arrays
-        )
-        self._pending_fragments.append(
-            ReceivedFragment(shard, assignment, fragment, shard.n_fragments, shard.envs_reset)
-        )
-        self._pending_fragments.sort(
-            key=lambda received: (received.assignment.rollout_index, received.shard.index, received.assignment.number)
-        )
+        has_noise_state = NOISE_STATE in assignment.arrays
+        fragment = parse_fragment(message, self._array_specs, shard.columns, shard.n_envs, has_noise_state)
+        received = ReceivedFragment(shard, assignment, fragment, shard.n_fragments, shard.envs_reset)
+        self._pending_fragments.append(received)
+        self._pending_fragments.sort(key=lambda r: (r.assignment.rollout_index, r.shard.index, r.assignment.number))
         shard.assignment, shard.in_sync, shard.state_before = None, True, fragment.env_state
         shard.n_fragments += 1
         self.snapshot_problem = fragment.snapshot_problem
@@ -317,14 +280,15 @@ class WorkerPool:
 
     def _has_rollout(self) -> bool:
         """Return whether M fragments are available and no present assignment would be too old for the next rollout."""
-        late = (
-            shard.assignment is not None and shard.assignment.rollout_index <= self._n_rollouts - self._max_lag
-            for shard in self.shards
-        )
-        return len(self._pending_fragments) >= len(self.shards) and not any(late)
+        current = (shard.assignment for shard in self.shards if shard.assignment is not None)
+        late = any(assignment.rollout_index <= self._n_rollouts - self._max_lag for assignment in current)
+        return len(self._pending_fragments) >= len(self.shards) and not late
 
-    def _report(self, filled: FillResult, stats: CollectStats) -> None:
-        """Add the numbers of connected and lost workers to the metrics, and a message about reset environments."""
+    def _report(self, batch: list[ReceivedFragment], filled: FillResult, stats: CollectStats) -> None:
+        """Add the lag and the numbers of workers to the metrics, and a message about reset environments."""
+        if self._max_lag:
+            lags = [self._n_rollouts - received.assignment.rollout_index for received in batch]
+            stats.metrics |= {'explorers/lag': sum(lags) / len(lags), 'explorers/most_lag': float(max(lags))}
         if filled.lost is not None:
             why = f' ({self.snapshot_problem})' if self.snapshot_problem else ''
             lost = np.count_nonzero(filled.lost) // self.shards[0].agents_per_env

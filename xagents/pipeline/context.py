@@ -141,9 +141,8 @@ _SCALARS = frozenset((bool, int, float, str, type(None)))
 
 def _check_scalar(name: str, value: Any) -> None:
     if not isinstance(value, (bool, int, float, str, type(None))):
-        raise TypeError(
-            f'{name}: got {type(value).__name__}, expected a number, a string, a bool or None in a kept field'
-        )
+        expected = 'a number, a string, a bool or None in a kept field'
+        raise TypeError(f'{name}: got {type(value).__name__}, expected {expected}')
 
 
 @functools.cache

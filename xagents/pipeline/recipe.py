@@ -111,6 +111,10 @@ class Recipe:
         stages: `(name, stage)` pairs in order.
         context: the class of the run's contexts.
         agent: the agent of the stages; None if they belong to no agent.
+
+    Attributes:
+        names: the names of the stages in order.
+        stages: the stages in order.
     """
 
     def __init__(
@@ -118,23 +122,12 @@ class Recipe:
     ):
         self._stages = tuple(stages)
         self.context, self.agent = check_context(context), agent
+        self.names, self.stages = tuple(name for name, _ in self._stages), tuple(s for _, s in self._stages)
         for name, stage in self._stages:
             if not callable(stage):
                 raise TypeError(f'stage {name}: got {stage!r}, expected a function of a context or of a stream')
-        names = self.names
-        for name in names:
-            if names.count(name) > 1:
+            if self.names.count(name) > 1:
                 raise ValueError(f'stage: there is already one named {name!r}; choose another name for the new stage')
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the stages in order."""
-        return tuple(name for name, _ in self._stages)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages in order."""
-        return tuple(s for _, s in self._stages)
 
     def use(self, stage: Stage, name: str | None = None) -> Recipe:
         """Add a stage at the end."""
@@ -196,9 +189,8 @@ class Recipe:
 
     def _index(self, name: str) -> int:
         if name not in self.names:
-            raise ValueError(
-                f'stage: got {name!r}, the recipe has {", ".join(self.names) or "none"}{did_you_mean(name, self.names)}'
-            )
+            known, hint = ', '.join(self.names) or 'none', did_you_mean(name, self.names)
+            raise ValueError(f'stage: got {name!r}, the recipe has {known}{hint}')
         return self.names.index(name)
 
     def __add__(self, other: Recipe) -> Recipe:

@@ -9,19 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import IO, Any, Protocol
+from collections.abc import Callable
+from typing import IO, Any
 
 # seconds to wait for the last lines of a process that has ended
 SECONDS_TO_DRAIN = 2.0
 OutputQueue = queue.Queue[tuple[Any, str | None]]
 """Pairs of a child process and a line that it printed; None instead of a line means that the process has ended."""
-
-
-class OutputSink(Protocol):
-    """A receiver of the output of child processes, such as a queue."""
-
-    def put(self, output: tuple[Any, str | None], /) -> None:
-        """Receive a child process and one line of its output, or None if it has ended."""
+OutputHandler = Callable[[tuple[Any, str | None]], Any]
+"""A function that receives the items of an `OutputQueue`, such as its method `put`."""
 
 
 def last_line(printed: IO[bytes], since: int = 0) -> list[str]:
@@ -39,12 +35,15 @@ class ChildProcess:
         seconds_to_end: the time that `end` waits before it kills the process.
         stderr: standard error, as for `subprocess.Popen`.
         variables: additional environment variables.
+
+    Attributes:
+        pid: the process id.
     """
 
     def __init__(
         self,
         arguments: list[str],
-        output: OutputSink,
+        output: OutputHandler,
         seconds_to_end: float,
         stderr: int | IO[Any] | None = None,
         **variables: str,
@@ -57,25 +56,21 @@ class ChildProcess:
         text: dict[str, Any] = {'encoding': 'utf-8', 'errors': 'replace'}
         command = [sys.executable, '-P', '-m', *arguments]
         self._process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes, **text)
+        self.pid = self._process.pid
         listener = threading.Thread(target=self._listen, args=(output,), daemon=True)
         listener.start()
         threading.Thread(target=self._await_end, args=(output, listener), daemon=True).start()
 
-    def _listen(self, output: OutputSink) -> None:
+    def _listen(self, output: OutputHandler) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            output.put((self, line.rstrip('\r\n')))
+            output((self, line.rstrip('\r\n')))
 
-    def _await_end(self, output: OutputSink, listener: threading.Thread) -> None:
+    def _await_end(self, output: OutputHandler, listener: threading.Thread) -> None:
         self._process.wait()
         # processes that the child started may keep its output open, so the wait for the last lines has a limit
         listener.join(SECONDS_TO_DRAIN)
-        output.put((self, None))
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
+        output((self, None))
 
     @property
     def code(self) -> int:

@@ -70,10 +70,8 @@ def cache_summary() -> str:
     except (OSError, UnsafeFolderError) as error:
         return f'not cached: {error}'
     programs = _program_files(folder)
-    size = sum(file.stat().st_size for file in programs)
-    return (
-        f'{folder} ({len(programs)}, {size / 2**20:.1f} of at most {MAX_BYTES // 2**20} MB; {VARIABLE}=off disables it)'
-    )
+    size = f'{sum(file.stat().st_size for file in programs) / 2**20:.1f} of at most {MAX_BYTES // 2**20} MB'
+    return f'{folder} ({len(programs)}, {size}; {VARIABLE}=off disables it)'
 
 
 def private_folder(folder: Path) -> Path:
@@ -84,18 +82,13 @@ def private_folder(folder: Path) -> Path:
         OSError: If it cannot be created.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UnsafeFolderError(
-            f'other users can write to {folder} (chmod 700 it, or set {VARIABLE} to another folder)'
-        )
+    found, others, remedy = folder.stat(), stat.S_IWGRP | stat.S_IWOTH, f'set {VARIABLE} to another folder'
+    if found.st_uid != os.geteuid() or found.st_mode & others:
+        raise UnsafeFolderError(f'other users can write to {folder} (chmod 700 it, or {remedy})')
     for parent in folder.resolve().parents:
         found = parent.stat()
-        others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
-        if others or found.st_uid not in (0, os.geteuid()):
-            raise UnsafeFolderError(
-                f'other users can write to {parent} and replace {folder} (set {VARIABLE} to another folder)'
-            )
+        if found.st_uid not in (0, os.geteuid()) or (found.st_mode & others and not found.st_mode & stat.S_ISVTX):
+            raise UnsafeFolderError(f'other users can write to {parent} and replace {folder} ({remedy})')
     return folder
 
 
@@ -115,12 +108,13 @@ class CompilationCache:
         self._lock: IO[bytes] | None = lock_file(self.process_folder / _LOCK_FILE)
         self._linked: dict[str, set[str]] = {}
         self._process = os.getpid()
+        probe = self.process_folder / 'free_space_probe'
         try:  # on a full disk, XLA would raise an error that looks like an error of the program
-            (self.process_folder / 'free_space_probe').write_bytes(bytes(MIN_FREE_BYTES))
+            probe.write_bytes(bytes(MIN_FREE_BYTES))
+            probe.unlink()
         except OSError:
             self.close()
             raise
-        (self.process_folder / 'free_space_probe').unlink()
 
     @contextlib.contextmanager
     def cached_compilation(self, kind: str) -> Iterator[None]:
@@ -138,8 +132,7 @@ class CompilationCache:
     def _link_programs(self, programs_folder: Path) -> None:
         if programs_folder.name in self._linked:
             return
-        linked: set[str] = set()
-        self._linked[programs_folder.name] = linked
+        linked = self._linked[programs_folder.name] = set[str]()
         for file in sorted(programs_folder.iterdir()):
             name, _, named = file.name.rpartition('.')
             with contextlib.suppress(FileNotFoundError):  # another process has removed it

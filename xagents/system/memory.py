@@ -34,11 +34,8 @@ def check_memory(option: str, size: int, needed: int) -> None:
     """
     free = free_memory()
     if needed > free:
-        raise OptionError(
-            option,
-            f'got {size}, which needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free, '
-            f'expected at most about {int(size * free / needed)}',
-        )
+        got = f'got {size}, which needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free'
+        raise OptionError(option, f'{got}, expected at most about {int(size * free / needed)}')
 
 
 def format_bytes(size: int) -> str:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    Rows = Iterable[Sequence[str | Text]]
+
 # characters of a line: a narrower console wraps lines, and longer lines are hard to read
 MIN_WIDTH, MAX_WIDTH = 72, 140
 # spaces between two cells
@@ -41,16 +43,14 @@ def console_width(width: int | None = None) -> int:
     return max(width or Console().width, MIN_WIDTH)
 
 
-def column_widths(rows: Iterable[Sequence[str | Text]]) -> list[int]:
+def column_widths(rows: Rows) -> list[int]:
     """Return the width of the widest cell of each column."""
     from rich.cells import cell_len
 
     return [max(cell_len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
 
 
-def make_table(
-    rows: Iterable[Sequence[str | Text]], widths: Sequence[int], styles: Sequence[str] = (), right: Collection[int] = ()
-) -> Table:
+def make_table(rows: Rows, widths: Sequence[int], styles: Sequence[str] = (), right: Collection[int] = ()) -> Table:
     """Return rows as a table without lines; a cell that is longer than its column is wrapped.
 
     Args:

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
+from typing import Any
 
 # Keras imports them with TensorFlow for functions that no command calls, which takes a quarter of the import time.
 UNUSED_PACKAGES = ('matplotlib', 'pandas')
@@ -123,9 +124,7 @@ class _QuietImport(MetaPathFinder):
     def __init__(self, name: str, blocked_packages: Sequence[str]):
         self.name, self.blocked_packages = name, blocked_packages
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.name:
             return None
         sys.meta_path.remove(self)

@@ -15,8 +15,7 @@ def versions() -> dict[str, str]:
     """Return the versions of xagents, Python and those of PACKAGES that are installed, by name."""
     found = {'xagents': __version__, 'python': platform.python_version()}
     for name in PACKAGES:
-        with contextlib.suppress(
-            metadata.PackageNotFoundError
-        ):  # for example, the package tensorflow-cpu has another name
+        # for example, the package tensorflow-cpu has another name
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

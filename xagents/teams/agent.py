@@ -82,11 +82,9 @@ class TeamAgent(BaseAgent):
         first, n_steps = next(iter(steps.items()))
         for name, own in steps.items():
             if own != n_steps:
-                raise OptionError(
-                    'policies',
-                    f'{first} collects {n_steps} steps an iteration and {name} {own}, expected equal numbers: '
-                    'n_steps of what learns from rollouts, fragment_steps of what has a replay buffer',
-                )
+                got = f'{first} collects {n_steps} steps an iteration and {name} {own}'
+                options = 'n_steps of what learns from rollouts, fragment_steps of what has a replay buffer'
+                raise OptionError('policies', f'{got}, expected equal numbers: {options}')
 
     # the interface of a run
 
@@ -130,8 +128,8 @@ class TeamAgent(BaseAgent):
         """Return the parts whose state belongs in checkpoints: parts and counters of the members."""
         parts: dict[str, Any] = {}
         for name, member in self.members.items():
-            parts |= {f'{name}/{part}': own for part, own in member.parts().items()}
-            parts[f'{name}/counters'] = PolicyCounters(member)
+            own = {**member.parts(), 'counters': PolicyCounters(member)}
+            parts |= {f'{name}/{part}': value for part, value in own.items()}
         return parts
 
     def buffer_needs(self) -> BufferNeeds | None:
@@ -184,9 +182,8 @@ class TeamAgent(BaseAgent):
         """
         unknown_agents = {*self.map} - {*self.envs.agents}
         if unknown_agents:
-            raise OptionError(
-                'policies', f'map: got {min(map(str, unknown_agents))}, expected {", ".join(self.envs.agents)}'
-            )
+            got, expected = min(map(str, unknown_agents)), ', '.join(self.envs.agents)
+            raise OptionError('policies', f'map: got {got}, expected {expected}')
         missing = [agent for agent in self.envs.agents if agent not in self.map]
         if missing:
             raise OptionError('policies', f'map: {missing[0]} has no policy, expected one of {", ".join(self.members)}')
@@ -201,17 +198,14 @@ class TeamAgent(BaseAgent):
             if not counts[name]:
                 raise OptionError('policies', f'map: {name} would play for nobody, expected at least one agent')
             if counts[name] != member.envs.n_envs and hasattr(member, 'buffer'):
-                raise OptionError(
-                    'policies', f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
-                )
+                problem = f'map: {name} has a replay buffer of {member.envs.n_envs} agents, expected equally many'
+                raise OptionError('policies', problem)
         self.envs.set_policy_mapping(policy_mapping)
         for name, member in list(self.members.items()):
             if self.envs.parts[name] is not member.envs:
                 self.members[name] = self._reassigned(name, member)
-        self.options.policies = {
-            name: {**policy, 'agents': list(policy_mapping[name])}
-            for name, policy in (self.options.policies or {}).items()
-        }
+        policies = self.options.policies or {}
+        self.options.policies = {n: {**policy, 'agents': list(policy_mapping[n])} for n, policy in policies.items()}
         self._collect_models()
         assert isinstance(self.streams, TeamRandomStreams)
         self.streams.members = self.members

@@ -16,18 +16,8 @@ from xagents.options.errors import OptionError, format_value
 
 POLICY_FORMAT = 'expected NAME=AGENT:AGENTS, as in hunter=ppo:adversary_*'
 # prefixes of other metrics and of other arrays in checkpoints
-RESERVED_NAMES = (
-    'environments',
-    'evaluate',
-    'evaluations',
-    'in_flight',
-    'loss',
-    'replay',
-    'reward',
-    'seconds',
-    'stats',
-    'weights',
-)
+RESERVED_NAMES: tuple[str, ...] = ('environments', 'evaluate', 'evaluations', 'in_flight', 'loss')
+RESERVED_NAMES += ('replay', 'reward', 'seconds', 'stats', 'weights')
 # keys of a policy, in addition to the options of its agent
 POLICY_KEYS = ('agent', 'agents')
 
@@ -81,8 +71,9 @@ def parse_policy(name: str, spec: Any) -> dict[str, Any]:
         spec = {'agent': agent, 'agents': players}
     elif isinstance(spec, tuple | list) and len(spec) == 2:
         spec = dict(zip(POLICY_KEYS, spec, strict=True))
+    wrong = OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
     if not isinstance(spec, Mapping):
-        raise OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
+        raise wrong
     policy = {str(key).replace('-', '_'): value for key, value in spec.items()}
     for key in POLICY_KEYS:
         if policy.get(key) in (None, '', [], ()):
@@ -90,10 +81,10 @@ def parse_policy(name: str, spec: Any) -> dict[str, Any]:
     given: Any = policy['agents']
     agent_names = [given] if isinstance(given, int) else given.split(',') if isinstance(given, str) else given
     if not isinstance(agent_names, tuple | list) or not isinstance(policy['agent'], str):
-        raise OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
+        raise wrong
     agent_names = [str(agent_name).strip() for agent_name in agent_names]
     if not all(agent_names):
-        raise OptionError('policies', f'{name}: got {format_value(spec)}, {POLICY_FORMAT}')
+        raise wrong
     return {**policy, 'agents': agent_names}
 
 

@@ -91,10 +91,8 @@ class TeamCollector(EnvOwner):
 
     def with_envs(self, envs: MultiPolicyEnvs, policy: Policy, statistics: Statistics) -> TeamCollector:
         """Return a collector of the same policies in other environments."""
-        members = {
-            name: member.with_envs(envs.parts[name], member.policy, member.statistics)
-            for name, member in self.members.items()
-        }
+        own = self.members.items()
+        members = {n: member.with_envs(envs.parts[n], member.policy, member.statistics) for n, member in own}
         return TeamCollector(envs, members, self.streams)
 
     def evaluation_envs(self, n_envs: int, render_mode: str | None = None) -> MultiPolicyEnvs:
@@ -111,21 +109,13 @@ class TeamCollector(EnvOwner):
         """Return the state of collecting: arrays by name, and a dict for JSON."""
         whole = all(member.observations is not None for member in self.members.values())
         snapshot = self.envs.snapshot() if whole else None
-        arrays: dict[str, np.ndarray] = {}
-        record: dict[str, Any] = {
-            'environments': None,
-            'uncopied': self.envs.snapshot_problem,
-            'rngs': self.streams.state(),
-        }
+        arrays, record = self._env_state(snapshot)
         record['collectors'] = {}
         for name, member in self.members.items():
             own, record['collectors'][name] = member.state_with_snapshot(None)
             arrays |= add_prefix(name, own)
             if snapshot is not None:
                 arrays[f'{name}/standing'] = np.array(member.observations)
-        if snapshot is not None:
-            record['environments'] = snapshot.record
-            arrays |= add_prefix('environments', snapshot.arrays)
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:

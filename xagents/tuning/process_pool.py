@@ -40,7 +40,7 @@ class WorkerProcess(ChildProcess):
         self.ready = False
         self._printed: IO[bytes] | None = tempfile.TemporaryFile() if silent else None  # noqa: SIM115
         self._printed_before = 0
-        super().__init__(['xagents.tuning.worker'], answers, SECONDS_TO_END, self._printed)
+        super().__init__(['xagents.tuning.worker'], answers.put, SECONDS_TO_END, self._printed)
         self.send({'threads': threads})
 
     def send(self, message: WorkerMessage) -> None:

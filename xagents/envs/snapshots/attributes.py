@@ -37,8 +37,6 @@ _CONSTANTS = (
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, np.ufunc)
 
 _HEAP_TYPE = 1 << 9
-
-
 T = TypeVar('T')
 
 
@@ -69,10 +67,9 @@ def attribute_layout(kind: type) -> AttributeLayout:
     """Return the attribute layout of a class."""
     members = {name: member for base in reversed(kind.__mro__) for name, member in vars(base).items()}
     slots = {name: member for name, member in members.items() if isinstance(member, types.MemberDescriptorType)}
-    fixed = frozenset(_FIXED if is_environment(kind) else ()).union(
-        *(_RENDERING.get(qualified_name(b), ()) for b in kind.__mro__)
-    )
-    tables = frozenset(table for base in kind.__mro__ if (table := _TABLES.get(qualified_name(base))))
+    names = [qualified_name(base) for base in kind.__mro__]
+    fixed = frozenset(_FIXED if is_environment(kind) else ()).union(*(_RENDERING.get(name, ()) for name in names))
+    tables = frozenset(_TABLES[name] for name in names if name in _TABLES)
     return AttributeLayout(slots, bool(kind.__dictoffset__), fixed | tables, tables)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
 import struct
 import types
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, Flag
 from typing import Any
 
@@ -97,9 +98,8 @@ class SnapshotReader:
                 _NODE_DECODERS[tag](self, number, present, *content)
         return self._decoded[number]
 
-    def _decode_all(self, codes: list[EncodedValue], present: Any, kind: Any) -> list[Any]:
-        counterparts: list[Any] = [*present] if type(present) is kind else []
-        counterparts += [MISSING] * (len(codes) - len(counterparts))
+    def _decode_all(self, codes: Sequence[EncodedValue], present: Any, kind: Any) -> list[Any]:
+        counterparts = itertools.chain(present if type(present) is kind else (), itertools.repeat(MISSING))
         return [self.decode(code, other) for code, other in zip(codes, counterparts, strict=False)]
 
     # immutable values
@@ -133,20 +133,16 @@ class SnapshotReader:
 
     # containers
 
-    def _keys(self, codes: list[EncodedValue]) -> list[Any]:
+    def _keys(self, codes: Sequence[EncodedValue]) -> list[Any]:
         if not all(is_immutable(code) for code in codes):
             raise ValueError('snapshot: the snapshot is damaged (a mutable key)')
         return [self.decode(code) for code in codes]
 
-    def _sequence(
-        self, number: int, present: Any, made: list[Any] | deque[Any], codes: tuple[EncodedValue, ...]
-    ) -> None:
+    def _sequence(self, number: int, present: Any, made: Any, codes: Sequence[EncodedValue]) -> None:
         self._decoded[number] = made
-        made.extend(self._decode_all(list(codes), present, type(made)))
+        made.extend(self._decode_all(codes, present, type(made)))
 
-    def _dict(
-        self, number: int, present: Any, keys: list[EncodedValue], codes: list[EncodedValue], kind: Any = dict
-    ) -> None:
+    def _dict(self, number: int, present: Any, keys: list[Any], codes: list[Any], kind: Any = dict) -> None:
         made = self._decoded[number] = kind()
         counterparts = present if type(present) is kind else {}
         for key, code in zip(self._keys(keys), codes, strict=True):
@@ -155,21 +151,18 @@ class SnapshotReader:
     # arrays
 
     def _stored(self, dtype: str, shape: list[int], axes: list[int] | None, start: int, writeable: bool) -> np.ndarray:
-        kind = _dtype(dtype)
-        order = list(range(len(shape))) if axes is None else axes
+        kind, order = _dtype(dtype), list(range(len(shape))) if axes is None else axes
         end = start + kind.itemsize * int(np.prod(shape, dtype=object))
         if not 0 <= start <= end <= len(self._bytes) or min(shape, default=0) < 0:
             raise ValueError('snapshot: the snapshot is damaged (an array beyond its end)')
         array = np.empty([shape[axis] for axis in order], kind)
         if array.size and kind.itemsize:
             array[...] = np.ndarray(array.shape, kind, self._bytes[start:end])
-        array = array.transpose(np.argsort(order).tolist()) if axes is not None else array
+        array = array if axes is None else array.transpose(np.argsort(order).tolist())
         array.flags.writeable = writeable
         return array
 
-    def _view(
-        self, owner: EncodedValue, dtype: str, shape: Any, strides: Any, offset: int, writeable: bool
-    ) -> np.ndarray:
+    def _view(self, owner: Any, dtype: str, shape: Any, strides: Any, offset: int, writeable: bool) -> np.ndarray:
         base = self.decode(owner)
         if base.size == 0 or base.itemsize == 0:
             made = np.empty(shape, _dtype(dtype))
@@ -283,8 +276,8 @@ _VALUE_DECODERS: dict[str, Callable[..., Any]] = {
     'complex': lambda reader, present, text: complex(*struct.unpack('<dd', bytes.fromhex(text))),
     'bytes': lambda reader, present, text: bytes.fromhex(text),
     'number': SnapshotReader._number,
-    'tuple': lambda reader, present, *codes: tuple(reader._decode_all(list(codes), present, tuple)),
-    'frozenset': lambda reader, present, *codes: frozenset(reader._keys(list(codes))),
+    'tuple': lambda reader, present, *codes: tuple(reader._decode_all(codes, present, tuple)),
+    'frozenset': lambda reader, present, *codes: frozenset(reader._keys(codes)),
     'enum': SnapshotReader._enum,
     'constant': SnapshotReader._constant,
     'table': SnapshotReader._table,
@@ -292,7 +285,7 @@ _VALUE_DECODERS: dict[str, Callable[..., Any]] = {
 }
 # the decoders of objects that do not depend on the present value
 _OBJECT_DECODERS: dict[str, Callable[..., Any]] = {
-    'set': lambda reader, *codes: set(reader._keys(list(codes))),
+    'set': lambda reader, *codes: set(reader._keys(codes)),
     'bytearray': lambda reader, text: bytearray.fromhex(text),
     'array': SnapshotReader._stored,
     'view': SnapshotReader._view,

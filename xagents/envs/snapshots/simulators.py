@@ -127,7 +127,7 @@ def simulator_arrays(simulator: Any) -> list[np.ndarray]:
 
 def _arrays(simulator: Any) -> list[np.ndarray]:
     """Return the arrays of an MjData that a step depends on, or the arrays of an MjModel that a user may change."""
-    names = _names(type(simulator), simulator)
+    names = _names(simulator)
     arrays = [getattr(simulator, name) for name in names.arrays]
     return arrays + [getattr(simulator.opt, name) for name in names.option_arrays]
 
@@ -144,8 +144,9 @@ class _Names(NamedTuple):
 _NAMES: dict[type, _Names] = {}
 
 
-def _names(kind: type, simulator: Any) -> _Names:
+def _names(simulator: Any) -> _Names:
     """Return the names of state attributes, which are equal for all simulators of a class."""
+    kind = type(simulator)
     if kind not in _NAMES:
         arrays, numbers = _arrays_and_numbers(simulator)
         if simulator_of(kind) == 'data':
@@ -169,11 +170,11 @@ def _arrays_and_numbers(owner: Any) -> tuple[list[str], list[str]]:
 
 def _layout(simulator: Any, arrays: list[np.ndarray]) -> int:
     """Return a checksum of the names and shapes of arrays."""
-    return zlib.crc32(f'{_names(type(simulator), simulator)}{[array.shape for array in arrays]}'.encode())
+    return zlib.crc32(f'{_names(simulator)}{[array.shape for array in arrays]}'.encode())
 
 
 def _numbers(simulator: Any) -> list[tuple[Any, str]]:
     """Return the owner and name of each number that is not an array."""
-    names = _names(type(simulator), simulator)
+    names = _names(simulator)
     numbers = [(simulator, name) for name in names.numbers]
     return numbers + [(simulator.opt, name) for name in names.option_numbers]

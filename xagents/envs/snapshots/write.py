@@ -72,9 +72,8 @@ def take_snapshot(state: Any) -> Snapshot:
     except SnapshotError:
         raise
     except Exception as error:  # a user's objects may raise any exception
-        raise SnapshotError(
-            f'the environment holds an object that cannot be read ({type(error).__name__}: {error})'
-        ) from error
+        reason = f'{type(error).__name__}: {error}'
+        raise SnapshotError(f'the environment holds an object that cannot be read ({reason})') from error
 
 
 EncodedValue = Any  # one value in JSON: a plain value itself, any other value a list that starts with its tag
@@ -197,10 +196,8 @@ class SnapshotWriter:
     def store(self, array: np.ndarray) -> list[Any]:
         """Store an array's content, and return the array's dtype, shape, axis order, offset and writeable flag."""
         axes = None if array.flags.c_contiguous else axes_of(array)
-        chunk = (array if axes is None else array.transpose(axes)).tobytes()
-        start = self._size
-        self._chunks.append(chunk)
-        self._size += len(chunk)
+        self._chunks.append(array.transpose(axes or range(array.ndim)).tobytes())
+        start, self._size = self._size, self._size + array.nbytes
         return [array.dtype.str, list(array.shape), axes, start, array.flags.writeable]
 
     # random numbers
@@ -211,6 +208,9 @@ class SnapshotWriter:
         # states of the PCG family contain numbers only
         code = state if name.startswith('PCG64') else self.encode(state)
         return self._node(value, 'bits', lambda: [name, code, self.encode(seeds)])
+
+    def _generator(self, value: np.random.Generator) -> EncodedValue:
+        return self._node(value, 'generator', lambda: [self.encode(value.bit_generator)])
 
     def _seeds(self, value: np.random.SeedSequence) -> EncodedValue:
         rest = [list(value.spawn_key), value.pool_size, value.n_children_spawned]
@@ -226,9 +226,7 @@ class SnapshotWriter:
     def _function(self, value: Any) -> EncodedValue:
         if not value.__closure__:
             return self._constant(value)
-        return self._node(
-            value, 'function', lambda: [qualified_name(value), *[self.encode(c) for c in value.__closure__]]
-        )
+        return self._node(value, 'function', lambda: [qualified_name(value), *map(self.encode, value.__closure__)])
 
     def _cell(self, value: Any) -> EncodedValue:
         def content() -> list[Any]:
@@ -257,7 +255,7 @@ class SnapshotWriter:
         generators = [space._np_random for space in subspaces(value)]
         if not any(generators):
             return self._constant(value)
-        return self._node(value, 'space', lambda: [qualified_name(value), *[self.encode(g) for g in generators]])
+        return self._node(value, 'space', lambda: [qualified_name(value), *map(self.encode, generators)])
 
     def _environment(self, value: Any) -> EncodedValue:
         kind = type(value)
@@ -267,17 +265,18 @@ class SnapshotWriter:
             raise SnapshotError('EnvPool does not expose their state')
         if not is_plain_class(kind):
             return self._refuse(value)
-        outer, self._owner, self._part = (self._owner, self._part), kind.__name__, ''
-        code = self._node(value, 'env', lambda: [qualified_name(kind), self._attributes(value)])
-        self._owner, self._part = outer
-        return code
+        return self._instance(value, 'env', kind.__name__, '')
 
     def _object(self, value: Any) -> EncodedValue:
         kind = type(value)
         self.classes[qualified_name(kind)] = kind
-        outer, self._part = self._part, self._part or kind.__name__
-        code = self._node(value, 'object', lambda: [qualified_name(kind), self._attributes(value)])
-        self._part = outer
+        return self._instance(value, 'object', self._owner, self._part or kind.__name__)
+
+    def _instance(self, value: Any, tag: str, owner: str, part: str) -> EncodedValue:
+        """Encode the class and the attributes of an object; errors within it name `owner` and `part`."""
+        outer, self._owner, self._part = (self._owner, self._part), owner, part
+        code = self._node(value, tag, lambda: [qualified_name(type(value)), self._attributes(value)])
+        self._owner, self._part = outer
         return code
 
     def _attributes(self, value: Any) -> dict[str, EncodedValue]:
@@ -337,9 +336,7 @@ _EXACT: dict[type, Callable[[SnapshotWriter, Any], EncodedValue]] = {
     set: lambda writer, value: writer._node(value, 'set', lambda: writer._ordered(value)),
     bytearray: lambda writer, value: writer._node(value, 'bytearray', lambda: [value.hex()]),
     np.ndarray: SnapshotWriter._array,
-    np.random.Generator: lambda writer, value: writer._node(
-        value, 'generator', lambda: [writer.encode(value.bit_generator)]
-    ),
+    np.random.Generator: SnapshotWriter._generator,
     np.random.SeedSequence: SnapshotWriter._seeds,
     np.random.RandomState: SnapshotWriter._random_state,
     random.Random: lambda writer, value: writer._node(value, 'random', lambda: [writer.encode(value.getstate())]),
