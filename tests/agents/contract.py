@@ -240,7 +240,7 @@ SDE = (
 BUFFER = (
     Refusal('--buffer-initial-size 11 --buffer-max-size 10 --buffer-batch-size 2', '--buffer-initial-size: got 11'),
     Refusal('--buffer-batch-size 11 --buffer-max-size 10', '--buffer-batch-size: got 11, expected at most the 10'),
-    Refusal('--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2', '--buffer-max-size: got 8, expected at least one'),
+    Refusal('--n-envs 9 --buffer-max-size 8 --buffer-batch-size 2', '--buffer-max-size: got 8, expected at least 9'),
     Refusal('--gradient-steps 0', '--gradient-steps: got 0, expected -1'),
     Refusal('--gradient-steps -2', '--gradient-steps: got -2, expected a whole number at least -1'),
     Refusal('--train-frequency 0', '--train-frequency: got 0, expected a whole number at least 1'),

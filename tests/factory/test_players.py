@@ -254,10 +254,10 @@ def arrays(**others):
         (plan(lambda record: record['action_space'].update(space='Text')), 'it is no record of a space'),
         (plan(lambda record: record['observation_space'].update(shape=[5])), f'{POLICY_PLAN} is damaged'),
         (plan(lambda record: record['network'].update(outputs=[0])), 'do not fit actions Discrete(2)'),
-        (plan(lambda record: record['network'].update(outputs=[])), 'its outputs are no vectors'),
+        (plan(lambda record: record['network'].update(outputs=[])), 'its outputs are not vectors'),
         (plan(lambda record: record['network'].update(n_parameters=10**15)), 'weights: got float32 of shape ('),
-        (plan(lambda record: record['network']['calls'][0].update(bias=5)), 'a bias is there or not'),
-        (plan(lambda record: record['network']['calls'][0].update(kernel=[4, 8.0])), 'no whole number'),
+        (plan(lambda record: record['network']['calls'][0].update(bias=5)), 'bias and expln must be true or false'),
+        (plan(lambda record: record['network']['calls'][0].update(kernel=[4, 8.0])), 'a size is not a whole number'),
         (
             plan(lambda record: record['policy'].update(kind='noisy', n_units=2, scale=1, drifts=False)),
             'do not fit actions Disc',

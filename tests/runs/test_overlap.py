@@ -312,7 +312,7 @@ def test_what_a_checkpoint_cannot_hold_of_a_batch_is_named(tmp_path):
     def wrong(ctx):
         ctx.batch['notes'] = [{'a': 1}]
 
-    with pytest.raises(TypeError, match=r'batch/notes: got an array of objects'):
+    with pytest.raises(TypeError, match=r'batch/notes: a checkpoint takes arrays of numbers, got list'):
         agent.fit(max_steps=60, recipe=overlapped(agent, collect=wrong), run_dir=str(tmp_path / 'run'))
 
 

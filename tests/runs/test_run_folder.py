@@ -239,5 +239,5 @@ def test_a_recipe_is_of_its_agent(tmp_path):
     agent, other = make(), make()
     with pytest.raises(ValueError, match='of another agent'):
         agent.fit(max_steps=100, recipe=other.recipe())
-    with pytest.raises(TypeError, match='got list, takes a Recipe'):
+    with pytest.raises(TypeError, match='got list, expected a Recipe'):
         agent.fit(max_steps=100, recipe=[1, 2])

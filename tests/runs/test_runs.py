@@ -144,7 +144,7 @@ def test_plateau_and_early_stop(capsys):
 
 
 def test_a_schedule_needs_a_number_of_steps():
-    with pytest.raises(OptionError, match='lr_schedule: got linear, which needs'):
+    with pytest.raises(OptionError, match='lr_schedule: got linear without a length'):
         make(lr_schedule='linear').fit(target_reward=10)
 
 
@@ -358,7 +358,7 @@ def test_an_agent_with_only_train_step_runs():
         ({'gama': 0.9}, r'gama.*did you mean gamma'),
         ({'gamma': 2}, 'gamma: got 2'),
         ({'mini_batches': 1000}, 'mini_batches: got 1000'),
-        ({'checkpoints': ['a.tf', 'b.tf']}, 'takes 1'),
+        ({'checkpoints': ['a.tf', 'b.tf']}, 'expected 1: one for each'),
     ],
 )
 def test_wrong_options_are_named_with_the_nearest(given, message):

@@ -149,7 +149,7 @@ def test_episodes_go_on_when_the_map_changes():
 @EAGER
 def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    file = {'env': f'{HERE}:Unlike', 'n-envs': 2, 'net': [8], 'seed': 1, 'max-steps': 300, 'policies': {
+    file = {'env': f'{HERE}:Unlike', 'n-envs': 2, 'net': [8], 'seed': 1, 'max-steps': 600, 'policies': {
         'walkers': {'agent': 'ppo', 'agents': 'a_*', 'n-steps': 16, 'lr': 3e-4, 'ppo-epochs': 1},
         'last': {key.replace('_', '-'): value for key, value in {**TD3, 'agents': 'z'}.items()},
     }}  # fmt: skip
@@ -157,13 +157,13 @@ def test_a_person_trains_resumes_and_evaluates_by_a_file(tmp_path, monkeypatch):
     assert execute('train', '--config', 'team.yaml', '--run-dir', 'run')[::2] == (0, '')
     saved = yaml.safe_load((tmp_path / 'run' / 'config.yaml').read_text())
     assert saved['agent'] == 'team' and saved['policies']['walkers']['lr'] == 3e-4
-    assert execute('train', '--resume', 'run', '--max-steps', '600')[0] == 0
+    assert execute('train', '--resume', 'run', '--max-steps', '1200')[0] == 0
     code, stdout, _ = execute('evaluate', '--run-dir', 'run', '--episodes', '2', '--json')
     result = json.loads(stdout.splitlines()[-1])
     assert code == 0 and result['reward/z'] is not None and 'team_reward' in result
-    assert execute('train', '--config', 'run/config.yaml', '--run-dir', 'again', '--max-steps', '300')[0] == 0
+    assert execute('train', '--config', 'run/config.yaml', '--run-dir', 'again', '--max-steps', '600')[0] == 0
     rows = [yaml.safe_load((tmp_path / name / 'status.json').read_text())['steps'] for name in ('run', 'again')]
-    assert rows == [600, 300]
+    assert rows == [1200, 600]
 
 
 WALKS = ['--env', f'{HERE}:Walks', '--max-steps', '100']
@@ -177,7 +177,7 @@ WRONG = {
     'left out': (['--policies', 'x=ppo:a'], 'b of .* has no policy, expected one policy for each of a, b'),
     'no such agent': (['--policies', 'x=pbo:*'], 'x: agent: got pbo, expected one of'),
     'no agent': (['--policies', 'x=*'], 'x: got no agents, expected NAME=AGENT'),
-    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, expected an agent that learns from what it collects'),
+    'of data sets': (['--policies', 'x=bc:*'], 'x: agent: got bc, expected an agent that collects its own experience'),
     'a team': (['--policies', 'x=team:*'], 'x: agent: got team, expected an agent'),
     'unequal steps': (
         ['--policies', 'x=ppo:a', 'y=a2c:b'],
