@@ -95,7 +95,7 @@ def test_a_script_is_whole(shell):
     for page in PAGES:
         assert words >= {flag.removeprefix('--') if shell == 'fish' else flag for flag in flags_of(*page)}
     if shell != 'bash':
-        assert 'discount factor' in text and 'Train an agent in an environment or from a data set' in text
+        assert 'discount factor' in text and 'Train given an agent and environment' in text
         for line in text.splitlines():
             if not line.lstrip().startswith('#'):
                 shlex.split(line)  # all quotes end on the line they begin on
