@@ -175,7 +175,8 @@ def test_what_cannot_be_divided_is_one_line():
     with contextlib.closing(make('ppo', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
         agent.fit(max_steps=100, explorers=2)
     envs = xagents.create_envs('CartPole-v1', 4)
-    with contextlib.closing(xagents.make('ppo', envs, quiet=True)) as agent, pytest.raises(OptionError, match='is an object, expected the name'):
+    refused = pytest.raises(OptionError, match='is an object, expected the name')
+    with contextlib.closing(xagents.make('ppo', envs, quiet=True)) as agent, refused:
         agent.fit(max_steps=100, explorers=2)
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.runs.folders import LINE, contents, names
 from tests.small_agents import make
 from xagents.checkpoints import run_directory as run_folder
+from xagents.checkpoints import state_files
 from xagents.checkpoints.agent_state import capture_run_state
 from xagents.checkpoints.run_directory import RunDirectory
 from xagents.checkpoints.state_files import read_state
@@ -52,7 +53,8 @@ def dying_at(patch, n, error=Death):
 def moved(folder, path):
     """A run folder's keeper as it stands, for a copy of the folder."""
     other = copy.copy(folder)
-    other.path, other._lock, other._records = path, None, dict(folder._records)
+    other.path, other._folder = path, path / 'checkpoints'
+    other._lock, other._records = None, dict(folder._records)
     other.segments = copy.deepcopy(folder.segments)
     other.segments.folder = path / 'replay'
     return other
@@ -237,7 +239,7 @@ def test_a_file_that_may_grow_no_more_is_one_line_on_the_command_line(typed, tmp
     folder = tmp_path / 'run'
     assert typed(f'{LINE} --max-steps 60 --run-dir {folder}')[0] == 0
     before = names(folder)
-    limits, real = resource.getrlimit(resource.RLIMIT_FSIZE), run_folder.write_state
+    limits, real = resource.getrlimit(resource.RLIMIT_FSIZE), state_files.write_state
 
     def limited(path, state):
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
@@ -247,7 +249,7 @@ def test_a_file_that_may_grow_no_more_is_one_line_on_the_command_line(typed, tmp
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, 'write_state', limited)
+        patch.setattr(state_files, 'write_state', limited)
         code, _, said = typed(f'train small --resume {folder} --max-steps 120')
     assert code == 1 and len(said) == 1, said
     assert said[0].startswith(f'xagents train: SaveError: {folder}') and 'File too large' in said[0]
