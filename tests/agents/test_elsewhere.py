@@ -26,7 +26,7 @@ def test_explorers_lead_to_the_same_weights_as_none(case):
     found = []
     for explorers in (None, 1):
         with contextlib.closing(case.make()) as agent:
-            agent.fit(max_steps=2 * case.steps, explorers=explorers)
+            agent.fit(max_steps=case.steps, explorers=explorers)
             assert agent.context.updates > 0
             found.append((everything(agent), agent.steps, agent.games, list(agent.progress.rewards)))
     (alone, *counted), (explored, *counted_too) = found
