@@ -457,17 +457,6 @@ def test_normalisation_happens_when_rollouts_are_learned_from(monkeypatch):
 
 
 @pytest.mark.usefixtures('eager')
-def test_a_state_carries_the_average_policy():
-    agent, other = (acer(seed=seed, ema_alpha=0.9, replay_ratio=1.0) for seed in (1, 5))
-    agent.fit(max_steps=20)
-    average = agent.average_policy.state()['parameters']
-    assert abs(average - flat(agent.actor.model)).max() > 1e-4
-    other.load_state(agent.state())
-    assert same(everything(agent), everything(other))
-    assert [agent.draw_replays() for _ in range(9)] == [other.draw_replays() for _ in range(9)]
-
-
-@pytest.mark.usefixtures('eager')
 def test_weights_given_before_the_first_update_reach_the_average_policy():
     agent = acer()
     agent.model.set_weights([w + 1 for w in agent.model.get_weights()])
@@ -486,6 +475,7 @@ def make_learner(problem, kwargs, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('without_xla')
 def test_acer_learns_identity():
     """A random policy earns 3.3."""

@@ -47,7 +47,7 @@ def test_equal_seeds_give_equal_runs(case):
     assert not np.array_equal(seen[0]['observations'], seen[2]['observations'])
     logs, clock = [], ('seconds/', 'steps_per_second')
     for agent in agents[:2]:
-        run = agent.train_iter(max_steps=2 * case.steps)
+        run = agent.train_iter(max_steps=case.steps)
         logs.append([{k: v for k, v in log.items() if not k.startswith(clock)} for log in run])
         assert agent.context.updates > 0
     np.testing.assert_equal(logs[0], logs[1])

@@ -22,7 +22,10 @@ def test_a_truncated_episode_is_worth_what_would_have_come():
     assert learn(agent, batch, schedule)['loss/value'] == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize('name, lr, steps, kind', [('a2c', 1e-2, 12_000, 'Box'), ('ppo', 5e-3, 8_000, 'MultiDiscrete')])
+@pytest.mark.parametrize(
+    'name, lr, steps, kind',
+    [pytest.param('a2c', 1e-2, 12_000, 'Box', marks=pytest.mark.slow), ('ppo', 5e-3, 8_000, 'MultiDiscrete')],
+)
 def test_identity(name, lr, steps, kind):
     agent = xagents.make(
         name, 'tests.problems:Identity-v0', n_envs=8, seed=2, gamma=0.5, lr=lr, n_steps=16, net=[32],
@@ -33,19 +36,13 @@ def test_identity(name, lr, steps, kind):
     assert reached > (-1.0 if kind == 'Box' else 9.5)
 
 
-@pytest.mark.parametrize('seed', [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
-def test_ppo_learns_cartpole(seed):
-    agent = xagents.make('ppo', 'CartPole-v1', n_envs=16, seed=seed)
-    agent.fit(target_reward=195, max_steps=150_000, quiet=True)
-    assert agent.run.stop_reason == 'target'
-    assert agent.evaluate(episodes=20)['mean'] > 195
-
-
 @pytest.mark.slow
-def test_a2c_learns_cartpole():
-    agent = xagents.make('a2c', 'CartPole-v1', n_envs=16, seed=1)
-    agent.fit(target_reward=150, max_steps=300_000, quiet=True)
+@pytest.mark.parametrize('name, seed, target', [('ppo', 1, 195), ('ppo', 2, 195), ('ppo', 3, 195), ('a2c', 1, 150)])
+def test_cartpole(name, seed, target):
+    agent = xagents.make(name, 'CartPole-v1', n_envs=16, seed=seed)
+    agent.fit(target_reward=target, max_steps=300_000, quiet=True)
     assert agent.run.stop_reason == 'target'
+    assert agent.evaluate(episodes=20)['mean'] > target
 
 
 @pytest.mark.slow
@@ -78,6 +75,7 @@ def test_dqn_learns_identity():
     assert agent.evaluate(episodes=20)['mean'] > 9.5
 
 
+@pytest.mark.slow
 def test_dqn_learns_from_images():
     agent = make_off_policy(
         'dqn', 'Identity', {'image': True}, gamma=0.5, lr=1e-3, epsilon_decay_steps=500, buffer_batch_size=16,
@@ -87,7 +85,9 @@ def test_dqn_learns_from_images():
     assert agent.evaluate(episodes=10)['mean'] > 9.0
 
 
-@pytest.mark.parametrize('name, noise', [('ddpg', 'ornstein-uhlenbeck'), ('td3', 'gaussian')])
+@pytest.mark.parametrize(
+    'name, noise', [pytest.param('ddpg', 'ornstein-uhlenbeck', marks=pytest.mark.slow), ('td3', 'gaussian')]
+)
 def test_ddpg_and_td3_learn_identity(name, noise):
     """A random policy earns about −6, the best constant one −3.75."""
     agent = make_off_policy(

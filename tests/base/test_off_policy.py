@@ -117,15 +117,6 @@ def test_updates_start_when_enough_is_stored_and_not_before(n_envs, initial, bat
     assert agent.context.updates == sum(b['n_updates'] for b in agent.batches) > 0
 
 
-def test_weights_stay_as_they_are_while_the_buffer_is_filled_and_then_move():
-    agent = make(buffer_initial_size=10, normalize_obs=True)
-    before, moved = variables(agent), []
-    for log in agent.train_iter(max_steps=14):
-        moved.append((log['steps'], log['updates'], not same(before, variables(agent))))
-    assert [m for m in moved if m[0] < 10] == [(steps, 0, False) for steps, _, _ in moved if steps < 10]
-    assert next(m[1:] for m in moved if m[0] >= 10) == (1, True)
-
-
 # ------------------------------------------------------------------------------------------------------------ from what
 
 
@@ -328,9 +319,6 @@ def test_a_target_network():
     np.testing.assert_array_equal(model.get_weights()[0], weights[0] + 1)
     with pytest.raises(ValueError, match=r'has 3 parameters, not \d+'):
         target.load({'parameters': np.zeros(3)})
-
-
-# ------------------------------------------------------------------------------------------------ equal seeds, going on
 
 
 # ------------------------------------------------------------------------------------------------- buffers handed over

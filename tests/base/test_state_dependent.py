@@ -53,9 +53,8 @@ def test_what_noise_takes_is_said_where_that_is_much(monkeypatch):
             return [line for line in agent.progress.startup_lines if 'noise' in line]
 
     assert said(sde_sample_frequency=1) == []
-    monkeypatch.setattr(
-        on_policy, 'NOISE_REPORT_BYTES', 10 * N * 5 * 2 * 4
-    )  # ten draws of five features for two actions
+    # ten draws of five features for two actions
+    monkeypatch.setattr(on_policy, 'NOISE_REPORT_BYTES', 10 * N * 5 * 2 * 4)
     (line,) = said(sde_sample_frequency=1)
     assert 'noise a rollout: a larger --sde-sample-frequency' in line
     assert said(sde_sample_frequency=2) == said() == []
@@ -138,6 +137,7 @@ def test_a_file_with_a_log_std_of_its_own_is_refused(folder):
     assert [path.name for path in folder.iterdir()] == ['own.cfg']
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('without_xla')
 def test_ppo_learns_by_it():
     """A random policy earns about −10."""

@@ -433,10 +433,7 @@ def test_metadata_may_say_anything_and_is_not_believed(place, folder):
 
 def test_without_minari_one_line_says_what_to_install(place, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, 'minari.dataset._storages.hdf5_storage', None)
-    lines = [
-        'datasets',
-        'train dqn --env CartPole-v1 --max-steps 9 --run-dir run --record-dataset a-v0',
-    ]
+    lines = ['datasets', 'train dqn --env CartPole-v1 --max-steps 9 --run-dir run --record-dataset a-v0']
     for line in lines:
         code, _, stderr = execute(*line.split())
         assert code == 2 and "data sets need an extra: pip install 'xagents[datasets]'" in stderr

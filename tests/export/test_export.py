@@ -16,16 +16,7 @@ from gymnasium import spaces
 
 import xagents
 from tests.agents.contract import NESTED
-from tests.export.policies import (
-    EXAMPLES,
-    FORMATS,
-    VECTOR,
-    agent_of,
-    arrays_of,
-    assert_acts_alike,
-    exported,
-    sample,
-)
+from tests.export.policies import EXAMPLES, FORMATS, VECTOR, agent_of, arrays_of, assert_acts_alike, exported, sample
 from xagents.export import formats as export_formats
 from xagents.export import policy as exported_policy
 from xagents.export.check import Agreement, check_agreement, collect_observations
