@@ -163,8 +163,7 @@ def page(browser, site):
     ('typed', 'leads_to'),
     [
         ('--max-kl', 'options.html#-max-kl'),
-        ('--run-dir', 'options.html#-run-dir'),
-        ('xagents.policy', 'api.html#xagentspolicy'),
+        pytest.param('xagents.policy', 'api.html#xagentspolicy', marks=pytest.mark.slow),
     ],
 )
 def test_search_finds_options_and_names(page, site, typed, leads_to):
@@ -188,7 +187,7 @@ def test_search_finds_options_and_names(page, site, typed, leads_to):
 
 
 @needs_browser
-@pytest.mark.parametrize('width', [400, 1280])
+@pytest.mark.parametrize('width', [400, pytest.param(1280, marks=pytest.mark.slow)])
 def test_pages_fit_and_turn_dark(page, site, width):
     page.set_viewport_size({'width': width, 'height': 900})
     page.emulate_media(color_scheme='light')
