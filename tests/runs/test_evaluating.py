@@ -184,7 +184,10 @@ def several(tmp_path_factory, small_agents, without_xla_in_module):
     return folder
 
 
-@pytest.mark.parametrize('case', CASES)
+RARE = [pytest.param(case, marks=pytest.mark.slow) for case in ('until-the-next', 'overlap')]
+
+
+@pytest.mark.parametrize('case', ['several', 'explorers', 'off-policy', *RARE])
 def test_a_run_killed_while_evaluations_are_under_way_goes_on_as_if_it_had_never_stopped(case, several, tmp_path):
     whole, killed = several if case == 'several' else tmp_path / 'whole', tmp_path / 'killed'
     if case != 'several':
