@@ -70,3 +70,21 @@ def without_xla_in_module():
     """Compile updates as plain graphs in all tests of a module that come from then on."""
     with plain_graphs():
         yield
+
+
+@pytest.fixture
+def shared_programs(monkeypatch):
+    """Let agents of equal structure share compiled programs, as in a worker of a study."""
+    from xagents.factory.make import AgentPlan
+    from xagents.networks.program_cache import share_programs
+
+    build = AgentPlan.build
+
+    def shared(plan):
+        agents.close()  # stores what the agents before have compiled
+        options = {**plan.settings.environment.asdict(), **plan.settings.network.asdict(), **plan.settings.models}
+        return agents.enter_context(share_programs(lambda: build(plan), options))
+
+    with contextlib.ExitStack() as agents:
+        monkeypatch.setattr(AgentPlan, 'build', shared)
+        yield

@@ -52,6 +52,7 @@ def test_what_it_says_of_speed_is_what_was_measured(tmp_path):
     assert summary.PICTURE.stat().st_size < 100_000 and '(img/speed.png)' in README.read_text()
 
 
+@pytest.mark.slow  # tests/docs/test_docs.py checks that each command is one
 @pytest.mark.usefixtures('folder', 'without_xla')
 def test_its_commands_run_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setenv(dataset_names.ROOT, str(tmp_path / 'datasets'))

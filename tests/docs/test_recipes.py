@@ -1,9 +1,7 @@
 """What docs/recipes.md, runs.md, datasets.md, architecture.md and the examples show is so: their Python is executed."""
 
 import contextlib
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,18 +16,10 @@ from xagents.registry.parts import REGISTERED_MODULES
 
 ROOT = Path(xagents.__file__).parents[1]
 EXAMPLES = ROOT / 'examples'
-# a process of its own, which compiles updates as plain graphs, too
-AGAIN = """
-from xagents.networks.programs import Program
-real = Program.__init__
-Program.__init__ = lambda self, function, jit: real(self, function, False)
-import count_falls
-count_falls.main('falls')
-"""
 
 
 @pytest.fixture
-def execute_blocks(folder, without_xla, monkeypatch, capsys):
+def execute_blocks(folder, without_xla, shared_programs, monkeypatch, capsys):
     """Executes `(name, code)` pairs in one namespace and an empty folder; returns what was printed."""
     monkeypatch.setenv('MPLBACKEND', 'Agg')
     monkeypatch.setenv(REGISTERED_MODULES, '')
@@ -55,6 +45,14 @@ def blocks_of(page):
     return [(f'{page.name}:{text[: block.start()].count(chr(10)) + 2}', block[1]) for block in found]
 
 
+@pytest.mark.parametrize('page', ['recipes', 'populations', 'extending'])
+def test_long_pages_compile_and_import_what_exists(page):
+    for name, block in blocks_of(ROOT / 'docs' / f'{page}.md'):
+        compile(block, name, 'exec')
+        exec('\n'.join(re.findall(r'^(?:import|from) .*', block, re.MULTILINE)), {})
+
+
+@pytest.mark.slow
 def test_the_recipes_run(execute_blocks):
     page = ROOT / 'docs' / 'recipes.md'
     blocks = blocks_of(page)
@@ -91,6 +89,7 @@ def test_the_page_of_several_agents_does_what_it_says(execute_blocks):
     execute_blocks([several, ('who plays', learned)])
 
 
+@pytest.mark.slow
 def test_the_page_of_populations_does_what_it_says(execute_blocks):
     (block,) = blocks_of(ROOT / 'docs' / 'populations.md')
     execute_blocks([block, ('the end', "assert best.startswith('population/round-0002/member-') and policy.spaces")])
@@ -112,15 +111,12 @@ def test_what_the_architecture_shows_runs(execute_blocks):
     execute_blocks(blocks)
 
 
-def test_a_field_of_ones_own_is_resumed_in_another_process(execute_blocks, tmp_path):
-    said = execute_blocks([('call', "import count_falls\ncount_falls.main('falls')")])
-    path = f'{ROOT}{os.pathsep}{EXAMPLES}'
-    again = subprocess.run(
-        [sys.executable, '-c', AGAIN], env={**os.environ, 'PYTHONPATH': path},
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
-    assert not again.returncode, again.stderr
-    first, second = (re.search(r'^(\d+) falls in (\d+) steps$', out, re.MULTILINE) for out in (said, again.stdout))
+def test_a_field_of_ones_own_is_resumed(execute_blocks, tmp_path):
+    said = []
+    for _ in range(2):
+        said.append(execute_blocks([('call', "import count_falls\ncount_falls.main('falls')")]))
+        del sys.modules['count_falls']
+    first, second = (re.search(r'^(\d+) falls in (\d+) steps$', out, re.MULTILINE) for out in said)
     assert 0 < int(first[1]) < int(second[1])
     assert int(second[2]) >= int(first[2]) + 1000
     # no episode of an agent so young lasts until the time limit, so each is a fall; none is counted twice

@@ -44,6 +44,7 @@ def small(tmp_path, monkeypatch):
 # contents
 
 
+@pytest.mark.slow
 def test_all_packages_names_and_hand_written_pages_have_pages(site):
     written = [path.stem for path in (build.ROOT / 'docs').glob('*.md')]
     for name in [*written, 'walkthrough', 'commands', 'api', *(f'packages/{package}' for package in pages.packages())]:
@@ -55,12 +56,14 @@ def test_all_packages_names_and_hand_written_pages_have_pages(site):
     assert all(f'xagents.{name}' in names for name in xagents.__all__)
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_navigation(site):
     front = (site / 'index.html').read_text()
     linked = set(re.findall(r'href="(?:\./)?([\w./-]+\.html)', front)) | {'index.html', '404.html'}
     assert {str(page.relative_to(site)) for page in site.rglob('*.html')} <= linked
 
 
+@pytest.mark.slow
 def test_a_package_page_has_imports_and_the_reference_of_its_files(site):
     text = (site / 'packages' / 'ppo.html').read_text()
     for wanted in ('id="xagents.ppo.agent.PPO.update"', 'id="xagents.ppo.cli"', 'href="a2c.html"', 'Parameters:'):
@@ -68,6 +71,7 @@ def test_a_package_page_has_imports_and_the_reference_of_its_files(site):
     assert 'trpo' in pages.package_page('ppo').partition('Imported by:')[2].partition('\n')[0]
 
 
+@pytest.mark.slow
 def test_formulas_are_drawn_without_a_script(site):
     for page in (site / 'agents').glob('*.html'):
         text = page.read_text()
@@ -75,6 +79,7 @@ def test_formulas_are_drawn_without_a_script(site):
         assert page.stem == 'index' or '<math' in text
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_another_host(site):
     for page in site.rglob('*.html'):
         for tag in re.findall(r'<(?:script|link|img|iframe|source)\b[^>]*>', page.read_text()):
@@ -92,8 +97,8 @@ def test_valid_links_are_built(small):
 @pytest.mark.parametrize(
     'wrong',
     [
-        *('[x](other.md#nowhere)', '[x][xagents.system.files.nope]', '::: xagents.system.nope'),
-        '<a href="other.html#nowhere">x</a>',
+        *('[x](other.md#nowhere)', '<a href="other.html#nowhere">x</a>'),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ('[x][xagents.system.files.nope]', '::: xagents.nope')),
     ],
 )
 def test_a_broken_link_fails_the_build(small, wrong, tmp_path):
@@ -163,10 +168,10 @@ def page(browser, site):
     ('typed', 'leads_to'),
     [
         ('--max-kl', 'options.html#-max-kl'),
-        ('--run-dir', 'options.html#-run-dir'),
         ('xagents.policy', 'api.html#xagentspolicy'),
     ],
 )
+@pytest.mark.slow
 def test_search_finds_options_and_names(page, site, typed, leads_to):
     page.goto(f'{site.as_uri()}/index.html')
     assert page.title().endswith('xagents')
@@ -189,6 +194,7 @@ def test_search_finds_options_and_names(page, site, typed, leads_to):
 
 @needs_browser
 @pytest.mark.parametrize('width', [400, 1280])
+@pytest.mark.slow
 def test_pages_fit_and_turn_dark(page, site, width):
     page.set_viewport_size({'width': width, 'height': 900})
     page.emulate_media(color_scheme='light')

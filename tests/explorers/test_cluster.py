@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,12 +14,13 @@ import numpy as np
 import pytest
 
 import xagents
+from tests.commands import execute
 from tests.explorers.test_explorers import COMMON, digest
 from xagents.explorers.keys import ExplorerCredentials, make_key, read_key
 from xagents.explorers.transport import Connection
 from xagents.options.errors import OptionError
 
-pytestmark = pytest.mark.usefixtures('without_xla_in_module')
+pytestmark = pytest.mark.usefixtures('small_agents')
 STEPS = 5000
 
 
@@ -55,11 +57,11 @@ def machines(address, key):
 
 
 def make(**options):
-    return xagents.make('ppo', 'CartPole-v1', **{**COMMON, 'n_steps': 16, 'normalize_obs': True, **options})
+    return xagents.make('small', 'CartPole-v1', **{**COMMON, 'n_steps': 16, 'normalize_obs': True, **options})
 
 
 @pytest.fixture(scope='module')
-def alone():
+def alone(small_agents):
     with contextlib.closing(make()) as agent:
         agent.fit(max_steps=STEPS)
         return digest(agent)
@@ -84,27 +86,27 @@ def test_machines_that_come_and_go_change_nothing(address, key, machines, alone,
 def test_who_has_another_key_or_none_stays_out(address, key, machines, tmp_path, alone):
     other = str(tmp_path / 'other.pem')
     make_key(other)
-    stranger = machines(1, other, wait=4)
+    stranger = machines(1, other, wait=2)
     said = []
 
-    def ask():
+    def come():
         wrong = ExplorerCredentials(read_key(key).certificate, read_key(other).explorer_credentials.token)
         try:
             list(Connection(address, key=wrong))
         except grpc.RpcError as error:
             said.append((error.code(), error.details()))
+        stranger.wait(30)
+        machines(2)
 
-    asking = threading.Thread(target=ask)
+    coming = threading.Thread(target=come)
     with contextlib.closing(make()) as agent:
         stream = agent.train_iter(max_steps=STEPS, explorers=2, cluster=address, cluster_key=key)
-        asking.start()
-        beginning = threading.Timer(6, machines, (2,))
-        beginning.start()
+        coming.start()
         list(stream)
         assert digest(agent) == alone
-    asking.join(10)
+    coming.join(10)
     assert said == [(grpc.StatusCode.UNAUTHENTICATED, 'wrong token')]
-    assert stranger.wait(20) == 2
+    assert stranger.returncode == 2
     line = stranger.stderr.read()
     assert line.count('\n') == 1 and f'the process at {address} has another key' in line
 
@@ -148,23 +150,20 @@ def test_an_address_that_is_taken_is_one_line(key):
             agent.fit(max_steps=100, explorers=2, cluster=place, cluster_key=key)
 
 
-def test_an_interruption_does_not_wait_for_explorers(tmp_path, address):
-    words = 'train ppo --env CartPole-v1 --n-envs 8 --n-steps 16 --max-steps 3000 --seed 1 --vector sync'
-    words += ' --explorers 2 --run-dir run'
-    learner = subprocess.Popen(
-        [sys.executable, '-m', 'xagents', *words.split(), '--cluster', address], cwd=tmp_path, stdout=-1, text=True
-    )
-    try:
-        assert any('xagents explore' in line for line in learner.stdout)
-        time.sleep(1)
-        learner.terminate()
-        out, _ = learner.communicate(timeout=20)
-        assert learner.returncode == 143 and 'resume' in out
-    finally:
-        learner.kill()
-    whole = words.replace('--explorers 2 --run-dir run', '--run-dir whole')
-    for line in ('train --resume run --explorers none --cluster here', whole):
-        done = subprocess.run([sys.executable, '-m', 'xagents', *line.split()], cwd=tmp_path, capture_output=True)
-        assert done.returncode == 0, done.stderr
-    weights = [np.load(tmp_path / f / 'checkpoints' / 'last' / 'policy.npz')['weights'] for f in ('run', 'whole')]
+def test_an_interruption_does_not_wait_for_explorers(folder, address):
+    def interrupt():
+        while not (folder / 'run' / 'config.yaml').exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    words = 'train small --env CartPole-v1 --n-envs 8 --n-steps 16 --max-steps 1000 --seed 1 --vector sync --run-dir'
+    signals = threading.Thread(target=interrupt)
+    signals.start()
+    code, out, _ = execute(*words.split(), 'run', '--explorers', '2', '--cluster', address)
+    signals.join()
+    assert code == 143 and 'xagents explore' in out and 'resume' in out
+    for line in ('train --resume run --explorers none --cluster here', f'{words} whole'):
+        assert execute(*line.split())[0] == 0
+    weights = [np.load(folder / f / 'checkpoints' / 'last' / 'policy.npz')['weights'] for f in ('run', 'whole')]
     assert np.array_equal(*weights)

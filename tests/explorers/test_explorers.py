@@ -1,6 +1,7 @@
 """Explorers: the same weights, to the bit, however many there are, and whatever happens to them."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import signal
@@ -28,17 +29,15 @@ AGENTS = {
     'a2c': ('Pendulum-v1', {'n_steps': 16, 'normalize_reward': True}),
     'acer': ('CartPole-v1', {'n_steps': 16, 'buffer_max_size': 2000, 'learning_starts': 300}),
     'ddpg': ('Pendulum-v1', {**OFF, 'noise': 'ornstein-uhlenbeck'}),
-    'dqn': (
-        'CartPole-v1',
-        {**OFF, 'normalize_obs': True, 'epsilon_decay_steps': 300, 'epsilon_ladder': True},
-    ),
+    'dqn': ('CartPole-v1', {**OFF, 'normalize_obs': True, 'epsilon_decay_steps': 300, 'epsilon_ladder': True}),
     'ppo': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
+    'small': ('CartPole-v1', {'n_steps': 16, 'normalize_obs': True, 'normalize_reward': True}),
     'ppo-sde': ('Pendulum-v1', {'n_steps': 16, 'sde': True, 'sde_sample_frequency': 5, 'normalize_obs': True}),
     'td3': ('Pendulum-v1', OFF),
     'trpo': ('CartPole-v1', {'n_steps': 16}),
 }
 
-pytestmark = pytest.mark.usefixtures('without_xla_in_module')
+pytestmark = pytest.mark.usefixtures('small_agents', 'shared_programs', 'without_xla_in_module')
 
 
 def digest(agent):
@@ -58,30 +57,32 @@ def trained(name, steps=1000, **options):
         return digest(agent)
 
 
-@pytest.mark.parametrize(('name', 'numbers'), [('ppo', (3, 8)), ('ppo-sde', (1,)), ('dqn', (3,))])
-def test_weights_are_the_same_however_many_explore(name, numbers):
-    alone = trained(name)
-    assert all(trained(name, explorers=n) == alone for n in numbers)
+alone = functools.cache(trained)
 
 
-@pytest.mark.parametrize('name', ['ppo', 'dqn'])
+@pytest.mark.parametrize('name', ['ppo', 'ppo-sde', 'dqn'])
+def test_weights_are_the_same_however_many_explore(name):
+    assert trained(name, explorers=3) == alone(name)
+
+
+@pytest.mark.parametrize('name', [pytest.param('ppo', marks=pytest.mark.slow), 'dqn'])
 def test_weights_of_networks_with_convolutions_are_the_same(name):
     own = {'ppo': {'n_steps': 8}, 'dqn': {**OFF, 'learning_starts': 40, 'train_frequency': 16}}[name]
     options = {**COMMON, 'n_envs': 4, 'net': None, 'env_kwargs': {'shown': 'image'}, **own}
     found = []
     for explorers in (None, 2):
         with contextlib.closing(xagents.make(name, 'tests.problems:Anything-v0', **options)) as agent:
-            agent.fit(max_steps=128, explorers=explorers)
+            agent.fit(max_steps=64, explorers=explorers)
             assert agent.acting_policy.network.plan.has_convolutions
             found.append(digest(agent))
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize('name', ['ppo', 'ppo-sde', 'dqn'])
+@pytest.mark.parametrize('name', ['ppo', pytest.param('ppo-sde', marks=pytest.mark.slow), 'dqn'])
 def test_one_iteration_ahead_is_the_same_too(name):
-    alone = trained(name, overlap=True)
-    assert alone != trained(name)
-    assert trained(name, overlap=True, explorers=2) == alone
+    ahead = trained(name, overlap=True)
+    assert ahead != alone(name)
+    assert trained(name, overlap=True, explorers=2) == ahead
 
 
 def test_a2c_learns_one_iteration_ahead_with_v_trace():
@@ -90,29 +91,21 @@ def test_a2c_learns_one_iteration_ahead_with_v_trace():
     found = []
     for options in ({}, {'overlap': True}, {'overlap': True, 'explorers': 2}):
         with contextlib.closing(make('a2c', v_trace=True)) as agent:
-            agent.fit(max_steps=1000, **options)
+            agent.fit(max_steps=500, **options)
             found.append(digest(agent))
     assert found[0] != found[1] == found[2]
 
 
 def test_a_run_goes_on_with_another_number_or_none(tmp_path):
-    whole = trained('ppo', 2000)
     folder = str(tmp_path / 'run')
     with contextlib.closing(make('ppo')) as agent:
-        agent.fit(max_steps=500, explorers=4, run_dir=folder)
-    for steps, explorers in ((1000, 2), (1500, None), (2000, 8)):
+        agent.fit(max_steps=250, explorers=3, run_dir=folder)
+        agent.fit(max_steps=500)
+    for steps, explorers in ((750, 2), (1000, None)):
         with contextlib.closing(xagents.resume(folder, max_steps=steps, explorers=explorers)) as agent:
             agent.fit()
             last = digest(agent)
-    assert last == whole
-
-
-def test_a_fit_without_explorers_goes_on_where_theirs_stood():
-    whole = trained('ppo', 1500)
-    with contextlib.closing(make('ppo')) as agent:
-        agent.fit(max_steps=700, explorers=2)
-        agent.fit(max_steps=1500)
-        assert digest(agent) == whole
+    assert last == alone('ppo')
 
 
 @pytest.fixture
@@ -134,12 +127,11 @@ def test_kills_at_random_instants_change_nothing(launchers, monkeypatch):
     pools = []
     begin = WorkerPool.__init__
     monkeypatch.setattr(WorkerPool, '__init__', lambda self, *a: (pools.append(self), begin(self, *a))[1])
-    whole = trained('ppo', 6000)
     rng, ended = np.random.default_rng(0), threading.Event()
     killed = []
 
     def kill():
-        while not ended.wait(rng.uniform(0.05, 0.4)):
+        while len(killed) < 4 and not ended.wait(rng.uniform(0.05, 0.3)):
             if pools and all(shard.ready for shard in pools[-1].shards):
                 process = launchers[-1].processes[rng.integers(3)]
                 process.send_signal(signal.SIGKILL)
@@ -148,19 +140,19 @@ def test_kills_at_random_instants_change_nothing(launchers, monkeypatch):
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        found = trained('ppo', 6000, explorers=3)
+        found = trained('small', 20_000, explorers=3)
     finally:
         ended.set()
         thread.join()
     assert killed and pools[-1].n_lost >= 1
-    assert found == whole
+    assert found == alone('small', 20_000)
     assert pools[-1].n_lost_envs == 0
 
 
 def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
     monkeypatch.setattr('xagents.explorers.local_launcher.SHARED_MEMORY_FOLDER', str(tmp_path))
     before = set(threading.enumerate())
-    trained('ppo', 300, explorers=2)
+    trained('small', 300, explorers=2)
     assert [process.code for process in launchers[0].processes] == [0, 0]
     assert not list(tmp_path.iterdir())
     deadline = time.monotonic() + 5
@@ -170,13 +162,13 @@ def test_nothing_is_left_of_explorers(launchers, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_divided_is_one_line():
-    with contextlib.closing(make('ppo')) as agent, pytest.raises(OptionError, match='got 9, expected 1 to 8'):
+    with contextlib.closing(make('small')) as agent, pytest.raises(OptionError, match='got 9, expected 1 to 8'):
         agent.fit(max_steps=100, explorers=9)
-    with contextlib.closing(make('ppo', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
+    with contextlib.closing(make('small', vector='auto')) as agent, pytest.raises(OptionError, match='one vector'):
         agent.fit(max_steps=100, explorers=2)
     envs = xagents.create_envs('CartPole-v1', 4)
     refused = pytest.raises(OptionError, match='is an object, expected the name')
-    with contextlib.closing(xagents.make('ppo', envs, quiet=True)) as agent, refused:
+    with contextlib.closing(xagents.make('small', envs, quiet=True)) as agent, refused:
         agent.fit(max_steps=100, explorers=2)
 
 
@@ -191,14 +183,14 @@ def test_an_environment_that_fails_ends_the_run_with_its_line(tmp_path, monkeypa
         "gymnasium.register('Failing-v0', entry_point=Failing, max_episode_steps=100)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    options = {**COMMON, 'n_steps': 64, 'explorers': 2}
+    options = {**COMMON, 'n_steps': 64, 'explorers': 1}
     failed = pytest.raises(ExplorerError, match=r'3 times at the same task: RuntimeError: the motor is hot$')
-    with contextlib.closing(xagents.make('ppo', 'failing:Failing-v0', **options)) as agent, failed:
+    with contextlib.closing(xagents.make('small', 'failing:Failing-v0', **options)) as agent, failed:
         agent.fit(max_steps=1000)
 
 
 def test_the_command_line_knows_them(folder):
-    words = ['train', 'ppo', '--env', 'CartPole-v1', '--n-envs', '8', '--n-steps', '16', '--max-steps', '300']
+    words = ['train', 'small', '--env', 'CartPole-v1', '--n-envs', '8', '--n-steps', '16', '--max-steps', '300']
     code, out, said = execute(*words, '--explorers', '2', '--run-dir', 'run', '--seed', '1')
     assert (code, said) == (0, '')
     assert 'sync' in (folder / 'run' / 'config.yaml').read_text()
@@ -230,16 +222,20 @@ def living(place):
     return found
 
 
-@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+LEARNER = 'from tests.small_agents import registered\nfrom xagents.cli import main\nwith registered(): main()'
+SLOW_SIGNALS = [pytest.param(n, 128 + n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGKILL, -9), *SLOW_SIGNALS])
 def test_no_explorer_outlives_its_learner(number, code, tmp_path):
     (tmp_path / 'slow.py').write_text(SLOW)
-    words = 'train ppo --env slow:Slow-v0 --n-envs 4 --n-steps 64 --explorers 2 --max-steps 100000 --run-dir run'
+    words = 'train small --env slow:Slow-v0 --n-envs 4 --n-steps 64 --explorers 2 --max-steps 100000 --run-dir run'
     environment = {**os.environ, 'PYTHONPATH': f'{tmp_path}:{os.environ.get("PYTHONPATH", "")}'}
     learner = subprocess.Popen(
-        [sys.executable, '-m', 'xagents', *words.split()], cwd=tmp_path, env=environment, stdout=-3, stderr=-3
+        [sys.executable, '-c', LEARNER, *words.split()], cwd=tmp_path, env=environment, stdout=-3, stderr=-3
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (tmp_path / 'run' / 'checkpoints' / 'last').exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         explorers = living(tmp_path)
@@ -258,15 +254,18 @@ def test_no_explorer_outlives_its_learner(number, code, tmp_path):
             process.kill()
 
 
-def test_an_explorer_is_small_and_loads_no_tensorflow(launchers):
-    with contextlib.closing(make('ppo')) as agent:
+def test_an_explorer_is_small_and_nobody_else_steps_meanwhile(launchers):
+    with contextlib.closing(make('small')) as agent:
         stream = agent.train_iter(max_steps=5000, explorers=1)
         next(stream)
         process = psutil.Process(launchers[0].processes[0]._process.pid)
         maps = {os.path.basename(place.path) for place in process.memory_maps()}
         assert process.memory_info().rss < 90e6
         assert not any('tensorflow' in name for name in maps)
+        with pytest.raises(TypeError, match='explorers have the environments'):
+            agent.collector.current_observations()
         stream.close()
+        assert agent.collector.current_observations().shape == (8, 4)
 
 
 OWN = """
@@ -299,7 +298,7 @@ def own(tmp_path, monkeypatch):
 
 
 def test_explorers_close_their_environments(own, tmp_path, launchers):
-    with contextlib.closing(xagents.make('ppo', own, **COMMON, n_steps=16, explorers=2)) as agent:
+    with contextlib.closing(xagents.make('small', own, **COMMON, n_steps=16, explorers=2)) as agent:
         agent.fit(max_steps=200)
     pids = {process.pid for process in launchers[0].processes}
     assert {int(path.name.split('-')[1]) for path in tmp_path.glob('closed-*')} >= pids
@@ -308,13 +307,13 @@ def test_explorers_close_their_environments(own, tmp_path, launchers):
 @pytest.mark.parametrize('table', [{1: 2}, {'a': (1, 2)}, len, np.ones(2)], ids=['key', 'tuple', 'function', 'array'])
 def test_arguments_that_would_arrive_as_others_are_refused(own, table):
     refused = pytest.raises(OptionError, match='env_kwargs cannot be sent')
-    with contextlib.closing(xagents.make('ppo', own, **COMMON, env_kwargs={'table': table})) as agent, refused:
+    with contextlib.closing(xagents.make('small', own, **COMMON, env_kwargs={'table': table})) as agent, refused:
         agent.fit(max_steps=100, explorers=2)
 
 
 def test_what_cannot_be_copied_begins_anew_and_is_counted(own, launchers):
     options = {**COMMON, **OFF, 'env_kwargs': {'uncopied': True}}
-    with contextlib.closing(xagents.make('dqn', own, **options)) as agent:
+    with contextlib.closing(xagents.make('small-replay', own, **options)) as agent:
         stream = agent.train_iter(max_steps=3000, explorers=2)
         logs = [next(stream) for _ in range(3)]
         assert logs[-1]['explorers/lost_environments'] == 0
@@ -325,21 +324,10 @@ def test_what_cannot_be_copied_begins_anew_and_is_counted(own, launchers):
 
 def test_an_explorer_that_is_silent_is_replaced(launchers, monkeypatch):
     monkeypatch.setattr('xagents.explorers.membership.STEP_TIMEOUT', 1.0)
-    whole = trained('ppo', 3000)
-    with contextlib.closing(make('ppo')) as agent:
+    with contextlib.closing(make('small')) as agent:
         stream = agent.train_iter(max_steps=3000, explorers=2)
         next(stream)
         launchers[0].processes[1].send_signal(signal.SIGSTOP)
         for _ in stream:
             pass
-        assert digest(agent) == whole
-
-
-def test_steps_by_themselves_are_refused_meanwhile():
-    with contextlib.closing(make('ppo')) as agent:
-        stream = agent.train_iter(max_steps=1000, explorers=2)
-        next(stream)
-        with pytest.raises(TypeError, match='explorers have the environments'):
-            agent.collector.current_observations()
-        stream.close()
-        assert agent.collector.current_observations().shape == (8, 4)
+        assert digest(agent) == alone('small', 3000)

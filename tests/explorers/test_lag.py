@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xagents
-from tests.explorers.test_explorers import make
+from tests.explorers.test_explorers import COMMON, OFF, make
 from tests.explorers.test_worker_pool import FakeLink, Launcher
 from xagents.collecting.collector import Collector
 from xagents.collecting.env_stepper import CollectRequest, CollectStats
@@ -24,6 +24,7 @@ from xagents.networks.acting import PublishedWeights
 from xagents.options.errors import OptionError
 
 T = 3
+pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla_in_module')
 
 
 class Explorers:
@@ -127,11 +128,14 @@ def test_rewards_and_observations_of_blocks_are_those_of_their_environments_and_
     assert np.array_equal(split.statistics.var, normal.statistics.var)
 
 
-@pytest.mark.parametrize('name', ['acer', 'ddpg', 'dqn', 'ppo', 'td3'])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ('acer', 'ddpg', 'td3')]
+
+
+@pytest.mark.parametrize('name', ['dqn', 'ppo', *SLOW])
 def test_agents_learn_from_what_comes(name):
     with contextlib.closing(make(name)) as agent:
-        logs = list(agent.train_iter(max_steps=1500, explorers=4, max_lag=2))
-        assert agent.steps >= 1500 and all(np.isfinite(w).all() for m in agent.output_models for w in m.get_weights())
+        logs = list(agent.train_iter(max_steps=1000, explorers=4, max_lag=2))
+        assert agent.steps >= 1000 and all(np.isfinite(w).all() for m in agent.output_models for w in m.get_weights())
         assert isinstance(agent.collector, Collector) and agent.collector.observations is not None
     lags = [log['explorers/most_lag'] for log in logs]
     assert max(lags) <= 2 and any(lags)
@@ -146,8 +150,9 @@ def test_agents_without_a_correction_refuse(name):
 
 def test_a_run_of_bounded_age_stops_and_goes_on(tmp_path):
     folder = str(tmp_path / 'run')
-    with contextlib.closing(make('dqn')) as agent:
-        agent.fit(max_steps=800, explorers=4, max_lag=3, run_dir=folder)
+    options = {**COMMON, **OFF, 'run_dir': folder}
+    with contextlib.closing(xagents.make('small-replay', 'CartPole-v1', **options)) as agent:
+        agent.fit(max_steps=800, explorers=4, max_lag=3)
         steps = agent.steps
     with contextlib.closing(xagents.resume(folder, max_steps=1600, explorers=2)) as agent:
         assert agent.steps == steps and agent.collector.observations is not None
@@ -160,7 +165,7 @@ def test_fragments_keep_the_ratio_of_updates_to_steps():
     counts = []
     for steps in (None, 8):
         with contextlib.closing(make('dqn', fragment_steps=steps, **options)) as agent:
-            agent.fit(max_steps=2000)
+            agent.fit(max_steps=1500)
             counts.append((agent.n_steps, agent.updates_for(10**6), agent.progress.context.updates / agent.steps))
     (few, four, ratio), (eight, sixteen, same) = counts
     assert (few, four, eight, sixteen) == (2, 4, 8, 16) and abs(ratio - same) < 0.03

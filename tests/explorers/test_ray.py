@@ -24,6 +24,7 @@ def may_be_apart():
     return False
 
 
+@pytest.mark.slow
 def test_ray_places_explorers_and_the_weights_are_the_same(tmp_path):
     if importlib.util.find_spec('ray') is None:
         pytest.skip('ray is an extra')

@@ -13,7 +13,7 @@ from xagents.factory import checkpoint_scores
 
 
 @pytest.fixture(scope='module')
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, without_xla_in_module):
     """A run with four checkpoints."""
     folder = tmp_path_factory.mktemp('following') / 'run'
     options = {'n_envs': 4, 'n_steps': 16, 'net': [8], 'seed': 1, 'quiet': True, 'checkpoint_frequency': 200}

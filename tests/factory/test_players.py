@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import xagents
 from tests.agents.contract import clause
 from tests.commands import execute
+from tests.small_agents import on_cartpole
 from xagents.checkpoints.agent_state import capture_policy
 from xagents.checkpoints.weight_files import write_weight_files
 from xagents.collecting.policies import SamplingPolicy
@@ -24,6 +25,8 @@ from xagents.collecting.policy_files import POLICY_ARRAYS, POLICY_PLAN, write_po
 from xagents.collecting.trained_policy import read_policy
 from xagents.options.declaration import declared_options
 from xagents.options.environment import NetworkOptions
+
+pytestmark = pytest.mark.usefixtures('small_agents', 'without_xla_in_module')
 
 
 class Anything(gymnasium.Env):
@@ -115,42 +118,6 @@ def test_any_dense_policy_acts_as_its_agent_does(case, net, activation, inputs, 
     assert_acts_as(agent, shown, taken, tmp_path)
 
 
-EXPLORER = """
-import sys
-sys.modules['tensorflow'] = sys.modules['keras'] = None
-from pathlib import Path
-import numpy as np
-import xagents
-from xagents.collecting.collector import Collector
-from xagents.collecting.random_streams import RandomStreams
-from xagents.collecting.trained_policy import read_policy
-folder, env, raw = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == 'True'
-trained = read_policy(folder / 'plan.json', folder / 'policy.npz')
-collector = Collector(xagents.create_envs(env, 4), trained.acting_policy, trained.statistics, RandomStreams(1), raw)
-np.savez(folder / 'batch.npz', **collector.collect(32))
-"""
-
-
-@pytest.mark.parametrize(
-    ('name', 'env', 'options'),
-    [
-        ('ppo', 'Pendulum-v1', {'sde': True, 'sde_sample_frequency': 5, 'normalize_obs': True}),
-        ('dqn', 'CartPole-v1', {'buffer_max_size': 1000}),
-    ],
-)
-def test_who_collects_elsewhere_needs_no_tensorflow_and_collects_the_same(name, env, options, tmp_path):
-    agent = xagents.make(name, env, n_envs=4, seed=1, **options)
-    saved(agent, tmp_path)
-    subprocess.run(
-        [sys.executable, '-c', EXPLORER, tmp_path, env, str(agent.collector.raw_rollouts)], check=True, timeout=60
-    )
-    wanted = agent.collector.collect(32)
-    with np.load(tmp_path / 'batch.npz') as got:
-        assert set(got) == set(wanted)
-        for column in wanted:
-            np.testing.assert_array_equal(got[column], wanted[column])
-
-
 class Own(xagents.A2C):
     """Acts by code of its own."""
 
@@ -176,7 +143,7 @@ def test_what_acts_by_code_of_its_own_has_no_plan(monkeypatch):
 
 
 @pytest.fixture(scope='module')
-def run(tmp_path_factory):
+def run(tmp_path_factory, without_xla_in_module):
     """The folder of a short run of PPO, with loose checkpoints beside it."""
     folder = tmp_path_factory.mktemp('runs')
     options = {'n_envs': 2, 'n_steps': 16, 'mini_batches': 1, 'net': [8], 'normalize_obs': True, 'seed': 2}
@@ -245,10 +212,7 @@ def arrays(**others):
 @pytest.mark.parametrize(
     ('damage', 'words'),
     [
-        (
-            plan(lambda record: record.update(format=2)),
-            f'{POLICY_PLAN} is damaged or not a policy (it has the',
-        ),
+        (plan(lambda record: record.update(format=2)), f'{POLICY_PLAN} is damaged or not a policy (it has the'),
         (plan(lambda record: record.pop('network')), f'{POLICY_PLAN} is damaged'),
         (plan(lambda record: record['policy'].update(kind='own')), 'it is no record of a policy'),
         (plan(lambda record: record['action_space'].update(space='Text')), 'it is no record of a space'),
@@ -285,11 +249,11 @@ def test_a_damaged_policy_is_one_line(copied, damage, words):
 @pytest.mark.parametrize('ending', ['tf', 'weights.h5'])
 def test_a_policy_of_other_weights_than_lie_there_is_none(ending, tmp_path):
     path = tmp_path / f'a.{ending}'
-    options = {'n_envs': 2, 'n_steps': 16, 'mini_batches': 1, 'net': [8], 'quiet': True, 'checkpoints': [str(path)]}
-    with contextlib.closing(xagents.make('ppo', 'CartPole-v1', seed=1, **options)) as agent:
+    options = {'n_envs': 2, 'net': [8], 'checkpoints': [str(path)]}
+    with contextlib.closing(on_cartpole(**options)) as agent:
         agent.fit(max_steps=400)
-    assert xagents.policy(path).agent == 'ppo'
-    with contextlib.closing(xagents.make('ppo', 'CartPole-v1', seed=2, **options)) as other:
+    assert xagents.policy(path).agent == 'small'
+    with contextlib.closing(on_cartpole(**{**options, 'seed': 2})) as other:
         write_weight_files([str(tmp_path / f'other.{ending}')], other.output_models, {}, {})
     for file in tmp_path.glob('other*'):
         file.replace(tmp_path / file.name.replace('other', 'a'))

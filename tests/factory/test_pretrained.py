@@ -8,7 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -28,6 +27,8 @@ from xagents.system.file_names import STATE_FILE
 ROOT = Path(xagents.__file__).parents[1]
 EVERY = [one for agent_id in BUILTIN_AGENTS for one in list_pretrained(agent_id)]
 each = pytest.mark.parametrize('one', EVERY, ids=lambda one: f'{one.agent} {one.env}')
+# whose episodes take seconds
+LONG = ('BipedalWalker-v3', 'Hopper-v5', 'Walker2d-v5')
 # whose steps are NumPy alone: the same everywhere
 EXACT = ('CartPole-v1', 'Acrobot-v1', 'MountainCar-v0', 'MountainCarContinuous-v0', 'Pendulum-v1')
 PLAIN = """
@@ -43,7 +44,11 @@ execute(['play', 'ppo', '--pretrained', 'CartPole-v1', '--max-steps', '9', '--vi
 # ------------------------------------------------------------------------------------------------------- what they do
 
 
-@each
+@pytest.mark.parametrize(
+    'one',
+    [pytest.param(one, marks=[pytest.mark.slow] if one.env in LONG else []) for one in EVERY],
+    ids=[f'{one.agent} {one.env}' for one in EVERY],
+)
 def test_it_plays_as_its_record_says(one):
     player = players.load_pretrained_player(one.agent, one.env, {'seed': one.first['seed']})
     episodes = one.first['episodes']
@@ -76,16 +81,6 @@ def test_the_command_that_trained_it_is_one(one):
         (preset,) = (p for p in list_presets(one.agent) if p.env == one.env)
         assert one.steps >= preset.max_steps
     assert one.versions.keys() >= {'xagents', 'gymnasium'} and re.fullmatch(r'\d{4}-\d\d-\d\d', one.date)
-
-
-def test_the_python_of_the_docs():
-    found = find_pretrained('ppo', 'CartPole-v1')
-    policy = xagents.policy(found.folder)
-    with gymnasium.make('CartPole-v1') as env:
-        observation, _ = env.reset(seed=1)
-        for _ in range(200):
-            observation, _, terminated, _, _ = env.step(int(policy(observation)))
-            assert not terminated
 
 
 # --------------------------------------------------------------------------------------------------------- their files
@@ -158,19 +153,13 @@ def test_options_of_the_environment_win(folder):
 @pytest.mark.parametrize(
     ('words', 'said'),
     [
-        (
-            'play ppo --pretrained CartPole-v0',
-            r'--pretrained: got CartPole-v0, .*\(did you mean CartPole-v1\?\)$',
-        ),
+        ('play ppo --pretrained CartPole-v0', r'--pretrained: got CartPole-v0, .*\(did you mean CartPole-v1\?\)$'),
         (
             'record td3 --pretrained Pendulum-v1',
             '--pretrained: got Pendulum-v1, .* td3 has no pretrained policy .but ppo has one',
         ),
         ('evaluate ppo --pretrained ../ppo/CartPole-v1', r'--pretrained: got \.\./ppo/CartPole-v1, for which'),
-        (
-            'play ppo --pretrained CartPole-v1 --run-dir x',
-            '--run-dir: got x with --pretrained, expected one',
-        ),
+        ('play ppo --pretrained CartPole-v1 --run-dir x', '--run-dir: got x with --pretrained, expected one'),
         ('record ppo --pretrained CartPole-v1 --weights a b', '--weights: got a b with --pretrained'),
         ('evaluate ppo --pretrained CartPole-v1 --checkpoint last', '--checkpoint: got last with --pretrained'),
         ('play ppo --pretrained CartPole-v1 --gamma 0.5', '--gamma: cannot be used with --pretrained CartPole-v1'),

@@ -306,11 +306,7 @@ def test_packages_are_read_late_and_an_entry_loads_nothing_heavy(package, words,
     )
     path = os.pathsep.join([str(folder), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, '-c', code],
-        env={**os.environ, 'PYTHONPATH': path},
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, '-c', code], env={**os.environ, 'PYTHONPATH': path}, capture_output=True, text=True, timeout=60
     )
     assert done.stderr == f'{reads} []\n'
     assert not reads or 'light' in done.stdout
@@ -519,6 +515,7 @@ def test_the_example_learns_its_corridor(installed, monkeypatch, without_xla):
 # ------------------------------------------------------------------------------------------------------------- the page
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_runs(without_xla, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r'^```python\n(.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE)

@@ -23,8 +23,10 @@ from tests.commands import execute
 from xagents.checkpoints.run_directory import copy_run
 from xagents.options.errors import OptionError
 from xagents.reports.population_files import lock_population, read_population
+from xagents.tuning import process_pool
 from xagents.tuning.evolution import Evolution, Member, exploit, perturbed_value
 from xagents.tuning.search import Bounds, Choices
+from xagents.tuning.worker import TrialWorker
 
 SCORES = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan)), min_size=2, max_size=20)
 
@@ -86,13 +88,41 @@ def test_a_population_finds_what_no_member_finds_alone():
     assert all(toy(0.5, seed) > 1.15 for seed in range(5))
 
 
-# in processes
+# whole populations
 
 OPTIONS = {'n_envs': 4, 'n_steps': 16, 'net': [8], 'lr': [1e-5, 1e-1], 'seed': 3, 'quiet': True}
 OPTIONS |= {'population': 4, 'exploit_steps': 400, 'trial_steps': 1200, 'exploit': 0.25}
 # the same on a command line
 FLAGS = '--n-envs 4 --n-steps 16 --net 8 --lr 1e-5 1e-1 --seed 3 '
 FLAGS += '--population 4 --exploit-steps 400 --trial-steps 1200 --exploit 0.25'
+
+
+class WorkerHere:
+    """Stands for a worker process, and does its jobs in this process."""
+
+    def __init__(self, answers, threads, silent):
+        self.job, self.n_done, self.ready = None, 0, False
+        self.worker, self.write, self.flush = TrialWorker(self, None), lambda line: answers.put((self, line)), list
+        self.worker.send(kind='ready')
+
+    def start(self, kind, job):
+        self.job = job
+        sent = type(job)(**json.loads(json.dumps(dataclasses.asdict(job))))
+        (self.worker.check if kind == 'check' else self.worker.run)(sent)
+
+    def end(self): ...
+
+    request_exit = end
+
+
+@pytest.fixture(scope='module', autouse=True)
+def here(small_agents):
+    """Let members train in this process: no other knows these agents."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_pool, 'WorkerProcess', WorkerHere)
+        patch.setattr('keras.backend.clear_session', lambda: None)  # what frees memory takes a second a member
+        patch.setattr('gc.collect', lambda: None)
+        yield
 
 
 def table(folder):
@@ -109,12 +139,12 @@ def weights(folder):
 def evolved(tmp_path_factory):
     """A population that was left alone, and the folder of its best member."""
     folder = tmp_path_factory.mktemp('population') / 'whole'
-    return folder, xagents.evolve('ppo', 'CartPole-v1', out=str(folder), n_jobs=2, **OPTIONS)
+    return folder, xagents.evolve('small', 'CartPole-v1', out=str(folder), n_jobs=2, **OPTIONS)
 
 
 def test_it_is_the_same_for_any_number_of_jobs(evolved, tmp_path):
     folder, best = evolved
-    other = xagents.evolve('ppo', 'CartPole-v1', out=str(tmp_path / 'one'), **OPTIONS)
+    other = xagents.evolve('small', 'CartPole-v1', out=str(tmp_path / 'one'), **OPTIONS)
     assert table(tmp_path / 'one') == table(folder)
     np.testing.assert_equal(weights(other), weights(best))
 
@@ -143,7 +173,7 @@ def test_members_copy_change_and_go_on(evolved):
 
 def test_what_is_played_is_what_was_scored(tmp_path):
     options = {**OPTIONS, 'objective': 'evaluation', 'eval_episodes': 5, 'lr': [1e-4, 1e-1], 'population': 2}
-    best = xagents.evolve('ppo', 'CartPole-v1', out=str(tmp_path / 'p'), **options)
+    best = xagents.evolve('small', 'CartPole-v1', out=str(tmp_path / 'p'), **options)
     member = read_population(tmp_path / 'p').rounds[-1][int(best[-2:])]
     with contextlib.closing(xagents.resume(best, quiet=True)) as agent:  # as it stood, with its streams
         assert agent.evaluate(5)['mean'] == member.score
@@ -161,16 +191,16 @@ def test_a_second_call_is_refused_while_one_is_at_work(tmp_path):
 def test_it_goes_on_further(evolved, tmp_path):
     folder, _ = evolved
     part = tmp_path / 'part'
-    xagents.evolve('ppo', 'CartPole-v1', out=str(part), **{**OPTIONS, 'trial_steps': 800})
+    xagents.evolve('small', 'CartPole-v1', out=str(part), **{**OPTIONS, 'trial_steps': 800})
     # schedules are as long as the first call said, and there are none here
-    xagents.evolve('ppo', 'CartPole-v1', out=str(part), **OPTIONS)
+    xagents.evolve('small', 'CartPole-v1', out=str(part), **OPTIONS)
     assert table(part) == table(folder)
 
 
 @pytest.mark.slow
-def test_kills_change_nothing(evolved, tmp_path):
-    folder, best = evolved
+def test_neither_kills_nor_the_number_of_processes_change_anything(tmp_path):
     command = [sys.executable, '-m', 'xagents', 'tune', 'ppo', '--env', 'CartPole-v1', *FLAGS.split()]
+    subprocess.run([*command, '--out', str(tmp_path / 'whole')], check=True)
     command += ['--n-jobs', '2', '--out', str(tmp_path / 'killed')]
     rng, kills = random.Random(1), 0
     for _ in range(20):
@@ -186,13 +216,14 @@ def test_kills_change_nothing(evolved, tmp_path):
             process.communicate()
             kills += 1
             time.sleep(0.1)
-    assert kills and table(tmp_path / 'killed') == table(folder)
-    np.testing.assert_equal(weights(str(tmp_path / 'killed' / 'best')), weights(best))
+    assert kills and table(tmp_path / 'killed') == table(tmp_path / 'whole')
+    np.testing.assert_equal(*(weights(str(tmp_path / name / 'best')) for name in ('killed', 'whole')))
 
 
-def test_a_copy_goes_on_as_the_run_does(tmp_path):
+def test_a_copy_goes_on_as_the_run_does(small_agents, tmp_path):
     options = {'n_envs': 2, 'net': [8], 'seed': 1, 'quiet': True, 'learning_starts': 100, 'buffer_max_size': 400}
-    with contextlib.closing(xagents.make('dqn', 'CartPole-v1', run_dir=str(tmp_path / 'a'), **options)) as agent:
+    options['run_dir'] = str(tmp_path / 'a')
+    with contextlib.closing(xagents.make('small-replay', 'CartPole-v1', **options)) as agent:
         agent.fit(max_steps=300, final_episodes=0)
     copy_run(tmp_path / 'a', tmp_path / 'b')
     (tmp_path / 'b' / 'left').write_text('by a killed copy')
@@ -207,11 +238,11 @@ def test_a_copy_goes_on_as_the_run_does(tmp_path):
 def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     folder, _ = evolved
     words = [*FLAGS.split(), '--out', str(folder)]
-    code, stdout, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
+    code, stdout, stderr = execute('tune', 'small', '--env', 'CartPole-v1', *words)
     lines = stdout.splitlines()
     assert (code, stderr) == (0, ''), stderr
     assert lines[0] == f'Population of 4 in {folder}: resumes after round 3 of 3 rounds of 400 steps'
-    assert lines[1].startswith('Best: member 0') and lines[3].startswith('xagents train ppo --env CartPole-v1')
+    assert lines[1].startswith('Best: member 0') and lines[3].startswith('xagents train small --env CartPole-v1')
     code, stdout, _ = execute('plot', '--run-dir', str(folder), '--out', str(tmp_path / 'lineage.png'))
     assert code == 0 and (tmp_path / 'lineage.png').stat().st_size > 10_000
     code, stdout, _ = execute('runs', str(folder))
@@ -221,10 +252,10 @@ def test_a_person_sees_rounds_and_the_lineage(evolved, tmp_path):
     # a round is as long as it was, also where its length is not given and the whole is another
     longer = [word for word in words if word != '--exploit-steps' and word != '400']
     longer[longer.index('1200')] = '800'
-    assert execute('tune', 'ppo', '--env', 'CartPole-v1', *longer)[0] == 0
+    assert execute('tune', 'small', '--env', 'CartPole-v1', *longer)[0] == 0
     # another one is not mixed with it
     words[words.index('1e-5')] = '1e-4'
-    code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words)
+    code, _, stderr = execute('tune', 'small', '--env', 'CartPole-v1', *words)
     assert code == 2 and 'contains another population (searched ' in stderr and len(stderr.splitlines()) == 1
 
 
@@ -254,7 +285,7 @@ def test_what_cannot_be_is_said_in_a_line(words, expected, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'taken').mkdir()
     (tmp_path / 'taken' / 'file').write_text('')
-    code, stdout, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', '--net', '8', *words.split())
+    code, stdout, stderr = execute('tune', 'small', '--env', 'CartPole-v1', '--net', '8', *words.split())
     assert (code, stdout) == (2, '') and f'xagents tune: {expected}' in stderr and len(stderr.splitlines()) == 1
     assert not (tmp_path / 'o').exists(), 'nothing is written'
 
@@ -267,5 +298,5 @@ def test_a_damaged_population_is_said_in_a_line(evolved, tmp_path):
     words = ['--lr', '1e-4', '1e-2', '--population', '2', '--n-envs', '2', '--n-steps', '8', '--net', '8']
     for content in ('{', '[]', '{}'):
         (tmp_path / 'p' / 'population.json').write_text(content)
-        code, _, stderr = execute('tune', 'ppo', '--env', 'CartPole-v1', *words, '--out', str(tmp_path / 'p'))
+        code, _, stderr = execute('tune', 'small', '--env', 'CartPole-v1', *words, '--out', str(tmp_path / 'p'))
         assert code == 2 and 'cannot be read' in stderr and len(stderr.splitlines()) == 1
