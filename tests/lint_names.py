@@ -21,10 +21,8 @@ ANYWHERE = {
     *('witnesses', 'fleets', 'crews', 'houses', 'rooms', 'floors', 'doors'),
 }
 AS_NAMES = {'again', 'alone', 'face'}
-# names from libraries, ids of environments, addresses, and keys in files that exist
-EXEMPT = re.compile(
-    r'\b(np|numpy|math|tf|ops)\.floor\w*|\bMiniGrid-[\w-]+|\bDoorKey\w*|\bFourRooms\b|https?://\S+|/standing\'|\'witness\''
-)
+# names from libraries, ids of environments, addresses
+EXEMPT = re.compile(r'\b(np|numpy|math|tf|ops)\.floor\w*|\bMiniGrid-[\w-]+|\bDoorKey\w*|\bFourRooms\b|https?://\S+')
 WORD = re.compile(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+')
 CODE = ('xagents/**/*.py', 'docs/**/*.py')
 TEXT = ('xagents/**/*.cfg', 'xagents/**/*.y*ml', 'docs/**/*.md', 'docs/**/*.ipynb', 'docs/**/*.y*ml', 'README.md')

@@ -15,9 +15,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests import environments
 from xagents.envs.create import as_envs, create_envs
-from xagents.envs.interface import Envs, EpisodeEnd, _success
+from xagents.envs.interface import Envs, _success
 from xagents.envs.vectors import NATIVE_FROM, LoopVectorEnv
 from xagents.options.errors import OptionError
+from xagents.pipeline.context import EpisodeEnd
 
 COUNTER = 'tests.environments:Counter-v0'
 

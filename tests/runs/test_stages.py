@@ -13,7 +13,7 @@ from xagents.logs.console import Console
 from xagents.logs.history import read_history
 from xagents.options.agents import AgentOptions
 from xagents.options.runs import RunOptions
-from xagents.pipeline.context import Context, EndedEpisode
+from xagents.pipeline.context import Context, EpisodeEnd
 from xagents.pipeline.recipe import Recipe, compose
 from xagents.pipeline.schedules import Schedule
 from xagents.runs import reporting, saving, stages
@@ -58,7 +58,7 @@ def once(stage, run, **fields):
 
 
 def episode(reward, step=1, success=None):
-    return EndedEpisode(reward, int(reward), success, step, 0.5)
+    return EpisodeEnd(reward, int(reward), 0, success, step=step, time=0.5)
 
 
 def test_schedule_is_base_times_schedule_times_plateau():
@@ -72,7 +72,7 @@ def test_collect_counts_steps_and_dates_episodes():
 
     def collect():
         stats = run.agent.collector.stats
-        stats.episodes.append(EndedEpisode(5.0, 5, None, 3, 0.25))
+        stats.episodes.append(EpisodeEnd(5.0, 5, 0, None, step=3, time=0.25))
         stats.steps += 8
         stats.seconds['env'] += 1.5
         return {'rewards': 1}

@@ -27,7 +27,7 @@ from xagents.logs.history import read_history
 from xagents.logs.metrics import read_metrics
 from xagents.options.errors import OptionError
 from xagents.options.runs import RunOptions
-from xagents.pipeline.context import Context, EndedEpisode
+from xagents.pipeline.context import Context, EpisodeEnd
 from xagents.runs import reporting
 from xagents.runs.run import Run
 from xagents.system.interruption import RunInterrupted
@@ -143,7 +143,7 @@ class Session:
         def contexts():
             for i in range(first, last + 1):
                 progress.rewards.append(0.1 * i)
-                episodes = [EndedEpisode(0.1 * i, 10, None, 10 * i, 1.0 * i)]
+                episodes = [EpisodeEnd(0.1 * i, 10, 0, None, step=10 * i, time=1.0 * i)]
                 logs = {'loss/x': i / 7, 'steps': 10 * i}
                 progress.context = Context(iteration=i, steps=10 * i, seconds=1.0 * i, episodes=episodes, logs=logs)
                 yield progress.context

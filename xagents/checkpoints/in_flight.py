@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xagents.checkpoints.state_files import AgentState, state_from_arrays, state_to_arrays
-from xagents.pipeline.context import Context, EndedEpisode
+from xagents.pipeline.context import Context, EpisodeEnd
 from xagents.system.arrays import add_prefix, strip_prefix
 from xagents.system.values import survives_json
 
@@ -65,7 +65,7 @@ class InFlightIteration:
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> InFlightIteration:
         """Return the iteration from the results of `state`."""
-        episodes = [EndedEpisode(**episode) for episode in record['episodes']]
+        episodes = [EpisodeEnd(**episode) for episode in record['episodes']]
         ctx = Context(batch=strip_prefix('batch', arrays), episodes=episodes)
         for name in _COLLECTED:
             setattr(ctx, name, record[name])

@@ -18,10 +18,11 @@ from xagents.collecting.policies import Policy
 from xagents.collecting.random_streams import RandomStreams
 from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.interface import Envs, EpisodeEnd
+from xagents.envs.interface import Envs
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
 from xagents.networks.acting import PublishedWeights
+from xagents.pipeline.context import EpisodeEnd
 from xagents.system.arrays import add_prefix, strip_prefix
 from xagents.system.interruption import RunInterrupted
 
@@ -295,8 +296,8 @@ class Collector(EnvOwner):
         for name, part in self.parts().items():
             arrays |= add_prefix(name, {key: np.array(value) for key, value in part.state().items()})
         if self.envs.recorder is not None:
-            seen, record['witness'] = self.envs.recorder.state()
-            arrays |= add_prefix('witness', seen)
+            seen, record['recorder'] = self.envs.recorder.state()
+            arrays |= add_prefix('recorder', seen)
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:
@@ -316,8 +317,8 @@ class Collector(EnvOwner):
                 part.load(saved)
         self.streams.load(record['rngs'])
         self._restarted, self.observations = record['restarted'], None
-        if 'witness' in record:
-            self.recorder_state = strip_prefix('witness', arrays), record['witness']
+        if 'recorder' in record:
+            self.recorder_state = strip_prefix('recorder', arrays), record['recorder']
         if not self._restored(arrays, record, environments):
             return False
         self.observations = np.array(arrays['observations'])

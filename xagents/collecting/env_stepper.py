@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -17,10 +17,10 @@ from xagents.collecting.finite import check_rollout
 from xagents.collecting.policies import Policy
 from xagents.collecting.rollouts import Rollout
 from xagents.collecting.statistics import Statistics
-from xagents.envs.interface import Envs, EpisodeEnd
+from xagents.envs.interface import Envs
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.spaces import ActionDecoder
-from xagents.pipeline.context import EndedEpisode
+from xagents.pipeline.context import EpisodeEnd
 
 T = TypeVar('T')
 # a generator that yields before each environment step, and returns a result at its end
@@ -56,7 +56,7 @@ class CollectStats:
         messages: messages about remote explorers, one line each.
     """
 
-    episodes: list[EndedEpisode] = field(default_factory=list)
+    episodes: list[EpisodeEnd] = field(default_factory=list)
     steps: int = 0
     row: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
@@ -65,8 +65,7 @@ class CollectStats:
 
     def add(self, episodes: list[EpisodeEnd], seconds: float) -> None:
         """Add episodes that ended at the current step, after `seconds`."""
-        for e in episodes:
-            self.episodes.append(EndedEpisode(e.reward, e.length, e.success, self.steps, seconds, e.env, e.team))
+        self.episodes += [replace(episode, step=self.steps, time=seconds) for episode in episodes]
 
 
 class StepBlock(NamedTuple):

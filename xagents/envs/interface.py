@@ -24,29 +24,11 @@ from xagents.envs.step_recorder import StepRecorder
 from xagents.envs.vectors import LoopVectorEnv
 from xagents.envs.wrappers import REPORT, SUCCESS, is_success_value
 from xagents.options.errors import OptionError, one_line
+from xagents.pipeline.context import EpisodeEnd
 
 # Makes new environments of the same kind: (n_envs, render_mode, training, in_process) -> Envs.
 EnvFactory = Callable[[int, str | None, bool, bool], 'Envs']
 RECREATE_HINT = 'pass create_envs a function that makes the environment, or pass environments to evaluate on'
-
-
-@dataclasses.dataclass(slots=True)
-class EpisodeEnd:
-    """Statistics of a finished episode.
-
-    Attributes:
-        reward: the sum of the environment's raw rewards, before wrappers and clipping.
-        length: the number of the agent's steps.
-        env: the index of the environment.
-        success: the `is_success` or `success` that the environment reported; None if it reported neither.
-        team: the summed reward of all agents of the environment; None except for the last agent to finish.
-    """
-
-    reward: float
-    length: int
-    env: int
-    success: bool | None
-    team: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from xagents.envs.interface import Copyable, Envs, EpisodeEnd
+from xagents.envs.interface import Copyable, Envs
 from xagents.envs.maker import EnvMaker, find_maker, load_wrapper
 from xagents.envs.multi_agent import AgentRows, AgentSet, ParallelVector
 from xagents.envs.snapshots.write import Snapshot
 from xagents.envs.vectors import make_base_vector
 from xagents.options.errors import OptionError, did_you_mean
+from xagents.pipeline.context import EpisodeEnd
 
 # the agents of each policy, by the policy's name
 PolicyMapping = Mapping[str, Sequence[str]]

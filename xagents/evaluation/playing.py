@@ -16,11 +16,11 @@ from xagents.checkpoints.protocols import ActingAgent
 from xagents.collecting.collector import Collector
 from xagents.collecting.policies import Policy
 from xagents.envs.create import as_envs
-from xagents.envs.interface import Envs, EpisodeEnd
+from xagents.envs.interface import Envs
 from xagents.logs import video
 from xagents.logs.window import Window
 from xagents.options.errors import OptionError
-from xagents.pipeline.context import EndedEpisode
+from xagents.pipeline.context import EpisodeEnd
 from xagents.system.interruption import Interruption
 from xagents.system.paths import check_folder
 
@@ -100,7 +100,7 @@ def episode_quotas(episodes: int, envs: Envs) -> np.ndarray:
     return each.repeat(envs.agents_per_env)
 
 
-def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd | EndedEpisode]) -> dict[str, float]:
+def mean_rewards_per_agent(agents: Sequence[str], episodes: Iterable[EpisodeEnd]) -> dict[str, float]:
     """Return the mean reward of each of several agents as `reward/NAME`, and of all agents together as `team_reward`.
 
     Means without an episode are left out. The result is empty if the agents have no names.

@@ -9,7 +9,7 @@ import numpy as np
 
 from xagents.envs.snapshots.write import Snapshot
 from xagents.explorers.messages import Message, WireError
-from xagents.pipeline.context import EndedEpisode
+from xagents.pipeline.context import EpisodeEnd
 from xagents.system.arrays import add_prefix, strip_prefix
 
 # prefixes of a message's arrays: statistics, exploration noise, state of the environments
@@ -34,7 +34,7 @@ class Fragment(NamedTuple):
     """
 
     columns: dict[str, np.ndarray]
-    episodes: list[EndedEpisode]
+    episodes: list[EpisodeEnd]
     seconds: dict[str, float]
     env_state: MessagePart | None
     noise_state: np.ndarray | None
@@ -94,13 +94,13 @@ def parse_fragment(
     return Fragment(held, episodes, seconds, env_state, noise_state, snapshot_problem)
 
 
-def _parse_episode(record: Any, columns: range, rows: int) -> EndedEpisode:
+def _parse_episode(record: Any, columns: range, rows: int) -> EpisodeEnd:
     reward, length, success, env, row, seconds, team = record
     whole = all(type(n) is int for n in (length, env, row)) and 0 <= env < len(columns) and 0 <= row < rows
     earned = type(reward) in (int, float) and type(team) in (int, float, type(None))
     if not whole or success not in (None, True, False) or not earned:
         raise ValueError('an episode is invalid')
-    return EndedEpisode(float(reward), length, success, row, _parse_seconds(seconds), columns[env], team)
+    return EpisodeEnd(float(reward), length, columns[env], success, team, row, _parse_seconds(seconds))
 
 
 def _parse_seconds(value: Any) -> float:

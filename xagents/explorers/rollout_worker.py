@@ -21,7 +21,6 @@ from xagents.collecting.policies import policy_from_dict
 from xagents.collecting.rollouts import Rollout, allocate_rollout
 from xagents.collecting.statistics import Statistics
 from xagents.envs.create import create_envs
-from xagents.envs.interface import EpisodeEnd
 from xagents.envs.normalisation import ObservationNormalizer
 from xagents.explorers.fragments import EXPLORATION, STATISTICS, pack_env_state, unpack_env_state
 from xagents.explorers.messages import Message, WireError, pack
@@ -29,6 +28,7 @@ from xagents.explorers.versions import version_differences, versions
 from xagents.networks.acting import PublishedWeights
 from xagents.networks.numpy_inference import NumpyNetwork
 from xagents.networks.plan import NetworkPlan
+from xagents.pipeline.context import EpisodeEnd
 from xagents.system.arrays import add_prefix, strip_prefix
 
 MAX_ENVS = 2**16

@@ -1,7 +1,7 @@
 """Recipes: stages that process a stream of contexts, one context per iteration. Does not load TensorFlow."""
 
 from xagents.pipeline.context import Context as Context
-from xagents.pipeline.context import EndedEpisode as EndedEpisode
+from xagents.pipeline.context import EpisodeEnd as EpisodeEnd
 from xagents.pipeline.context import Stage as Stage
 from xagents.pipeline.context import Stream as Stream
 from xagents.pipeline.context import kept as kept

@@ -20,26 +20,26 @@ def kept(default: Any) -> Any:
 
 
 @dataclasses.dataclass(slots=True)
-class EndedEpisode:
-    """An episode that ended while collecting.
+class EpisodeEnd:
+    """Statistics of a finished episode.
 
     Attributes:
-        reward: sum of the raw rewards.
-        length: number of steps.
-        success: whether the environment reported success; None without a report.
-        step: environment steps of the collection at the end of the episode; later, of the whole run.
-        time: seconds of the collection at the end of the episode; later, of the whole run.
+        reward: sum of the environment's raw rewards, before wrappers and clipping.
+        length: number of the agent's steps.
         env: index of the environment; with several agents per environment, index of the agent among all agents.
-        team: sum of the rewards of all agents of the environment, in the episode that ends last; else None.
+        success: the `is_success` or `success` that the environment reported; None if it reported neither.
+        team: summed reward of all agents of the environment; None except for the last agent to finish.
+        step: environment steps of the rollout at the end of the episode; later, of the whole run.
+        time: seconds of the rollout at the end of the episode; later, of the whole run.
     """
 
     reward: float
     length: int
+    env: int
     success: bool | None
-    step: int
-    time: float
-    env: int = 0
     team: float | None = None
+    step: int = 0
+    time: float = 0.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -92,7 +92,7 @@ class Context:
     evaluated: bool = kept(False)
     batch: dict[str, Any] = dataclasses.field(default_factory=dict)
     statistics: Any = None
-    episodes: list[EndedEpisode] = dataclasses.field(default_factory=list)
+    episodes: list[EpisodeEnd] = dataclasses.field(default_factory=list)
     checked: bool = False
     evaluated_state: Any = None
     new_best: float | None = None

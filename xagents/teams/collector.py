@@ -115,7 +115,7 @@ class TeamCollector(EnvOwner):
             own, record['collectors'][name] = member.state_with_snapshot(None)
             arrays |= add_prefix(name, own)
             if snapshot is not None:
-                arrays[f'{name}/standing'] = np.array(member.observations)
+                arrays[f'{name}/observations'] = np.array(member.observations)
         return arrays, record
 
     def load(self, arrays: Mapping[str, np.ndarray], record: Mapping[str, Any], environments: bool = True) -> bool:
@@ -126,5 +126,5 @@ class TeamCollector(EnvOwner):
         if not self._restored(arrays, record, environments):
             return False
         for name, member in self.members.items():
-            member.observations = np.array(arrays[f'{name}/standing'])
+            member.observations = np.array(arrays[f'{name}/observations'])
         return True
