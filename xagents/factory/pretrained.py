@@ -1,8 +1,9 @@
 """Trained policies in the package, by agent and environment. `--pretrained` plays one, `xagents presets` marks it.
 
 Each policy is a folder of `xagents/pretrained`. It contains the two policy files of a checkpoint and the part of the
-checkpoint's record that playing needs, with the policy's origin and score. `benchmarks/pretrained.py` writes these
-folders from finished runs. No file contains code or is read by pickle. This module loads neither TensorFlow nor NumPy.
+checkpoint's record that playing needs, with the policy's origin and score. `benchmarks/learning/pretrained.py` writes
+these folders from finished runs. No file contains code or is read by pickle. This module loads neither TensorFlow nor
+NumPy.
 """
 
 from __future__ import annotations
