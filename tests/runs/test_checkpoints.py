@@ -154,7 +154,7 @@ def test_damaged_files_are_one_line_that_names_them(tmp_path, damage, message):
         ),
         ({'weights': ['b.tf']}, r'no checkpoint .*did you mean a.tf'),
         ({'checkpoints': ['a.h5']}, r'did you mean .*a.weights.h5'),
-        ({'checkpoints': ['nowhere/a.tf']}, 'does not exist'),
+        ({'checkpoints': ['nowhere/a.tf']}, 'there is no directory'),
     ],
 )
 def test_foreign_and_missing_checkpoints(given, message, folder):

@@ -264,7 +264,7 @@ def test_files_that_are_something_else_are_refused_and_left_alone(tmp_path):
 def test_a_missing_file_is_only_made_when_it_is_asked_for(tmp_path):
     for scheme in ('sqlite:///', 'journal:'):
         (tmp_path / 'study.db').touch()
-        refused(f'{scheme}{tmp_path}/studi.db', 'does not exist', 'did you mean study.db?', create=False)
+        refused(f'{scheme}{tmp_path}/studi.db', 'there is no file', 'did you mean study.db?', create=False)
         assert os.listdir(tmp_path) == ['study.db']
 
 

@@ -157,9 +157,9 @@ def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):
         ('ppo --env CartPole-v1 --env-kwargs no=1', "--env-kwargs: CartPole-v1 takes no 'no'"),
         ('ppo --env CartPole-v1 --sde false true', '--sde: got true, but CartPole-v1 has actions of Discrete(2)'),
         ('ppo --env CartPole-v1 --model none.cfg', '--model: none.cfg: cannot be read'),
-        ('ppo --env CartPole-v1 --checkpoints none/ppo.tf', '--checkpoints: the folder of none/'),
+        ('ppo --env CartPole-v1 --checkpoints none/ppo.tf', '--checkpoints: there is no directory '),
         ('ppo --env CartPole-v1 --checkpoints a.tf b.tf', '--checkpoints: got 2 paths'),
-        ('ppo --env CartPole-v1 --weights none.tf', '--weights: there is no checkpoint none.tf'),
+        ('ppo --env CartPole-v1 --weights none.tf', '--weights: there is no weight file none.tf'),
     ],
 )
 def test_what_only_a_worker_can_tell_is_refused_before_anything_is_written(line, said, in_real_worker, work, capsys):

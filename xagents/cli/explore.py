@@ -1,4 +1,4 @@
-"""`xagents explore`: local processes collect for a training on another machine. TensorFlow is not loaded."""
+"""`xagents explore`: local processes collect for a training run on another machine. TensorFlow is not loaded."""
 
 from __future__ import annotations
 
