@@ -358,7 +358,7 @@ def test_an_agent_with_only_train_step_runs():
         ({'gama': 0.9}, r'gama.*did you mean gamma'),
         ({'gamma': 2}, 'gamma: got 2'),
         ({'mini_batches': 1000}, 'mini_batches: got 1000'),
-        ({'checkpoints': ['a.tf', 'b.tf']}, 'expected 1: one for each'),
+        ({'checkpoints': ['a.tf', 'b.tf']}, 'expected 1: model'),
     ],
 )
 def test_wrong_options_are_named_with_the_nearest(given, message):

@@ -174,7 +174,7 @@ def test_a_journal_torn_in_its_very_first_entry_begins_anew(tmp_path):
         ('redis://h', ['sqlite:///FILE, postgresql://', 'journal:FILE']),
         ('sqlite://a.db', ['three slashes']),
         ('sqlite:///:memory:', ['expected sqlite:///FILE']),
-        ('sqlite:///missing/a.db', ['missing/a.db', 'mkdir -p']),
+        ('sqlite:///missing/a.db', ['/missing', 'mkdir -p']),
         ('sqlite:////proc/a.db', ['/proc is not writable']),
         ('journal://a.log', ['expected journal:FILE']),
         ('postgresql://h:port/d', ['is not the URL']),

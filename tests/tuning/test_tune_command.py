@@ -337,8 +337,8 @@ def test_training_takes_the_best_trial_of_a_study(study_of_a2c, work, eager, mon
         ('ppo --from-study s --storage journal:s.log', '--from-study: got s, which is a study of a2c'),
         ('a2c --from-study t --storage journal:s.log', '--from-study: got t, expected s'),
         ('a2c --from-study s --storage journal:none.log', '--storage: '),
-        ('a2c --from-study s', '--from-study and --storage: got one of them'),
-        ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--from-study and --storage: got one'),
+        ('a2c --from-study s', '--from-study: got s, which requires --storage'),
+        ('a2c --env CartPole-v1 --max-steps 5 --storage journal:s.log', '--storage: got journal:s.log, which requires'),
         ('a2c --from-study s --storage journal:s.log --tuned', '--from-study: got s with --tuned'),
     ],
 )
