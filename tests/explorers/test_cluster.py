@@ -127,7 +127,7 @@ def test_nobody_there_is_one_line(address, machines):
         ({'cluster': '1.2.3.4:99999', 'explorers': 2}, 'HOST:PORT'),
         ({'cluster': '1.2.3.4:5', 'explorers': 2}, 'Cannot assign'),
         ({'cluster': '127.0.0.1:5', 'explorers': 2}, 'requires --cluster-key or --run-dir'),
-        ({'cluster': '127.0.0.1:5', 'explorers': 2, 'cluster_key': 'none.pem'}, 'cannot be read'),
+        ({'cluster': '127.0.0.1:5', 'explorers': 2, 'cluster_key': 'none.pem'}, 'there is no file none.pem'),
         ({'cluster': '127.0.0.1:5', 'explorers': 2, 'cluster_key': __file__}, 'holds no private key'),
         ({'explorers': 2, 'cluster_key': 'none.pem'}, 'requires --cluster'),
         ({'max_lag': 2}, 'requires --explorers'),

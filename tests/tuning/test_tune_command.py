@@ -156,7 +156,7 @@ def test_a_study_of_two_tiny_trials(in_real_worker, work, capsys):
         ('dqn --env Pendulum-v1', '--env: Pendulum-v1 has Box actions, dqn accepts Discrete ones'),
         ('ppo --env CartPole-v1 --env-kwargs no=1', "--env-kwargs: CartPole-v1 takes no 'no'"),
         ('ppo --env CartPole-v1 --sde false true', '--sde: got true, but CartPole-v1 has actions of Discrete(2)'),
-        ('ppo --env CartPole-v1 --model none.cfg', '--model: none.cfg: cannot be read'),
+        ('ppo --env CartPole-v1 --model none.cfg', '--model: there is no file none.cfg'),
         ('ppo --env CartPole-v1 --checkpoints none/ppo.tf', '--checkpoints: there is no directory '),
         ('ppo --env CartPole-v1 --checkpoints a.tf b.tf', '--checkpoints: got 2 paths'),
         ('ppo --env CartPole-v1 --weights none.tf', '--weights: there is no weight file none.tf'),
